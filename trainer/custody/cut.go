@@ -8,89 +8,90 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// CutPolicy says when a cut of the model is made, and how long it may take. Zero Steps and Interval: only when it is asked for.
+// CutPolicy states when a cut of the model is made, and how long each part of it may take.
+// Where Steps and Interval are both zero, a cut is made only on request.
 type CutPolicy struct {
-	Holders  int           // of the model: parameter servers
-	Steps    int64         // updates between two cuts
-	Interval time.Duration // time between two cuts
-	Hold     time.Duration // the holders take no new gradients for so long at most,
-	HoldMost time.Duration // or twice as long each time that it was too short, up to this
-	Write    time.Duration // until all have written
-	Pause    time.Duration // before another is tried when one was given up
+	Holders  int           // number of processes that hold the model: parameter servers, or one for a ring
+	Steps    int64         // updates between two cuts; 0: no cut by number of updates
+	Interval time.Duration // time between two cuts; 0: no cut by time
+	Hold     time.Duration // how long the holders accept no new gradients at most, at first
+	HoldMost time.Duration // the most that Hold grows to: it doubles each time that it was too short
+	Write    time.Duration // how long the holders may take to write, from when all have copied
+	Pause    time.Duration // time between a failed cut and the next attempt
 }
 
-// Phase is how far a holder is with a cut.
+// Phase counts the steps of a cut that a holder has completed.
 type Phase int
 
 const (
-	None    Phase = iota
-	Held          // it takes nothing that is new, and says what it has
-	Copied        // it has what all are to have, has copied it, and takes what is new again
-	Written       // the copy is at rest
-	Failed        // it could not be written
+	None    Phase = iota // the holder has not heard of the cut
+	Held                 // the holder accepts no new gradients, and has reported its ledger
+	Copied               // the holder has applied all of the target, has copied its values, and accepts new gradients again
+	Written              // the copy is on disk
+	Failed               // the copy could not be written
 )
 
-// Report is a holder's word of a cut. One that is the only holder need not say Held: all that it has copied is in the cut.
+// Report is what a holder tells of its part of a cut. A single holder may skip Held: whatever it has copied is the cut.
 type Report struct {
-	Number  int64
-	Phase   Phase
-	Ledger  ledger.Ledger // Held, and all that an only holder says: what it has
-	Version int64         // Copied, Written: updates that are in the copy
-	Shard   Shard         // Written
-	Err     string        // Failed
+	Number  int64         // of the cut
+	Phase   Phase         // how far the holder is
+	Ledger  ledger.Ledger // the records in the holder's values: with Held, and with every report of a single holder
+	Version int64         // updates in the copy: with Copied and Written
+	Shard   Shard         // the file written: with Written
+	Err     string        // why the copy could not be written: with Failed
 }
 
-// Shard is what one holder has written.
+// Shard describes the file that one holder has written.
 type Shard struct {
-	File       string
-	Start, End int
-	Bytes      int64
-	CRC        string
+	File       string // its name
+	Start, End int    // the elements of the model's flat array that it has
+	Bytes      int64  // its size
+	CRC        string // its checksum
 }
 
-// CutOrder is what all holders are to know of the cut that is made. It is a level: the zero value says that there is none.
+// CutOrder tells all holders about the cut under way. It describes a state, not a change: the zero value means that no cut is under way.
 type CutOrder struct {
-	Number int64
-	Target *ledger.Ledger // what is to be in it; nil: not known yet. It is not changed
+	Number int64          // of the cut under way, 0: none
+	Target *ledger.Ledger // the records that the cut is to have, nil: not known yet; not to be changed
 }
 
-// Cut brings the holders of a model to one state that all have, an aligned cut, and hears when that is at rest.
+// Cut brings all holders of a model to one common state, an aligned cut, and collects their reports until it is on disk.
 //
 //	         Begin          all hold: the union               all have copied          all have written
 //	(none) ────────> gather ─────────────────> align ────────────────────────> write ──────────────────> [Commit]
 //	  ^                │                         │                               │
-//	  └────────────────┴─── too late, or a holder is gone: given up ─────────────┘
+//	  └────────────────┴─── too late, or a holder is lost: given up ─────────────┘
 type Cut struct {
 	policy CutPolicy
-	last   int64 // the highest number that was given to one
+	last   int64 // the highest number that a cut was given
 
-	number  int64 // of the one that is made, 0 if none
-	target  *ledger.Ledger
-	reports []Report // of the holders, by index
-	since   time.Time
-	copied  bool // all have
+	number  int64          // of the cut under way, 0 if none
+	target  *ledger.Ledger // the records that it is to have; nil: not known yet
+	reports []Report       // the latest of each holder, by index
+	since   time.Time      // when the cut began, or when all had copied
+	copied  bool           // all holders have copied
 
-	hold    time.Duration // now
-	begun   int64         // the version with which this one was
-	covered int64         // the version with which the last one was that was made
-	next    time.Time     // when another is due by the clock
-	rest    time.Time     // none is begun before
+	hold    time.Duration // how long the holders are held at most, now: it doubles up to HoldMost
+	begun   int64         // the model's version when the cut under way began
+	covered int64         // the version that the last complete cut covers
+	next    time.Time     // when the next cut is due by Interval
+	rest    time.Time     // no cut begins before this time
 }
 
-// Commit is a cut that is whole, and at rest.
+// Commit describes a cut that is complete and on disk.
 type Commit struct {
 	Number   int64
-	Ledger   ledger.Ledger
-	Shards   []Shard // by holder
-	Versions []int64 // by holder
+	Ledger   ledger.Ledger // the records that are in it
+	Shards   []Shard       // by holder
+	Versions []int64       // by holder: updates in its copy
 }
 
-// NewCut makes a Cut whose numbers are higher than last.
+// NewCut returns a Cut whose cuts are numbered from last+1.
 func NewCut(p CutPolicy, last int64, now time.Time) *Cut {
 	return &Cut{policy: p, last: last, hold: p.Hold, next: now.Add(p.Interval)}
 }
 
-// Due reports whether a cut is to be begun, of a model at that version.
+// Due reports whether a cut of a model at that version is due by Steps or Interval.
 func (c *Cut) Due(version int64, now time.Time) bool {
 	if !c.Wanted(version, now) {
 		return false
@@ -99,7 +100,7 @@ func (c *Cut) Due(version int64, now time.Time) bool {
 	return p.Steps > 0 && version >= c.covered+p.Steps || p.Interval > 0 && !now.Before(c.next)
 }
 
-// Begin begins a cut of a model that is at a version. One that is under way is given up.
+// Begin begins a cut of a model at that version, and drops a cut that is under way.
 func (c *Cut) Begin(version int64, now time.Time) {
 	c.last++
 	c.number, c.target, c.copied, c.since = c.last, nil, false, now
@@ -107,7 +108,7 @@ func (c *Cut) Begin(version int64, now time.Time) {
 	c.begun, c.next = version, now.Add(c.policy.Interval)
 }
 
-// GiveUp forgets the cut that is made, if there is one, and reports whether there was. Another is due after a pause.
+// GiveUp drops the cut that is under way, and reports whether there was one. The next is due after Pause.
 func (c *Cut) GiveUp(now time.Time) bool {
 	if c.number == 0 {
 		return false
@@ -118,39 +119,39 @@ func (c *Cut) GiveUp(now time.Time) bool {
 	return true
 }
 
-// Wanted reports whether a cut can be begun of a model at that version, and there is none of it yet.
+// Wanted reports whether a cut of a model at that version may begin: none is under way, none covers the version, and no pause is on.
 func (c *Cut) Wanted(version int64, now time.Time) bool {
 	return c.number == 0 && version > c.covered && !now.Before(c.rest)
 }
 
-// Covers reports whether a cut was made of a model at that version, or at a later one.
+// Covers reports whether a complete cut has that version of the model or a later one.
 func (c *Cut) Covers(version int64) bool { return version <= c.covered }
 
-// Back notes that the model is what it was at a version: who had a newer one is gone. What is later in a cut that is made, or at rest,
-// comes to be another, under the same versions.
+// Back notes that the model fell back to a version, because all workers that had a newer one are lost. Cuts of newer versions, under way
+// or on disk, no longer cover these versions: the model reaches them again with other values.
 func (c *Cut) Back(version int64) {
 	c.begun, c.covered = min(c.begun, version), min(c.covered, version)
 }
 
-// Unwritten notes that the last cut came to nothing after all: the newest that is at rest is of a version. Another is due after a pause.
+// Unwritten notes that the last complete cut could not be committed: the newest commit on disk is of version. The next cut is due after Pause.
 func (c *Cut) Unwritten(version int64, now time.Time) {
 	c.covered, c.rest = min(c.covered, version), now.Add(c.policy.Pause)
 	c.next = c.rest
 }
 
-// Rewind notes that the model is back at a version that is at rest. A cut that is under way is of what is lost.
+// Rewind notes that the model was restored from a commit of that version, and drops a cut that is under way, which is of the lost model.
 func (c *Cut) Rewind(version int64, now time.Time) {
 	c.GiveUp(now)
 	c.covered = version
 }
 
-// Copied reports whether all have copied the cut that is made: who writes its copy need not be a holder any more.
+// Copied reports whether all holders have copied for the cut under way. From then on a process can complete its part without holding the model.
 func (c *Cut) Copied() bool { return c.copied }
 
-// Order returns what all holders are to know.
+// Order returns the order for all holders.
 func (c *Cut) Order() CutOrder { return CutOrder{c.number, c.target} }
 
-// Ended returns up to which number cuts are made, or given up.
+// Ended returns the highest number up to which all cuts are complete or given up.
 func (c *Cut) Ended() int64 {
 	if c.number > 0 {
 		return c.number - 1
@@ -158,8 +159,8 @@ func (c *Cut) Ended() int64 {
 	return c.last
 }
 
-// Heard takes a holder's word, which is of the life of the model that is now. It returns the cut if that is the last word that it
-// wanted, and why it is given up if it cannot be made.
+// Heard takes a holder's report, which must be of the model's present life. It returns the commit if this report completes the cut,
+// and the reason if the cut is given up because a holder failed. Reports of another cut, and those that repeat a phase, change nothing.
 func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed string) {
 	if c.number == 0 || r.Number != c.number || r.Phase <= c.reports[holder].Phase {
 		return nil, ""
@@ -202,7 +203,7 @@ func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed s
 	return done, ""
 }
 
-// Deadline returns when Tick has something to do if nothing happens before.
+// Deadline returns the time at which [Cut.Tick] or [Cut.Due] is to be asked next; ok is false if there is none.
 func (c *Cut) Deadline() (time.Time, bool) {
 	switch {
 	case c.number == 0 && c.next.Before(c.rest):
@@ -215,7 +216,7 @@ func (c *Cut) Deadline() (time.Time, bool) {
 	return c.since.Add(c.hold), true
 }
 
-// Tick gives up what takes too long, and says why.
+// Tick gives up a cut that takes too long, and returns why; "" if it gave up none.
 func (c *Cut) Tick(now time.Time) (failed string) {
 	at, ok := c.Deadline()
 	switch {

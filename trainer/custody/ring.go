@@ -10,36 +10,36 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 )
 
-// Ring is the custody of a model that every worker of a ring holds.
+// Ring is the custody of a model that every worker of a ring holds. It is not safe for concurrent use.
 type Ring struct {
 	life  int64
-	lives int64            // the highest that may have begun
-	world rendezvous.World // the last; a member may be gone
-	first int64            // formation with which this life began: what is said from before is of one that is lost
+	lives int64            // the highest life that may have begun
+	world rendezvous.World // the last one formed; members of it may be lost since
+	first int64            // formation with which this life began: reports of earlier ones are of a lost model
 
-	newest   int64 // version that any worker had in this life
-	version  int64 // that the model is at: who had the newest may be gone
-	snapshot int64 // the newest that a worker has
+	newest   int64 // newest version that any worker had in this life
+	version  int64 // version that the model is at: below newest if the workers that had newest are lost
+	snapshot int64 // version of the newest snapshot that a worker has
 
-	began  int64          // version that this life begins with
-	ledger ledger.Ledger  // what the last world began with
-	lost   map[int]string // workers that are gone, with their charge: what of their leases is in the model, a world without them says that is safe
-	safe   bool           // no death of members of the last world can take back what it began with
-	shared bool           // all of its members are known to have that
+	began  int64          // version that this life began with
+	ledger ledger.Ledger  // records in the state that the last world began with
+	lost   map[int]string // charge of each lost worker whose leases wait until a safe world without it tells which of their records are in the model
+	safe   bool           // the state that the last world began with survives the loss of any of its members
+	shared bool           // all members of the last world are known to have that state
 
-	flushing bool  // the training is done, and what was accumulated is to be applied
-	flush    int64 // the number of that order
-	flushed  int64 // of the last that was done
+	flushing bool  // the training is done, and the accumulated gradients are to be applied
+	flush    int64 // number of the last order to apply them
+	flushed  int64 // number of the last such order that was carried out
 }
 
-// Settlement is what becomes of the leases of a worker that is gone: what of them is in the model, and why it is charged.
+// Settlement tells what is to be done with the leases of a lost worker.
 type Settlement struct {
 	Worker int
-	Had    ledger.Ledger // of all tasks; not to be changed
-	Charge string
+	Had    ledger.Ledger // the records that are in the model, of all tasks; not to be changed
+	Charge string        // the failure that the leases are charged with; "": none
 }
 
-// NewRing makes the custody of a ring that has not met, in a life that begins with a model at a version.
+// NewRing returns the custody of a ring whose workers have not met yet, in a life that begins with a model at that version.
 func NewRing(life, version int64) *Ring {
 	return &Ring{life: life, lives: life, newest: version, version: version, began: version, lost: make(map[int]string)}
 }
@@ -50,18 +50,19 @@ func (r *Ring) Life() int64 { return r.life }
 // Lives returns the highest life that may have begun.
 func (r *Ring) Lives() int64 { return r.lives }
 
-// Counts reports whether what a member says is of this life, as the formation tells of which it says it; 0: it was in none, and has nothing.
+// Counts reports whether a member's report, which names the formation that it was in, is of this life. Formation 0 stands for a worker
+// that was in no world and has no model.
 func (r *Ring) Counts(formation int64) bool { return formation == 0 || formation >= r.first }
 
 // World returns the last world.
 func (r *Ring) World() rendezvous.World { return r.world }
 
-// Version returns the version that the model is at: what the last world began with, or what was told since. What members tell all of
-// them have, and what a world is to begin with one may have alone, and be gone.
+// Version returns the version that the model is at: the one that the last world began with, or a newer one that a member reported since.
+// It falls when a world begins with an older state, because the workers that had the newer one are lost.
 func (r *Ring) Version() int64 { return r.version }
 
-// Formed takes a world that begins with a state which has the records of a ledger in it, a member's or what the life begins with. It
-// returns the leases that can be taken back now.
+// Formed takes a new world and the state that it begins with: the records in it, and its version. The state is that of a member, or what the
+// life begins with. It returns the leases that can be taken back now.
 func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
 	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
 	r.world, r.ledger = w, had
@@ -72,8 +73,8 @@ func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Se
 	return r.settle()
 }
 
-// behind reports whether a world has members with an older state than that which it begins with: should all who have that
-// one die before the others have it, the older one is the model.
+// behind reports whether a world has members that have an older state than the one it begins with. If all sources are lost
+// before they have passed that state on, the older one becomes the model.
 func (r *Ring) behind(w rendezvous.World) bool {
 	for rank, m := range w.Members {
 		if slices.Contains(r.world.Members, m) && !slices.Contains(w.Sources, rank) {
@@ -83,7 +84,7 @@ func (r *Ring) behind(w rendezvous.World) bool {
 	return false
 }
 
-// settle returns the leases of those that are lost, if it is certain what of them is in the model.
+// settle returns the leases of lost workers, if it is certain which of their records are in the model.
 func (r *Ring) settle() (all []Settlement) {
 	if !r.safe {
 		return nil
@@ -97,8 +98,8 @@ func (r *Ring) settle() (all []Settlement) {
 	return all
 }
 
-// Reclaim takes a worker's leases back: at once, or when a world without it is safe, if there may be something of them in
-// the model, as of those to train on.
+// Reclaim takes a lost worker's leases back. Where trains is set, records of them may be in the model: then the leases wait until a world
+// without the worker is safe.
 func (r *Ring) Reclaim(worker int, trains bool, charge string) []Settlement {
 	if trains && (r.Member(worker) || !r.safe) {
 		r.lost[worker] = cmp.Or(charge, r.lost[worker])
@@ -107,7 +108,7 @@ func (r *Ring) Reclaim(worker int, trains bool, charge string) []Settlement {
 	return []Settlement{{worker, r.ledger, charge}}
 }
 
-// Missed reports whether a worker is gone, and its leases wait for a world without it.
+// Missed reports whether a worker is lost, and its leases wait for a safe world without it.
 func (r *Ring) Missed(worker int) bool {
 	_, ok := r.lost[worker]
 	return ok
@@ -118,16 +119,16 @@ func (r *Ring) Member(worker int) bool {
 	return slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
 }
 
-// State is a member's word of the model that it has.
+// State is what a member reports of its model.
 type State struct {
-	Formation int64 // of the world that it is of, 0 if none
-	Version   int64
-	Snapshot  int64 // the version whose snapshot it holds, 0 if none
-	Flushed   int64 // the last order to apply what is accumulated that it has done
+	Formation int64 // of the world that the member is in, 0 if none
+	Version   int64 // of its model
+	Snapshot  int64 // version of the snapshot that it holds, 0 if none
+	Flushed   int64 // number of the last order to apply the accumulated gradients that it has carried out
 }
 
-// Heard takes a member's word. The state is every member's, so the newest word counts: one that was late, or has it yet to
-// copy, takes nothing back. It returns the snapshot that is news, 0 if none, and the leases that can be taken back now.
+// Heard takes a member's report. All members have the same state after a round, so the newest report counts, and a late or older one
+// changes nothing. It returns the version of a snapshot that was not known before, 0 if none, and the leases that can be taken back now.
 func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 	if r.Counts(s.Formation) {
 		r.newest, r.version = max(r.newest, s.Version), max(r.version, s.Version)
@@ -144,9 +145,9 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 	return snapshot, settled
 }
 
-// Lost notes that every member is gone, and the model with them. What the members hold is void, also if nothing was
-// credited: a minibatch may be in the state that is lost, and not be told yet. If something was, as begun says, a new life begins,
-// with a model at a version. It returns those that were gone before, with their charges.
+// Lost notes that every member is lost, and the model with them. Later reports of those members do not count. A new life begins, with a
+// model at version, if begun says that records were credited in this one, or a member has reported an update. It returns the
+// charges of the workers whose leases waited.
 func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
@@ -158,7 +159,7 @@ func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	return gone
 }
 
-// Flush orders that what is accumulated is applied, once in a life. It returns the order if it is new, 0 if not.
+// Flush orders that the accumulated gradients are applied, once in a life. It returns the number of the order if it is new, 0 if not.
 func (r *Ring) Flush() int64 {
 	if r.flushing {
 		return 0
@@ -168,7 +169,7 @@ func (r *Ring) Flush() int64 {
 	return r.flush
 }
 
-// Owed returns the order to apply what is accumulated that was not done yet, 0 if there is none.
+// Owed returns the number of the order to apply the accumulated gradients, 0 if there is none or it was carried out.
 func (r *Ring) Owed() int64 {
 	if r.flushing && r.flushed < r.flush {
 		return r.flush

@@ -5,68 +5,69 @@ import (
 	"fmt"
 )
 
-// ErrReplaced is returned to an incarnation of a server that another has replaced.
+// ErrReplaced is returned to an incarnation of a server that a later one has replaced.
 var ErrReplaced = errors.New("replaced by a later launch")
 
-// Order is what a server has to know and do. It says how things are to be, not what is to be changed.
+// Order is the state that the master wants a server to be in. It describes a state, not a change.
 type Order struct {
-	Life         int64 // of the model
-	Contributors int   // workers with a training lease; 0 where gradients are not gathered
-	Settled      int   // epochs that are settled
-	Release      int64 // snapshots up to this version are not needed
-	Base         Base  // what the life begins with
-	Cut          CutOrder
+	Life         int64    // of the model
+	Contributors int      // workers with a training lease; 0 where gradients are not gathered
+	Settled      int      // epochs that are settled
+	Release      int64    // snapshots up to this version are not needed
+	Base         Base     // what the life begins with
+	Cut          CutOrder // the cut under way
 }
 
 // Base is the checkpoint that a life of the model begins with. The zero value stands for the initial values.
 type Base struct {
-	Dir    string // that has it
-	Number int64
-	Fresh  bool // of another training: its values, slots and version are taken, and its records are not
+	Dir    string // the directory of the checkpoint
+	Number int64  // of the commit in it
+	Fresh  bool   // the checkpoint is of another job: the model continues from its values, slots and version, with an empty ledger
 }
 
-// Servers is the custody of a model that parameter servers hold.
+// Servers is the custody of a model that parameter servers hold. It is not safe for concurrent use.
 type Servers struct {
 	life  int64
-	lives int64 // the highest that may have begun
+	lives int64 // the highest life that may have begun
 	base  Base  // what the next life begins with
-	want  Order
+	want  Order // for all servers
 	all   []server
-	asks  bool // a master has come back: the servers have yet to say what they hold
+	asks  bool // the master has restarted, and does not know yet whether the servers hold the life's values
 }
 
-// server is what is known of one of them.
+// server is what the master knows of one server.
 type server struct {
-	incarnation int    // the newest that has joined, 0 if none
-	process     uint64 // of that incarnation: the last that has joined
-	here        bool   // it has not left since
-	address     string
-	holds       int64 // the life whose values it had when it joined, 0: none
-	knows       bool  // told is acknowledged
-	told        Order // the last that was acknowledged
-	version     int64 // in this life
-	snapshot    int64 // in this life; 0: none
+	incarnation int    // the newest that has joined or was lost, 0 if none
+	process     uint64 // the process of that incarnation that joined last
+	here        bool   // that process has joined, and has not left since
+	address     string // where it listens
+	holds       int64  // the life whose values it had when it joined, 0: none
+	knows       bool   // told is acknowledged, and its reports do not contradict it
+	told        Order  // the last order that it acknowledged
+	version     int64  // the newest that it reported in this life
+	snapshot    int64  // version of the snapshot that it holds in this life; 0: none
 }
 
-// NewServers makes the custody of n servers, none of which has joined, in life 1, which begins with the initial values.
+// NewServers returns the custody of n servers, none of which has joined, in life 1, which begins with the initial values.
 func NewServers(n int) *Servers {
 	return &Servers{life: 1, lives: 1, want: Order{Life: 1}, all: make([]server, n)}
 }
 
-// Start makes it a life that begins with base. No server may have joined.
+// Start sets the life, and the base that it begins with. No server may have joined.
 func (s *Servers) Start(life int64, base Base) {
 	s.life, s.lives, s.base, s.want = life, life, base, Order{Life: life, Base: base}
 }
 
-// Recover makes it the custody of a master that has come back, in the life that the one before was in. Until [Servers.Recovered] nothing is
-// lost, and no order is due: the servers join, and say what they hold. No server may have joined. The next life is later than lives.
+// Recover sets the state after a restart of the master: the life that its predecessor was in, and its base. The servers join again and
+// report which life's values they hold; until [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next life
+// is numbered above lives.
 func (s *Servers) Recover(life, lives int64, base Base) {
 	s.Start(life, base)
 	s.lives, s.asks = max(life, lives), true
 }
 
-// Recovered ends that, and reports whether the life goes on: every server is there and has its values, with which so many epochs are settled.
-// If not, a new life begins, with base. It is later than any that a server knows of.
+// Recovered ends the recovery, and reports whether the life goes on: every server has joined with its values, in which so many epochs are
+// settled. If not, a new life begins with base, numbered above any that a server knows of.
 func (s *Servers) Recovered(settled int, base Base) bool {
 	s.asks, s.base = false, base
 	if s.Holds() {
@@ -80,10 +81,10 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 	return false
 }
 
-// Renew ends that too, in a life in which nothing was trained on: whoever does not have its values yet is told what it begins with.
+// Renew ends the recovery of a life in which no record was trained on: a server without its values gets the base by its next order.
 func (s *Servers) Renew() { s.asks = false }
 
-// Holds reports whether every server is there, and has joined with the values of this life.
+// Holds reports whether every server has joined with the values of this life.
 func (s *Servers) Holds() bool {
 	for _, it := range s.all {
 		if !it.here || it.holds != s.life {
@@ -99,9 +100,9 @@ func (s *Servers) Life() int64 { return s.life }
 // Lives returns the highest life that may have begun.
 func (s *Servers) Lives() int64 { return s.lives }
 
-// Join notes that a process of an incarnation of a server listens at address, and has the values of a life, 0: none. It reports whether
-// values were lost with the one that it replaces, which may have been of the same incarnation; then a new life has begun. [ErrReplaced]: a
-// later incarnation is there.
+// Join notes that a process of an incarnation of a server listens at address, and holds the values of the life holds, 0: none. It reports
+// whether values were lost with the process that it replaces, which may have had the same incarnation; then a new life has begun. It returns
+// [ErrReplaced] if a later incarnation has joined, or this one was noted as lost.
 func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
 	it := &s.all[index]
 	switch {
@@ -119,8 +120,7 @@ func (s *Servers) Join(index, incarnation int, process uint64, address string, h
 	return lost, nil
 }
 
-// Leave notes that an incarnation of a server is gone, and those before it. It reports whether values were lost with it; then a
-// new life has begun.
+// Leave notes that an incarnation of a server and all earlier ones are lost. It reports whether values were lost; then a new life has begun.
 func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	it := &s.all[index]
 	if incarnation < it.incarnation {
@@ -137,10 +137,10 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 // Base returns what the life begins with.
 func (s *Servers) Base() Base { return s.want.Base }
 
-// Kept notes what the next life begins with, if values are lost.
+// Kept notes the base of the next life, for when values are lost.
 func (s *Servers) Kept(base Base) { s.base = base }
 
-// Rebase begins a new life with base: what this one was to begin with cannot be read.
+// Rebase begins a new life with base, because the base of this one cannot be read.
 func (s *Servers) Rebase(base Base) {
 	s.base = base
 	s.anew()
@@ -155,7 +155,7 @@ func (s *Servers) anew() {
 	}
 }
 
-// Complete reports whether every server is there.
+// Complete reports whether every server has joined, and none has left since.
 func (s *Servers) Complete() bool {
 	for _, it := range s.all {
 		if !it.here {
@@ -165,28 +165,27 @@ func (s *Servers) Complete() bool {
 	return true
 }
 
-// Current reports whether every server is there, and in this life.
+// Current reports whether every server has joined, and has acknowledged an order of this life.
 func (s *Servers) Current() bool { return s.Complete() && s.Applied(0) }
 
-// At returns where a server listens, and which incarnation of it that is; ok is false if none is there.
+// At returns the address and the incarnation of a server; ok is false if none has joined.
 func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 	it := s.all[index]
 	return it.address, it.incarnation, it.here
 }
 
-// Want changes what all servers are to know. The life and its base are the custody's own, and settled epochs never become fewer in one
-// life.
+// Want sets the order for all servers, except its life and base, which Servers decides itself. The number of settled epochs never falls in one life.
 func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors, max(s.want.Settled, settled), release, cut
 }
 
-// Due returns the order that a server has not acknowledged; ok is false if there is none, or no server.
+// Due returns the order that a server has not acknowledged, and the server's incarnation; ok is false if there is none, or no server.
 func (s *Servers) Due(index int) (o Order, incarnation int, ok bool) {
 	it := s.all[index]
 	return s.want, it.incarnation, it.here && !s.asks && !(it.knows && it.told == s.want)
 }
 
-// Told notes that an incarnation has acknowledged an order, and is at a version.
+// Told notes that an incarnation of a server has acknowledged an order, and is at a version.
 func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 	it := &s.all[index]
 	if !it.here || incarnation != it.incarnation {
@@ -198,8 +197,8 @@ func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 	}
 }
 
-// Heard takes an incarnation's word of its version and snapshot, and reports whether it counts. One that holds what it was told
-// to release is told again.
+// Heard takes the version and the snapshot that an incarnation reports, and reports whether that counts. If the server still holds a snapshot
+// that it was told to release, the order is due again.
 func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) bool {
 	it := &s.all[index]
 	if !it.here || incarnation != it.incarnation || life != s.life {
@@ -224,7 +223,7 @@ func (s *Servers) Version() int64 {
 	return newest
 }
 
-// Applied reports whether every server has acknowledged, in this life, that so many epochs are settled.
+// Applied reports whether every server has acknowledged, in this life, that at least so many epochs are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
 		if !it.here || !it.knows || it.told.Life != s.life || it.told.Settled < epochs {

@@ -6,81 +6,81 @@ import (
 	"slices"
 )
 
-// Policy is what is measured when.
+// Policy states when the model is measured.
 type Policy struct {
 	Steps   int64 // versions between snapshots (--evaluation_steps); 0: only Final
-	Servers int   // that take them
-	Life    int64 // of the model that this is about
+	Servers int   // number of processes that take snapshots
+	Life    int64 // the life of the model that the schedule is for
 }
 
-// Model is what something was measured on.
+// Model names the state of the model on which records were measured.
 type Model struct {
 	Life    int64
 	Version int64
 }
 
-// ErrOther is returned for what was measured on another model than the evaluation is of.
+// ErrOther is returned for a report that was measured on another model than the evaluation is of.
 var ErrOther = errors.New("measured on another model")
 
-// Run is one evaluation.
+// Run describes one evaluation.
 type Run struct {
 	Version  int64 // of the model
-	Snapshot int64 // that has it, 0: the model as it stands
+	Snapshot int64 // version of the snapshot to measure, 0: the model as it stands
 }
 
-// State is the sum of one metric's state over records.
+// State is one metric's state, summed over records.
 type State struct {
-	Name string
-	Sum  []float64
+	Name string    // of the metric
+	Sum  []float64 // from which the metric is computed, see Result.Metrics
 }
 
-// Result is the states of one version over all the records, in the order of the first report's names.
+// Result is the states of one version's metrics over all records, in the order of the first report's names.
 type Result struct {
 	Version int64
 	States  []State
 }
 
-// Schedule is the machine. It is not safe for concurrent use: the shell holds a lock round it.
+// Schedule decides which evaluation is due, and collects the reports of the one that is running. It is not safe for concurrent use.
 type Schedule struct {
 	policy   Policy
 	held     []int64 // by server: the version of its snapshot, 0 if none
-	released int64   // snapshots up to this one are of no use
+	released int64   // snapshots up to this version have no use
 
-	measured map[int64]bool
-	final    *Run // asked for, not begun
+	measured map[int64]bool // versions with a result
+	final    *Run           // requested by Final, and not begun; nil: none
 
-	run     *Run
-	tasks   int // of run
-	reports map[records]bool
-	states  []State
+	run     *Run             // nil: none is running
+	tasks   int              // number of tasks of run
+	reports map[records]bool // tasks of run that were reported
+	states  []State          // their sum
 }
 
-// Part is what one report is of: the records of one task, and what they were measured on.
+// Part names what one report is about: the records of one task, and the model on which they were measured.
 type Part struct {
 	Shard string
-	Start int64
+	Start int64 // first record of the task, in the shard
 	On    Model
 }
 
-// records is a part whatever it was measured on.
+// records identifies a task's records in a map.
 type records struct {
 	shard string
 	start int64
 }
 
-// New makes a schedule for which nothing is due.
+// New returns a schedule for which nothing is due.
 func New(p Policy) *Schedule {
 	return &Schedule{policy: p, held: make([]int64, p.Servers), measured: make(map[int64]bool)}
 }
 
-// Snapshot notes which snapshot a server holds, 0: none. True: the evaluation that ran on it cannot
-// be completed and is given up, so its tasks are to be withdrawn.
+// Snapshot notes the version of the snapshot that a server holds, 0: none. It reports whether that ends
+// the running evaluation, because the server has lost its snapshot: then the caller withdraws the tasks.
 func (s *Schedule) Snapshot(server int, version int64) (withdrawn bool) {
 	if server < 0 || server >= len(s.held) || s.policy.Steps <= 0 {
 		return false
 	}
 	if version <= s.released {
-		version = 0 // told before it was released
+		version = 0 // reported before the server heard of the release
 	}
 	s.held[server] = version
 	if s.run != nil && s.run.Snapshot > 0 && version != s.run.Snapshot {
@@ -91,8 +91,8 @@ func (s *Schedule) Snapshot(server int, version int64) (withdrawn bool) {
 	if slices.Contains(s.held, 0) {
 		return withdrawn
 	}
-	// Servers that missed each other begin anew together: if only the older snapshots
-	// were released, those servers would in turn miss the newest one, for ever.
+	// If servers hold different versions, all of these are released: if only the older ones
+	// were, the servers that had them could take a different version again, for ever.
 	newest, oldest := slices.Max(s.held), slices.Min(s.held)
 	if newest != oldest || s.measured[newest] {
 		s.release(newest)
@@ -109,11 +109,11 @@ func (s *Schedule) release(version int64) {
 	}
 }
 
-// Release returns up to which version the servers may drop their snapshots. It never decreases.
+// Release returns the version up to which the servers may drop their snapshots. It never decreases.
 func (s *Schedule) Release() int64 { return s.released }
 
-// Final asks for the evaluation of the model as it stands, at version, after what is running;
-// not if that version was measured, or is by what is running.
+// Final requests the evaluation of the model as it stands, at version, after the one that is running.
+// It is not made if that version was measured, or the running evaluation measures it.
 func (s *Schedule) Final(version int64) {
 	if !s.measured[version] {
 		s.final = &Run{Version: version}
@@ -133,7 +133,7 @@ func (s *Schedule) Due() (Run, bool) {
 	return Run{}, false
 }
 
-// Begin starts what is due, in so many tasks. It panics if nothing is.
+// Begin starts the evaluation that is due, in so many tasks. It panics if none is due, or tasks is not positive.
 func (s *Schedule) Begin(tasks int) Run {
 	r, ok := s.Due()
 	if !ok || tasks <= 0 {
@@ -147,7 +147,7 @@ func (s *Schedule) Begin(tasks int) Run {
 	return r
 }
 
-// Running returns the evaluation that is not complete yet.
+// Running returns the evaluation that has begun and is not complete; ok is false if there is none.
 func (s *Schedule) Running() (Run, bool) {
 	if s.run == nil {
 		return Run{}, false
@@ -155,13 +155,13 @@ func (s *Schedule) Running() (Run, bool) {
 	return *s.run, true
 }
 
-// Report adds what a worker measured on one part of the records. The report that completes the evaluation
-// gives its result. A report for another version, or for a part that was reported before, changes nothing;
-// one whose metrics are not those of the others is an error.
+// Report adds what a worker measured on one part of the records. It returns the result if this report completes the
+// evaluation, else nil. A report for another version, or for a part that was reported before, changes nothing.
+// It returns an error if the metrics are not those of the other reports.
 //
-// So is [ErrOther], for a part that was measured on another model than the evaluation is of. If that is a later version of the
-// same life, the model as it stands has moved on: the evaluation is given up, what was measured is forgotten, and the
-// last one is due again with that version. Whoever gets the error asks Running, and withdraws the tasks of what runs no more.
+// It returns [ErrOther] if the part was measured on another model than the evaluation is of. If an evaluation of the model as it
+// stands meets a later version of the same life, the model has moved on: the evaluation is given up, its reports are dropped, and Final is
+// due again with that version. After this error the caller asks Running, and withdraws the tasks of an evaluation that no longer runs.
 func (s *Schedule) Report(version int64, part Part, states []State) (*Result, error) {
 	key := records{part.Shard, part.Start}
 	if s.run == nil || s.run.Version != version || s.reports[key] {

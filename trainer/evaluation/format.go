@@ -13,7 +13,7 @@ type Metric struct {
 	Value float64
 }
 
-// Metrics returns what the states amount to; value computes one metric from its state.
+// Metrics computes each metric from its summed state, by value.
 func (r *Result) Metrics(value func(name string, state []float64) float64) []Metric {
 	out := make([]Metric, len(r.States))
 	for i, s := range r.States {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Saved is what a schedule knows and nobody else: what was measured, and what is asked for. (Snapshots are of the model here.) It is a hint of bounded size: restored
-// from an older one, or from none, an evaluation may be made again.
+// Saved is the state of a schedule that no other process knows: the versions that were measured, and the final evaluation that is requested.
+// Its size is bounded. Restored from an older state, or from none, an evaluation may be made again.
 type Saved struct {
-	Released int64   `json:"released,omitempty"` // snapshots up to this version are of no use
-	Measured []int64 `json:"measured,omitempty"` // the last versions that were measured, rising
-	Final    *int64  `json:"final,omitempty"`    // the version whose evaluation is asked for as the last one, running or not
+	Released int64   `json:"released,omitempty"` // snapshots of the model up to this version have no use
+	Measured []int64 `json:"measured,omitempty"` // the last versions that were measured, ascending
+	Final    *int64  `json:"final,omitempty"`    // the version of the final evaluation, requested or running; nil: none
 }
 
-// mostMeasured is how many versions are saved. The model's version does not fall in a life, so only the last may come again.
+// mostMeasured is how many versions are saved. The model's version does not fall in a life, so only the last ones can come again.
 const mostMeasured = 100
 
-// Save returns what [Restore] takes.
+// Save returns the state that [Restore] continues from.
 func (s *Schedule) Save() Saved {
 	measured := slices.Sorted(maps.Keys(s.measured))
 	out := Saved{Released: s.released, Measured: measured[max(0, len(measured)-mostMeasured):]}
@@ -30,9 +30,9 @@ func (s *Schedule) Save() Saved {
 	return out
 }
 
-// Restore makes the schedule of a master that comes back, or of a model that is back at a commit with which it was
-// saved. What was running is withdrawn: it is due again, as soon as the servers have told that they hold its snapshot still, or
-// at once if it is the last one.
+// Restore returns the schedule of a restarted master, or of a model that was rolled back to the commit with which it was
+// saved. A running evaluation is due again: at once if it is the final one, else when the servers have reported that they still hold
+// its snapshot.
 func Restore(p Policy, s Saved) (*Schedule, error) {
 	r := New(p)
 	before := int64(-1)
