@@ -1,8 +1,8 @@
-// Package ledger says which training records are in a model.
+// Package ledger records which training records are in a model.
 //
-// The records of an epoch are cut into tasks, which have numbers. The records of a task are taken in one order, so what of it
-// is in a model is a stretch from its first record; it is told as a count. A [Ledger] holds that for all tasks of all epochs,
-// in a bit for each task that is in it whole, and in nothing for epochs that are:
+// The records of an epoch are cut into numbered tasks. The records of a task are always trained on in the same order, so those that are
+// in a model are the first n of it, and the count n describes them. A [Ledger] has that for all tasks of all epochs: one number for the
+// epochs that are in the model completely, which are settled; for every other epoch a bit per complete task, and a count per partial one:
 //
 //	epoch    1 … 3        4                          5
 //	       ┌─────────┬────────────────────────┬────────────────┐
@@ -11,13 +11,13 @@
 //	         a count    a bit per task, and      (as for 4)
 //	                    parts: task 3, 17 records
 //
-// Whoever holds values holds their ledger beside them: a parameter server, a worker of a ring, a checkpoint.
+// A ledger is kept wherever values of the model are: in a parameter server, a worker of a ring, a checkpoint.
 //
 // Laws:
 //
-//  1. What is had only grows: no call but [Ledger.Reset] and [Ledger.Intersect] takes anything out.
-//  2. The union of two ledgers has what one of them has, and nothing else; it [Ledger.Covers] both.
-//  3. The intersection of two ledgers has what both of them have, and nothing else; both cover it.
-//  4. What is written with [Ledger.Append] is read by [Parse] as the same ledger; equal ledgers are written as the same bytes.
-//  5. [Parse] takes no more memory than a few times the bytes that it is given.
+//  1. A ledger only grows: no call but [Ledger.Reset] and [Ledger.Intersect] takes a record out.
+//  2. The union of two ledgers has the records that are in either of them, and no others; it [Ledger.Covers] both.
+//  3. The intersection of two ledgers has the records that are in both of them, and no others; both cover it.
+//  4. [Parse] reads what [Ledger.Append] wrote as the same ledger; equal ledgers are written as the same bytes.
+//  5. [Parse] allocates at most a few times the size of its input.
 package ledger

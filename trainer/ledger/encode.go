@@ -10,9 +10,11 @@ import (
 	"slices"
 )
 
-// Append appends the ledger to b, in varints and words of 64 bits, little endian:
+// Append appends the ledger to b, as varints and little-endian words of 64 bits:
 //
-//	settled epochs · for each open one: its number, words, parts · the words · for each part: number less the one before, records
+//	number of settled epochs
+//	for each other epoch:  its number · how many words · how many parts · the words
+//	  for each part:       task number less that of the part before · records
 func (l *Ledger) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(l.settled))
 	for _, n := range l.Epochs() {
@@ -36,7 +38,7 @@ func (l *Ledger) Append(b []byte) []byte {
 // errCut is returned for bytes that end too early, or hold a number that is out of its range.
 var errCut = errors.New("it is cut short, or damaged")
 
-// Parse reads a ledger that is all of b.
+// Parse reads a ledger, which must fill all of b.
 func Parse(b []byte) (Ledger, error) {
 	r := reader{b}
 	l := Ledger{}
@@ -72,10 +74,10 @@ func (l *Ledger) parse(r *reader) error {
 	return nil
 }
 
-// reader takes numbers from the front of bytes.
+// reader reads numbers from the front of rest.
 type reader struct{ rest []byte }
 
-// number reads one that is at most so large.
+// number reads a number that is at most most.
 func (r *reader) number(most int64) (int, error) {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > uint64(most) {

@@ -7,33 +7,33 @@ import (
 	"slices"
 )
 
-// MaxTasks is the most tasks that an epoch may have: a bit for each takes 128 MB.
+// MaxTasks is the largest number of tasks in an epoch: a bit for each takes 128 MB.
 const MaxTasks = 1 << 30
 
-// Ledger is which training records are in a model. The zero value has none. It is not safe for concurrent use.
+// Ledger is the set of training records that are in a model. The zero value is empty. It is not safe for concurrent use.
 type Ledger struct {
-	settled int           // epochs up to this one are had, all of them
-	open    map[int]*open // later ones of which something is had
+	settled int           // all records of the epochs up to this one are in the model
+	open    map[int]*open // later epochs that have a record in the model
 }
 
-// open is what is had of an epoch that is not settled.
+// open is the records of one unsettled epoch that are in the model.
 type open struct {
-	whole []uint64      // bit n: all records of task n. The last element is not 0
-	parts map[int]int64 // of other tasks: so many records from the first of their order, not 0
+	whole []uint64      // bit n: all records of task n; the last element is not 0
+	parts map[int]int64 // number of leading records of each other task, not 0
 }
 
-// Task names a training task: the same one for whoever trains on it, now or after somebody else.
+// Task names a training task. The name stays the same whichever worker trains on it, and however often.
 type Task struct {
 	Epoch  int // from 1
-	Number int // in the epoch's unshuffled cut, from 0
+	Number int // of the task in its epoch before shuffling, from 0
 }
 
 func (t Task) String() string { return fmt.Sprintf("task %d of epoch %d", t.Number, t.Epoch) }
 
-// Settled returns how many epochs are had, all of their records.
+// Settled returns the number of epochs all records of which are in the ledger.
 func (l *Ledger) Settled() int { return l.settled }
 
-// Had returns how many records of a task's order are had; whole says that it is all of them, however many, and records is 0 then.
+// Had returns how many records of a task are in the ledger, counted from its first. Where whole is true, all of them are, and records is 0.
 func (l *Ledger) Had(t Task) (records int64, whole bool) {
 	if t.Epoch <= l.settled {
 		return 0, true
@@ -48,7 +48,7 @@ func (l *Ledger) Had(t Task) (records int64, whole bool) {
 	return e.parts[t.Number], false
 }
 
-// Add notes that the first records of a task's order are had, of so many that it has. Fewer than were had before change nothing.
+// Add adds the first records of a task, which has of records in all. A count below the one that the ledger has changes nothing.
 func (l *Ledger) Add(t Task, records, of int64) {
 	had, whole := l.Had(t)
 	if whole || records <= had {
@@ -63,7 +63,7 @@ func (l *Ledger) Add(t Task, records, of int64) {
 	e.set(t.Number)
 }
 
-// epoch returns what is had of an epoch that is not settled.
+// epoch returns the entry of an unsettled epoch, and makes it if there is none.
 func (l *Ledger) epoch(n int) *open {
 	if l.open == nil {
 		l.open = make(map[int]*open)
@@ -76,16 +76,16 @@ func (l *Ledger) epoch(n int) *open {
 	return e
 }
 
-// Settle notes that all records of the epochs up to this one are had.
+// Settle adds all records of the epochs up to this one.
 func (l *Ledger) Settle(epoch int) {
 	l.settled = max(l.settled, epoch)
 	maps.DeleteFunc(l.open, func(n int, _ *open) bool { return n <= l.settled })
 }
 
-// Reset makes the ledger have nothing.
+// Reset empties the ledger.
 func (l *Ledger) Reset() { *l = Ledger{} }
 
-// Clone returns a ledger that has the same.
+// Clone returns a copy that shares no memory with the ledger.
 func (l *Ledger) Clone() Ledger {
 	c := Ledger{settled: l.settled}
 	for n, e := range l.open {
@@ -96,7 +96,7 @@ func (l *Ledger) Clone() Ledger {
 
 func (e *open) clone() *open { return &open{slices.Clone(e.whole), maps.Clone(e.parts)} }
 
-// Union adds what another ledger has. How many records a task has need not be known: who has all of it says so.
+// Union adds the records of another ledger, which is not changed.
 func (l *Ledger) Union(o *Ledger) {
 	l.Settle(o.settled)
 	for n, theirs := range o.open {
@@ -117,8 +117,8 @@ func (l *Ledger) Union(o *Ledger) {
 	}
 }
 
-// Intersect keeps what another ledger has, too. Where several hold a part of the model each, what all of them have is in it
-// whole: that is what can be credited.
+// Intersect removes the records that another ledger does not have. Where several processes hold a part of the model each, a record can
+// be credited when it is in the ledgers of all of them.
 func (l *Ledger) Intersect(o *Ledger) {
 	both := Ledger{settled: min(l.settled, o.settled)}
 	for _, n := range l.Epochs() {
@@ -137,7 +137,7 @@ func (l *Ledger) Intersect(o *Ledger) {
 	*l = both
 }
 
-// and returns what two have of one epoch.
+// and returns the records of one epoch that are in both entries.
 func (e *open) and(o *open) *open {
 	both := &open{parts: make(map[int]int64)}
 	for i := range min(len(e.whole), len(o.whole)) {
@@ -161,7 +161,7 @@ func (e *open) and(o *open) *open {
 	return both
 }
 
-// put notes what is had of an epoch, unless it is nothing.
+// put sets the entry of an epoch, unless it is empty.
 func (l *Ledger) put(epoch int, e *open) {
 	if len(e.whole)+len(e.parts) == 0 {
 		return
@@ -172,7 +172,7 @@ func (l *Ledger) put(epoch int, e *open) {
 	l.open[epoch] = e
 }
 
-// Covers says that everything which another ledger has is had here.
+// Covers reports whether the ledger has every record of another ledger.
 func (l *Ledger) Covers(o *Ledger) bool {
 	if o.settled > l.settled {
 		return false
@@ -199,10 +199,10 @@ func (l *Ledger) Covers(o *Ledger) bool {
 	return true
 }
 
-// Epochs returns the epochs that are not settled, and of which something is had, in order.
+// Epochs returns the unsettled epochs that have a record in the ledger, ascending.
 func (l *Ledger) Epochs() []int { return slices.Sorted(maps.Keys(l.open)) }
 
-// Whole returns how many tasks of an epoch that is not settled are had whole.
+// Whole returns the number of tasks of an unsettled epoch that are in the ledger completely.
 func (l *Ledger) Whole(epoch int) int {
 	n := 0
 	if e := l.open[epoch]; e != nil {
@@ -213,7 +213,7 @@ func (l *Ledger) Whole(epoch int) int {
 	return n
 }
 
-// Parts returns the tasks of an epoch that are had in part, by number: how many records of their order.
+// Parts returns, for each task of an unsettled epoch that is in the ledger in part, how many of its records are, counted from its first.
 func (l *Ledger) Parts(epoch int) map[int]int64 {
 	if e := l.open[epoch]; e != nil {
 		return maps.Clone(e.parts)
@@ -221,7 +221,7 @@ func (l *Ledger) Parts(epoch int) map[int]int64 {
 	return nil
 }
 
-// Highest returns the highest number of a task of an epoch of which something is had, -1 if there is none.
+// Highest returns the highest task number of an unsettled epoch that has a record in the ledger, -1 if there is none.
 func (l *Ledger) Highest(epoch int) int {
 	e := l.open[epoch]
 	if e == nil {

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// The names of the optimizers.
+// Names of the optimizers, for [Config].Name.
 const (
-	SGD      = "SGD"      // with Momentum > 0: as Momentum
+	SGD      = "SGD"      // with Momentum > 0 the same as Momentum
 	Momentum = "Momentum" // needs Momentum > 0
-	Adam     = "Adam"     // with AMSGrad: the maximum of all second moments
+	Adam     = "Adam"     // with AMSGrad it divides by the maximum of all second moments
 	Adagrad  = "Adagrad"
 )
 
 var names = []string{SGD, Momentum, Adam, Adagrad}
 
-// Config says how parameters are updated. A number that is zero takes Keras'
-// default, which is given with the field; Momentum's is none.
+// Config selects an optimizer and its hyperparameters. A number that is zero takes the
+// default of Keras, which the comment of the field states; Momentum has none.
 type Config struct {
 	Name               string  `json:"name"`
 	LearningRate       float64 `json:"learning_rate,omitempty"`       // SGD and Momentum 0.01, Adam and Adagrad 0.001
@@ -31,8 +31,8 @@ type Config struct {
 	InitialAccumulator float64 `json:"initial_accumulator,omitempty"` // Adagrad: 0.1; ElasticDL's server starts from 0: give 1e-30
 }
 
-// Validate reports every field that has an impossible value, or one that the
-// optimizer would ignore, by its name.
+// Validate returns an error that names every field whose value is out of range, or
+// that the optimizer does not use.
 func (c Config) Validate() error {
 	if !slices.Contains(names, c.Name) {
 		return fmt.Errorf("optimizer Name %q: want one of %q", c.Name, names)
@@ -71,7 +71,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Slots is how many float32 the optimizer keeps for every parameter.
+// Slots returns the number of float32 that the optimizer keeps for each parameter.
 func (c Config) Slots() int {
 	switch {
 	case c.Name == Adagrad:
@@ -86,7 +86,7 @@ func (c Config) Slots() int {
 	return 0
 }
 
-// withDefaults puts Keras' defaults in the place of zeros.
+// withDefaults replaces zeros by the defaults of Keras.
 func (c Config) withDefaults() Config {
 	set := func(v *float64, d float64) {
 		if *v == 0 {

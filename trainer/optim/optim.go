@@ -3,10 +3,10 @@
 //
 // Laws:
 //
-//  1. An update is element by element: applied to stretches of the parameters,
-//     in any order, it gives the same bits as applied to all of them.
-//  2. An optimizer has no state: what it remembers of a parameter lies in the
-//     slots that the caller holds, and the count of updates is the caller's.
+//  1. An update is element-wise: applied to ranges of the parameters, in any
+//     order, it gives the same bits as applied to all of them at once.
+//  2. An optimizer has no state: the caller holds the slots of the parameters
+//     and counts the updates.
 //  3. An update allocates nothing.
 package optim
 
@@ -17,13 +17,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
-// An Optimizer applies gradients as its Config says. It may be used by any
-// number of goroutines.
+// Optimizer applies gradients by the rule of its [Config]. It is safe for
+// concurrent use, on distinct parameters.
 type Optimizer struct {
 	c Config
 }
 
-// New makes the optimizer of a valid configuration.
+// New returns the optimizer that c describes, or the error of [Config.Validate].
 func New(c Config) (*Optimizer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -31,10 +31,10 @@ func New(c Config) (*Optimizer, error) {
 	return &Optimizer{c.withDefaults()}, nil
 }
 
-// Config is the configuration with the defaults in it.
+// Config returns the configuration, with defaults in place of zeros.
 func (o *Optimizer) Config() Config { return o.c }
 
-// NewSlots makes the slots of n parameters as they are before the first update.
+// NewSlots returns the slots of n parameters as they are before the first update.
 func (o *Optimizer) NewSlots(n int) [][]float32 {
 	slots := make([][]float32, o.c.Slots())
 	for i := range slots {
@@ -48,11 +48,11 @@ func (o *Optimizer) NewSlots(n int) [][]float32 {
 	return slots
 }
 
-// leastRate is less than any rate that moves a parameter, and more than 0 also when it is divided.
+// leastRate is too small to change a parameter, and large enough to stay above 0 when it is divided.
 const leastRate = 1e-200
 
-// Rate returns the learning rate that a schedule gives to the update of a version by so many workers, for [Optimizer.Apply];
-// without a schedule it is the configuration's. Where a schedule says 0 or less, nothing is learnt.
+// Rate returns the learning rate for [Optimizer.Apply] that a schedule gives for the update of a version with so many workers. A nil
+// schedule gives that of the configuration. If the schedule gives 0 or less, the update changes no parameter.
 func (o *Optimizer) Rate(schedule func(version int64, workers int) float64, version int64, workers int) float64 {
 	if schedule == nil {
 		return o.c.LearningRate
@@ -63,10 +63,10 @@ func (o *Optimizer) Rate(schedule func(version int64, workers int) float64, vers
 	return leastRate
 }
 
-// Apply updates the parameters p by the gradient g, which is as long, with the
-// learning rate lr, or the configuration's where lr is not more than 0. Every
-// slot is as long as p. It is the update number step of these parameters,
-// from 1, which corrects Adam's bias.
+// Apply updates the parameters p by the gradient g, with the learning rate lr,
+// or that of the configuration if lr is 0 or less. Here g and every slot are as long as p, and
+// step is the number of this update of these parameters, from 1, for
+// Adam's bias correction. It panics if the number of slots is not that of the optimizer.
 //
 //	SGD       p -= lr·g
 //	Momentum  v = μ·v + g; p -= lr·v                  Polyak 1964

@@ -6,10 +6,10 @@ import (
 	"unsafe"
 )
 
-// LittleEndian reports whether float32s lie in memory as they do in files and on the wire. It is a variable for tests of the other case.
+// LittleEndian reports whether this machine stores float32s in memory as files and the wire do. It is a variable so that tests can set it.
 var LittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// Bytes returns the memory of x.
+// Bytes returns the memory of x, not a copy.
 func Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
@@ -20,7 +20,7 @@ func swap(b []byte) {
 	}
 }
 
-// Encoded returns x as it is in files and on the wire: the memory of x itself if that is the same.
+// Encoded returns the bytes of x as they are in files and on the wire: the memory of x itself on a little-endian machine, else a copy.
 func Encoded(x []float32) []byte {
 	b := Bytes(x)
 	if !LittleEndian {
@@ -30,7 +30,7 @@ func Encoded(x []float32) []byte {
 	return b
 }
 
-// Decode makes x, whose memory was filled from a file or the wire, what was meant.
+// Decode converts x in place, after its memory was filled with bytes from a file or the wire.
 func Decode(x []float32) {
 	if !LittleEndian {
 		swap(Bytes(x))

@@ -1,13 +1,14 @@
-// Package param names the parameters of a model and says where each of them lives.
+// Package param names the parameters of a model, and assigns them to parameter servers.
 //
-// A model's parameters are one flat []float32: the trainable ones first, then
-// the state, moving averages of what the steps observe (BatchNorm's statistics).
-// A step gives a flat array like it: gradients, then observations. Whoever owns
-// the values moves the averages ([Layout.Average]); a worker that did so from what they
-// were before the other workers did would overshoot. A [Layout] names the stretches of that array. N parameter
-// servers hold N contiguous [Range]s of it, cut by bytes and not by name, so
-// that no server holds more than its share and a large tensor is split like
-// any other stretch; a push or a pull is then one slice per server.
+// A model's parameters are one flat []float32: first the trainable ones, then
+// moving averages of what the steps observe (the statistics of BatchNorm). A [Layout]
+// names the variables in it. A step computes an array of the same layout: gradients, then
+// observations. The process that holds the values updates the averages ([Layout.Average]):
+// if each worker did that from values that others have updated meanwhile, they would overshoot.
+//
+// N parameter servers hold N contiguous [Range]s of the array, cut by bytes and not by name.
+// So no server holds more than its share, a large tensor is split like
+// any other, and a push or a pull is one slice per server.
 //
 // Laws:
 //
@@ -22,18 +23,18 @@ import (
 	"strings"
 )
 
-// Align is what cuts are multiples of, in elements: one cache line of float32.
+// Align is the number of elements that every cut is a multiple of: one cache line of float32.
 const Align = 16
 
 // Variable is one named tensor of a model.
 type Variable struct {
 	Name      string
 	Shape     []int
-	Trainable bool    // false: state, a moving average
-	Momentum  float64 // of a moving average: what it keeps of itself at each step; in [0, 1)
+	Trainable bool    // false: a moving average
+	Momentum  float64 // of a moving average: the fraction of its value that each step keeps; in [0, 1)
 }
 
-// Len is the number of elements, 1 for a scalar.
+// Len returns the number of elements, 1 for a scalar.
 func (v Variable) Len() int {
 	n := 1
 	for _, d := range v.Shape {
@@ -50,10 +51,10 @@ func (v Variable) String() string {
 	return fmt.Sprintf("%s [%s]", v.Name, strings.Join(dims, " "))
 }
 
-// Layout is the variables of a model in the order in which they lie in its flat array.
+// Layout lists the variables of a model in the order in which they lie in its flat array.
 type Layout []Variable
 
-// Len is the number of elements of the flat array.
+// Len returns the number of elements of the flat array.
 func (l Layout) Len() int {
 	n := 0
 	for _, v := range l {
@@ -62,7 +63,7 @@ func (l Layout) Len() int {
 	return n
 }
 
-// Trainable is the number of elements that have a gradient: the flat array up to there.
+// Trainable returns the number of elements that have a gradient: the first ones of the flat array.
 func (l Layout) Trainable() int {
 	n := 0
 	for _, v := range l {
@@ -74,7 +75,7 @@ func (l Layout) Trainable() int {
 	return n
 }
 
-// Validate reports every rule that the layout breaks: names are not empty and
+// Validate returns an error that lists every rule that the layout breaks: names are not empty and
 // occur once, dimensions are positive, the trainable variables come first, momenta are in range.
 func (l Layout) Validate() error {
 	var problems []string
@@ -107,7 +108,7 @@ func (l Layout) Validate() error {
 	return nil
 }
 
-// Match reports how other differs from l, naming every variable that does; nil if it does not.
+// Match returns an error that names every variable in which other differs from l, nil if they are equal.
 func (l Layout) Match(other Layout) error {
 	var problems []string
 	mine := make(map[string]Variable, len(l))
@@ -143,9 +144,9 @@ func (l Layout) Match(other Layout) error {
 	return nil
 }
 
-// Average moves the moving averages among the elements [start, start+len(values))
-// of the flat array: values = Momentum*values + (1-Momentum)*observed. It leaves the
-// trainable elements alone.
+// Average updates the moving averages among the elements [start, start+len(values))
+// of the flat array: values = Momentum*values + (1-Momentum)*observed. It does not change
+// trainable elements.
 func (l Layout) Average(start int, values, observed []float32) {
 	at := 0
 	for _, v := range l {
@@ -161,7 +162,7 @@ func (l Layout) Average(start int, values, observed []float32) {
 	}
 }
 
-// At names the element at offset of the flat array, as "name[index]".
+// At returns the name of the element at offset of the flat array, as "name[index]".
 func (l Layout) At(offset int) string {
 	at := offset
 	for _, v := range l {
@@ -176,7 +177,7 @@ func (l Layout) At(offset int) string {
 // Range is the elements [Start, End) of the flat array.
 type Range struct{ Start, End int }
 
-// Len is End - Start.
+// Len returns the number of elements.
 func (r Range) Len() int { return r.End - r.Start }
 
 // Partition cuts n elements into k ranges, one per server.

@@ -1,4 +1,4 @@
-// Package prediction keeps what a job has predicted: a part for each task, and one file of all of them.
+// Package prediction writes what a job predicts: a part for each task, and on request one file of all parts.
 //
 //	--prediction_outputs=/data/out.csv             --prediction_outputs=/data/out
 //	  /data/.out.csv-UID/                            /data/out/
@@ -8,10 +8,10 @@
 //
 // Laws:
 //
-//  1. A part, and the file, appears whole or not at all, and who writes it again writes the same bytes: so each record is in it once,
+//  1. A part appears completely or not at all, and so does the file. Writing it again writes the same bytes, so each record is in it once,
 //     however often its task was done.
-//  2. The parts are numbered in the order of the data: by the names of its files, and in each as its records lie.
-//  3. Parts of another job are not taken for this one's.
+//  2. The parts are numbered in the order of the data: by the names of its files, then by the order of the records in each.
+//  3. Parts of another job are never used for this one.
 package prediction
 
 import (
@@ -27,15 +27,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 )
 
-// Place is where a job writes what it predicts.
+// Place is the directory or bucket to which a job writes its predictions.
 type Place struct {
 	files checkpoint.Files
-	file  string // the one file; "": the parts stay
-	parts string // the directory of the parts, within files: "", or it ends with a slash
+	file  string // name of the one file; "": the parts are the result
+	parts string // directory of the parts within files: "", or a path that ends with a slash
 }
 
-// Open opens the place that --prediction_outputs names. A name that ends in .csv is of one file, any other of a directory. The job is told
-// apart from others by its UID.
+// Open opens the place that --prediction_outputs names: one file if the name ends in .csv, else a directory. The UID of the job
+// keeps its parts apart from those of other jobs.
 func Open(open checkpoint.Opener, outputs, uid string) (*Place, error) {
 	p := new(Place)
 	if _, name := checkpoint.Split(outputs); isFile(name) {
@@ -49,7 +49,7 @@ func Open(open checkpoint.Opener, outputs, uid string) (*Place, error) {
 	return p, nil
 }
 
-// partNames are the names of parts, of this job or another.
+// partNames matches the names of parts, of any job.
 var partNames = regexp.MustCompile(`^part-[0-9]{5,}-of-[0-9]{5,}\.csv$`)
 
 func partName(number, of int) string { return fmt.Sprintf("part-%05d-of-%05d.csv", number, of) }
@@ -58,7 +58,7 @@ func (p *Place) path(name string) string {
 	return strings.TrimSuffix(p.files.String(), "/") + "/" + name
 }
 
-// Write writes a part.
+// Write writes part number of the job's of parts, and replaces one that is there.
 func (p *Place) Write(number, of int, text []byte) error {
 	return p.create(p.parts+partName(number, of), func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -66,7 +66,7 @@ func (p *Place) Write(number, of int, text []byte) error {
 	})
 }
 
-// create writes a file, which appears when write has returned without an error.
+// create writes a file by write. The file appears only after write has returned without an error.
 func (p *Place) create(name string, write func(io.Writer) error) error {
 	f, err := p.files.Create(name)
 	if err != nil {
@@ -82,9 +82,9 @@ func (p *Place) create(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// Finish puts so many parts together in the one file, if there is to be one, and else removes what an earlier job has left in the
-// directory under the names of parts. Headed parts begin with the same line, which the file has once. The bytes that are read so far are
-// told to progress. All parts must have been written. It may be called again.
+// Finish completes the result of so many parts, all of which must have been written. For one file it joins the parts; for a directory it
+// removes the parts that an earlier job has left there. Headed parts begin with the same header line, which the file gets once. While it
+// joins, progress is called with the number of bytes read so far, unless it is nil. Finish may be repeated.
 func (p *Place) Finish(of int, headed bool, progress func(bytes int64)) error {
 	if p.file == "" {
 		return p.removeOthers(of)
@@ -101,19 +101,19 @@ func (p *Place) Finish(of int, headed bool, progress func(bytes int64)) error {
 	})
 }
 
-// merger puts parts together.
+// merger joins parts.
 type merger struct {
 	out      *bufio.Writer
-	headed   bool
-	header   []byte // of the first part
-	bytes    int64
+	headed   bool   // each part begins with a header line
+	header   []byte // of the first part, nil before it
+	bytes    int64  // read so far
 	progress func(bytes int64)
 }
 
-// most is the longest header.
+// most is the length of the longest header, in bytes.
 const most = 16 << 20
 
-// add adds a part.
+// add appends a part.
 func (m *merger) add(p *Place, name string) error {
 	f, size, closer, err := p.files.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +131,7 @@ func (m *merger) add(p *Place, name string) error {
 		switch {
 		case m.header == nil:
 			m.header = header
-			m.out.Write(header) // Flush tells its error
+			m.out.Write(header) // Flush returns its error
 		case !bytes.Equal(header, m.header):
 			return fmt.Errorf("header of part %s is %q, and that of the first part is %q", p.path(name), header, m.header)
 		}
@@ -146,7 +146,7 @@ func (m *merger) add(p *Place, name string) error {
 	return nil
 }
 
-// line reads up to the end of a line.
+// line reads up to and including the end of a line.
 func line(in *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for {
@@ -163,7 +163,7 @@ func line(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// removeOthers removes the parts of an earlier job from the directory, which had another number of them.
+// removeOthers removes from the directory the parts of an earlier job that had another number of parts.
 func (p *Place) removeOthers(of int) error {
 	names, err := p.files.List("")
 	if err != nil {
@@ -184,7 +184,7 @@ func (p *Place) removeOthers(of int) error {
 	return nil
 }
 
-// Tidy removes the parts beside the one file, put together or not. Nobody may be writing any more.
+// Tidy removes the parts of a result that is one file, joined or not. No process may be writing parts any more.
 func (p *Place) Tidy() error {
 	if p.file == "" {
 		return nil
@@ -192,7 +192,7 @@ func (p *Place) Tidy() error {
 	return p.files.Remove(strings.TrimSuffix(p.parts, "/"))
 }
 
-// Dir returns the directory, or the bucket's, that --prediction_outputs is in.
+// Dir returns the directory, local or of a bucket, that --prediction_outputs writes to.
 func Dir(outputs string) string {
 	if dir, name := checkpoint.Split(outputs); isFile(name) {
 		return dir
@@ -200,5 +200,5 @@ func Dir(outputs string) string {
 	return outputs
 }
 
-// isFile reports whether a name is of one file.
+// isFile reports whether a name of --prediction_outputs stands for one file.
 func isFile(name string) bool { return strings.HasSuffix(name, ".csv") }
