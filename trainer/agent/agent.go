@@ -85,6 +85,7 @@ type agent struct {
 	mail    mailbox
 	over    chan struct{} // closed when the master says that the job has ended
 	beats   beats
+	rested  bool // the processes of the last world were not started: it ended in the pause before
 	watch   *watch
 }
 
@@ -277,7 +278,7 @@ func (a *agent) work(ctx context.Context) error {
 
 // finished reports whether all processes have ended by themselves with 0.
 func (a *agent) finished() bool {
-	return !slices.ContainsFunc(a.procs, func(p *process) bool { return p == nil || p.lives() || p.exit.Failed() || p.exit.Stopped })
+	return !a.rested && !slices.ContainsFunc(a.procs, func(p *process) bool { return p == nil || p.lives() || p.exit.Failed() || p.exit.Stopped })
 }
 
 // listen makes the store for the next world, in case this worker becomes its first. The store of the world that it leaves is served until

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -104,6 +103,7 @@ type hall struct {
 	arrivals chan *wire.Arrival
 	words    chan *wire.Assembly
 	lines    chan string // lines that the processes write
+	logs     chan string // lines that the agent logs
 
 	ledgers chan *wire.HeartbeatRequest // that answer ask
 
@@ -154,11 +154,19 @@ func (h *hall) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
+// logWriter takes what the agent logs, a line at a time.
+type logWriter chan string
+
+func (w logWriter) Write(text []byte) (int, error) {
+	w <- string(text)
+	return len(text), nil
+}
+
 // open starts an agent with the given number of processes of a program, and waits for its first arrival.
 func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
-	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10)}
+	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10)}
 	j := job.DefaultOf(job.Run)
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, true, strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
@@ -168,7 +176,7 @@ func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival)
 		defer close(ended)
 		Run(ctx, Config{
 			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
-			Grace: time.Second, Output: h, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Grace: time.Second, Output: h, Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
 		})
 	}()
 	t.Cleanup(func() {
@@ -197,12 +205,15 @@ func next[T any](h *hall, what string, from <-chan T) (got T) {
 }
 
 // give sends the world that follows from an arrival, with this worker as its only member.
-func (h *hall) give(a *wire.Arrival) {
+func (h *hall) give(a *wire.Arrival) { h.giveAfter(a, 0) }
+
+// following returns that world.
+func following(a *wire.Arrival) *wire.World {
 	w := &wire.World{Id: a.Formation + 1, Formation: a.Formation + 1, Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
 	if a.Round >= 0 {
 		w.Sources = []int32{0}
 	}
-	h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
+	return w
 }
 
 // recall tells the agent to leave a world: at once, or after a round because a worker joins.

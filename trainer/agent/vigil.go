@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -57,6 +58,7 @@ type vigil struct {
 	began  bool          // a process has left this world by itself
 	told   bool          // it was reported that all have ended with 0
 	failed []program.Exit
+	ooms   int               // processes that the system had killed for memory when those of this world were started
 	leaves bool              // the world ends because workers join or leave
 	stops  map[int]time.Time // time since which a process is stopped, by local rank
 	frozen map[int]bool      // processes that were killed for being stopped, by local rank
@@ -297,8 +299,10 @@ func (v *vigil) recall(now bool) {
 // failures returns the reports of the processes that have failed by themselves.
 func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
+	memory := oomKills() > v.ooms
 	for _, e := range v.failed {
 		f := failure(e)
+		f.Memory = memory && e.Signal == int(syscall.SIGKILL) && !v.frozen[e.Local]
 		f.Excused = v.leaves && !v.isLost() || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
 		all = append(all, f)
 	}

@@ -69,6 +69,10 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 	}
 	a.records.enter(w.Floor, int(w.Settled), s.source >= 0)
 	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
+	if a.rested = !v.rest(ctx); a.rested {
+		return v.failures(), nil
+	}
+	v.ooms = oomKills()
 	if err := v.start(ctx, int(here.Processes)); err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ type program struct {
 	restarts int            // number of charged failures
 	failures int            // number of reported failures, charged or not
 	last     string         // the last failure, as text
+	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
+	starts   time.Time      // by the master's clock: when the processes of the last world start
 	came     int64          // formation to which failed and arrived belong
 	failed   []failure      // failures in that world
 	arrived  map[int]bool   // workers that have arrived from that world
@@ -218,20 +220,25 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 func (g *program) judge(before, next rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
+	if g.lasted(before) {
+		g.brief = 0
+	}
 	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
 	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) {
 		return nil
 	}
 	if slices.ContainsFunc(failed, fromOutside) {
 		if killed := slices.DeleteFunc(failed, func(f failure) bool { return f.Excused || !fromOutside(f) }); len(killed) > 0 {
-			g.reportFailure(first(killed), goesOn(next)+" (not charged)")
+			g.note(before)
+			g.reportFailure(first(killed), g.goesOn(next)+" (not charged)")
 		}
 		return nil
 	}
 	g.restarts++
+	g.note(before)
 	root := first(failed)
 	if g.restarts <= g.m.Job.Program.MaxRestarts {
-		g.reportFailure(root, goesOn(next)+" (charged)")
+		g.reportFailure(root, g.goesOn(next)+" (charged)")
 		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
 		return nil
 	}
@@ -239,12 +246,54 @@ func (g *program) judge(before, next rendezvous.World) error {
 	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root.Failure))
 }
 
-// goesOn returns what follows from the end of a process, as text: processes that have kept their state go on with the next world.
-func goesOn(next rendezvous.World) string {
-	if len(next.Sources) > 0 {
-		return "the others go on, it is started again"
+const (
+	// briefly is how soon after its start the processes of a world fail if they have got nowhere.
+	briefly = 30 * time.Second
+	// longestPause is the longest pause before processes start again.
+	longestPause = time.Minute
+)
+
+// lasted reports whether the processes of a world got on: a round was completed, or they did not fail soon.
+func (g *program) lasted(w rendezvous.World) bool {
+	return g.m.ring.rounds >= w.Formation || g.m.ring.now().Sub(g.starts) >= briefly
+}
+
+// note counts a world in which processes have failed if it was a brief one, and sets when those of the next one start.
+func (g *program) note(before rendezvous.World) {
+	if !g.lasted(before) {
+		g.brief++
+		g.starts = g.m.ring.now().Add(pauseAfter(g.brief))
 	}
-	return "the program starts again"
+}
+
+// pauseAfter returns how long processes wait before they start, after a number of brief worlds in a row: not at all after two of them, 1 s after
+// the third, and then twice as long each time, up to longestPause.
+func pauseAfter(brief int) time.Duration {
+	if brief < 3 {
+		return 0
+	}
+	return min(time.Second<<min(brief-3, 10), longestPause)
+}
+
+// goesOn returns what follows from the end of a process, as text: processes that have kept their state go on with the next world.
+func (g *program) goesOn(next rendezvous.World) string {
+	text := "the program starts again"
+	if len(next.Sources) > 0 {
+		text = "the others go on, it is started again"
+	}
+	if wait := pauseAfter(g.brief); wait > 0 {
+		text += fmt.Sprintf(" in %v, after %d failures in a row within %v of the start", wait, g.brief, briefly)
+	}
+	return text
+}
+
+// paced returns how long the processes of a new world wait before they start, and notes when they do.
+func (g *program) paced() time.Duration {
+	now := g.m.ring.now()
+	if g.starts.Before(now) {
+		g.starts = now
+	}
+	return g.starts.Sub(now)
 }
 
 // first returns the earliest failure: the others may follow from it.
@@ -273,9 +322,13 @@ func (g *program) times() string {
 }
 
 // fromOutside reports whether a process was ended from outside: by a signal that a failing program does not cause itself.
+// The system's, as the worker was out of memory, is the program's own fault.
 func fromOutside(f failure) bool {
 	if f.Excused {
 		return true
+	}
+	if f.Memory {
+		return false
 	}
 	switch syscall.Signal(f.Signal) {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
@@ -289,7 +342,9 @@ func reason(f *wire.Failure) string {
 	text := strings.Join(strings.Fields(f.Message), " ")
 	if text == "" {
 		text = fmt.Sprintf("exit code %d", f.Code)
-		if f.Signal != 0 {
+		if f.Memory {
+			text = "killed by the system: out of memory"
+		} else if f.Signal != 0 {
 			text = "killed by " + cmp.Or(unix.SignalName(syscall.Signal(f.Signal)), fmt.Sprintf("signal %d", f.Signal))
 		}
 	} else if f.Code != 0 {
@@ -337,4 +392,7 @@ func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
 	s.Failures, s.Failure = int32(g.failures), g.last
 	s.Program = g.m.Job.Title()
+	if g.starts.After(g.m.ring.now()) && !g.m.over {
+		s.Waiting = fmt.Sprintf("its processes wait %v before they start: %d times in a row they failed within %v", pauseAfter(g.brief), g.brief, briefly)
+	}
 }

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,6 +78,7 @@ func TestProgramIsCharged(t *testing.T) {
 		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7, UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): killed by SIGSEGV" + charged},
 		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0, "rank 1 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
 		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0, "rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncharged},
+		"memory":     {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Memory: true}}, 1, "rank 0 of worker-0 (pid 0): killed by the system: out of memory" + charged},
 		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
 		"none":       {nil, 0, ""},
 	} {
@@ -100,6 +102,62 @@ func TestProgramIsCharged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A program that fails soon after each start starts again at longer and longer intervals, also if nothing is charged. Who joins meanwhile does
+// not change when; once the processes have lasted, or have made a round, they start again at once.
+func TestProgramPaces(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		formation, pause := int64(1), time.Duration(0)
+		dies := func(after time.Duration) time.Duration {
+			t.Helper()
+			time.Sleep(pause + after)
+			a.fails(formation, &wire.Failure{Signal: int32(syscall.SIGKILL)})
+			b.fails(formation)
+			formation++
+			want := fmt.Sprintf("%d [0 1] from []", formation)
+			if got, other := a.enters(want).PauseMs, b.enters(want).PauseMs; got != other {
+				t.Fatalf("one worker waits %d ms, the other %d", got, other)
+			} else {
+				pause = time.Duration(got) * time.Millisecond
+			}
+			return pause.Round(time.Second)
+		}
+		for i, want := range []time.Duration{0, 0, 1, 2, 4, 8, 16, 32, 60, 60} {
+			if got := dies(2 * time.Second); got != want*time.Second {
+				t.Fatalf("after %d brief worlds it starts again after %v, want %ds", i+1, got, want)
+			}
+		}
+		s := w.look()
+		if want := "its processes wait 1m0s before they start: 10 times in a row they failed within 30s"; s.Waiting != want || s.Restarts != 0 {
+			t.Errorf("%d restarts are charged; it waits: %q, want %q", s.Restarts, s.Waiting, want)
+		}
+		if want := "; the program starts again in 1m0s, after 10 failures in a row within 30s of the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
+			t.Errorf("the last failure: %q, want %q", s.Failure, want)
+		}
+		time.Sleep(20 * time.Second) // of the pause
+		a.fails(formation)
+		b.fails(formation)
+		formation++
+		want := fmt.Sprintf("%d [0 1] from []", formation)
+		b.enters(want)
+		if pause = time.Duration(a.enters(want).PauseMs) * time.Millisecond; pause.Round(time.Second) != 40*time.Second {
+			t.Errorf("as the workers meet again it waits %v more, want 40s", pause)
+		}
+		if got := dies(31 * time.Second); got != 0 {
+			t.Errorf("after processes that lasted it starts again after %v, want at once", got)
+		}
+		if s := w.look(); s.Waiting != "" {
+			t.Errorf("it waits: %q", s.Waiting)
+		}
+		dies(time.Second)
+		dies(time.Second)
+		a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation })
+		if got := dies(time.Second); got != 0 {
+			t.Errorf("after a round it starts again after %v, want at once", got)
+		}
+	})
 }
 
 // What follows from the loss of a member is nobody's fault, also if no failure is allowed.

@@ -139,6 +139,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	if r.m.program != nil {
 		world.Restarts, world.Beginning = int32(r.m.program.restarts), w.Formation
+		world.PauseMs = r.m.program.paced().Milliseconds()
 		if len(w.Sources) > 0 && !r.m.program.loaded {
 			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Round >> beginnings
 		}

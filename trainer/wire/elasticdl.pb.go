@@ -1886,6 +1886,7 @@ type Failure struct {
 	UnixMs        int64                  `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // when
 	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`              // what it said of itself, or its signal
 	Traceback     string                 `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`          // if it said so
+	Memory        bool                   `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`              // the system ended it, for the worker was out of memory
 	Excused       bool                   `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`            // nobody is at fault: it asks to be started again, or has ended while its world was left for those that join or leave
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1975,6 +1976,13 @@ func (x *Failure) GetTraceback() string {
 		return x.Traceback
 	}
 	return ""
+}
+
+func (x *Failure) GetMemory() bool {
+	if x != nil {
+		return x.Memory
+	}
+	return false
 }
 
 func (x *Failure) GetExcused() bool {
@@ -2163,16 +2171,17 @@ func (x *Recall) GetJoins() bool {
 // World is who is in the ring. Connections and messages of another formation are not of this one.
 type World struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                  // changes exactly when membership does
-	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`    // rises each time that the workers meet, also if all are the same
-	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`         // by rank
-	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"` // ranks that have the newest state, which the others take; none: all start from the base
-	Floor         int64                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`            // leases below this number are settled or void: nobody works on them any more
-	Life          int64                  `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`              // of the model
-	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`               // without sources: what all start from
-	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`        // epochs that are settled
-	Restarts      int32                  `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`      // of a program: failures of it that were charged so far
-	Beginning     int64                  `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`   // of a program: the formation that the states began with whose newest is taken
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                           // changes exactly when membership does
+	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`             // rises each time that the workers meet, also if all are the same
+	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`                  // by rank
+	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"`          // ranks that have the newest state, which the others take; none: all start from the base
+	Floor         int64                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`                     // leases below this number are settled or void: nobody works on them any more
+	Life          int64                  `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`                       // of the model
+	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`                        // without sources: what all start from
+	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                 // epochs that are settled
+	Restarts      int32                  `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`               // of a program: failures of it that were charged so far
+	Beginning     int64                  `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`            // of a program: the formation that the states began with whose newest is taken
+	PauseMs       int64                  `protobuf:"varint,11,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"` // of a program: how long its processes wait before they start, as those of the worlds before failed soon
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2273,6 +2282,13 @@ func (x *World) GetRestarts() int32 {
 func (x *World) GetBeginning() int64 {
 	if x != nil {
 		return x.Beginning
+	}
+	return 0
+}
+
+func (x *World) GetPauseMs() int64 {
+	if x != nil {
+		return x.PauseMs
 	}
 	return 0
 }
@@ -3740,7 +3756,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
 	"\x05keeps\x18\x04 \x01(\bR\x05keeps\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05store\"\xe2\x01\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\"\xfa\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -3749,7 +3765,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06signal\x18\x05 \x01(\x05R\x06signal\x12\x17\n" +
 	"\aunix_ms\x18\x06 \x01(\x03R\x06unixMs\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x1c\n" +
-	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x18\n" +
+	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x16\n" +
+	"\x06memory\x18\v \x01(\bR\x06memory\x12\x18\n" +
 	"\aexcused\x18\n" +
 	" \x01(\bR\aexcusedJ\x04\b\t\x10\n" +
 	"\"\x95\x01\n" +
@@ -3762,7 +3779,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x14\n" +
-	"\x05joins\x18\x03 \x01(\bR\x05joins\"\x9f\x02\n" +
+	"\x05joins\x18\x03 \x01(\bR\x05joins\"\xba\x02\n" +
 	"\x05World\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
@@ -3774,7 +3791,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\asettled\x18\b \x01(\x05R\asettled\x12\x1a\n" +
 	"\brestarts\x18\t \x01(\x05R\brestarts\x12\x1c\n" +
 	"\tbeginning\x18\n" +
-	" \x01(\x03R\tbeginning\"_\n" +
+	" \x01(\x03R\tbeginning\x12\x19\n" +
+	"\bpause_ms\x18\v \x01(\x03R\apauseMs\"_\n" +
 	"\x06Member\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// Processes that are to wait are not started before, not even if their world is over meanwhile: nothing has failed then, nor finished.
+func TestRests(t *testing.T) {
+	const program = `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`
+	h, a := open(t, 1, "/bin/sh", "-c", program)
+	const hour = 3_600_000
+	for formation := range int64(2) {
+		h.giveAfter(a, hour)
+		for !strings.Contains(next(h, "the pause", h.logs), "Waiting before the processes start again") {
+		}
+		if formation == 1 {
+			h.recall(formation+1, true)
+		} else {
+			h.recall(formation+1, false)
+		}
+		if a = h.arrival(); a.Finished {
+			t.Errorf("the program has finished: %v", a)
+		}
+		h.told(a, formation+1, 1)
+	}
+	select {
+	case line := <-h.lines:
+		t.Fatalf("the process was started: %s", line)
+	default:
+	}
+	h.giveAfter(a, 1)
+	h.hear("it", 0)
+	h.recall(3, true)
+	h.told(h.arrival(), 3, 1)
+}
+
+// giveAfter sends the world that follows from an arrival, whose processes start after some milliseconds.
+func (h *hall) giveAfter(a *wire.Arrival, ms int64) {
+	w := following(a)
+	w.PauseMs = ms
+	h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
+}
+
+func TestOOMKills(t *testing.T) {
+	if got := oomKillsIn("low 0\nhigh 4\nmax 17\noom 3\noom_kill 2\noom_group_kill 9\n"); got != 2 {
+		t.Errorf("%d kills, want 2", got)
+	}
+	if got := oomKillsIn(""); got != 0 {
+		t.Errorf("%d kills of a file that cannot be read, want 0", got)
+	}
+	for text, want := range map[string]string{
+		"0::/\n": "/",
+		"12:memory:/a\n0::/kubepods.slice/pod1\n": "/kubepods.slice/pod1",
+		"12:memory:/a\n": "",
+	} {
+		if got := unified(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
