@@ -76,7 +76,7 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 	if err := v.start(ctx, int(here.Processes)); err != nil {
 		return nil, err
 	}
-	a.Log.Info(fmt.Sprintf("World %d: ranks %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
+	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
 	a.beats.world(w.Formation)
 	err = v.keep(ctx)
 	a.beats.world(0)
@@ -103,15 +103,15 @@ func (a *agent) has(n int) bool {
 	return false
 }
 
-// ranks returns a range of n ranks as text, such as "2" or "2-5".
+// ranks returns a range of n ranks as text, such as "rank 2" or "ranks 2-5".
 func ranks(first, n int) string {
-	if n == 0 {
-		return "none"
+	switch n {
+	case 0:
+		return "no rank"
+	case 1:
+		return fmt.Sprintf("rank %d", first)
 	}
-	if n == 1 {
-		return strconv.Itoa(first)
-	}
-	return fmt.Sprintf("%d-%d", first, first+n-1)
+	return fmt.Sprintf("ranks %d-%d", first, first+n-1)
 }
 
 // networkInterface returns the name of the network interface that has the worker's address, for gloo and NCCL; "" if none is found.

@@ -3,7 +3,7 @@
 //	[2020-04-14 02:46:21,836] [INFO] [master.go:192:prepare] message key=value
 //
 // Tools that read ElasticDL's logs find the message where they look for it;
-// the attributes that slog adds stand behind it.
+// the attributes that slog adds stand behind it. Between the lines of a program, for its user, they stand without their source ([WithoutSource]).
 package logline
 
 import (
@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"path"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -115,6 +116,12 @@ func appendSource(line []byte, pc uintptr) []byte {
 	line = append(line, function...)
 	return append(line, "] "...)
 }
+
+// sourced matches what stands before the message of a line, perhaps behind the name of its pod.
+var sourced = regexp.MustCompile(`(?m)^((?:\[[a-z]+(?:-\d+)?\] )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[[A-Z]+(?:[+-]\d+)?\] )\[\w+\.go:\d+:\S+\] `)
+
+// WithoutSource returns whole lines without the source files of those of this format. The others, as a program's own, stay as they are.
+func WithoutSource(lines []byte) []byte { return sourced.ReplaceAll(lines, []byte("$1")) }
 
 func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	value := a.Value.Resolve()

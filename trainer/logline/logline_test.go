@@ -13,6 +13,27 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
 
+// The lines of this format lose their source, whatever pod they are of; those of programs are kept.
+func TestWithoutSource(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(logline.New(&out, slog.LevelDebug))
+	log.Info("The world changes", "joins", true)
+	line := out.String()
+	if !strings.Contains(line, "[logline_test.go:") {
+		t.Fatalf("%q has no source", line)
+	}
+	const others = "Loss [main.go:12:f] = 1\n[worker-0] [main.go:12:f] x\n[2020-04-14 02:46:21,836] [INFO] [train.py:3:main] y\n"
+	got := string(logline.WithoutSource([]byte("[worker-0] " + line + others + line)))
+	for _, word := range []string{"] [INFO] The world changes joins=true\n", others} {
+		if !strings.Contains(got, word) {
+			t.Errorf("no %q in %q", word, got)
+		}
+	}
+	if strings.Contains(got, "logline_test.go") || strings.Count(got, "The world changes") != 2 {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestFormat(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(logline.New(&out, slog.LevelInfo))

@@ -12,7 +12,7 @@ import (
 
 var (
 	// ErrLeft is returned by a worker that ended because it was asked to leave.
-	ErrLeft = errors.New("left on request")
+	ErrLeft = errors.New("asked by SIGTERM to leave, and left")
 	// ErrAbandoned is returned by a worker whose master could not be reached for longer than the limit.
 	ErrAbandoned = errors.New("the master could not be reached")
 

@@ -8,6 +8,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -37,9 +38,28 @@ func Main(models ...*zoo.Model) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], strings.ReplaceAll(err.Error(), "\n", "; "))
 		os.Exit(exitUsage)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process as it is
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(untilSignal(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// untilSignal returns a context that ends with the first Ctrl-C or SIGTERM, whose name is its cause. A second one ends the process as it is.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-told
+		signal.Stop(told)
+		cancel(signalled(s))
+	}()
+	return ctx
+}
+
+// signalled returns how a signal is told of as the cause of an end.
+func signalled(s os.Signal) error {
+	if s == os.Interrupt {
+		return errors.New("by Ctrl-C (SIGINT)")
+	}
+	return errors.New("by SIGTERM")
 }
 
 // builtFrom returns the released version of this module in the running binary, "dev" if there is none: if it was built in a checkout.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -44,7 +45,7 @@ func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writ
 		lost error
 	)
 	all.Go(func() {
-		lost = h.Output(lasting, j.NumWorkers == 1 && j.MaxWorkers <= 1, shared)
+		lost = h.Output(lasting, j.NumWorkers == 1 && j.MaxWorkers <= 1, unsourced{shared})
 	})
 	all.Go(func() {
 		following{
@@ -63,6 +64,16 @@ func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writ
 		return nil, err
 	}
 	return status, conclude(ctx, status, j, out)
+}
+
+// unsourced is a writer of whole lines, of which those that are ElasticDL's own are written without their source files.
+type unsourced struct{ out io.Writer }
+
+func (u unsourced) Write(lines []byte) (int, error) {
+	if _, err := u.out.Write(logline.WithoutSource(lines)); err != nil {
+		return 0, err
+	}
+	return len(lines), nil
 }
 
 // programLines is the news of a program, as it stands between the lines of the program itself.

@@ -251,7 +251,7 @@ func summary(s *wire.JobStatus, logs string) string {
 		fmt.Fprintln(w)
 	}
 	if s.Failures > 0 {
-		fmt.Fprintf(w, "  program\t%s (%d charged, --max_restarts=%d)\n", count(int64(s.Failures), "failure"), s.Restarts, s.MaxRestarts)
+		fmt.Fprintf(w, "  program\t%s\n", failures(s))
 		fmt.Fprintf(w, "  last failure\t%s\n", oneLine(s.Failure))
 	}
 	if n := len(s.Evaluations); n > 0 {
@@ -266,8 +266,8 @@ func summary(s *wire.JobStatus, logs string) string {
 	if words := saved(s, time.UnixMilli(s.EndedUnixMs)); words != "" {
 		fmt.Fprintf(w, "  checkpoint\t%s\n", strings.Replace(words, " ago,", " before the end,", 1))
 	}
-	if s.Relaunched > 0 || s.Requeued > 0 {
-		fmt.Fprintf(w, "  pods\t%d replaced, %s taken back\n", s.Relaunched, count(s.Requeued, "task"))
+	if words := recovery(s); words != "" {
+		fmt.Fprintf(w, "  recovery\t%s\n", words)
 	}
 	if words := result(s); words != "" {
 		fmt.Fprintf(w, "  output\t%s\n", words)
@@ -275,6 +275,37 @@ func summary(s *wire.JobStatus, logs string) string {
 	fmt.Fprintf(w, "  logs\t%s\n", logs)
 	w.Flush()
 	return b.String()
+}
+
+// failures says how often a program has failed, and how much of that counts against its limit.
+func failures(s *wire.JobStatus) string {
+	words := count(int64(s.Failures), "failure")
+	if s.State == string(job.Succeeded) {
+		words = "recovered from " + words
+	}
+	switch {
+	case s.Restarts > 0 && s.Restarts < s.Failures:
+		words += fmt.Sprintf(", %d counted", s.Restarts)
+	case s.Restarts > 0:
+		words += ", counted"
+	case s.Failures > 1:
+		words += ", none counted"
+	default:
+		words += ", not counted"
+	}
+	return fmt.Sprintf("%s against --max_restarts=%d", words, s.MaxRestarts)
+}
+
+// recovery says how many pods were replaced, and how many tasks of lost workers others took, if there are tasks; "" for nothing.
+func recovery(s *wire.JobStatus) string {
+	if s.Relaunched == 0 && s.Requeued == 0 {
+		return ""
+	}
+	words := count(s.Relaunched, "pod") + " replaced"
+	if s.RecordsTotal > 0 || s.Requeued > 0 {
+		words += ", " + count(s.Requeued, "task") + " taken back"
+	}
+	return words
 }
 
 // result says where a job's model, or what it has predicted, is or will be; "" if it has ended without any.
@@ -358,9 +389,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 		row("Failures", fmt.Sprintf("%d of the program: %d charged, %d allowed (--max_restarts)", s.Failures, s.Restarts, s.MaxRestarts))
 		row("Last failure", oneLine(s.Failure))
 	}
-	if s.Relaunched > 0 || s.Requeued > 0 {
-		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))
-	}
+	row("Recovery", recovery(s))
 	w.Flush()
 	if len(s.Pods) > 0 {
 		b.WriteString("\n" + podTable(s, now))

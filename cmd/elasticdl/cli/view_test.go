@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,7 +253,7 @@ func TestAnew(t *testing.T) {
 	if text := statusText(again, start); !strings.Contains(text, ", went back 2 times\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
-	if text := summary(again, "logs"); !strings.Contains(text, "  model    went back 2 times; the last time: "+words+"\n") {
+	if text := summary(again, "logs"); !strings.Contains(text, "  model     went back 2 times; the last time: "+words+"\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
 	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+"; output in /state/jobs/test-mnist/model"; got != want {
@@ -304,6 +305,39 @@ func TestProgramFailureShown(t *testing.T) {
 	}
 	if text := listText([]*wire.JobStatus{s}, false, start); strings.Contains(text, "%") {
 		t.Errorf("a progress that nobody knows:\n%s", text)
+	}
+}
+
+// What a program has failed is said with what counts of it; what was recovered, without tasks where there are none.
+func TestRecoveryShown(t *testing.T) {
+	for want, s := range map[string]*wire.JobStatus{
+		"recovered from 1 failure, not counted against --max_restarts=0": {State: "Succeeded", Failures: 1},
+		"1 failure, counted against --max_restarts=0":                    {State: "Failed", Failures: 1, Restarts: 1},
+		"2 failures, none counted against --max_restarts=3":              {State: "Running", Failures: 2, MaxRestarts: 3},
+		"recovered from 3 failures, 2 counted against --max_restarts=3":  {State: "Succeeded", Failures: 3, Restarts: 2, MaxRestarts: 3},
+	} {
+		if got := failures(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for want, s := range map[string]*wire.JobStatus{
+		"":                                    {RecordsTotal: 9},
+		"1 pod replaced":                      {Relaunched: 1},
+		"2 pods replaced, 0 tasks taken back": {Relaunched: 2, RecordsTotal: 9},
+		"0 pods replaced, 1 task taken back":  {Requeued: 1, RecordsTotal: 9},
+	} {
+		if got := recovery(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// The signal that has ended a job is told by its name.
+func TestSignalled(t *testing.T) {
+	for s, want := range map[os.Signal]string{syscall.SIGTERM: "by SIGTERM", os.Interrupt: "by Ctrl-C (SIGINT)"} {
+		if got := signalled(s).Error(); got != want {
+			t.Errorf("%v: %q, want %q", s, got, want)
+		}
 	}
 }
 
