@@ -1,4 +1,4 @@
-// Package download gets a file over HTTP: the whole of it, or an error. It goes on where a connection broke or hung.
+// Package download downloads a file over HTTP, completely or with an error. After a connection broke or hung, it resumes where that stopped.
 package download
 
 import (
@@ -14,34 +14,34 @@ import (
 	"time"
 )
 
-// Attempts is how often a request is made before a download is given up, without a new byte.
+// Attempts is the number of requests in a row without a new byte after which a download is given up.
 const Attempts = 3
 
 // Stalled is how long a server may send nothing before its connection counts as broken.
 const Stalled = 30 * time.Second
 
-// ErrRefused is in the error of a client's CheckRedirect that asking again cannot change.
+// ErrRefused is wrapped by the error of a client's CheckRedirect, so that the request is not repeated.
 var ErrRefused = errors.New("redirect refused")
 
 const pause = time.Second // between attempts
 
-// NewClient returns a client that leaves bodies their time: File sees to it that they move.
+// NewClient returns a client without a limit on the time of a whole download: File notices a body that stalls.
 func NewClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = Stalled
 	return &http.Client{Transport: t}
 }
 
-// Request says what to download.
+// Request describes a download.
 type Request struct {
 	Client   *http.Client
 	URL      string
-	Name     string                  // of URL in errors; "": URL itself
-	Max      int64                   // bytes; more is an error
-	Progress func(done, total int64) // nil: nobody looks. total is 0 while it is not known
+	Name     string                  // what errors call the URL, which may contain a secret; "": URL itself
+	Max      int64                   // largest size in bytes; more is an error
+	Progress func(done, total int64) // called with bytes as they arrive, nil: not called; total is 0 while it is not known
 }
 
-// File writes what is at the URL to the file at path. After an error the file may be there, in part.
+// File downloads the URL to the file at path. After an error a part of the file may be left there.
 func (r Request) File(ctx context.Context, path string) error {
 	if r.Name == "" {
 		r.Name = r.URL
@@ -57,7 +57,7 @@ func (r Request) File(ctx context.Context, path string) error {
 	return errors.Join(err, file.Close())
 }
 
-// readAll repeats requests, as long as there is progress.
+// readAll repeats requests until body is complete, or Attempts in a row brought nothing.
 func (r Request) readAll(ctx context.Context, body *partial) error {
 	for left := Attempts; ; {
 		before := body.size
@@ -82,7 +82,7 @@ func (r Request) readAll(ctx context.Context, body *partial) error {
 	}
 }
 
-// partial is the beginning of a file.
+// partial is a file that has the first size bytes of the download.
 type partial struct {
 	file *os.File
 	size int64
@@ -100,7 +100,7 @@ func (p *partial) reset() error {
 	return errors.Join(err, p.file.Truncate(0))
 }
 
-// read appends to body what is missing of it; again says whether another attempt makes sense.
+// read requests the rest of body and appends it. After an error, again reports whether another attempt may succeed.
 func (r Request) read(ctx context.Context, body *partial) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -140,7 +140,7 @@ func (r Request) read(ctx context.Context, body *partial) (again bool, err error
 	}
 }
 
-// ask makes a request for what is missing of body.
+// ask requests the rest of body. It empties body if the server sends the file from its beginning.
 func (r Request) ask(ctx context.Context, body *partial) (resp *http.Response, again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL, nil)
 	if err != nil {
@@ -174,7 +174,7 @@ func (r Request) ask(ctx context.Context, body *partial) (resp *http.Response, a
 	return nil, code >= 500 || code == http.StatusTooManyRequests, err
 }
 
-// hide names a URL, which may have a secret in it, as the user is to see it.
+// hide replaces the URL in an error, which may contain a secret, by the request's name.
 func (r Request) hide(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok && r.Name != r.URL {
 		return fmt.Errorf("get %s: %w", r.Name, e.Err)
@@ -182,7 +182,7 @@ func (r Request) hide(err error) error {
 	return err
 }
 
-// StatusError is an answer that is not the file.
+// StatusError is returned for an HTTP answer that is not the file.
 type StatusError struct {
 	Name   string
 	Code   int

@@ -25,24 +25,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/source/folder"
 )
 
-// entryPoint is where the binary is in an image.
+// entryPoint is the path of the binary in an image.
 const entryPoint = "/elasticdl"
 
-// WorkDir is where code is in an image that has some, and where its processes start.
+// WorkDir is the path of the code in an image that has code, and the working directory of its processes.
 const WorkDir = "/app"
 
-// Config says what an image is made of.
+// Config describes what an image is made of.
 type Config struct {
 	Name         string   // "registry/repository:tag"
-	Binaries     []Binary // one a platform
-	Base         string   // image that it is put on; "": none
+	Binaries     []Binary // one for each platform
+	Base         string   // image to which the layers are added; "": none
 	Insecure     bool     // the base's registry may speak plain HTTP
 	Certificates string   // file of certificate authorities, for an image without a base; "": none
 
 	Code *folder.Folder // what else is in it, at WorkDir; nil: nothing
 }
 
-// Image is a made image. Its layers are files, so it is gone with the directory that it was assembled in.
+// Image is an assembled image. Its layers are files, so it is invalid once the directory in which it was assembled is removed.
 type Image struct {
 	Name      string
 	Digest    string // "sha256:…"
@@ -52,13 +52,13 @@ type Image struct {
 	index     v1.ImageIndex // of several
 }
 
-// CheckName says what is wrong with the name of an image that shall be built or pushed.
+// CheckName returns why an image of that name cannot be built or pushed, or nil.
 func CheckName(image string) error {
 	_, err := parseTag(image, false)
 	return err
 }
 
-// CheckReference says what is wrong with the name of an image that is there already: it may be a digest.
+// CheckReference returns why the name of an existing image, which may end in a digest, is wrong, or nil.
 func CheckReference(image string) error {
 	_, err := name.ParseReference(image)
 	return err
@@ -82,7 +82,7 @@ func options(insecure bool) []name.Option {
 	return nil
 }
 
-// Assemble makes an image in a directory for its layers.
+// Assemble makes an image. It writes the layers to dir, which must stay as long as the image is used.
 func Assemble(ctx context.Context, c Config, dir string, progress func(Progress)) (*Image, error) {
 	if err := CheckName(c.Name); err != nil {
 		return nil, fmt.Errorf("image %s: %w", c.Name, err)
@@ -117,7 +117,7 @@ func Assemble(ctx context.Context, c Config, dir string, progress func(Progress)
 	return image, image.seal()
 }
 
-// seal computes what is known of a whole image.
+// seal sets the digest, size and platforms of a complete image.
 func (i *Image) seal() error {
 	var of interface{ Digest() (v1.Hash, error) } = i.plain
 	if i.index != nil {
@@ -193,7 +193,7 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 	return configure(base, layers, b, labels, workDir)
 }
 
-// codeEntries places a directory of code in an image. It is root's, and any user may read it.
+// codeEntries returns the entries of a directory of code at WorkDir, owned by root and readable by all.
 func codeEntries(code *folder.Folder) []entry {
 	top := WorkDir[1:] + "/"
 	entries := []entry{{name: top, mode: 0o755}}
@@ -203,7 +203,7 @@ func codeEntries(code *folder.Folder) []entry {
 	return entries
 }
 
-// configure puts layers on a base and says how the image is run: in workDir, or where the base is if that is "".
+// configure adds layers to a base, and sets how the image is run: in workDir, or in the working directory of the base if that is "".
 func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]string, workDir string) (v1.Image, error) {
 	created := v1.Time{Time: b.created()}
 	var added []mutate.Addendum
@@ -234,7 +234,7 @@ func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]str
 	return mutate.Annotations(image, labels).(v1.Image), nil
 }
 
-// withPath is an environment in which the binary is found by its name, behind the base's commands.
+// withPath returns an environment whose PATH has the binary after the base's commands.
 func withPath(env []string) []string {
 	env = slices.Clone(env)
 	for i, e := range env {
@@ -246,12 +246,12 @@ func withPath(env []string) []string {
 	return append(env, "PATH=/")
 }
 
-// scratch is the image without anything.
+// scratch returns an empty image.
 func scratch() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
 
-// layerKind is how layers are named on a base: an image is Docker's or the OCI's, not both.
+// layerKind returns the media type of layers for a base: all parts of an image are of Docker's format or of the OCI's.
 func layerKind(base v1.Image) (types.MediaType, error) {
 	kind, err := base.MediaType()
 	if kind == types.DockerManifestSchema2 {
@@ -267,7 +267,7 @@ type entry struct {
 	file string // what is in it
 }
 
-// writeLayer makes a layer that depends on its entries only: no times, no owners.
+// writeLayer writes a layer that depends on its entries only: it has no times and no owners.
 func writeLayer(path string, kind types.MediaType, entries []entry) (v1.Layer, error) {
 	out, err := os.Create(path)
 	if err != nil {

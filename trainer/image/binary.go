@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// modulePath is of what an image's binary holds.
+// modulePath is the module that the binary of an image must contain.
 const modulePath = "github.com/elasticdl/elasticdl"
 
-// Binary is a static executable of ElasticDL: its own, or a user's with models of their own.
+// Binary is a static executable of ElasticDL: the released one, or a user's own with their models.
 type Binary struct {
 	Path     string
 	Platform string // "linux/amd64"
 	build    *debug.BuildInfo
 }
 
-// Inspect looks at an executable. An error says why no image can be made of it.
+// Inspect reads what an executable is made of. It returns an error if no image can be made of it.
 func Inspect(path string) (Binary, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func (b Binary) setting(key string) string {
 	return ""
 }
 
-// labels say what the binary is made of, as the OCI names it.
+// labels returns the OCI's labels for the binary.
 func (b Binary) labels() map[string]string {
 	labels := make(map[string]string)
 	for key, value := range map[string]string{
@@ -80,7 +80,7 @@ func (b Binary) labels() map[string]string {
 	return labels
 }
 
-// created is the time of the commit that the binary is of; the year 1970 if that is not known. No clock is asked.
+// created returns the time of the commit from which the binary was built; 1970 if that is not known.
 func (b Binary) created() time.Time {
 	if t, err := time.Parse(time.RFC3339, b.setting("vcs.time")); err == nil {
 		return t.UTC()
@@ -88,13 +88,13 @@ func (b Binary) created() time.Time {
 	return time.Unix(0, 0).UTC()
 }
 
-// splitPlatform takes "linux/arm/v7" apart; what is not there is "".
+// splitPlatform splits a name like "linux/arm/v7"; missing parts are "".
 func splitPlatform(platform string) (os, arch, variant string) {
 	parts := append(strings.Split(platform, "/"), "", "", "")
 	return parts[0], parts[1], parts[2]
 }
 
-// CheckPlatform says what is wrong with the name of a platform.
+// CheckPlatform returns why the name of a platform is wrong, or nil.
 func CheckPlatform(platform string) error {
 	os, arch, variant := splitPlatform(platform)
 	if os != "linux" || arch == "" || strings.Count(platform, "/") > 2 || (variant != "" && arch != "arm") {
@@ -103,7 +103,7 @@ func CheckPlatform(platform string) error {
 	return nil
 }
 
-// certificateFiles is where systems keep certificate authorities.
+// certificateFiles lists where systems keep certificate authorities.
 var certificateFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Alpine
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Red Hat
@@ -112,7 +112,7 @@ var certificateFiles = []string{
 	"/etc/ssl/cert.pem",                                 // macOS
 }
 
-// Certificates finds the file of certificate authorities of this machine, or SSL_CERT_FILE. "" if there is none.
+// Certificates returns the file of certificate authorities: SSL_CERT_FILE, or this machine's. It returns "" if there is none.
 func Certificates() string {
 	files := certificateFiles
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {

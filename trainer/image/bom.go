@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// bomFile is where an image says what its binary is made of.
+// bomFile is the path in an image of its binary's bill of materials.
 const bomFile = "/elasticdl.cdx.json"
 
-// component is a module as CycloneDX has it.
+// component is a module in CycloneDX's format.
 type component struct {
 	Type    string `json:"type"`
 	Name    string `json:"name"`
@@ -19,8 +19,8 @@ type component struct {
 	PURL    string `json:"purl,omitempty"`
 }
 
-// BOM returns a software bill of materials of a binary, by what Go has written into it: CycloneDX, as JSON. The same binary has
-// the same: there is neither a time nor a serial number in it. What a base image has is the base's to say.
+// BOM returns the software bill of materials of a binary, from what Go has written into it: CycloneDX, as JSON. The same binary gives
+// the same bytes, because they have neither a time nor a serial number. The contents of a base image are not listed.
 func (b Binary) BOM() ([]byte, error) {
 	components := []component{{"library", "stdlib", strings.TrimPrefix(b.build.GoVersion, "go"), purl("stdlib", strings.TrimPrefix(b.build.GoVersion, "go"))}}
 	for _, m := range b.build.Deps { // sorted by Go
@@ -37,7 +37,7 @@ func (b Binary) BOM() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// componentOf describes a module, or that in its place. One of a directory has no version, and nobody else can know it.
+// componentOf describes a module, or its replacement. A module replaced by a local directory has no version, and is listed by its name only.
 func componentOf(kind string, m *debug.Module) component {
 	if m.Replace != nil && m.Replace.Version != "" {
 		m = m.Replace
@@ -48,7 +48,7 @@ func componentOf(kind string, m *debug.Module) component {
 	return component{kind, m.Path, m.Version, purl(m.Path, m.Version)}
 }
 
-// purl is the package URL of a Go module.
+// purl returns the package URL of a Go module.
 func purl(path, version string) string {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {

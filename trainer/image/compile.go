@@ -12,7 +12,7 @@ import (
 )
 
 // Compile builds the main package in a directory as a static binary for each platform, in the directory out.
-// An error of the compiler is as Go tells it.
+// An error of the compiler is returned as Go prints it.
 func Compile(ctx context.Context, dir, out string, platforms []string, progress func(Progress)) ([]Binary, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, errors.New("compiling needs Go, and there is no go on your PATH: https://go.dev/dl has it")
@@ -35,7 +35,7 @@ func Compile(ctx context.Context, dir, out string, platforms []string, progress 
 	return binaries, nil
 }
 
-// resolve writes the sums of a module's dependencies where there are none yet, as in a new one.
+// resolve writes go.sum for a module that has none yet, such as a new one.
 func resolve(ctx context.Context, dir string, progress func(Progress)) error {
 	module, err := output(command(ctx, dir, "list", "-m", "-f", "{{.Dir}}"))
 	if err != nil {
@@ -51,14 +51,14 @@ func resolve(ctx context.Context, dir string, progress func(Progress)) error {
 	return nil
 }
 
-// compile builds for one platform. Go names each package that it compiles, which is the progress: how many there will
-// be depends on its cache.
+// compile builds for one platform. Its progress counts the packages that Go compiles; their total is not known, because it
+// depends on Go's cache.
 func compile(ctx context.Context, dir, path, platform string, progress func(Progress)) error {
 	flags, err := output(command(ctx, dir, "env", "GOFLAGS"))
 	if err != nil {
 		return fmt.Errorf("read GOFLAGS: %w", err)
 	}
-	// What is linked is all that the binary depends on: not the directory, the commit, or the ids of Go's cache.
+	// The binary depends only on what is linked: not on the directory, the commit, or the ids of Go's cache.
 	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-tags="+tags(flags), "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", path, ".")
 	system, arch, variant := splitPlatform(platform)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
@@ -90,15 +90,15 @@ func compile(ctx context.Context, dir, path, platform string, progress func(Prog
 	return nil
 }
 
-// isPackage says that a line of go build -v is the path of a package.
+// isPackage reports whether a line of go build -v is the path of a package.
 func isPackage(line string) bool {
 	return line != "" && !strings.ContainsAny(line, " \t:#")
 }
 
-// noGRPC leaves out the gRPC of Google Cloud Storage's client, 13 MB that nothing uses: it is reached by HTTP.
+// noGRPC is the build tag that leaves out the gRPC of Google Cloud Storage's client: 13 MB without use, because the client uses HTTP.
 const noGRPC = "disable_grpc_modules"
 
-// tags returns the build tags of a binary: noGRPC, and those of GOFLAGS, which a flag of the command would replace.
+// tags returns the build tags of a binary: noGRPC and those of GOFLAGS, which a -tags flag alone would replace.
 func tags(goflags string) string {
 	all := noGRPC
 	for flag := range strings.FieldsSeq(goflags) {
@@ -116,7 +116,7 @@ func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output is what a command prints, without the end of the line.
+// output runs a command and returns what it prints, without white space around it.
 func output(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -125,7 +125,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// verdict is the error of a command that said why it failed.
+// verdict returns the error of a failed command, with what it printed as the reason.
 func verdict(ctx context.Context, said string, err error) error {
 	switch said = strings.TrimSpace(said); {
 	case ctx.Err() != nil:

@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Login is a user of a registry.
+// Login has the credentials of a registry's user.
 type Login struct{ User, Password string }
 
-// Push sends an image to the registry that its name says, as the user of login or, if that is nil, with the credentials of
+// Push uploads an image to the registry in its name, with the credentials of login or, if that is nil, those of
 // Docker's configuration (~/.docker/config.json and its helpers). Registries on this machine and insecure ones may speak
-// plain HTTP. It returns the name that holds for this image only: REGISTRY/NAME:TAG@sha256:….
+// plain HTTP. It returns the name with the digest of the image: REGISTRY/NAME:TAG@sha256:….
 func Push(ctx context.Context, i *Image, login *Login, insecure bool, progress func(Progress)) (string, error) {
 	tag, err := parseTag(i.Name, insecure)
 	if err != nil {
@@ -56,7 +56,7 @@ func transfer(ctx context.Context, login *Login) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), as, remote.WithUserAgent("elasticdl")}
 }
 
-// pullBase is the image of one platform that another shall stand on. Its layers are pulled when they are needed.
+// pullBase returns the base image for one platform. Its layers are pulled when they are needed.
 func pullBase(ctx context.Context, base string, insecure bool, platform string) (v1.Image, error) {
 	ref, err := name.ParseReference(base, options(insecure)...)
 	if err != nil {
@@ -94,7 +94,7 @@ func pullBase(ctx context.Context, base string, insecure bool, platform string) 
 	return image, nil
 }
 
-// platforms of an index. Attestations, which are of platform unknown, are not among them.
+// platforms returns the platforms of an index, without attestations, whose platform is unknown.
 func platforms(index *remote.Descriptor) ([]v1.Platform, error) {
 	all, err := index.ImageIndex()
 	if err != nil {
@@ -133,7 +133,7 @@ func join(platforms []v1.Platform) string {
 	return strings.Join(names, ", ")
 }
 
-// explain says what to do about a registry's refusal.
+// explain adds to a registry's refusal what the user can do about it.
 func explain(err error, registry name.Registry, login *Login) error {
 	if refused, ok := errors.AsType[*transport.Error](err); ok {
 		switch refused.StatusCode {

@@ -18,15 +18,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// ErrNotFound: there is no image of that name in the store.
+// ErrNotFound is returned if the store has no image of that name.
 var ErrNotFound = errors.New("not built here")
 
-// Store is a directory of built images: below it, each in a directory of its own, an OCI layout.
+// Store is a directory of built images, with an OCI layout for each in a directory of its own.
 type Store string
 
 func (s Store) dir(image string) string { return filepath.Join(string(s), url.PathEscape(image)) }
 
-// Save keeps an image until the next of its name. It may pull the base's layers.
+// Save stores an image in place of the previous one of its name. It may pull the base's layers.
 func (s Store) Save(ctx context.Context, i *Image, progress func(Progress)) error {
 	if err := os.MkdirAll(string(s), 0o755); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s Store) Save(ctx context.Context, i *Image, progress func(Progress)) erro
 	return os.Rename(filepath.Join(temporary, "new"), s.dir(i.Name))
 }
 
-// reuse links the layers that images of the store have already into a layout, so that those of a base, gigabytes of PyTorch, are pulled once.
+// reuse links layers that other images of the store have into a layout, so that those of a base, gigabytes of PyTorch, are pulled once.
 func (s Store) reuse(i *Image, into string) error {
 	layers, err := i.layers()
 	if err != nil {
@@ -71,7 +71,7 @@ func (s Store) reuse(i *Image, into string) error {
 		if err := os.MkdirAll(blobs, 0o755); err != nil {
 			return err
 		}
-		for _, image := range stored { // one without it, or a file system without links: it is pulled
+		for _, image := range stored { // if none has the layer, or the file system has no links, it is pulled
 			if os.Link(filepath.Join(string(s), image.Name(), "blobs", digest.Algorithm, digest.Hex), filepath.Join(blobs, digest.Hex)) == nil {
 				break
 			}
@@ -80,7 +80,7 @@ func (s Store) reuse(i *Image, into string) error {
 	return nil
 }
 
-// layers returns those of all platforms.
+// layers returns the layers of all platforms.
 func (i *Image) layers() ([]v1.Layer, error) {
 	if i.index == nil {
 		return i.plain.Layers()
@@ -104,7 +104,7 @@ func (i *Image) layers() ([]v1.Layer, error) {
 	return all, nil
 }
 
-// write makes an OCI layout of an image.
+// write writes an image as an OCI layout.
 func (i *Image) write(dir string) error {
 	only := mutate.IndexAddendum{Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": i.Name}}}
 	if only.Add = i.plain; i.index != nil {
@@ -114,7 +114,7 @@ func (i *Image) write(dir string) error {
 	return err
 }
 
-// Open finds an image by its name.
+// Open returns the image of that name, or [ErrNotFound].
 func (s Store) Open(image string) (*Image, error) {
 	all, err := layout.ImageIndexFromPath(s.dir(image))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +142,7 @@ func (s Store) Open(image string) (*Image, error) {
 	return i, i.seal()
 }
 
-// Names are those of the images in the store, in order.
+// Names returns the names of the images in the store, sorted.
 func (s Store) Names() []string {
 	entries, _ := os.ReadDir(string(s)) // no directory: no images
 	var names []string
@@ -155,8 +155,8 @@ func (s Store) Names() []string {
 	return names
 }
 
-// WriteArchive writes an image of one platform as the file that docker load, ctr images import, minikube image load
-// and kind load image-archive take. It is there whole, or not.
+// WriteArchive writes an image of one platform as a file for docker load, ctr images import, minikube image load
+// and kind load image-archive. The file appears completely or not at all.
 func WriteArchive(i *Image, path string) error {
 	if i.plain == nil {
 		return fmt.Errorf("write %s: of an image for %s, and an archive is for one platform", path, strings.Join(i.Platforms, ", "))

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns a text that does nothing to a terminal and hides nothing from its reader: what is neither a letter, mark, number,
-// sign nor space, line feeds and tabs excepted, stands as Go writes it in a string, an escape character as \x1b. It is
-// for text that others have written: processes of a job, its cluster, its files.
+// Escape makes untrusted text safe to print: it has no effect on a terminal and no invisible characters. Characters that are not
+// graphic, other than line feeds and tabs, are written as in a Go string: an escape character as \x1b. It is
+// for text from processes of a job, its cluster, its files.
 func Escape(text string) string { return escape(text, "\n\t") }
 
-// escape leaves the characters in as they are, too.
+// escape is [Escape], with the characters of as left unchanged.
 func escape(text, as string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !shows(r) && !strings.ContainsRune(as, r) }) {
 		return text
@@ -37,17 +37,17 @@ func escape(text, as string) string {
 	return b.String()
 }
 
-// shows reports whether a character is seen as it is. What is no UTF-8 is decoded as [utf8.RuneError] and looked at again.
+// shows reports whether a character is printed unchanged. It is false for [utf8.RuneError], which also stands for invalid UTF-8.
 func shows(r rune) bool { return unicode.IsGraphic(r) && r != utf8.RuneError }
 
-// colour is a control sequence that changes how text looks, and nothing else.
+// colour matches control sequences that only change how text looks.
 var colour = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
-// A Terminal is a writer to one, of logs that others have written. Colours have their effect, and so have carriage returns, which
-// bars of progress need; of all other control sequences the reader sees that they are there. Each Write has whole lines.
+// Terminal writes untrusted logs to a terminal. Colours keep their effect, and so do carriage returns, which
+// progress bars need; all other control sequences are made visible. Each Write must be given whole lines.
 type Terminal struct{ Out io.Writer }
 
-// Write writes lines.
+// Write writes whole lines.
 func (t Terminal) Write(lines []byte) (int, error) {
 	var b strings.Builder
 	rest := string(lines)

@@ -1,9 +1,9 @@
-// Package logline is the log format of every role of a job, ElasticDL's:
+// Package logline writes the logs of every role of a job in ElasticDL's format:
 //
 //	[2020-04-14 02:46:21,836] [INFO] [master.go:192:prepare] message key=value
 //
-// Tools that read ElasticDL's logs find the message where they look for it;
-// the attributes that slog adds stand behind it. Between the lines of a program, for its user, they stand without their source ([WithoutSource]).
+// Tools that read ElasticDL's logs find the message where they expect it;
+// the attributes of slog follow it. Lines that are shown to a user among those of a program have no source ([WithoutSource]).
 package logline
 
 import (
@@ -21,14 +21,14 @@ import (
 
 // Handler is a slog.Handler that writes one line per record, each by one Write.
 type Handler struct {
-	mu     *sync.Mutex // shared by the handlers that With and WithGroup derive
+	mu     *sync.Mutex // guards out; shared with the handlers that WithAttrs and WithGroup derive
 	out    io.Writer
 	level  slog.Leveler
 	prefix string // open groups, as "group."
-	attrs  string // attributes of With, formatted
+	attrs  string // attributes of WithAttrs, formatted
 }
 
-// New writes records of level and above to out.
+// New returns a handler that writes records of level and above to out.
 func New(out io.Writer, level slog.Leveler) *Handler {
 	return &Handler{mu: new(sync.Mutex), out: out, level: level}
 }
@@ -59,10 +59,10 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &derived
 }
 
-// stamp is how a line says when it was written, in brackets at its beginning.
+// stamp is the layout of the time in brackets at the beginning of a line.
 const stamp = "2006-01-02 15:04:05,000"
 
-// Time returns when a line of this format was written, in this machine's time zone; false for a line of another format.
+// Time returns when a line of this format was written, read in this machine's time zone. It returns false for a line of another format.
 func Time(line string) (time.Time, bool) {
 	if len(line) < len(stamp)+2 || line[0] != '[' || line[len(stamp)+1] != ']' {
 		return time.Time{}, false
@@ -151,7 +151,7 @@ func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	return append(line, text...)
 }
 
-// appendText keeps a message on its line, and a terminal as it is.
+// appendText appends a message with control characters escaped, so that it stays on one line and has no effect on a terminal.
 func appendText(line []byte, text string) []byte {
 	text = Escape(text)
 	if !strings.ContainsAny(text, "\n\t") {

@@ -22,13 +22,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// Identify takes the identity of the job from the environment, which the master sets for each pod that it makes. card is what a
-// process of this machine is given by its launcher; a pod has none, and asks the master for a certificate.
+// Identify reads the identity of the job from the environment, which the master sets for each pod. card is the certificate and key that
+// the launcher gives a process of this machine; a pod of a cluster has none, and requests a certificate from the master.
 func (r *Role) Identify(getenv func(name string) string, card []byte) {
 	r.Job, r.Authority, r.Token, r.Card = getenv(job.EnvUID), getenv(job.EnvAuthority), getenv(job.EnvToken), card
 }
 
-// checkIdentity returns an error if the role lacks what others know it by.
+// checkIdentity returns an error if a part of the role's identity is missing.
 func (r Role) checkIdentity() error {
 	const made = "servers and workers are started by the master of their job"
 	switch {
@@ -42,8 +42,8 @@ func (r Role) checkIdentity() error {
 	return nil
 }
 
-// prove returns who this process is, with what proves it, which is renewed until stop is called. It waits for the master,
-// as long as that may be away.
+// prove returns the identity of this process with its certificate, which is renewed until stop is called. It waits for the master
+// for as long as that may be away.
 func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self *rpc.Self, stop func(), err error) {
 	if err := r.checkIdentity(); err != nil {
 		return nil, nil, err
@@ -66,7 +66,7 @@ func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self 
 	return rpc.NewSelf(h, c), stop, nil
 }
 
-// given makes a credential of a card.
+// given returns the credential of a card.
 func given(text []byte) (*credential.Credential, error) {
 	card, err := credential.ParseCard(text)
 	if err != nil {
@@ -75,7 +75,7 @@ func given(text []byte) (*credential.Credential, error) {
 	return credential.Of(card)
 }
 
-// request has the master give this pod a certificate, and renews it until stop is called.
+// request gets a certificate for this pod from the master, and renews it until stop is called.
 func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Credential, stop func(), err error) {
 	root, err := credential.ParseRoot(r.Authority)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Cred
 	}
 	defer cancel()
 	if err := insist(first, certify, log); ctx.Err() != nil {
-		return nil, nil, ErrLeft // nobody knows it yet
+		return nil, nil, ErrLeft // no other process knows this one yet
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("get a certificate of the master at %s: %w", r.Master, err)
 	}
@@ -113,7 +113,7 @@ func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Cred
 	}, nil
 }
 
-// insist calls f until it succeeds, until what it asks for is refused, or until ctx ends.
+// insist calls f until it succeeds, until the master refuses the request, or until ctx ends.
 func insist(ctx context.Context, f func(context.Context) error, log *slog.Logger) error {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		err := f(ctx)
@@ -130,20 +130,21 @@ func insist(ctx context.Context, f func(context.Context) error, log *slog.Logger
 }
 
 const (
-	// Between two requests for a certificate.
+	// firstPause is the first pause between two requests for a certificate, each later one being twice as long.
 	firstPause = 50 * time.Millisecond
-	longPause  = timing.Reconnect
-	// renewPause is between two attempts to renew one that is valid still.
+	// longPause is the longest such pause, without jitter.
+	longPause = timing.Reconnect
+	// renewPause is the pause between two attempts to renew a certificate that is still valid.
 	renewPause = time.Minute
 )
 
-// refused reports whether the master said no for good.
+// refused reports whether repeating a request for a certificate cannot help: the master refused it, or there is no token.
 func refused(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unauthenticated || code == codes.InvalidArgument || errors.Is(err, os.ErrNotExist)
 }
 
-// renew renews a certificate after each third of its validity, until ctx ends. A master that is away is asked again.
+// renew renews a certificate after each third of its validity, until ctx ends. A failed attempt is repeated after renewPause.
 func renew(ctx context.Context, validity func() (since, expiry time.Time), certify func(context.Context) error, log *slog.Logger) {
 	for {
 		since, expiry := validity()

@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
 
-// Logger logs as ElasticDL does, what its --log_level wants; "" = INFO.
+// Logger returns a logger in ElasticDL's format, with the level of --log_level; "": INFO.
 func Logger(out io.Writer, logLevel string) *slog.Logger {
 	return slog.New(logline.New(out, level(logLevel)))
 }
@@ -30,14 +30,14 @@ func level(name string) slog.Level {
 	return slog.LevelInfo
 }
 
-// ErrNoLog says that a job has no log like the one that is asked for: none of that pod, or none of the start before its last.
+// ErrNoLog is returned if a job has no log of that pod, or none of the pod's previous start.
 var ErrNoLog = errors.New("not found")
 
-// LogOptions choose what of a job's logs is wanted.
+// LogOptions selects logs of a job.
 type LogOptions struct {
-	Pod      string        // "worker-0"; "": all, each line behind "[worker-0] "
-	Follow   bool          // go on, with the logs of pods to come, until the job has ended
-	Tail     int64         // so many last lines of each pod that there is; negative: all
-	Since    time.Duration // lines that are no older than this; 0: all
-	Previous bool          // of each container the start before its last, which has ended; only on a cluster
+	Pod      string        // "worker-0"; "": all pods, with "[worker-0] " before each line
+	Follow   bool          // continue, also with pods that are created later, until the job has ended
+	Tail     int64         // number of last lines of each present pod; negative: all
+	Since    time.Duration // largest age of a line; 0: no limit
+	Previous bool          // the logs of each container's previous start; only on a cluster
 }

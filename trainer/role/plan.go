@@ -18,8 +18,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// Plan returns what a master needs to know of a job, but for where it listens and where its pods run: the
-// metrics of its model, and its data, which this machine must have.
+// Plan returns the part of a master's configuration that the job determines: the metrics of its model, and its data, which must be
+// readable on this machine. The caller adds where the master listens and where its pods run.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
 	if j.Runs() {
 		return master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background())}, nil
@@ -45,7 +45,7 @@ type records struct {
 	read map[task.Kind]*data.Files // by what is done with them
 }
 
-// Index implements [master.Data]. That there is a place for the model, or for what is predicted, is found before.
+// Index implements [master.Data]. It checks first that the model or the predictions can be written.
 func (r *records) Index(ctx context.Context) (training, validation []task.Shard, err error) {
 	for _, out := range []struct {
 		flag, path string
@@ -54,7 +54,7 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 		if out.path == "" {
 			continue
 		}
-		// It is written to when much is done, which is too late to find out.
+		// The output is written when most of the work is done, which is too late to learn that it cannot be.
 		err := data.Patience{Log: r.log}.Reach(ctx, func() error { return data.Storage(out.check(out.path)) })
 		if err != nil {
 			return nil, nil, fmt.Errorf("--%s=%s: %w", out.flag, out.path, err)
@@ -74,8 +74,7 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 	return training, validation, nil
 }
 
-// shards lists what there is at a path, nothing if it is empty. Storage that fails is waited for, but not what has never
-// been there.
+// shards lists the shards at a path; "" has none. It waits for storage that fails, and does not wait for a path that does not exist.
 func (r *records) shards(ctx context.Context, kind task.Kind, path string) (shards []task.Shard, err error) {
 	if path == "" {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// processors returns how many processors this process has: those of its container, if that has a limit, to the nearest whole
-// number. The runtime's own count is never 1 in a container.
+// processors returns the number of processors of this process: the limit of its container, rounded, or all. The count of the Go
+// runtime does not serve, because it is at least 2 under a container's limit.
 func processors(cgroup string) int {
 	read := func(file string) []string {
 		text, err := os.ReadFile(filepath.Join(cgroup, file))

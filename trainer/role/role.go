@@ -19,28 +19,28 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// Role is the place of a server or a worker in its job: the flags of its command, and its environment.
+// Role is the configuration of a server or worker: the flags of its command, and its environment.
 type Role struct {
 	Master    string    // --master_address
 	Index     int       // --index
-	Launch    int       // --launch: which start of that index this is, from 1
+	Launch    int       // --launch: incarnation of the pod, from 1
 	Job       string    // UID of the job, by the environment: see [Role.Identify]
 	Authority string    // certificate of the job's authority, by the environment of a pod
 	Token     string    // file of the pod's token, by the environment of a pod
 	Card      []byte    // certificate and key of a process of this machine; nil: the master gives a certificate
-	Address   string    // --address where a server listens; "" = 127.0.0.1:0
-	Advertise string    // --advertise: where others find a server; "" = where it listens
-	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
-	Scratch   string    // --scratch_dir: which a worker makes for its files, and its launcher removes; "": one for temporary files
-	Threads   int       // --threads of a worker's engine, if the job does not say; 0 = as many as this process has processors
+	Address   string    // --address: where a server listens; "" = 127.0.0.1:0
+	Advertise string    // --advertise: where others reach a server; "" = where it listens
+	Listen    string    // --listen: where other workers of a ring reach a worker; "" = 127.0.0.1:0
+	Scratch   string    // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
+	Threads   int       // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
 	LogLevel  string    // --log_level; "" = INFO
 	Log       io.Writer // standard error
 }
 
-// inPod reports whether this process is the main one of a container, whose addresses are the cluster's.
+// inPod reports whether this process is the main one of a container: only there it is given an address to advertise.
 func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
 
-// lastWords tells why a role ends to whoever looks at its pod.
+// lastWords returns err, after writing it to the termination log of a pod.
 func (r Role) lastWords(err error) error {
 	if r.inPod() {
 		LastWords(err)
@@ -48,7 +48,7 @@ func (r Role) lastWords(err error) error {
 	return err
 }
 
-// RunPS runs a parameter server: the main of its process.
+// RunPS runs a parameter server. It is the main function of the process.
 func RunPS(ctx context.Context, r Role) error {
 	log := Logger(r.Log, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.PS, log)
@@ -63,7 +63,7 @@ func RunPS(ctx context.Context, r Role) error {
 	defer listener.Close()
 	serving, stop := ctx, func() {}
 	var leave <-chan struct{}
-	if r.inPod() { // on this machine nobody asks a server to go but when the job ends
+	if r.inPod() { // on this machine a server is asked to leave only when the job ends
 		serving, stop = work(ctx, leaveGrace)
 		leave = ctx.Done()
 	}
@@ -72,13 +72,13 @@ func RunPS(ctx context.Context, r Role) error {
 		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
 		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: log,
 	})
-	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
+	if err == nil && ctx.Err() != nil && r.inPod() { // it was asked to leave, and its job may go on
 		err = ErrLeft
 	}
 	return r.lastWords(err)
 }
 
-// listen waits up to ten seconds for an address that another still holds: a
+// listen listens on an address. It waits up to ten seconds for one in use: a
 // server that replaces another takes over its port.
 func listen(ctx context.Context, addr string) (net.Listener, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -107,7 +107,7 @@ func (r Role) host() string {
 	return host
 }
 
-// RunWorker runs a worker: the main of its process.
+// RunWorker runs a worker. It is the main function of the process.
 func RunWorker(ctx context.Context, r Role) error {
 	log := Logger(r.Log, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.Worker, log)

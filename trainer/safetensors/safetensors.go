@@ -1,12 +1,12 @@
 // Package safetensors reads and writes trained parameters in the safetensors
 // format (https://huggingface.co/docs/safetensors), which PyTorch, JAX and
-// TensorFlow load without any code of ours.
+// TensorFlow load without code from this repository.
 //
 //	uint64     length of the header, little endian
 //	header     JSON: {"name": {"dtype":"F32","shape":[…],"data_offsets":[from,to]}, …, "__metadata__": {…}}
 //	payload    the tensors, little endian, back to back, in the order of their offsets
 //
-// Only float32 is written and read: that is what this trainer trains.
+// Only float32 is written and read, the one type that this trainer trains.
 package safetensors
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
-// maxHeader bounds what a reader allocates before it has checked anything; the format's own limit.
+// maxHeader is the format's limit on the size of a header. It bounds what a reader allocates before it has checked anything.
 const maxHeader = 100 << 20
 
-// stateKey is the metadata entry that names the state variables, which the format has no room for.
+// stateKey is the metadata entry that lists the variables that are not trainable, for which the format has no field.
 const stateKey = "state_variables"
 
 type entry struct {
@@ -49,8 +49,8 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 	return WriteFrom(w, layout, func(from int, dst []float32) error { copy(dst, values[from:]); return nil }, metadata)
 }
 
-// WriteFrom writes the variables of layout, and metadata. It calls fill for one chunk of their flat array after the other: fill
-// sets dst to the elements from the one numbered from on.
+// WriteFrom writes the variables of layout, and metadata. It calls fill for each chunk of their flat array in order, which
+// sets dst to the elements from index from on.
 func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float32) error, metadata map[string]string) error {
 	var tensors []entryOf
 	var state []string
@@ -88,7 +88,7 @@ func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float
 	return nil
 }
 
-// WriteTensors writes tensors, which lie in the file in their order, and metadata.
+// WriteTensors writes tensors, in their order, and metadata.
 func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	var entries []entryOf
 	for _, t := range tensors {
@@ -107,13 +107,13 @@ func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) err
 	return nil
 }
 
-// chunk is how many elements a writer asks for at a time.
+// chunk is the number of elements that WriteFrom asks fill for at a time.
 const chunk = 64 << 10
 
-// atOnce is how many elements that are at hand are written at a time.
+// atOnce is the number of elements that WriteTensors writes at a time.
 const atOnce = 1 << 20
 
-// entryOf is a tensor whose values are not at hand.
+// entryOf describes a tensor for the header, without its values.
 type entryOf struct {
 	name     string
 	shape    []int
@@ -144,8 +144,8 @@ func writeHeader(w io.Writer, tensors []entryOf, metadata map[string]string) err
 	return err
 }
 
-// Read reads a file of size bytes: its variables in the order in which they
-// lie, their flat array, and the metadata.
+// Read reads a file of size bytes. It returns the variables in the order of the
+// file, their flat array, and the metadata.
 func Read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string, error) {
 	layout, values, metadata, err := read(r, size)
 	if err != nil {
@@ -166,11 +166,11 @@ func read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string
 	return f.layout, values, f.Metadata, nil
 }
 
-// File is a safetensors file whose header was read. It may be read from by several goroutines.
+// File is a safetensors file whose header was read. It is safe for concurrent use.
 type File struct {
 	Metadata map[string]string
 	layout   param.Layout
-	payload  int64 // where it begins
+	payload  int64 // offset of the payload in the file
 	r        io.ReaderAt
 }
 
@@ -195,10 +195,10 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	return &File{metadata, layout, 8 + int64(n), r}, nil
 }
 
-// Layout returns the tensors in the order in which they lie.
+// Layout returns the tensors in the order of the file.
 func (f *File) Layout() param.Layout { return f.layout }
 
-// Offset returns where in the file n elements of a tensor lie, from one on.
+// Offset returns the offset in the file of the n elements of a tensor from index from on. It returns an error if the tensor does not have them.
 func (f *File) Offset(name string, from, n int) (int64, error) {
 	at := 0
 	for _, v := range f.layout {
@@ -213,10 +213,10 @@ func (f *File) Offset(name string, from, n int) (int64, error) {
 	return 0, fmt.Errorf("there is no tensor %q", name)
 }
 
-// offset returns where an element of the payload lies.
+// offset returns the offset in the file of an element of the flat array.
 func (f *File) offset(element int) int64 { return f.payload + 4*int64(element) }
 
-// ReadTensor fills dst with the elements of a tensor from the one numbered from on.
+// ReadTensor fills dst with the elements of a tensor from index from on.
 func (f *File) ReadTensor(name string, from int, dst []float32) error {
 	at, err := f.Offset(name, from, len(dst))
 	if err != nil {
@@ -225,7 +225,7 @@ func (f *File) ReadTensor(name string, from int, dst []float32) error {
 	return f.read(dst, at)
 }
 
-// read fills dst with what lies at an offset.
+// read fills dst from offset at of the file.
 func (f *File) read(dst []float32, at int64) error {
 	b := param.Bytes(dst)
 	if n, err := f.r.ReadAt(b, at); n < len(b) {
@@ -235,7 +235,7 @@ func (f *File) read(dst []float32, at int64) error {
 	return nil
 }
 
-// parseHeader checks that the tensors cover the payload without gap or overlap.
+// parseHeader parses a header, and checks that the tensors cover the payload without gap or overlap.
 func parseHeader(head []byte, payload int64) (param.Layout, map[string]string, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(head, &raw); err != nil {
@@ -300,7 +300,7 @@ func parseMetadata(data json.RawMessage) (metadata map[string]string, state []st
 	return metadata, state, nil
 }
 
-// elements multiplies a shape whose tensor fits in payload bytes.
+// elements returns the number of elements of a shape, or an error if they take more than payload bytes.
 func elements(shape []int, payload int64) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {
