@@ -225,6 +225,7 @@ func (g *program) judge(before, next rendezvous.World) error {
 	}
 	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
 	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) {
+		g.brief = 0 // the program did not end this world
 		return nil
 	}
 	if slices.ContainsFunc(failed, fromOutside) {
@@ -266,13 +267,13 @@ func (g *program) note(before rendezvous.World) {
 	}
 }
 
-// pauseAfter returns how long processes wait before they start, after a number of brief worlds in a row: not at all after two of them, 1 s after
-// the third, and then twice as long each time, up to longestPause.
+// pauseAfter returns how long processes wait before they start, after a number of brief worlds in a row: not at all after four of them, 1 s after
+// the fifth, and then twice as long each time, up to longestPause.
 func pauseAfter(brief int) time.Duration {
-	if brief < 3 {
+	if brief < 5 {
 		return 0
 	}
-	return min(time.Second<<min(brief-3, 10), longestPause)
+	return min(time.Second<<min(brief-5, 10), longestPause)
 }
 
 // goesOn returns what follows from the end of a process, as text: processes that have kept their state go on with the next world.

@@ -124,16 +124,16 @@ func TestProgramPaces(t *testing.T) {
 			}
 			return pause.Round(time.Second)
 		}
-		for i, want := range []time.Duration{0, 0, 1, 2, 4, 8, 16, 32, 60, 60} {
+		for i, want := range []time.Duration{0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60} {
 			if got := dies(2 * time.Second); got != want*time.Second {
 				t.Fatalf("after %d brief worlds it starts again after %v, want %ds", i+1, got, want)
 			}
 		}
 		s := w.look()
-		if want := "its processes wait 1m0s before they start: 10 times in a row they failed within 30s"; s.Waiting != want || s.Restarts != 0 {
+		if want := "its processes wait 1m0s before they start: 12 times in a row they failed within 30s"; s.Waiting != want || s.Restarts != 0 {
 			t.Errorf("%d restarts are charged; it waits: %q, want %q", s.Restarts, s.Waiting, want)
 		}
-		if want := "; the program starts again in 1m0s, after 10 failures in a row within 30s of the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
+		if want := "; the program starts again in 1m0s, after 12 failures in a row within 30s of the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
 			t.Errorf("the last failure: %q, want %q", s.Failure, want)
 		}
 		time.Sleep(20 * time.Second) // of the pause
@@ -151,11 +151,25 @@ func TestProgramPaces(t *testing.T) {
 		if s := w.look(); s.Waiting != "" {
 			t.Errorf("it waits: %q", s.Waiting)
 		}
-		dies(time.Second)
-		dies(time.Second)
+		four := func() {
+			for range 4 {
+				dies(time.Second)
+			}
+		}
+		four()
 		a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation })
 		if got := dies(time.Second); got != 0 {
 			t.Errorf("after a round it starts again after %v, want at once", got)
+		}
+		four()
+		pause = 0
+		a.fails(formation)
+		b.fails(formation)
+		formation++
+		a.enters(fmt.Sprintf("%d [0 1] from []", formation))
+		b.enters(fmt.Sprintf("%d [0 1] from []", formation))
+		if got := dies(time.Second); got != 0 {
+			t.Errorf("after a world that ended without a failure it starts again after %v, want at once", got)
 		}
 	})
 }
