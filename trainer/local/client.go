@@ -469,7 +469,7 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 func existing(name string) (dir, error) {
 	d, err := openDir(name)
 	if err == nil && !d.exists() {
-		err = fmt.Errorf("job %s %w", name, ErrNotFound)
+		err = &Missing{name}
 	}
 	return d, err
 }

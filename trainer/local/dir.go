@@ -24,6 +24,15 @@ import (
 // ErrNotFound is returned where there is no job of a name.
 var ErrNotFound = errors.New("not found")
 
+// Missing is the error about a job that this machine does not have: [ErrNotFound], with its name.
+type Missing struct{ Name string }
+
+// Error implements error.
+func (m *Missing) Error() string { return fmt.Sprintf("job %s %v", m.Name, ErrNotFound) }
+
+// Unwrap returns [ErrNotFound].
+func (m *Missing) Unwrap() error { return ErrNotFound }
+
 // Home is the directory that holds the state of this user's jobs.
 func Home() (string, error) {
 	if home := os.Getenv("ELASTICDL_HOME"); home != "" {

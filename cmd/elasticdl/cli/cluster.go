@@ -93,7 +93,7 @@ func (w *where) find(cmd *cobra.Command, name string) (home, error) {
 			return client, nil
 		}
 	case errors.Is(failed, kube.ErrNoCluster) && err != nil:
-		return nil, fmt.Errorf("job %s %w on this machine, and %w", name, local.ErrNotFound, failed)
+		return nil, fmt.Errorf("%w on this machine, and %w", &local.Missing{Name: name}, failed)
 	case err != nil:
 		return nil, failed
 	}

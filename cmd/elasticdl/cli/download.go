@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -46,6 +47,7 @@ so long; it runs the job's image, or --image_name.`,
 // downloading is what download was asked for.
 type downloading struct {
 	name  string // of the job; "": copy says what
+	note  string // what the model is, if it is not the trained one
 	copy  kube.Copy
 	where where
 }
@@ -115,6 +117,7 @@ func (d *downloading) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	d.note = untrained(j, s, from)
 	if cluster && !job.InBucket(from) {
 		var ok bool
 		if d.copy.Claim, d.copy.From, ok = j.OnClaim(from); !ok {
@@ -148,7 +151,22 @@ func (d *downloading) done(cmd *cobra.Command, from string, existed bool) error 
 		verb = "there already:"
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", from, verb, to)
+	if d.note != "" {
+		fmt.Fprintln(notes{cmd.ErrOrStderr()}, "note:", d.note)
+	}
 	return err
+}
+
+// untrained says that what is fetched of a job is a checkpoint, not its trained model; "" if it is that.
+func untrained(j *job.Job, s *wire.JobStatus, from string) string {
+	if s.State == string(job.Succeeded) || from != j.CheckpointDir {
+		return ""
+	}
+	at := ""
+	if c := s.GetCheckpoint(); c.GetNumber() > 0 {
+		at = fmt.Sprintf(" (%s of %s records)", logline.Thousands(c.Records), logline.Thousands(s.RecordsTotal))
+	}
+	return fmt.Sprintf("this is the model of the newest checkpoint%s, not the trained model: job %s is %s", at, j.Name, s.State)
 }
 
 // modelOf returns where the model of a job is: exported, or in the newest of its checkpoints.

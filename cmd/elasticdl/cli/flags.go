@@ -224,6 +224,9 @@ func undefined(cmd *cobra.Command, name string, given *[]string, next bool) *pfl
 
 // instead returns "; did you mean --x?" for the flag of a command that is nearest to an unknown one, or where to look.
 func instead(cmd *cobra.Command, name string) string {
+	if cmd.Name() == "resume" && spelling(nil)(nil, name) == "num_workers" {
+		return "; a job is resumed as it was: resume it, and then: elasticdl scale JOB --num_workers=N"
+	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {

@@ -448,9 +448,30 @@ func ofStack(ctx context.Context, home home, name string) bool {
 // hint adds to an error about a job that is not there what to do, and its exit code.
 func hint(err error) error {
 	if errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound) {
-		return failure{fmt.Errorf("%w; see elasticdl list", err), exitMissing}
+		return failure{fmt.Errorf("%w; %ssee elasticdl list", err, nearby(err)), exitMissing}
 	}
 	return err
+}
+
+// nearby returns "did you mean JOB? " for the job of this machine whose name is nearest to that of the job that is not there, "" if none is near.
+func nearby(err error) string {
+	missing, ok := errors.AsType[*local.Missing](err)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completeLimit)
+	defer cancel()
+	jobs, _ := local.List(ctx) // no jobs, no names
+	var spelled []string
+	names := make(map[string]string)
+	for _, s := range jobs {
+		as := strings.ReplaceAll(s.Name, "-", "_") // as Nearest spells them
+		spelled, names[as] = append(spelled, as), s.Name
+	}
+	if name := names[job.Nearest(missing.Name, spelled)]; name != "" {
+		return "did you mean " + name + "? "
+	}
+	return ""
 }
 
 // completeLimit is how long a shell waits for names.

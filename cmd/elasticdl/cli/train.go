@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/agent"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -85,6 +86,7 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 		noteModel(c)
 	} else {
 		noteFormer(c)
+		noteGPUs(c, agent.GPUs())
 	}
 	for _, note := range c.Notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
@@ -163,6 +165,13 @@ func settleHere(c *job.Command) error {
 func noteFormer(c *job.Command) {
 	if from, to := local.FormerCheckpoints(c.Job.Name); from != "" {
 		c.Notes = append(c.Notes, fmt.Sprintf("the checkpoints of the earlier job %s move from %s to %s, in the place of what is there", c.Job.Name, from, to))
+	}
+}
+
+// noteGPUs says that on this machine, which has so many, workers are given no GPUs of their own.
+func noteGPUs(c *job.Command, here int) {
+	if n := c.Job.Program.GPUs; c.Job.Runs() && n > 0 {
+		c.Notes = append(c.Notes, fmt.Sprintf("no effect with --runtime=local: --gpus=%d: all workers see the GPUs of this machine (%d)", n, here))
 	}
 }
 
