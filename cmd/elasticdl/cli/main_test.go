@@ -224,3 +224,12 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// The signal that has ended a job is told by its name.
+func TestSignalled(t *testing.T) {
+	for s, want := range map[os.Signal]string{syscall.SIGTERM: "by SIGTERM", os.Interrupt: "by Ctrl-C (SIGINT)"} {
+		if got := signalled(s).Error(); got != want {
+			t.Errorf("%v: %q, want %q", s, got, want)
+		}
+	}
+}

@@ -9,10 +9,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,38 +137,6 @@ func TestViews(t *testing.T) {
 	golden(t, "status-cluster-anew", statusText(lost(clustered()), now))
 	golden(t, "summary-anew", summary(lost(ended("Succeeded", "")), "/state/jobs/test-mnist/logs"))
 	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs"))
-}
-
-// Every row of a table has as many columns as its head, also where nothing is known: what awk prints of a column is of that column.
-func TestColumns(t *testing.T) {
-	bare := running()
-	bare.Name, bare.Strategy = "bare", ""
-	for _, p := range bare.Pods {
-		p.Pid, p.Launch, p.Address, p.Reason, p.StartedUnixMs = 0, 0, "", "", 0
-	}
-	far := proto.Clone(bare).(*wire.JobStatus)
-	far.Namespace = "training"
-	begun := &wire.JobStatus{Name: "begun", State: "Pending"}
-	for name, text := range map[string]string{
-		"pods":               podTable(running(), start),
-		"pods of nothing":    podTable(bare, start),
-		"pods of a cluster":  podTable(far, start),
-		"jobs":               listText([]*wire.JobStatus{begun, running()}, false, start),
-		"jobs of namespaces": listText([]*wire.JobStatus{begun, far}, true, start),
-	} {
-		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		columns := len(strings.Fields(lines[0]))
-		for _, line := range lines[1:] {
-			if cells := regexp.MustCompile(` {2,}`).Split(line, -1); len(cells) != columns || slices.Contains(cells, "") {
-				t.Errorf("%s: %d columns of %d:\n%s", name, len(cells), columns, text)
-			}
-		}
-	}
-	for line := range strings.Lines(podTable(running(), start)) {
-		if cells := strings.Fields(line); cells[0] == "worker-0" && cells[2] != "-" {
-			t.Errorf("the PID of a pod that has ended: %s", line)
-		}
-	}
 }
 
 func TestNews(t *testing.T) {
@@ -328,15 +294,6 @@ func TestRecoveryShown(t *testing.T) {
 	} {
 		if got := recovery(s); got != want {
 			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-// The signal that has ended a job is told by its name.
-func TestSignalled(t *testing.T) {
-	for s, want := range map[os.Signal]string{syscall.SIGTERM: "by SIGTERM", os.Interrupt: "by Ctrl-C (SIGINT)"} {
-		if got := signalled(s).Error(); got != want {
-			t.Errorf("%v: %q, want %q", s, got, want)
 		}
 	}
 }
