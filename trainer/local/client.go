@@ -21,22 +21,23 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What stopping allows a master that answers, and one that does not, before the next measure.
+// stopGrace is how long stopping a job waits for a master that answers before it sends SIGTERM, and termGrace how long it then waits
+// before it kills.
 const (
 	stopGrace = 2 * deleteGrace
 	termGrace = deleteGrace + time.Second
 )
 
-// What a master has to answer in.
+// Limits on the time of a master's answer.
 const (
-	answerLimit = 2 * time.Second  // where there is another way
-	orderLimit  = 15 * time.Second // where there is none
+	answerLimit = 2 * time.Second  // if the caller can do without the answer
+	orderLimit  = 15 * time.Second // if it cannot
 )
 
-// StartOptions is how a job is started.
+// StartOptions states how a job is started.
 type StartOptions struct {
 	Detach bool   // the job outlives this process
-	Binary string // elasticdl; "" = this program
+	Binary string // path of elasticdl; "" = this program
 
 	resume   bool
 	restarts restarts
@@ -47,11 +48,11 @@ type Handle struct {
 	dir      dir
 	launcher *launcher        // nil if the job is detached
 	ended    chan struct{}    // closed when the launcher has ended
-	former   map[string]int64 // bytes of each pod's log that are of a start before
+	former   map[string]int64 // bytes of each pod's log that an earlier start of the job wrote
 }
 
-// Start starts a job and returns when its master listens. This process is the job's launcher unless it is detached. It is
-// [job.ErrRunning] if a job of that name runs, and [ErrSuspended] if one is suspended; an ended one is replaced.
+// Start starts a job and returns when its master listens. This process becomes the job's launcher unless the job is detached. It
+// returns [job.ErrRunning] if a job of that name runs, and [ErrSuspended] if one is suspended; an ended one is replaced.
 func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	d, err := openDir(j.Name)
 	if err = errors.Join(err, secretsHere(j)); err != nil {
@@ -72,8 +73,8 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	return d.launch(ctx, j, o, lock)
 }
 
-// Resume starts a job again that has ended without success, and returns it: it goes on from its newest checkpoint. The error says why a
-// job cannot be resumed: [job.ErrRunning], [ErrNotFound], [job.ErrSucceeded], [job.ErrNoCheckpoints].
+// Resume starts a job that has ended without success again, from its newest checkpoint, and returns it. If the job cannot be resumed, the
+// error is [job.ErrRunning], [ErrNotFound], [job.ErrSucceeded] or [job.ErrNoCheckpoints].
 func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -102,7 +103,7 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	return h, j, nil
 }
 
-// reopen makes the directory of a job that has ended one of a job that goes on from its newest checkpoint. The caller holds the lock.
+// reopen prepares the directory of an ended job for its resumption from the newest checkpoint. The caller holds the lock.
 func (d dir) reopen() (*job.Job, error) {
 	var j job.Job
 	if err := d.readJSON("job.json", &j); err != nil {
@@ -121,7 +122,7 @@ func (d dir) reopen() (*job.Job, error) {
 	return &j, nil
 }
 
-// launch starts the launcher of a job whose directory is made, takes over its lock, and returns when the master listens.
+// launch starts the launcher of a job whose directory exists, passes it the lock, and returns when the master listens.
 func (d dir) launch(ctx context.Context, j *job.Job, o StartOptions, lock *os.File) (*Handle, error) {
 	start := d.attach
 	if o.Detach {
@@ -221,7 +222,7 @@ func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
 	return h.dir.stored()
 }
 
-// Wait returns the final status of a job, whoever started it. A suspended one is waited for; rests is called when it is found to be.
+// Wait returns the final status of a job, whichever process started it. It calls rests when it finds the job suspended, and waits on.
 func Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -248,8 +249,8 @@ func Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, erro
 	}
 }
 
-// Status is how a job is: its master's answer while that lives, and what was written last
-// while it does not. It is [ErrNotFound] if there is no such job.
+// Status returns the status of a job: its master's answer, or the status written last
+// if no master lives. It returns [ErrNotFound] if there is no such job.
 func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -271,7 +272,7 @@ func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return d.withMaster(status), nil
 }
 
-// withMaster adds the master to the pods of the status of a living job, which are those that it has started.
+// withMaster adds the master to the pods in the status of a living job.
 func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
 	var at address
 	if d.readJSON("master.json", &at) == nil {
@@ -287,7 +288,7 @@ func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
 	return status
 }
 
-// List is the status of every job of this user, by name.
+// List returns the status of every job of this user, sorted by name.
 func List(ctx context.Context) ([]*wire.JobStatus, error) {
 	home, err := Home()
 	if err != nil {
@@ -321,7 +322,7 @@ func List(ctx context.Context) ([]*wire.JobStatus, error) {
 	return jobs, nil
 }
 
-// Job returns what a job is, as it was started.
+// Job returns the specification with which a job was started.
 func Job(name string) (*job.Job, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -331,7 +332,7 @@ func Job(name string) (*job.Job, error) {
 	return j, d.readJSON("job.json", j)
 }
 
-// Scale changes how many workers a living job wants, and says how many it wanted before.
+// Scale changes the requested number of workers of a living job, and returns the number before.
 func Scale(ctx context.Context, name string, workers int) (before int, err error) {
 	d, err := existing(name)
 	if err != nil {
@@ -358,8 +359,8 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 	return before, nil
 }
 
-// Stop ends a job with all its processes and returns when they are gone. The
-// master is asked, then the launcher told by SIGTERM, then killed. A job that has ended is left as it is.
+// Stop ends a job with all its processes and returns when they have ended. It asks the
+// master, then sends the launcher SIGTERM, then kills it. It does not change a job that has ended.
 func Stop(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {
@@ -402,7 +403,7 @@ func Stop(ctx context.Context, name string) error {
 	return nil
 }
 
-// stopping asks a master to stop its job.
+// stopping returns a call that asks a master to stop its job.
 func stopping(reason string) func(context.Context, wire.JobClient) error {
 	return func(ctx context.Context, m wire.JobClient) error {
 		_, err := m.Stop(ctx, &wire.StopRequest{Reason: reason})
@@ -410,7 +411,7 @@ func stopping(reason string) func(context.Context, wire.JobClient) error {
 	}
 }
 
-// signal reaches the launcher of a living job, stopped or not: its death ends the job.
+// signal sends a signal to the launcher of a living job, which gets it even while it is stopped. The death of the launcher ends the job.
 func (d dir) signal(s syscall.Signal) error {
 	var at address
 	if err := d.readJSON("launcher.json", &at); err != nil {
@@ -433,7 +434,7 @@ func (d dir) awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the master for what it answers soon if it lives.
+// ask calls the master within answerLimit. It returns an error at once if the master is dead.
 func (d dir) ask(ctx context.Context, f func(context.Context, wire.JobClient) error) error {
 	var at address
 	if err := d.readJSON("master.json", &at); err != nil {
@@ -445,7 +446,7 @@ func (d dir) ask(ctx context.Context, f func(context.Context, wire.JobClient) er
 	return d.call(ctx, answerLimit, f)
 }
 
-// call asks the master, or the next one if that is dead.
+// call calls the master, or the next one if that is dead, within limit.
 func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Context, wire.JobClient) error) error {
 	var at address
 	if err := d.readJSON("master.json", &at); err != nil {
@@ -465,7 +466,7 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 	return f(ctx, wire.NewJobClient(conn))
 }
 
-// existing is the directory of a job that was started.
+// existing returns the directory of a job that was started, or [ErrNotFound].
 func existing(name string) (dir, error) {
 	d, err := openDir(name)
 	if err == nil && !d.exists() {
@@ -474,7 +475,7 @@ func existing(name string) (dir, error) {
 	return d, err
 }
 
-// stored is the last status that was written. What it lacks is made up for: a job without one
+// stored returns the last status that was written, completed by what is known without a master: a job without a status
 // is starting, or its launcher has died.
 func (d dir) stored() (*wire.JobStatus, error) {
 	alive := d.alive() // asked first: the last status is written before the lock is let go
@@ -490,7 +491,7 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	}
 	switch {
 	case alive:
-	case job.State(status.State).Ended(): // its master may have died while they ended
+	case job.State(status.State).Ended(): // its master may have died while the pods ended
 		bury(status, "the job is over", time.UnixMilli(status.EndedUnixMs))
 	case status.State != string(job.Suspended):
 		at := time.UnixMilli(0)
@@ -506,14 +507,14 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	return status, nil
 }
 
-// conclude ends a job in a status that says that it goes on.
+// conclude marks a job as ended in a status in which it runs.
 func conclude(status *wire.JobStatus, state job.State, reason string, at time.Time) {
 	status.State, status.Reason, status.RecordsPerSecond = string(state), reason, 0
 	status.EndedUnixMs = at.UnixMilli()
 	bury(status, reason, at)
 }
 
-// bury ends the pods in a status that says that they go on.
+// bury marks the pods as ended in a status in which they run.
 func bury(status *wire.JobStatus, reason string, at time.Time) {
 	for _, p := range status.Pods {
 		if pod.Running.Is(p.State) || pod.Pending.Is(p.State) || pod.Leaving.Is(p.State) {

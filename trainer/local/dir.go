@@ -21,7 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
-// ErrNotFound is returned where there is no job of a name.
+// ErrNotFound is returned if there is no job of that name.
 var ErrNotFound = errors.New("not found")
 
 // Missing is the error about a job that this machine does not have: [ErrNotFound], with its name.
@@ -33,7 +33,7 @@ func (m *Missing) Error() string { return fmt.Sprintf("job %s %v", m.Name, ErrNo
 // Unwrap returns [ErrNotFound].
 func (m *Missing) Unwrap() error { return ErrNotFound }
 
-// Home is the directory that holds the state of this user's jobs.
+// Home returns the directory with the state of this user's jobs.
 func Home() (string, error) {
 	if home := os.Getenv("ELASTICDL_HOME"); home != "" {
 		return filepath.Abs(home)
@@ -48,7 +48,7 @@ func Home() (string, error) {
 	return filepath.Join(home, ".local", "state", "elasticdl"), nil
 }
 
-// A job's directory has the key of its authority in it, and what its --envs say: it is for its user only.
+// Modes of a job's files and directories. Only its user may read them, because they contain the key of its authority and the values of --envs.
 const (
 	private    fs.FileMode = 0o600
 	privateDir fs.FileMode = 0o700
@@ -74,14 +74,14 @@ const checkpoints = "checkpoints"
 // formerCheckpoints is the directory of the checkpoints of an earlier job of the name, as on a cluster.
 const formerCheckpoints = checkpoints + ".before"
 
-// CheckpointDir returns where a job has its checkpoints if it does not say. When another job of that name starts they are moved aside.
+// CheckpointDir returns the checkpoint directory of a job without --checkpoint_dir. The start of another job of that name moves it aside.
 func CheckpointDir(name string) (string, error) {
 	d, err := openDir(name)
 	return d.path(checkpoints), err
 }
 
-// FormerCheckpoints says what becomes of the checkpoints of an ended job when another job of its name starts: those in from are moved to to, and
-// what is there is removed. Both are "" if there are none, or the job has not ended.
+// FormerCheckpoints returns where the start of another job moves the checkpoints of an ended job of its name: from one directory to another,
+// whose contents it removes. Both are "" if there are no checkpoints, or the job has not ended.
 func FormerCheckpoints(name string) (from, to string) {
 	d, err := openDir(name)
 	if err != nil || d.alive() || d.rests() || !d.leaves(checkpoints) {
@@ -90,7 +90,7 @@ func FormerCheckpoints(name string) (from, to string) {
 	return d.path(checkpoints), d.path(formerCheckpoints)
 }
 
-// leaves reports whether an earlier job of the name has left something in one of its directories.
+// leaves reports whether an earlier job of the name has left files in one of its directories.
 func (d dir) leaves(name string) bool {
 	entries, err := os.ReadDir(d.path(name))
 	return err == nil && len(entries) > 0
@@ -99,8 +99,8 @@ func (d dir) leaves(name string) bool {
 // result is the directory of a job's trained model in its own.
 const result = "model"
 
-// ResultDir returns where a job has its trained model if it does not say. That of an earlier job of the name is there until the new
-// job's is complete.
+// ResultDir returns the directory of the trained model of a job without --output. It keeps the model of an earlier job of the name until the
+// new one is complete.
 func ResultDir(name string) (string, error) {
 	d, err := openDir(name)
 	return d.path(result), err
@@ -111,8 +111,8 @@ func (d dir) path(file string) string   { return filepath.Join(string(d), file) 
 func (d dir) logs() string              { return d.path("logs") }
 func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".log") }
 
-// lock takes the job for a launcher, or says [job.ErrRunning]. Closing the file gives
-// it back, and so does the death of every process that has inherited it.
+// lock locks the job for a launcher, or returns [job.ErrRunning]. The lock is released when the file is closed
+// and every process that has inherited it has ended.
 func (d dir) lock() (*os.File, error) {
 	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (d dir) lock() (*os.File, error) {
 		if err == nil {
 			return file, nil
 		}
-		// A shared lock can be had while others only look whether the job is alive.
+		// A shared lock is granted while other processes only check whether the job is alive.
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = flock(file, syscall.LOCK_SH)
 		}
@@ -146,7 +146,7 @@ func (d dir) lock() (*os.File, error) {
 	}
 }
 
-// alive tells whether a process of the job holds the lock.
+// alive reports whether a process of the job holds the lock.
 func (d dir) alive() bool {
 	file, err := os.Open(d.path("lock"))
 	if err != nil {
@@ -165,7 +165,7 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// clear removes what an earlier job of the name has left, but for its trained model and its checkpoints, which are moved aside. The caller
+// clear removes the files of an earlier job of the name, except its trained model, and its checkpoints, which it moves aside. The caller
 // holds the lock.
 func (d dir) clear() error {
 	if d.leaves(checkpoints) {
@@ -176,10 +176,10 @@ func (d dir) clear() error {
 	return cmp.Or(d.keep(result, formerCheckpoints), os.Mkdir(d.logs(), privateDir))
 }
 
-// newScratch makes the directory for the files of workers, among others for temporary files: the paths of sockets are short.
+// newScratch makes a directory for the files of workers. It is a temporary one, because the paths of sockets must be short.
 func newScratch() (string, error) { return os.MkdirTemp("", "elasticdl-job-") }
 
-// sweep removes what a launcher has left that was killed. The caller holds the lock.
+// sweep removes the scratch directory that a killed launcher has left. The caller holds the lock.
 func (d dir) sweep() error {
 	var before address
 	if err := d.readJSON("launcher.json", &before); err != nil || before.Scratch == "" {
@@ -188,7 +188,7 @@ func (d dir) sweep() error {
 	return os.RemoveAll(before.Scratch)
 }
 
-// keep removes all but the lock and some files and directories. The caller holds the lock.
+// keep removes all but the lock and the named files and directories. The caller holds the lock.
 func (d dir) keep(names ...string) error {
 	if err := d.sweep(); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (d dir) keep(names ...string) error {
 	return nil
 }
 
-// authorityFile has the authority of a job, with its key.
+// authorityFile is the file of a job's authority, with its key.
 const authorityFile = "authority.pem"
 
 // identify gives the job its identity: a UID that no other job has, and an authority whose key no other user can read.
@@ -225,7 +225,7 @@ func (d dir) identify() error {
 	return errors.Join(d.write("uid", []byte(uid+"\n")), d.write(authorityFile, text))
 }
 
-// authority returns the job's UID and the authority of its certificates, by what identify has written.
+// authority returns the job's UID and the authority of its certificates, which identify has written.
 func (d dir) authority() (uid string, a *credential.Authority, err error) {
 	text, err := os.ReadFile(d.path("uid"))
 	if err != nil {
@@ -243,7 +243,7 @@ func (d dir) authority() (uid string, a *credential.Authority, err error) {
 	return uid, a, nil
 }
 
-// self returns who a process of this user is in the job, its master or the user, and what proves it.
+// self returns the identity and certificate of a process of this user in the job: of its master, or of the user.
 func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 	uid, a, err := d.authority()
 	if err != nil {
@@ -261,7 +261,7 @@ func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 	return rpc.NewSelf(h, c), nil
 }
 
-// address is where a process is found: master.json, written by each master when it listens, and launcher.json.
+// address tells how to reach a process. It is the content of master.json, written by each master when it listens, and of launcher.json.
 type address struct {
 	PID           int    `json:"pid"`
 	Address       string `json:"address,omitempty"`
@@ -270,10 +270,10 @@ type address struct {
 	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers
 }
 
-// dead reports that the process is gone. That of another user, or one that has got its pid since, counts as alive.
+// dead reports whether the process has ended. A process that got its pid since, or that is of another user, counts as alive.
 func (a address) dead() bool { return errors.Is(syscall.Kill(a.PID, 0), syscall.ESRCH) }
 
-// launched returns the incarnation of the last master that has listened, 0 for none.
+// launched returns the incarnation of the last master that listened, 0 if none did.
 func (d dir) launched() int {
 	var at address
 	if d.readJSON("master.json", &at) != nil {
@@ -282,13 +282,13 @@ func (d dir) launched() int {
 	return at.Launch
 }
 
-// storedSince reports whether a status was written since a time.
+// storedSince reports whether a status was written at or after a time.
 func (d dir) storedSince(t time.Time) bool {
 	written, err := os.Stat(d.path("status.json"))
 	return err == nil && written.ModTime().After(t)
 }
 
-// readJSON decodes a file of the directory; fs.ErrNotExist if there is none.
+// readJSON decodes a file of the directory. It returns fs.ErrNotExist if there is none.
 func (d dir) readJSON(file string, v any) error {
 	text, err := os.ReadFile(d.path(file))
 	if err != nil {
@@ -308,7 +308,7 @@ func (d dir) writeJSON(file string, v any) error {
 	return d.write(file, append(text, '\n'))
 }
 
-// write replaces a file of the directory whole.
+// write replaces a file of the directory atomically.
 func (d dir) write(file string, text []byte) error {
 	aside := d.path(file + ".new")
 	if err := os.WriteFile(aside, text, private); err != nil {
@@ -317,7 +317,7 @@ func (d dir) write(file string, text []byte) error {
 	return os.Rename(aside, d.path(file))
 }
 
-// exists tells whether a job of the name was ever started.
+// exists reports whether a job of the name was ever started.
 func (d dir) exists() bool {
 	_, err := os.Stat(d.path("job.json"))
 	return !errors.Is(err, fs.ErrNotExist)

@@ -3,8 +3,8 @@
 //
 // # Roles
 //
-// The launcher owns a job: it starts the master, and whatever servers and workers the master asks it for. It is the process of
-// elasticdl train --runtime=local itself, or, with --detach, one of its own. The other commands are hidden; their flags are
+// The launcher owns a job: it starts the master, and the servers and workers that the master requests. It is the process of
+// elasticdl train --runtime=local itself or, with --detach, a process of its own. The commands of the roles are hidden; their flags are
 //
 //	elasticdl launcher --job_dir=DIR [--resume]                      [RunLauncher]
 //	elasticdl master   --job_dir=DIR [--launch=1] [--resume]         [RunMaster]
@@ -15,7 +15,7 @@
 //
 // A master reads its job from DIR/job.json; servers and workers get it from
 // the master's JoinReply. --address is where a server listens, 127.0.0.1:0 if
-// it is empty; a server that is replaced gets the address of the one before.
+// it is empty; a server that replaces another gets the same address.
 // A worker of a ring listens for the others on a port of 127.0.0.1 that the kernel chooses.
 // A role writes its log to standard error, which is its log file, and exits 0
 // when its work is done and 1 otherwise. Servers and workers start with
@@ -23,7 +23,7 @@
 //	ctx, stop := local.Lifeline(cmd.Context())
 //	defer stop()
 //
-// # Who ends whom
+// # Which process ends which
 //
 //	               ┌─────────────── launcher ───────────────┐
 //	               │ lifeline          │ lifeline           │ lifeline
@@ -36,27 +36,28 @@
 // [role.ErrOrphaned] and is gone a second later at most; a master ends at once. The launcher of a detached
 // job has no lifeline; only the end of its job, a signal or [Stop] ends it.
 //
-// Every role leads a process group of its own, so that whatever it starts ends
-// with it, and so that Ctrl-C reaches the launcher alone, which stops the job. A launcher that is stopped (Ctrl-Z) starts and ends
-// nothing meanwhile.
+// Every role leads a process group of its own, so that its children end
+// with it, and so that Ctrl-C reaches only the launcher, which stops the job. A launcher that is stopped (Ctrl-Z) starts and ends
+// no process meanwhile.
 //
-// # The master comes back
+// # Restart of the master
 //
-// A master that dies, by a signal or by a panic, before it has written the end of the job is started again: at once, and after a pause that
-// doubles from 100 ms to 10 s if it crashes again and again within ten seconds; one that somebody killed is always replaced at once. The servers and workers go on meanwhile.
+// A master that dies before it has written the end of the job, by a signal or by a panic, is replaced: the first time at once, and after a
+// pause that doubles from 100 ms to 10 s if it crashes repeatedly within ten seconds. One that was killed from outside is always replaced at
+// once. The servers and workers go on meanwhile.
 //
 //	launcher:  incarnation + 1 on the disk ──> start the master, with      --launch  its incarnation
 //	                                                                       a session, new for each
 //	                                                                       the listening socket, the same for all
 //	master:    Former = DIR/record, Pods.Adopt ──────────────────────────> master.Run
 //
-// The launcher opened the socket that the masters listen on, so their address stays, and who connects between two of them waits for the
-// next. A session is a pair of connected sockets with net/rpc on it: the master asks for pods, as that of a cluster asks the API server,
-// and hears what becomes of them. Adopt lists the pods that all masters before have created. A master that died without a record
-// leaves pods that nobody knows: they are killed.
+// The launcher owns the socket on which the masters listen, so their address stays the same, and a connection made between two masters
+// waits for the next. A session is a pair of connected sockets with net/rpc: the master requests pods, as on a cluster from the API server,
+// and receives their events. Adopt lists the pods that all earlier masters have created. If a master died without a record, its
+// pods are killed, because no later master knows them.
 //
-// The job is Failed if its first master dies before it listens, or ten in a row before they run the job. SIGTERM of a master stops the job,
-// as that of a launcher does.
+// The job is Failed if its first master dies before it listens, or if ten masters in a row die before they run the job. SIGTERM to a
+// master stops the job, as SIGTERM to the launcher does.
 //
 // # State
 //
@@ -66,27 +67,28 @@
 //	lock           held (flock) by the launcher and by each process that it has started
 //	job.json       job.Job, written by the command that starts the job
 //	uid            of the job, written by that command too
-//	authority.pem  signs the certificates of the job, with its key: whoever has it, is whom he likes in the job
-//	launcher.json  pid of the launcher, written by it, and where its workers have their sockets and packages: among temporary files, as
-//	               a socket's path is short. It removes a worker's when that has ended; what is left after its own death, the next job of the name
-//	incarnation    how many masters were started, written by the launcher before it starts the next
-//	record         what the next master has to know, written by each master: [master.Memory]
+//	authority.pem  certificate and key that sign the certificates of the job: whoever has it can pose as any process of the job
+//	launcher.json  pid of the launcher, and the scratch directory for its workers' sockets and packages, which is a temporary one because
+//	               the path of a socket must be short. The launcher removes the files of a worker that has ended; if the launcher was
+//	               killed, the next job of the name removes the directory
+//	incarnation    number of masters started, written by the launcher before it starts the next
+//	record         state for the next master, written by each master: [master.Memory]
 //	master.json    pid, address and incarnation, written by each master when it listens
-//	status.json    wire.JobStatus, written by the master each second and at the end; the end, by the launcher if no master could
-//	logs/          master.log, ps-0.log, worker-0.log … ; who is started again appends, and the launcher to the master's
+//	status.json    wire.JobStatus, written by the master each second and at the end; by the launcher if no master could write the end
+//	logs/          master.log, ps-0.log, worker-0.log … ; a restarted process appends, and the launcher appends to the master's
 //
 // The directory and all that is in it is readable by its user only. The launcher gives each server and
-// worker its certificate and key by an inherited pipe, never by the environment or an argument; --launch says which start of its
-// index a process is. Files are replaced whole (written aside, then renamed), so no reader sees half of one. The incarnation and the
-// record are on the disk (fsync) before anybody hears of them. Resume begins with neither: nobody is left of the masters before.
+// worker its certificate and key by an inherited pipe, never by the environment or an argument; --launch is the process's
+// incarnation. Files are replaced atomically (written aside, then renamed), so no reader sees half of one. The incarnation and the
+// record are on the disk (fsync) before any other process learns of them. Resume begins without both, because no process of earlier masters is left.
 //
 // Laws:
 //
-//  1. A job is alive if and only if its lock is held, and while it is not, no process of the job is there: a job that
-//     is started or resumed meets none of the one before.
+//  1. A job is alive if and only if its lock is held. While the lock is free, no process of the job exists, so a job that
+//     is started or resumed meets no process of an earlier one.
 //  2. One job of a name lives at a time; an ended one is replaced by the next of its name.
-//  3. A process that was started has an owner that waits for it, the launcher, and that ends it when
-//     it ends itself. Its end is told to the master that lives, or to the next one, and once to each; before that its whole group was killed.
-//  4. One master lives at a time. What a dead one has asked for and the launcher has not done yet is not done any more.
+//  3. The launcher owns every process that was started: it waits for it, and ends it before it ends itself. It tells the end of a process,
+//     after killing its whole process group, to the living master or to the next one, and once to each.
+//  4. One master lives at a time. A request of a dead master that the launcher has not carried out yet is dropped.
 //  5. A job whose launcher died before a final state was written is Failed: "launcher died", and how to resume it.
 package local

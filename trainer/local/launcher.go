@@ -26,26 +26,26 @@ type launcher struct {
 	job      *job.Job
 	options  StartOptions
 	lock     *os.File
-	listener net.Listener // of the masters; nothing is accepted here
-	socket   *os.File     // the same, to be passed on
+	listener net.Listener // on which the masters accept; the launcher accepts no connection
+	socket   *os.File     // the same socket, for the masters to inherit
 	pods     *processes
 	output   io.WriteCloser
 	log      *slog.Logger
 	scratch  string // directory for files of workers
 
 	stopping chan struct{} // closed when the job is to end
-	ended    chan struct{} // closed when nothing of the job is left
+	ended    chan struct{} // closed when no process of the job is left
 
 	mu     sync.Mutex
 	reason string   // why the job is to end
 	master *process // nil while none lives
 }
 
-// launchers are those of this process, by [dir].
+// launchers has the launchers that run in this process, by [dir].
 var launchers sync.Map
 
-// RunLauncher is the main of the launcher of a detached job: it runs the job of the directory, from its newest checkpoint on if it is to
-// resume it, and returns when every process of it is gone. The end of ctx stops the job.
+// RunLauncher is the main function of a detached job's launcher. It runs the job of the directory, from its newest checkpoint if resume is
+// set, and returns when every process of the job has ended. The end of ctx stops the job.
 func RunLauncher(ctx context.Context, jobDir string, resume bool) error {
 	d := dir(jobDir)
 	lock := inherited(lockEnv)
@@ -65,7 +65,7 @@ func RunLauncher(ctx context.Context, jobDir string, resume bool) error {
 	return errors.Join(err, d.store(&wire.JobStatus{Name: d.name(), State: string(job.Failed), Reason: err.Error()}))
 }
 
-// newLauncher makes the launcher of a job whose directory is made. It takes the lock over, unless it returns an error.
+// newLauncher returns the launcher of a job whose directory exists. It takes over the lock, unless it returns an error.
 func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, error) {
 	l := &launcher{dir: d, job: j, options: o, lock: lock, stopping: make(chan struct{}), ended: make(chan struct{})}
 	if o.Binary == "" {
@@ -111,11 +111,11 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	return l, nil
 }
 
-// threads is what a worker computes with, if the job does not say: its part of this machine. It stays
-// so if the job is scaled, as an engine's threads are given to it when it is made.
+// threads returns the number of threads of a worker, unless the job sets it: its share of this machine's processors. Scaling the job does
+// not change it, because an engine gets its threads when it is made.
 func threads(j *job.Job) int { return max(1, runtime.NumCPU()/max(1, j.NumWorkers)) }
 
-// run has the job done: it starts its master, and again when that dies, until the end of the job is written.
+// run runs the job: it starts a master, and another one when that dies, until the end of the job is written.
 func (l *launcher) run() {
 	defer close(l.ended)
 	defer launchers.CompareAndDelete(l.dir, l)
@@ -131,7 +131,7 @@ func (l *launcher) run() {
 	l.output.Close()
 }
 
-// masters runs one master after the other. It returns how the job has ended if no master has written that.
+// masters runs one master after the other. It returns the final state of the job and the reason, if no master has written them.
 func (l *launcher) masters() (job.State, string) {
 	restarts := l.options.restarts
 	for first := true; ; first = false {
@@ -144,7 +144,7 @@ func (l *launcher) masters() (job.State, string) {
 		if reason, stopping := l.stopped(); stopping {
 			return job.Stopped, "stopped: " + reason
 		}
-		if first && l.dir.launched() != launch { // it has never listened: nobody depends on it yet, and who started the job waits
+		if first && l.dir.launched() != launch { // it never listened: no pod depends on it yet, and the command that started the job waits
 			return job.Failed, fmt.Sprintf("master died: %v", exit)
 		}
 		running := err == nil && status.State == string(job.Running) && l.dir.storedSince(began)
@@ -160,7 +160,7 @@ func (l *launcher) masters() (job.State, string) {
 	}
 }
 
-// runMaster runs a master from its start to its end, and returns which incarnation it was, and how it ended.
+// runMaster runs a master from its start to its end, and returns its incarnation and how it ended.
 func (l *launcher) runMaster() (launch int, exit pod.Exit) {
 	launch, err := l.dir.raise()
 	if err != nil {
@@ -185,7 +185,7 @@ func (l *launcher) runMaster() (launch int, exit pod.Exit) {
 	return launch, exit
 }
 
-// startMaster starts a master, and serves it.
+// startMaster starts a master, and serves its requests.
 func (l *launcher) startMaster(launch int) (*process, *session, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
@@ -214,7 +214,7 @@ func (l *launcher) startMaster(launch int) (*process, *session, error) {
 	return p, l.pods.serve(ours), nil
 }
 
-// finish writes the end of a job that no master has written.
+// finish writes the final status of a job, if no master has.
 func (l *launcher) finish(state job.State, reason string) {
 	status, err := l.dir.stored()
 	if err != nil {
@@ -226,14 +226,14 @@ func (l *launcher) finish(state job.State, reason string) {
 	}
 }
 
-// stopped returns why the job is to end, if it is.
+// stopped returns why the job is to end; is reports whether it is.
 func (l *launcher) stopped() (reason string, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reason, l.reason != ""
 }
 
-// stop ends the job, and returns when nothing of it is left. The master is asked, then told by SIGTERM, then killed.
+// stop ends the job, and returns when no process of it is left. It asks the master, then sends it SIGTERM, then kills it.
 func (l *launcher) stop(reason string) {
 	l.mu.Lock()
 	if l.reason == "" {
@@ -250,7 +250,7 @@ func (l *launcher) stop(reason string) {
 	}
 }
 
-// kill ends the job with whatever its master is at.
+// kill ends the job without waiting for its master.
 func (l *launcher) kill() {
 	l.mu.Lock()
 	if l.reason == "" {
@@ -262,7 +262,7 @@ func (l *launcher) kill() {
 	<-l.ended
 }
 
-// signal reaches the group of the master that lives.
+// signal sends a signal to the process group of the living master.
 func (l *launcher) signal(s syscall.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +271,7 @@ func (l *launcher) signal(s syscall.Signal) {
 	}
 }
 
-// endsIn waits for the end of the job, and reports whether it has ended in time.
+// endsIn waits for the end of the job, and reports whether it ended within grace.
 func (l *launcher) endsIn(grace time.Duration) bool {
 	select {
 	case <-l.ended:
@@ -283,18 +283,18 @@ func (l *launcher) endsIn(grace time.Duration) bool {
 
 // restarts decides when a master that died is started again.
 type restarts struct {
-	least, longest time.Duration // between two starts, from the second in a row on; 0: 100 ms, 10 s
-	pause          time.Duration // before the next one
-	early          int           // how many died in a row before they were ready
+	least, longest time.Duration // limits of the pause between two starts, from the second crash in a row on; 0: 100 ms, 10 s
+	pause          time.Duration // before the next start
+	early          int           // number of masters in a row that died before they were ready
 }
 
 const (
-	steady    = 10 * time.Second // a master that lived so long starts the count anew
-	mostEarly = 10               // masters that die in a row before they are ready, until the job is given up
+	steady    = 10 * time.Second // a master that lived at least so long resets the pause and the count
+	mostEarly = 10               // number of masters in a row that die before they are ready after which the job fails
 )
 
-// next takes how long a master has lived, whether it was ready, and whether somebody killed it, which is not its own fault, and returns how
-// long to wait until the next one. ok is false if there is no use in one.
+// next returns the pause before the next master is started, from how long the last one lived, whether it was ready, and whether it was
+// killed from outside, which is not its own fault. ok is false if the job is to be given up.
 func (r *restarts) next(lived time.Duration, ready, killed bool) (pause time.Duration, ok bool) {
 	r.early++
 	if ready || lived >= steady {

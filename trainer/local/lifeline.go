@@ -14,22 +14,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// What a child inherits: each announces a descriptor.
+// Environment variables that announce the descriptors which a child inherits.
 const (
-	lifelineEnv = "ELASTICDL_LIFELINE" // of the child
-	lockEnv     = "ELASTICDL_LOCK"     // of the job
-	listenerEnv = "ELASTICDL_LISTENER" // of the master's service
-	sessionEnv  = "ELASTICDL_SESSION"  // of a master with the launcher
-	cardEnv     = "ELASTICDL_CARD"     // of who the child can prove to be
+	lifelineEnv = "ELASTICDL_LIFELINE" // read end of the child's lifeline
+	lockEnv     = "ELASTICDL_LOCK"     // lock of the job
+	listenerEnv = "ELASTICDL_LISTENER" // socket on which the master listens
+	sessionEnv  = "ELASTICDL_SESSION"  // a master's session with the launcher
+	cardEnv     = "ELASTICDL_CARD"     // pipe with the child's certificate and key
 )
 
 var inheritances = []string{lifelineEnv, lockEnv, listenerEnv, sessionEnv, cardEnv}
 
-// lock is of the job of this process. The death of the process gives it back, and nothing before: who finds it free finds no process of
-// the job.
+// lock is the lock of this process's job. It is released only when the process ends, so a free lock means that no process of the job is left.
 var lock atomic.Pointer[os.File]
 
-// orphanGrace is how long an orphan may take to leave in good order.
+// orphanGrace is how long a process whose parent has died may take to end by itself.
 const orphanGrace = time.Second
 
 // Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the
@@ -49,7 +48,7 @@ func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, stop
 	}
 	go func() {
-		line.Read(make([]byte, 1)) // nobody writes: it returns when the last write end is closed
+		line.Read(make([]byte, 1)) // no process writes: it returns when the last write end is closed
 		cancel(role.ErrOrphaned)
 		select {
 		case <-stopped:
@@ -88,8 +87,8 @@ func endWithParent() {
 	}()
 }
 
-// inherited is the file whose descriptor the parent announced in the environment
-// variable env, nil if it announced none. Children of this process do not get it.
+// inherited returns the file whose descriptor the parent announced in the environment
+// variable env, nil if it announced none. Children of this process do not inherit it.
 func inherited(env string) *os.File {
 	text, ok := os.LookupEnv(env)
 	if !ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// pollInterval is how often a follower looks for more.
+// pollInterval is the time between two looks of a follower for more.
 const pollInterval = 100 * time.Millisecond
 
 // Logs copies logs of a job, until ctx is done.
@@ -32,8 +32,8 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 	return d.copyLogs(ctx, o, scope{named: o.Pod == ""}, w)
 }
 
-// Output copies what the workers of the job write, from this start on until the job has ended or ctx is done. With a single worker no
-// line has its name before it.
+// Output copies what the workers of the job write from this start on, until the job has ended or ctx is done. Each line has the name of its
+// worker before it, unless single is set.
 func (h *Handle) Output(ctx context.Context, single bool, w io.Writer) error {
 	err := h.dir.copyLogs(ctx, role.LogOptions{Follow: true, Tail: -1}, scope{pod.Worker.String() + "-", !single, h.former}, w)
 	if ctx.Err() != nil {
@@ -42,14 +42,14 @@ func (h *Handle) Output(ctx context.Context, single bool, w io.Writer) error {
 	return err
 }
 
-// scope is what of a job's logs is copied.
+// scope selects which logs of a job are copied.
 type scope struct {
-	prefix string           // which names of pods begin with
-	named  bool             // each line has its pod's name before it
-	former map[string]int64 // bytes of a pod's log that are left out
+	prefix string           // of the names of the pods
+	named  bool             // write the name of its pod before each line
+	former map[string]int64 // bytes at the start of each pod's log that are left out
 }
 
-// written returns how much there is of each pod's log; nothing of a job that has none.
+// written returns the size of each pod's log, by pod; it is empty if there is no log.
 func (d dir) written() (map[string]int64, error) {
 	pods, err := d.pods()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -81,7 +81,7 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writ
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		last := !o.Follow || !d.alive() // asked before the reading: what a living job wrote is read
+		last := !o.Follow || !d.alive() // checked before the logs are read, so that all is read that the job wrote while it lived
 		pods, err := d.pods()
 		if err != nil {
 			return err
@@ -140,19 +140,19 @@ func (d dir) pods() ([]string, error) {
 		roleB, indexB, _ := strings.Cut(b, "-")
 		numberA, _ := strconv.Atoi(indexA)
 		numberB, _ := strconv.Atoi(indexB)
-		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(numberA, numberB)) // the alphabet has them right
+		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(numberA, numberB)) // the roles are in alphabetical order
 	})
 	return pods, nil
 }
 
-// tail is how far a log has been read.
+// tail reads a log that grows.
 type tail struct {
 	file   *os.File
 	prefix string
-	rest   []byte // of a line that is still being written
+	rest   []byte // the beginning of a line that is still being written
 }
 
-// copy writes the lines that have come; at the end also one that is not complete.
+// copy writes the lines that were added since the last call; at the end also an incomplete one.
 func (t *tail) copy(w io.Writer, end bool) error {
 	chunk := make([]byte, 64<<10)
 	for {
@@ -179,7 +179,8 @@ func (t *tail) copy(w io.Writer, end bool) error {
 	}
 }
 
-// openLog opens a log where what is wanted of it begins: not before an offset, a time (the zero one: any) and its last lines (negative: all).
+// openLog opens a log at its first wanted line: not before the offset from, not older than since (zero: any age), and among the last lines
+// (negative: all).
 func openLog(path string, from int64, since time.Time, lines int64) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -204,8 +205,8 @@ func openLog(path string, from int64, since time.Time, lines int64) (*os.File, e
 	return file, nil
 }
 
-// olderThan returns how much of a log is older than a time. Lines that say no time, as those of programs, are as old as what comes
-// after them.
+// olderThan returns how many bytes of a log are older than a time. A line without a time, such as one of a program, is as old as the next
+// line that has one.
 func olderThan(file *os.File, since time.Time) (int64, error) {
 	info, err := file.Stat()
 	switch {
@@ -233,7 +234,7 @@ func olderThan(file *os.File, since time.Time) (int64, error) {
 	}
 }
 
-// skipTo goes to where the last lines of a file begin.
+// skipTo seeks to the beginning of the last lines of a file.
 func skipTo(file *os.File, lines int64) error {
 	at, err := file.Seek(0, io.SeekEnd)
 	if err != nil || lines == 0 {
@@ -263,8 +264,8 @@ func skipTo(file *os.File, lines int64) error {
 // signalled matches the first line of what Go's runtime writes about a signal that ends the process.
 var signalled = regexp.MustCompile(`^SIG[A-Z0-9]+: `)
 
-// lastLine returns what a log ends with: the last line, or the one that Go's runtime writes before stacks and registers, of a panic,
-// a fatal error or a signal ("SIGSEGV: segmentation violation"), as far as the last 256 kilobytes have it.
+// lastLine returns the last line of a log. If Go's runtime wrote the end of it, because of a panic, a fatal error or a signal, it returns the
+// line before the stacks and registers instead ("SIGSEGV: segmentation violation"). It looks at the last 256 kilobytes.
 func lastLine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -290,7 +291,7 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// logSize returns how long a log is.
+// logSize returns the size of a log in bytes.
 func logSize(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {

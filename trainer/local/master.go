@@ -17,7 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// MasterConfig is the command of a master, which its launcher has started.
+// MasterConfig has the flags of a master's command, which the launcher sets.
 type MasterConfig struct {
 	JobDir string    // --job_dir
 	Launch int       // --launch: the incarnation, from 1
@@ -25,8 +25,8 @@ type MasterConfig struct {
 	Log    io.Writer // standard error
 }
 
-// RunMaster is the main of a master: it runs the job of the directory, from the record of the masters before it on, and returns when every
-// pod of it is gone. It is nil if every record was done.
+// RunMaster is the main function of a master. It runs the job of the directory, from the record of earlier masters, and returns when every
+// pod of it has ended. It returns nil if every record was done.
 func RunMaster(ctx context.Context, c MasterConfig) error {
 	lock.Store(inherited(lockEnv))
 	endWithParent()
@@ -52,16 +52,16 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 	return errors.Join(err, h.dir.store(status))
 }
 
-// heir is what a master has from its launcher, and from the masters before it.
+// heir is what a master gets from its launcher, and from earlier masters.
 type heir struct {
 	dir      dir
 	self     *rpc.Self
 	listener net.Listener // the same for all masters of a job
 	pods     *pods
-	former   []byte // their last record; nil: this is the first one
+	former   []byte // last record of the earlier masters; nil: this is the first one
 }
 
-// inherit takes what the launcher has passed on to this process.
+// inherit opens the descriptors that the launcher has passed to this process, and reads the last record.
 func inherit(d dir, launch int) (*heir, error) {
 	var err error
 	h := &heir{dir: d}
@@ -87,7 +87,7 @@ func inherit(d dir, launch int) (*heir, error) {
 	return h, nil
 }
 
-// ready tells where the master is: it listens.
+// ready writes master.json: the master listens.
 func (h *heir) ready() error {
 	return h.dir.writeJSON("master.json", address{
 		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Header().Incarnation, StartedUnixMs: time.Now().UnixMilli(),
@@ -99,7 +99,7 @@ func (h *heir) close() {
 	h.pods.close()
 }
 
-// run runs the job. The status is nil if it could not begin to.
+// run runs the job, and returns its final status, or nil if it could not begin.
 func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) (*wire.JobStatus, error) {
 	var j job.Job
 	if err := h.dir.readJSON("job.json", &j); err != nil {

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// raise makes the incarnation of the job's master one more than the last, 1 without one, and returns it when it is on the disk. The caller
-// is the launcher.
+// raise increments the incarnation of the job's master, the first being 1, and returns it when it is on the disk. Only the launcher calls it.
 func (d dir) raise() (int, error) {
 	last := 0
 	text, err := os.ReadFile(d.path("incarnation"))
@@ -27,8 +26,8 @@ func (d dir) raise() (int, error) {
 	return last + 1, d.writeSynced("incarnation", fmt.Appendln(nil, last+1))
 }
 
-// memory keeps the record of a job's masters in the job's directory. One master lives at a time, so none can be superseded. It implements
-// [master.Memory].
+// memory keeps the record of a job's masters in the job's directory. It implements [master.Memory]. Only one master lives at a time, so it
+// never refuses a write as that of a superseded one.
 type memory struct{ dir dir }
 
 // Write implements [master.Memory].
@@ -45,7 +44,7 @@ func (d dir) record() ([]byte, error) {
 	return record, err
 }
 
-// writeSynced replaces a file of the directory whole, and returns when it outlasts the machine.
+// writeSynced replaces a file of the directory atomically, and returns when it is on the disk.
 func (d dir) writeSynced(file string, text []byte) error {
 	aside, err := os.OpenFile(d.path(file+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, private)
 	if err != nil {

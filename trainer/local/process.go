@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// command is what start makes a process of.
+// command describes a process to start.
 type command struct {
 	binary   string
 	args     []string
-	log      string            // appended to; created before the process is
-	env      map[string]string // beside this process's own
-	detached bool              // a session of its own and no lifeline
+	log      string            // file that the process appends to; created if it does not exist
+	env      map[string]string // in addition to this process's environment
+	detached bool              // start it in a session of its own, without a lifeline
 	inherit  []inheritance
 }
 
-// inheritance is a file that a child gets, and the environment variable that tells it the descriptor.
+// inheritance is a file that a child inherits, and the environment variable that announces its descriptor.
 type inheritance struct {
 	env  string
 	file *os.File
@@ -29,7 +29,7 @@ type inheritance struct {
 // process is a child, the leader of its process group.
 type process struct {
 	cmd      *exec.Cmd
-	lifeline *os.File // the only write end there is; nil if detached
+	lifeline *os.File // the only write end; nil if detached
 }
 
 func (c command) start() (*process, error) {
@@ -71,7 +71,7 @@ func (c command) start() (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// wait returns when the process has ended, and sees to it that what it started ends too.
+// wait returns when the process has ended, after killing the rest of its process group.
 func (p *process) wait() *os.ProcessState {
 	err := p.cmd.Wait()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
@@ -82,7 +82,7 @@ func (p *process) wait() *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// signal reaches the whole group. A group that is gone is no error.
+// signal sends a signal to the whole process group. It does nothing if the group has ended.
 func (p *process) signal(s syscall.Signal) {
 	syscall.Kill(-p.pid(), s)
 }

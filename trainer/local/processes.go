@@ -20,25 +20,25 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// deleteGrace is what a pod has between SIGTERM and SIGKILL.
+// deleteGrace is the time between SIGTERM and SIGKILL when a pod is deleted.
 const deleteGrace = 5 * time.Second
 
-// podConfig is where and how pods are started.
+// podConfig states how pods are started.
 type podConfig struct {
 	Binary    string                // elasticdl
-	Lock      *os.File              // of the job, which each pod holds too
+	Lock      *os.File              // lock of the job, which each pod inherits
 	Master    string                // address of the master
 	Job       string                // UID of the job
 	Authority *credential.Authority // of the job
 	Logs      string                // directory of <pod>.log
-	Scratch   string                // directory of a directory for each worker that lives
+	Scratch   string                // directory with a directory for each living worker
 	LogLevel  string                // of the pods; "" = INFO
 	Threads   int                   // of each worker's engine; 0: one
-	Env       map[string]string     // beside the environment of this process
+	Env       map[string]string     // in addition to the environment of this process
 	Grace     time.Duration         // from SIGTERM to SIGKILL; 0: five seconds
 }
 
-// processes are the servers and workers of one job, which a launcher starts and ends for the master that lives. They outlast it.
+// processes starts and ends the servers and workers of one job for the living master. They outlive that master.
 type processes struct {
 	config  podConfig
 	watches sync.WaitGroup
@@ -46,9 +46,9 @@ type processes struct {
 	mu      sync.Mutex
 	closed  bool
 	live    map[pod.ID]*running
-	known   map[pod.ID]pod.Event // how each pod is, ended ones included
-	news    []pod.Event          // what no master has been told
-	changed chan struct{}        // closed when there is news
+	known   map[pod.ID]pod.Event // last event of each pod, ended ones included
+	news    []pod.Event          // events that no master has received
+	changed chan struct{}        // closed when there are news
 }
 
 // running is a pod that has not ended.
@@ -56,10 +56,10 @@ type running struct {
 	*process
 	began   time.Time
 	deleted bool
-	killer  *time.Timer // after a deletion
+	killer  *time.Timer // kills the pod after a deletion's grace; nil: it was not deleted
 }
 
-// newProcesses makes the processes of a job, none of them started. Its owner closes it.
+// newProcesses returns the processes of a job, none of them started. The caller closes it.
 func newProcesses(config podConfig) *processes {
 	config.Grace = cmp.Or(config.Grace, deleteGrace)
 	return &processes{
@@ -67,7 +67,7 @@ func newProcesses(config podConfig) *processes {
 	}
 }
 
-// create starts a pod for a master. Its end, however early, is an event.
+// create starts a pod for a master. The pod's end is an event, however early it is.
 func (r *processes) create(s *session, p master.Pod) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *processes) create(s *session, p master.Pod) error {
 	return nil
 }
 
-// card returns a pipe with what a pod proves itself with: its certificate, and the key, which is nowhere else.
+// card returns a pipe with a pod's certificate and key. The key is stored nowhere else.
 func (c podConfig) card(p master.Pod) (*os.File, error) {
 	name := identity.Name{Job: c.Job, ID: p.ID, Incarnation: p.Launch}
 	card, err := c.Authority.Issue(name, time.Now(), credential.Lasting)
@@ -121,8 +121,8 @@ func (c podConfig) card(p master.Pod) (*os.File, error) {
 	return read, nil
 }
 
-// secretsHere reports which variables of --env_secret the environment of this process lacks, joined. There are no Secrets on one
-// machine: the job's processes inherit the variables, which are written nowhere.
+// secretsHere returns an error that names the variables of --env_secret which the environment of this process lacks. There are no Secrets on
+// one machine: the job's processes inherit the variables, and no file has them.
 func secretsHere(j *job.Job) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
@@ -133,7 +133,7 @@ func secretsHere(j *job.Job) error {
 	return errors.Join(problems...)
 }
 
-// env is what a pod finds in its environment: the job's variables, and its UID.
+// env returns the variables that a pod gets: those of the job, and its UID.
 func (c podConfig) env() map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.Env)
@@ -141,7 +141,7 @@ func (c podConfig) env() map[string]string {
 	return env
 }
 
-// args is the command of a pod.
+// args returns the command line of a pod.
 func (c podConfig) args(p master.Pod) []string {
 	args := []string{
 		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index), fmt.Sprintf("--launch=%d", p.Launch),
@@ -156,14 +156,14 @@ func (c podConfig) args(p master.Pod) []string {
 	return args
 }
 
-// scratch is where a worker has its files while it lives.
+// scratch returns the directory of a worker's files while it lives.
 func (c podConfig) scratch(id pod.ID) string { return filepath.Join(c.Scratch, id.String()) }
 
 // watch owns a pod from its start to its end.
 func (r *processes) watch(p master.Pod, it *running, log string) {
 	state := it.wait()
 	if p.ID.Role == pod.Worker {
-		os.RemoveAll(r.config.scratch(p.ID)) // it may not have come to that
+		os.RemoveAll(r.config.scratch(p.ID)) // missing if the worker ended before it made it
 	}
 	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address, Started: it.began}
 	r.mu.Lock()
@@ -179,7 +179,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 	r.publish(e)
 }
 
-// ending is what a process state says about a pod.
+// ending returns the phase and exit of a pod from the state of its ended process.
 func ending(state *os.ProcessState, deleted bool) (pod.Phase, pod.Exit) {
 	e := pod.Exit{Code: state.ExitCode(), Deleted: deleted}
 	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
@@ -195,7 +195,7 @@ func ending(state *os.ProcessState, deleted bool) (pod.Phase, pod.Exit) {
 	return pod.Failed, e
 }
 
-// publish notes what became of a pod, for the master that lives or the next one. The mutex is held.
+// publish adds an event of a pod, for the living master or the next one. The caller holds the mutex.
 func (r *processes) publish(e pod.Event) {
 	r.known[e.ID] = e
 	r.news = append(r.news, e)
@@ -203,7 +203,7 @@ func (r *processes) publish(e pod.Event) {
 	r.changed = make(chan struct{})
 }
 
-// next returns what became of pods since the call before, or since adopt, as soon as there is something.
+// next waits for the next events of pods, after those that the last call or adopt returned, and returns them.
 func (r *processes) next(s *session) ([]pod.Event, error) {
 	for {
 		r.mu.Lock()
@@ -225,7 +225,7 @@ func (r *processes) next(s *session) ([]pod.Event, error) {
 	}
 }
 
-// adopt returns how each pod is that any master has created, ended ones included. What becomes of them from then on is for next.
+// adopt returns the last event of each pod that any master has created, ended ones included. Later events are returned by next.
 func (r *processes) adopt(s *session) ([]pod.Event, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +244,7 @@ func (r *processes) adopt(s *session) ([]pod.Event, error) {
 	return all, nil
 }
 
-// remove asks a pod to end, and kills it if it has not after the grace. A pod that is gone is no error.
+// remove asks a pod to end, and kills it if it has not ended after the grace. It does nothing if the pod has ended.
 func (r *processes) remove(s *session, id pod.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +256,7 @@ func (r *processes) remove(s *session, id pod.ID) error {
 		return nil
 	}
 	it.deleted = true
-	// The leader alone: what is left of its group is killed after it. If it is stopped it goes on, to its end.
+	// Only the group's leader gets it: wait kills the rest of the group. SIGCONT lets a stopped process handle SIGTERM.
 	it.cmd.Process.Signal(syscall.SIGTERM)
 	it.cmd.Process.Signal(syscall.SIGCONT)
 	it.killer = time.AfterFunc(r.config.Grace, func() {
@@ -278,7 +278,7 @@ func (r *processes) kill() {
 	}
 }
 
-// forget kills every pod, and returns when none of them is there or known. No master lives.
+// forget kills every pod, and returns when all have ended and none is known any more. No master may be living.
 func (r *processes) forget() {
 	r.kill()
 	r.watches.Wait()
@@ -288,7 +288,7 @@ func (r *processes) forget() {
 	clear(r.known)
 }
 
-// close kills every pod that is left and returns when all are gone. No pod can be created after it.
+// close kills every pod that is left and returns when all have ended. After it no pod can be created.
 func (r *processes) close() {
 	r.mu.Lock()
 	r.closed = true

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// errEnded refuses what a master has asked for that is dead.
+// errEnded is returned to the requests of a master that is dead.
 var errEnded = errors.New("the master has ended")
 
 // socketpair returns both ends of a connection that has no name in the file system.
@@ -36,13 +36,13 @@ func socketpair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
-// connection makes a connection of a file, which it takes over.
+// connection returns the connection of a socket's file, and closes the file.
 func connection(file *os.File) (net.Conn, error) {
 	defer file.Close()
 	return net.FileConn(file)
 }
 
-// session is what a launcher does for one master. Its exported methods are the calls.
+// session serves the requests of one master in the launcher. Its calls are the methods of [calls].
 type session struct {
 	pods   *processes
 	conn   net.Conn
@@ -52,7 +52,7 @@ type session struct {
 	ended bool // guarded by the mutex of pods
 }
 
-// serve does what a master asks for at the other end of conn, until the session is ended.
+// serve serves the requests of the master at the other end of conn, until the session is ended.
 func (r *processes) serve(conn net.Conn) *session {
 	s := &session{pods: r, conn: conn, over: make(chan struct{}), served: make(chan struct{})}
 	server := rpc.NewServer()
@@ -66,7 +66,7 @@ func (r *processes) serve(conn net.Conn) *session {
 	return s
 }
 
-// end ends the session of a master that is dead: what it asked for and is not done yet is not done any more.
+// end ends the session of a master that is dead. Its requests that are not carried out yet are dropped.
 func (s *session) end() {
 	s.pods.mu.Lock()
 	s.ended = true
@@ -76,10 +76,10 @@ func (s *session) end() {
 	<-s.served
 }
 
-// calls are what a master may ask for, in the form of net/rpc.
+// calls has the requests of a master, as net/rpc wants them.
 type calls struct{ s *session }
 
-// Nothing is what a call takes or returns that takes or returns nothing.
+// Nothing is the argument or the result of a call that has none.
 type Nothing struct{}
 
 // Create starts a pod.
@@ -88,37 +88,37 @@ func (c calls) Create(p master.Pod, _ *Nothing) error { return c.s.pods.create(c
 // Delete ends a pod.
 func (c calls) Delete(id pod.ID, _ *Nothing) error { return c.s.pods.remove(c.s, id) }
 
-// Adopt lists the pods.
+// Adopt returns the last event of each pod.
 func (c calls) Adopt(_ Nothing, all *[]pod.Event) (err error) {
 	*all, err = c.s.pods.adopt(c.s)
 	return err
 }
 
-// Events waits for what becomes of the pods.
+// Events waits for the next events of the pods.
 func (c calls) Events(_ Nothing, news *[]pod.Event) (err error) {
 	*news, err = c.s.pods.next(c.s)
 	return err
 }
 
-// pods asks the launcher for servers and workers: the master's end of a session.
+// pods is the master's end of a session: it requests servers and workers from the launcher. It implements [master.Pods].
 type pods struct {
 	client *rpc.Client
 	events chan pod.Event
 	closed chan struct{}
-	listen func() // begins to, once
+	listen func() // starts follow, once
 }
 
 var _ master.Pods = (*pods)(nil)
 
-// newPods makes the master's end of a session. Its owner closes it.
+// newPods returns the master's end of a session. The caller closes it.
 func newPods(conn net.Conn) *pods {
 	p := &pods{client: rpc.NewClient(conn), events: make(chan pod.Event), closed: make(chan struct{})}
-	// Not before the first call: what Adopt lists is not told by Events too.
+	// It starts with the first call, so that Events does not repeat what Adopt has returned.
 	p.listen = sync.OnceFunc(func() { go p.follow() })
 	return p
 }
 
-// follow tells what becomes of the pods until the launcher is gone, which ends this process too.
+// follow sends the events of the pods until the launcher has ended, which ends this process, too.
 func (p *pods) follow() {
 	for {
 		var news []pod.Event
@@ -146,19 +146,19 @@ func (p *pods) call(ctx context.Context, name string, args, reply any) error {
 	}
 }
 
-// Create implements [master.Pods]: it starts a process.
+// Create implements [master.Pods]: the launcher starts a process.
 func (p *pods) Create(ctx context.Context, pod master.Pod) error {
 	p.listen()
 	return p.call(ctx, "Create", pod, new(Nothing))
 }
 
-// Delete implements [master.Pods]: SIGTERM, and after a grace SIGKILL.
+// Delete implements [master.Pods]: the launcher sends SIGTERM, and after a grace SIGKILL.
 func (p *pods) Delete(ctx context.Context, id pod.ID) error {
 	p.listen()
 	return p.call(ctx, "Delete", id, new(Nothing))
 }
 
-// Adopt implements [master.Pods]. The master before is dead.
+// Adopt implements [master.Pods]. The previous master is dead.
 func (p *pods) Adopt(ctx context.Context) ([]pod.Event, error) {
 	var all []pod.Event
 	if err := p.call(ctx, "Adopt", Nothing{}, &all); err != nil {
@@ -168,7 +168,7 @@ func (p *pods) Adopt(ctx context.Context) ([]pod.Event, error) {
 	return all, nil
 }
 
-// Events implements [master.Pods]: that a pod runs, with its pid, and how it ended.
+// Events implements [master.Pods]. The events tell that a pod runs, with its pid, and how it ended.
 func (p *pods) Events() <-chan pod.Event { return p.events }
 
 // close ends the master's end of the session.

@@ -12,10 +12,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// ErrSuspended is returned where a job is not to be replaced, as it is suspended.
+// ErrSuspended is returned if a job cannot be replaced because it is suspended.
 var ErrSuspended = errors.New("is suspended")
 
-// suspendSignal has a master suspend its job.
+// suspendSignal is the signal by which a master is told to suspend its job.
 const suspendSignal = syscall.SIGUSR1
 
 // onSuspend calls f whenever this process, a master, is told to suspend its job, until stop is called.
@@ -39,8 +39,8 @@ func onSuspend(f func()) (stop func()) {
 	}
 }
 
-// Suspend ends the processes of a job after a checkpoint, with which [Resume] goes on, and returns when they are gone. A job that has none
-// is not suspended: [job.ErrNoCheckpoints]. A job that ends meanwhile has ended.
+// Suspend makes a checkpoint of a job, from which [Resume] goes on, ends its processes, and returns when they have ended. It returns
+// [job.ErrNoCheckpoints] if the job makes no checkpoints. A job that ends meanwhile stays ended.
 func Suspend(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {
@@ -76,13 +76,13 @@ func Suspend(ctx context.Context, name string) error {
 	return nil
 }
 
-// rests tells whether the job of a directory is suspended.
+// rests reports whether the job of a directory is suspended.
 func (d dir) rests() bool {
 	s, err := d.stored()
 	return err == nil && s.State == string(job.Suspended)
 }
 
-// end writes the end of a job that has no processes.
+// end writes the final status of a job that has no processes.
 func (d dir) end(state job.State, reason string) error {
 	lock, err := d.lock()
 	if err != nil {
