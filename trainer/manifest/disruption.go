@@ -9,12 +9,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// doNotDisrupt is read by Karpenter: a node with a pod that says "true" is not consolidated, nor replaced for its age.
+// doNotDisrupt is an annotation for Karpenter: it neither consolidates nor replaces for its age a node with a pod that has "true".
 const doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
-// disruption lets drains and autoscalers take one at a time of the master and the servers: a master comes back and the pods work on
-// meanwhile, but while it is away no server may be evicted, and no two servers at once. Workers may go at any time. A pod
-// that is not ready protects nothing, and may be evicted always.
+// disruption returns the budget that lets drains and autoscalers evict one of the master and the servers at a time: while the master
+// restarts no server may be evicted, and never two servers at once. Workers may be evicted at any time, and so may a pod that is not
+// ready.
 func disruption(j *job.Job) *policy.PodDisruptionBudget {
 	least := intstr.FromInt32(int32(j.NumPS))
 	return &policy.PodDisruptionBudget{

@@ -20,15 +20,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// clusterSpec is what --cluster_spec_json may say. A pod's part is a PodSpec, that of Services a ServiceSpec, with ElasticDL's keys
-// beside it: labels and annotations of the object, and env of all its containers.
+// clusterSpec is the content of --cluster_spec_json. The parts for pods are PodSpecs, that for Services is a ServiceSpec, with ElasticDL's
+// keys added: labels and annotations of the object, and env for all its containers.
 type clusterSpec struct {
-	Pod     podHook     `json:"pod_spec"` // of every pod, before that of its role
+	Pod     podHook     `json:"pod_spec"` // for every pod, applied before that of its role
 	Master  podHook     `json:"master_pod_spec"`
 	PS      podHook     `json:"ps_pod_spec"`
 	Worker  podHook     `json:"worker_pod_spec"`
 	Service serviceHook `json:"service_spec"`
-	Job     marks       `json:"job_spec"` // of the master's Job: queues of jobs go by its labels
+	Job     marks       `json:"job_spec"` // for the master's Job, whose labels assign it to a queue
 }
 
 type podHook struct {
@@ -47,7 +47,7 @@ type marks struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ClusterSpec is the file of --cluster_spec, YAML or JSON, as what [job.Job.ClusterSpecJSON] holds. It reports every
+// ClusterSpec converts the file of --cluster_spec, YAML or JSON, for [job.Job.ClusterSpecJSON]. It returns an error that names every
 // field that neither ElasticDL nor Kubernetes knows, by its path.
 func ClusterSpec(text []byte) (string, error) {
 	object, err := yaml.YAMLToJSONStrict(text)
@@ -71,12 +71,12 @@ func parseClusterSpec(text string) (*clusterSpec, error) {
 	return spec, errors.Join(append(unknown, spec.taken()...)...)
 }
 
-// pathOf is a path of fields as the file has it: what Go embeds, whose names are capitalized, is not in it.
+// pathOf returns a path of fields as in the file: without the capitalized names of embedded Go structs.
 func pathOf(field string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(field, "."), func(name string) bool { return name != "" && unicode.IsUpper(rune(name[0])) }), ".")
 }
 
-// kindOf is what JSON has for a type.
+// kindOf returns JSON's name for a type.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
@@ -91,7 +91,7 @@ func kindOf(t reflect.Type) string {
 	return "a number"
 }
 
-// taken is what a spec changes and others go by.
+// taken returns an error for each label by which a job's objects are found, and for a restart policy with which the master would not restart.
 func (s *clusterSpec) taken() []error {
 	var problems []error
 	for _, part := range []struct {
@@ -110,7 +110,7 @@ func (s *clusterSpec) taken() []error {
 	return problems
 }
 
-// masterEnv returns the variable of a name that a spec gives to the master's container, nil for none.
+// masterEnv returns the variable of that name that a spec gives to the master's container, nil if it gives none.
 func (s *clusterSpec) masterEnv(name string) *core.EnvVar {
 	lists := [][]core.EnvVar{s.Master.Env, s.Pod.Env}
 	for _, hook := range []podHook{s.Master, s.Pod} {
@@ -128,7 +128,7 @@ func (s *clusterSpec) masterEnv(name string) *core.EnvVar {
 	return nil
 }
 
-// checkHooks reports what is wrong with the job's --cluster_spec_json.
+// checkHooks returns the problems of the job's --cluster_spec_json, nil if there are none.
 func checkHooks(j *job.Job) error {
 	if j.ClusterSpecJSON == "" {
 		return nil
@@ -146,7 +146,7 @@ func refused(err error) error {
 	return errors.Join(problems...)
 }
 
-// applyToPod merges what the job says about all pods, and about those of the role, into a pod.
+// applyToPod merges the parts of --cluster_spec_json for all pods and for those of the role into a pod.
 func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
 	if j.ClusterSpecJSON == "" {
 		return nil
@@ -171,7 +171,7 @@ func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
 			return refused(fmt.Errorf("%s.containers: the container %s is gone", part.name, role))
 		}
 	}
-	for i := range t.Spec.Containers { // also of those that were added
+	for i := range t.Spec.Containers { // also those that the parts have added
 		c := &t.Spec.Containers[i]
 		c.Env = overlaid(overlaid(c.Env, spec.Pod.Env), hook.Env)
 	}
@@ -205,7 +205,8 @@ func applyToJob(j *job.Job, o *batch.Job) error {
 	return nil
 }
 
-// hooks is the job's spec as it is typed, and each part of it as it is merged: as it was written, without what is added by itself.
+// hooks returns the job's --cluster_spec_json, parsed, and each of its parts as written, for merging: without ElasticDL's keys and
+// tolerations, which are added separately.
 func hooks(j *job.Job) (*clusterSpec, map[string]map[string]json.RawMessage, error) {
 	spec, err := parseClusterSpec(j.ClusterSpecJSON)
 	if err != nil {
@@ -223,7 +224,7 @@ func hooks(j *job.Job) (*clusterSpec, map[string]map[string]json.RawMessage, err
 	return spec, parts, nil
 }
 
-// merge is Kubernetes' strategic merge: objects key by key, lists of named things by their names, other lists as a whole.
+// merge merges part into spec by Kubernetes' strategic merge: objects key by key, lists with a merge key by that key, other lists replaced.
 func merge[T any](spec *T, part map[string]json.RawMessage) error {
 	if len(part) == 0 {
 		return nil
@@ -244,7 +245,7 @@ func merge[T any](spec *T, part map[string]json.RawMessage) error {
 	return json.Unmarshal(merged, spec)
 }
 
-// added is a with b in it.
+// added returns a with the entries of b added.
 func added(a, b map[string]string) map[string]string {
 	if len(a) == 0 && len(b) == 0 {
 		return a
@@ -257,7 +258,7 @@ func added(a, b map[string]string) map[string]string {
 	return sum
 }
 
-// overlaid is the variables with others in place of those of the same names, or behind them.
+// overlaid returns vars with others: each replaces the variable of its name, or is appended.
 func overlaid(vars, others []core.EnvVar) []core.EnvVar {
 	for _, v := range others {
 		if i := slices.IndexFunc(vars, func(o core.EnvVar) bool { return o.Name == v.Name }); i >= 0 {

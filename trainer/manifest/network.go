@@ -7,9 +7,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// isolation lets the pods of a job be reached by each other, and by nobody else, where the cluster's network knows policies: the job's
-// own ports have whoever dials prove who it is, but those that a program opens, as NCCL and gloo do, ask nobody. Whom the pods
-// reach, as their data, it leaves open.
+// isolation returns the policy by which only pods of the job can connect to its pods, if the cluster's network enforces policies. The job's
+// own ports authenticate callers, but those that a program opens, as NCCL and gloo do, do not. Connections from the pods, to their
+// data for example, are not restricted.
 func isolation(j *job.Job) *network.NetworkPolicy {
 	its := meta.LabelSelector{MatchLabels: map[string]string{LabelApp: App, LabelJob: j.Name}}
 	return &network.NetworkPolicy{

@@ -23,24 +23,28 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// Submission is everything that the user's side creates for a job.
+// Submission has all objects that the user's side creates for a job.
 type Submission struct {
 	Job            *batch.Job
 	Spec, State    *core.ConfigMap
 	Identity       *core.Secret         // empty: the master fills it, see [KeyAuthority]
-	ServiceAccount *core.ServiceAccount // these three are nil with --service_account
+	ServiceAccount *core.ServiceAccount // nil with --service_account, as are Role and RoleBinding
 	Role           *rbac.Role
 	RoleBinding    *rbac.RoleBinding
-	Services       []*core.Service // the master's, then one of each server
+	Services       []*core.Service // the master's, then one for each server
 	Disruption     *policy.PodDisruptionBudget
 	Isolation      *network.NetworkPolicy
 }
 
-// Submit makes the objects of a job. The Job among them is suspended if the job is, and nothing is owned yet: see
-// [Submission.OwnedBy]. Jobs that differ in the number of workers only differ in the data of the spec only, which their
-// masters follow; in whether they are suspended, for how long they may run and how long they stay, in the Job's own fields.
-// Any other difference is in the Job's template: it takes another Job. Submit reports every problem that [job.Job.ValidateCluster] and --cluster_spec_json have, the
-// pods' included that the master will make.
+// Submit returns the objects of a job. The Job among them is suspended if the job is. None has an owner yet: see
+// [Submission.OwnedBy].
+//
+// Two jobs that differ only in the number of workers differ only in the data of the spec, which the master of a running job follows. Whether a
+// job is suspended, how long it may run and how long it stays are fields of the Job. Any other difference changes the Job's template, and
+// needs a new Job.
+//
+// Submit returns every problem that [job.Job.Validate], [job.Job.ValidateCluster] and --cluster_spec_json have, including those of the
+// pods that the master will create.
 func Submit(j *job.Job) (*Submission, error) {
 	if err := errors.Join(j.Validate(), j.ValidateCluster(), checkHooks(j)); err != nil {
 		return nil, err
@@ -81,7 +85,7 @@ func Submit(j *job.Job) (*Submission, error) {
 	return s, err
 }
 
-// Objects is all of it, in the order in which it is created: the Job first, which owns the others.
+// Objects returns all objects in the order in which to create them: first the Job, which owns the others.
 func (s *Submission) Objects() []runtime.Object {
 	objects := []runtime.Object{s.Job, s.Spec, s.State, s.Identity}
 	if s.ServiceAccount != nil {
@@ -93,7 +97,7 @@ func (s *Submission) Objects() []runtime.Object {
 	return append(objects, s.Disruption, s.Isolation)
 }
 
-// OwnedBy makes the Job, created by now under that uid, the owner of all else.
+// OwnedBy makes the Job, which was created with that uid, the owner of all other objects.
 func (s *Submission) OwnedBy(uid types.UID) {
 	owner := []meta.OwnerReference{Owner(s.Job.Name, uid)}
 	for _, o := range s.Objects()[1:] {
@@ -101,7 +105,8 @@ func (s *Submission) OwnedBy(uid types.UID) {
 	}
 }
 
-// Owner is the reference to a master's Job. It does not control: what a Job controls and did not make itself, it lets go.
+// Owner returns an owner reference to a master's Job. It is not a controller reference, because a Job releases pods that it controls and did
+// not make.
 func Owner(jobObject string, uid types.UID) meta.OwnerReference {
 	return meta.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: jobObject, UID: uid}
 }
@@ -110,9 +115,9 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// masterJob is the root. Whatever ends the master, it comes back, in its pod or in another one, and a job fails by its own
-// word only: its master sets the backoff limit to 0 then. There is no pod failure policy, as with one a pod on a dead node, which
-// never ends, is not replaced.
+// masterJob returns the Job that runs the master and owns all other objects. Whatever ends the master, it is restarted in its pod or in another
+// one. Only the master makes the Job fail, by setting the backoff limit to 0. There is no pod failure policy: with one, a pod on
+// a dead node, which never ends, would not be replaced.
 func masterJob(j *job.Job) (*batch.Job, error) {
 	template, err := masterTemplate(j)
 	if err != nil {
@@ -132,7 +137,8 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 	return o, applyToJob(j, o)
 }
 
-// spec says what the job is. Whether it is suspended is its Job's to say, which others change.
+// spec returns the ConfigMap with the job's specification. It leaves out whether the job is suspended, which is a field of the Job that
+// others change.
 func spec(j *job.Job) (*core.ConfigMap, error) {
 	is := *j
 	is.Suspend = false
@@ -144,7 +150,7 @@ func spec(j *job.Job) (*core.ConfigMap, error) {
 	return &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, SpecName(j.Name)), Data: data}, nil
 }
 
-// hash is that of a job's substance: of all that its master reads once, and its pods never.
+// hash returns the hash of the settings that cannot change in a running job, because its master reads them once.
 func hash(j *job.Job) (string, error) {
 	is := *j
 	is.NumWorkers, is.Suspend, is.TTL, is.Deadline = 0, false, nil, job.Duration{}
@@ -155,9 +161,9 @@ func hash(j *job.Job) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
 }
 
-// service is how a master or server is found. It has an address of its own, so that one that is launched anew is found at once, and
-// not when a name is looked up again. A server is found also while it is not ready: who asks waits for it then. Of a master only
-// the one that is ready is: its predecessor's pod may stay for long on a node that is dead.
+// service returns the Service of a master or server. It has a cluster IP, so that a replaced pod is reached at once, and
+// not only after another name lookup. A server is reachable also before it is ready, and its callers wait. A master is reachable only
+// when it is ready, because its predecessor's pod may stay for long on a dead node.
 func service(j *job.Job, id pod.ID) (*core.Service, error) {
 	name, port := "grpc", int32(PSPort)
 	if id.Role == pod.Master {

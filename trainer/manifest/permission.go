@@ -9,9 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// What a master does to its cluster, and nothing else: it makes and ends pods and watches them, reads and watches
-// the spec, writes the state, and fills the Secret; the user's side has made all three. It reads its Job when it is told to go, which
-// may be suspended or deleted, and patches it so that it fails at once. It tells what befalls the job as events.
+// Permissions of a master. It creates, deletes and watches pods. It reads and watches
+// the spec, writes the state, and fills the Secret, all of which the user's side has created. When it is asked to terminate it reads its Job, which
+// may be suspended or deleted; to fail the job, it patches it. It records what happens to the job as events.
 var (
 	jobVerbs      = []string{"get", "patch"}
 	podVerbs      = []string{"create", "delete", "list", "watch"}
@@ -21,21 +21,21 @@ var (
 	eventVerbs    = []string{"create"}
 )
 
-// ownPermissions are those of one job.
+// ownPermissions returns the objects that grant one job's master its permissions.
 func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	return permissions(object(j, SpecName(j.Name)), rulesOf([]string{j.Name}))
 }
 
-// Permissions are those of jobs that are submitted with --service_account: what an administrator creates where submitters may
-// create none. They are of the named jobs, or of every job of the namespace if none is named: then all of its Jobs, ConfigMaps and
-// Secrets are meant.
+// Permissions returns the objects that an administrator creates for jobs with --service_account, where submitters may not create
+// them. They hold for the named jobs or, if none is named, for every job of the namespace, which includes all its Jobs, ConfigMaps and
+// Secrets.
 func Permissions(namespace, serviceAccount string, jobs ...string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
 	return permissions(o, rulesOf(jobs))
 }
 
-// rulesOf are the permissions of the masters of some jobs, or of any job. What is created, listed or watched has no name that a rule could
-// go by: pods and events are those of the whole namespace.
+// rulesOf returns the permissions of the masters of the named jobs, or of any job if there are none. A rule cannot name objects that are
+// created, listed or watched, so pods and events are those of the whole namespace.
 func rulesOf(jobs []string) []rbac.PolicyRule {
 	named := func(name func(job string) string) (all []string) {
 		for _, j := range jobs {
@@ -49,7 +49,7 @@ func rulesOf(jobs []string) []rbac.PolicyRule {
 		rule("configmaps", specVerbs, named(SpecName)...),
 		rule("configmaps", stateVerbs, named(StateName)...),
 		rule("secrets", identityVerbs, named(IdentityName)...),
-		rule("events", eventVerbs), // whose names are made up
+		rule("events", eventVerbs), // their names are generated
 	}
 }
 
@@ -64,7 +64,7 @@ func permissions(o meta.ObjectMeta, rules []rbac.PolicyRule) (*core.ServiceAccou
 	return account, role, binding
 }
 
-// rule allows verbs on the named objects of the core group, or on all of them.
+// rule returns a rule that allows verbs on the named objects of the core group, or on all if none is named.
 func rule(resource string, verbs []string, names ...string) rbac.PolicyRule {
 	return ruleOf("", resource, verbs, names...)
 }

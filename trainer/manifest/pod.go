@@ -19,36 +19,36 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// PodSpec is what the master decides about a server or worker.
+// PodSpec has what the master decides about the pod of a server or worker.
 type PodSpec struct {
 	ID      pod.ID
-	Launch  int      // from 1
-	Slot    int      // the index of the first pod of its line, which priorities go by
-	OOMs    int      // how often its line ran out of memory: so often its memory is doubled
-	Environ []string // the master's environment, as NAME=value, of which --populate_env_names takes over
+	Launch  int      // incarnation, from 1
+	Slot    int      // index of the first pod of its line, which decides about its priority
+	OOMs    int      // how often its line ran out of memory; its memory is doubled as often
+	Environ []string // the master's environment, as NAME=value, from which --populate_env_names selects
 	// Authority is the certificate of the job's authority, in one line.
 	Authority string
 }
 
-// lostAfter is how many seconds a pod outlives the word of its node.
+// lostAfter is the number of seconds after which a pod on an unreachable or not ready node is evicted.
 const lostAfter = 5
 
-// grace is how many seconds a pod has to hand back its work once it is asked to go, and masterGrace those that a
-// master has: half of them for a checkpoint, see [Grace], and then as many as the pods have, in case they are to end.
+// grace is the number of seconds in which a pod that is asked to terminate hands back its work. masterGrace is that of a
+// master: half of it for a checkpoint, see [Grace], and then as much as the pods have, in case they are to end.
 const (
 	grace       = 30
 	masterGrace = 90
 )
 
-// EnvMemory is how much memory a Go program uses before it collects garbage at any cost.
+// EnvMemory is the environment variable with the soft memory limit of a Go program.
 const EnvMemory = "GOMEMLIMIT"
 
-// memoryShare is how many hundredths of its limit a Go program may count on. The kernel charges a container with more than that: pages
-// of files, stacks of threads, sockets.
+// memoryShare is the percentage of a container's limit that a Go program gets as its soft limit. The kernel charges the rest for pages
+// of files, stacks of threads and sockets.
 const memoryShare = 90
 
-// masterCPU is the least limit of a master whose limits the job does not name. A thousand workers keep it busy with a fifth of a
-// processor; while it begins, and comes back, it needs more.
+// masterCPU is the least CPU limit of a master for which the job sets no limits. With a thousand workers it uses a fifth of a
+// processor; while it starts or restarts it needs more.
 const masterCPU = "1"
 
 func graceOf(r pod.Role) int64 {
@@ -58,11 +58,11 @@ func graceOf(r pod.Role) int64 {
 	return grace
 }
 
-// safeToEvict is read by cluster autoscalers: a node with a pod that says "false" is kept, and one whose
-// pods have no controller is kept as well unless they say "true".
+// safeToEvict is an annotation for cluster autoscalers: they keep a node with a pod that has "false", and also a node
+// whose pods have no controller, unless they have "true".
 const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-// Pod makes the pod of a server or worker of a job that is valid, owned by the Job of its master.
+// Pod returns the pod of a server or worker of a valid job, owned by the Job of its master.
 func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	var of job.Pod
 	var priority string
@@ -88,7 +88,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	}
 	t.Spec.PriorityClassName = priority
 	t.Spec.RestartPolicy = core.RestartPolicy(cmp.Or(j.RestartPolicy, "Never"))
-	t.Spec.AutomountServiceAccountToken = new(false) // it is the account's name that they need
+	t.Spec.AutomountServiceAccountToken = new(false) // they need only the account's name
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
 	proves(&t.Spec, p, owner)
@@ -108,7 +108,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 		return nil, err
 	}
 	if runsProgram(j, p.ID.Role) {
-		runProgram(j, t, p.ID.Role.String()) // its memory is the program's
+		runProgram(j, t, p.ID.Role.String()) // without limitMemory: the memory is for the program
 	} else {
 		limitMemory(t, p.ID.Role)
 	}
@@ -116,7 +116,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
 
-// masterTemplate is the master's pod.
+// masterTemplate returns the template of the master's pod.
 func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	id := pod.ID{Role: pod.Master}
 	t, err := template(j, id, roomy(j.Master), 0, []string{"master", "--job_name=" + j.Name, "--namespace=" + j.Namespace})
@@ -135,7 +135,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	c := &t.Spec.Containers[0]
 	c.Env = append(c.Env, field(job.EnvUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
 	c.Env = append(c.Env, given(j.Envs)...)
-	if !j.Runs() { // of a program's job, the program is who needs them
+	if !j.Runs() { // in a program's job only the program needs them
 		c.Env = append(c.Env, ofSecrets(j.EnvSecrets)...)
 	}
 	listens(c, MasterPort)
@@ -147,7 +147,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	return t, nil
 }
 
-// Grace returns how long the master of a job may take to have a checkpoint made once it is told to go.
+// Grace returns how long the master of a job may take for a checkpoint after it is asked to terminate.
 func Grace(j *job.Job) (time.Duration, error) {
 	t, err := masterTemplate(j)
 	if err != nil {
@@ -160,7 +160,7 @@ func Grace(j *job.Job) (time.Duration, error) {
 	return time.Duration(whole) * time.Second / 2, nil
 }
 
-// limitMemory tells the container of a role how much of its limit it may use, unless the job says so itself.
+// limitMemory sets the soft memory limit of a role's container, unless the job sets it.
 func limitMemory(t *core.PodTemplateSpec, role pod.Role) {
 	for i := range t.Spec.Containers {
 		c := &t.Spec.Containers[i]
@@ -172,7 +172,7 @@ func limitMemory(t *core.PodTemplateSpec, role pod.Role) {
 	}
 }
 
-// template is what the pods of all roles have in common.
+// template returns the part of a pod that all roles have in common.
 func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core.PodTemplateSpec, error) {
 	resources, err := requirements(of, ooms, j.MaxMemory)
 	if err != nil {
@@ -183,7 +183,7 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	t.Spec = core.PodSpec{
 		ServiceAccountName:            AccountName(j), // of servers and workers, too: an identity of the cloud is bound to it
 		TerminationGracePeriodSeconds: new(graceOf(id.Role)),
-		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
+		EnableServiceLinks:            new(false), // no role needs a variable for each Service of the namespace
 		NodeSelector:                  maps.Clone(j.NodeSelector),
 		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
 		SecurityContext:               userOf(j),
@@ -199,13 +199,13 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	return t, nil
 }
 
-// Confined is what no container of ours can do, whoever its user is.
+// Confined returns the security context of all our containers: no capabilities, and no way to gain privileges, whichever user it runs as.
 func Confined() *core.SecurityContext {
 	return &core.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
 }
 
-// sealRoot makes the image of a pod's first container read-only. What writes, writes to the job's volumes, or to a /tmp that goes with
-// the pod. A job whose --output is on no volume, but in a pod, writes it there. A --cluster_spec_json can change both.
+// sealRoot makes the root file system of a pod's first container read-only. The container writes to the job's volumes, and to a /tmp that
+// is removed with the pod. It stays writable if --output is inside the pod. A --cluster_spec_json can change both.
 func sealRoot(j *job.Job, spec *core.PodSpec) {
 	const volume, dir = "elasticdl-tmp", "/tmp"
 	c := &spec.Containers[0]
@@ -221,18 +221,18 @@ func mounted(c *core.Container, at string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return path.Clean(m.MountPath) == at })
 }
 
-// userOf is whom a pod's containers run as: the user of --run_as_user, whose group its volumes are given to where their kind
-// allows that, or who the images say.
+// userOf returns the security context of a pod. Its containers run as the user of --run_as_user, to whose group its volumes are given if
+// their kind allows that, or as the user of their images.
 func userOf(j *job.Job) *core.PodSecurityContext {
 	c := &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}}
 	if id := int64(j.RunAsUser); id > 0 {
 		c.RunAsNonRoot, c.RunAsUser, c.RunAsGroup, c.FSGroup = new(true), new(id), new(id), new(id)
-		c.FSGroupChangePolicy = new(core.FSGroupChangeOnRootMismatch) // and not each file of a data set
+		c.FSGroupChangePolicy = new(core.FSGroupChangeOnRootMismatch) // do not visit each file of a data set at every start
 	}
 	return c
 }
 
-// homeOf is where a user that the image does not know may write: caches of libraries are at home.
+// homeOf returns a HOME for a user that the image does not know, in which libraries can write their caches.
 func homeOf(j *job.Job) []core.EnvVar {
 	_, given := j.Envs["HOME"]
 	if _, secret := j.EnvSecrets["HOME"]; given || secret || j.RunAsUser == 0 {
@@ -241,7 +241,7 @@ func homeOf(j *job.Job) []core.EnvVar {
 	return []core.EnvVar{{Name: "HOME", Value: "/tmp"}}
 }
 
-// image is that of a role's container: the master of a program is not in the program's image.
+// image returns the image of a role's container. The master of a program's job does not use the program's image.
 func image(j *job.Job, role pod.Role, of job.Pod) string {
 	if role == pod.Master {
 		return cmp.Or(of.Image, j.Program.AgentImage, j.Image)
@@ -249,10 +249,10 @@ func image(j *job.Job, role pod.Role, of job.Pod) string {
 	return cmp.Or(of.Image, j.Image)
 }
 
-// listens gives a container a port of gRPC, with probes: whether it has started, and whether others are to find it. It is ready as soon
-// as it accepts connections, which a kubelet, that has no certificate, makes and says nothing on: a master that has taken the job over
-// from the one before, a server that has the master's certificate. There is no probe of its being alive: its silence is the master's to judge,
-// and a machine under load, or a master that reads its data or a checkpoint, is no reason to be killed.
+// listens gives a container a port for gRPC with a startup and a readiness probe. The kubelet has no certificate, so the probes only
+// connect: a container is ready when it accepts connections, which a master does after it has taken the job over from its
+// predecessor, and a server after it got a certificate from the master. There is no liveness probe: the master judges the silence of
+// pods, and neither a loaded machine nor a master that reads its data or a checkpoint is to be killed.
 func listens(c *core.Container, port int32) {
 	probe := func(period, failures int32) *core.Probe {
 		return &core.Probe{
@@ -264,7 +264,7 @@ func listens(c *core.Container, port int32) {
 	c.StartupProbe, c.ReadinessProbe = probe(1, 600), probe(5, 3)
 }
 
-// downward is what a pod is told about itself.
+// downward returns the variables with a pod's own name and address.
 func downward() []core.EnvVar {
 	return []core.EnvVar{
 		field(EnvPodName, "metadata.name"), field(EnvPodNamespace, "metadata.namespace"),
@@ -284,8 +284,8 @@ const (
 	tokenSeconds = 3600
 )
 
-// proves gives the first container of a pod what it proves with which pod it is: a token that only the master of this job takes. By the
-// authority's certificate it knows the master. Neither is a key.
+// proves gives the first container of a pod a token that proves to the master of this job, and to no other, which pod it is, and the
+// authority's certificate, by which it verifies the master. Neither is a key.
 func proves(spec *core.PodSpec, p PodSpec, owner meta.OwnerReference) {
 	spec.Volumes = append(spec.Volumes, core.Volume{Name: tokenVolume, VolumeSource: core.VolumeSource{
 		Projected: &core.ProjectedVolumeSource{Sources: []core.VolumeProjection{{
@@ -300,7 +300,7 @@ func proves(spec *core.PodSpec, p PodSpec, owner meta.OwnerReference) {
 		core.EnvVar{Name: job.EnvToken, Value: tokenDir + "/token"})
 }
 
-// given is the job's own variables.
+// given returns the job's own variables.
 func given(envs map[string]string) []core.EnvVar {
 	var vars []core.EnvVar
 	for _, name := range slices.Sorted(maps.Keys(envs)) {
@@ -309,7 +309,7 @@ func given(envs map[string]string) []core.EnvVar {
 	return vars
 }
 
-// ofSecrets is the job's variables whose values are in Secrets.
+// ofSecrets returns the job's variables whose values are in Secrets.
 func ofSecrets(refs map[string]job.SecretRef) []core.EnvVar {
 	var vars []core.EnvVar
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
@@ -319,7 +319,7 @@ func ofSecrets(refs map[string]job.SecretRef) []core.EnvVar {
 	return vars
 }
 
-// pullSecrets are the Secrets by which a pod's images are pulled.
+// pullSecrets returns the Secrets with which a pod's images are pulled.
 func pullSecrets(j *job.Job) []core.LocalObjectReference {
 	var all []core.LocalObjectReference
 	for _, name := range j.ImagePullSecrets {
@@ -328,9 +328,9 @@ func pullSecrets(j *job.Job) []core.LocalObjectReference {
 	return all
 }
 
-// inherited is what --populate_env_names takes over from the master: variables whose whole name matches, but for those that
-// differ from pod to pod and those that the job gives anyway. What the master has of a Secret by --cluster_spec_json, others have of
-// it too: the value is in no pod's spec.
+// inherited returns the variables that --populate_env_names copies from the master: those whose whole name matches, except those that
+// differ from pod to pod and those that the job sets anyway. A variable that the master gets from a Secret by --cluster_spec_json refers to the
+// Secret in other pods, too, so no pod's spec has the value.
 func inherited(j *job.Job, environ []string) ([]core.EnvVar, error) {
 	if j.PopulateEnvNames == "" {
 		return nil, nil

@@ -10,20 +10,22 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// Volumes of workers that run a program, beside the job's own.
+// Volumes of workers that run a program, in addition to the job's own.
 const (
 	volumeAgent = "elasticdl-agent"
 	volumeShm   = "elasticdl-shm"
 )
 
-// shm is where processes of a pod share memory. Runtimes give it 64 MiB, and data loaders of PyTorch die of that.
+// shm is the file system through which processes of a pod share memory. Container runtimes limit it to 64 MiB, with which PyTorch's data
+// loaders crash.
 const shm = "/dev/shm"
 
-// runsProgram reports whether the pods of a role run a program of the user's, whose image decides what it may write to.
+// runsProgram reports whether the pods of a role run a program of the user.
 func runsProgram(j *job.Job, r pod.Role) bool { return j.Runs() && r == pod.Worker }
 
-// runProgram completes the pod of a worker that runs a program: shared memory as large as the container's limit, which it counts against, and, in an
-// image that has no elasticdl, the binary, which a container before it brings. It goes by what the cluster spec has made of the worker: what holds for that holds for both.
+// runProgram completes the pod of a worker that runs a program. It adds shared memory, which counts against the container's limit, and, if the
+// image has no elasticdl, an init container that adds the binary. It is called after the cluster spec was applied, so that the init
+// container gets the worker's settings.
 func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 	c := &t.Spec.Containers[slices.IndexFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == name })]
 	add := func(volume, path string, readOnly bool, of core.EmptyDirVolumeSource) {
@@ -49,8 +51,9 @@ func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 	t.Spec.InitContainers = slices.Insert(t.Spec.InitContainers, 0, bring)
 }
 
-// LikeWorker has a pod of one container run where the workers of a job may, as the user that they are, with the same credentials for images. Such a
-// pod brings data to the workers, and writes nowhere else: it may be the first to mount their claim, whose volume is then made in the zone of its node.
+// LikeWorker makes a pod of one container run on the nodes that the workers of a job may use, as their user, with the same credentials for
+// images. Such a pod copies data for the workers, and writes nowhere else. It may be the first to mount their claim, and then the volume is
+// created in the zone of its node.
 func LikeWorker(j *job.Job, spec *core.PodSpec) error {
 	p, err := Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
 	if err != nil {
@@ -66,7 +69,7 @@ func LikeWorker(j *job.Job, spec *core.PodSpec) error {
 	return nil
 }
 
-// sealed returns what a container may do, but that it cannot write to its image.
+// sealed returns a container's security context with a read-only root file system.
 func sealed(c *core.SecurityContext) *core.SecurityContext {
 	if c = c.DeepCopy(); c == nil { // as --cluster_spec_json wants it
 		c = new(core.SecurityContext)

@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// requirements is what a pod asks for; a role without limits is limited to its requests. Devices are asked for and limited alike,
-// as Kubernetes demands. Memory is doubled ooms times, up to most.
+// requirements returns the requests and limits of a pod; a role without limits is limited to its requests. Devices have equal requests and
+// limits, as Kubernetes requires. Memory is doubled ooms times, up to most.
 func requirements(of job.Pod, ooms int, most string) (core.ResourceRequirements, error) {
 	limit := of.Limit
 	if limit == nil {
@@ -38,7 +38,7 @@ func requirements(of job.Pod, ooms int, most string) (core.ResourceRequirements,
 	return core.ResourceRequirements{Requests: requests, Limits: limits}, err
 }
 
-// roomy returns what a master asks for, with a limit of at least masterCPU if the job names no limits.
+// roomy returns a master's requests, with a CPU limit of at least masterCPU if the job sets no limits.
 func roomy(of job.Pod) job.Pod {
 	asked, err := resource.ParseQuantity(of.Request["cpu"])
 	if of.Limit != nil || err != nil || asked.Cmp(resource.MustParse(masterCPU)) >= 0 {
@@ -70,7 +70,7 @@ func list(r job.Resources, ooms int, most string) (core.ResourceList, error) {
 	return list, nil
 }
 
-// grown is a quantity doubled n times, up to most, and never less than it was.
+// grown returns a quantity doubled n times, up to most, and never less than it was.
 func grown(q resource.Quantity, n int, most resource.Quantity) resource.Quantity {
 	if q.Cmp(most) >= 0 {
 		return q
@@ -87,7 +87,7 @@ func grown(q resource.Quantity, n int, most resource.Quantity) resource.Quantity
 	return *resource.NewQuantity(bytes, q.Format)
 }
 
-// storage is the job's volumes: one of each claim or directory, mounted as often as asked for.
+// storage returns the job's volumes, one for each claim or directory, and their mounts.
 func storage(volumes []job.Volume) ([]core.Volume, []core.VolumeMount) {
 	var all []core.Volume
 	var mounts []core.VolumeMount
@@ -118,7 +118,7 @@ func volumeSource(v job.Volume) core.VolumeSource {
 	return core.VolumeSource{HostPath: path}
 }
 
-// tolerations are the job's own.
+// tolerations returns the job's own tolerations.
 func tolerations(all []job.Toleration) []core.Toleration {
 	var out []core.Toleration
 	for _, t := range all {
@@ -130,7 +130,7 @@ func tolerations(all []job.Toleration) []core.Toleration {
 	return out
 }
 
-// lossTolerations let a pod go soon when its node does not answer, unless the job says for itself how soon.
+// lossTolerations returns tolerations that have a pod evicted lostAfter seconds after its node is lost, unless the job has its own.
 func lossTolerations(own []job.Toleration) []core.Toleration {
 	var out []core.Toleration
 	for _, key := range []string{core.TaintNodeNotReady, core.TaintNodeUnreachable} {
@@ -143,7 +143,7 @@ func lossTolerations(own []job.Toleration) []core.Toleration {
 	return out
 }
 
-// deviceTolerations let a pod that asks for devices onto nodes that are kept for such pods: clusters taint them with the device's name.
+// deviceTolerations returns tolerations for the nodes that are reserved for pods with the same devices: clusters taint them with the device's name.
 func deviceTolerations(of job.Pod, own []job.Toleration) []core.Toleration {
 	names := make(map[string]bool)
 	for _, r := range []job.Resources{of.Request, of.Limit} {
@@ -160,7 +160,7 @@ func deviceTolerations(of job.Pod, own []job.Toleration) []core.Toleration {
 	return out
 }
 
-// tolerates tells whether one of the job's tolerations is about a key and its effect, or about all of them.
+// tolerates reports whether one of the job's tolerations is for a key and its effect, or for all keys.
 func tolerates(own []job.Toleration, key string, effect core.TaintEffect) bool {
 	return slices.ContainsFunc(own, func(t job.Toleration) bool {
 		return t.Key == key && (t.Effect == "" || t.Effect == string(effect))

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// YAML is objects as kubectl apply reads them.
+// YAML returns objects as kubectl apply reads them.
 func YAML(objects ...runtime.Object) ([]byte, error) {
 	var out bytes.Buffer
 	for i, o := range objects {
@@ -21,7 +21,7 @@ func YAML(objects ...runtime.Object) ([]byte, error) {
 		if err := json.Unmarshal(text, &fields); err != nil {
 			return nil, fmt.Errorf("write object %d: %w", i, err)
 		}
-		delete(fields, "status") // the cluster's to say
+		delete(fields, "status") // set by the cluster
 		if text, err = json.Marshal(fields); err == nil {
 			text, err = yaml.JSONToYAML(text)
 		}
@@ -36,7 +36,7 @@ func YAML(objects ...runtime.Object) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// YAML is all of it for kubectl apply; the Job is the last, which waits for nothing.
+// YAML returns all objects for kubectl apply, the Job last, so that what it needs exists before it.
 func (s *Submission) YAML() ([]byte, error) {
 	objects := s.Objects()
 	return YAML(append(objects[1:], objects[0])...)
