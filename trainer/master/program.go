@@ -254,9 +254,10 @@ const (
 	longestPause = time.Minute
 )
 
-// lasted reports whether the processes of a world got on: a round was completed, or they did not fail soon.
+// lasted reports whether the processes of a world got on: they completed a round, which is known of those that take their records from the
+// job, or they did not fail soon.
 func (g *program) lasted(w rendezvous.World) bool {
-	return g.m.ring.rounds >= w.Formation || g.m.ring.now().Sub(g.starts) >= briefly
+	return g.dataset != nil && g.m.ring.rounds >= w.Formation || g.m.ring.now().Sub(g.starts) >= briefly
 }
 
 // note counts a world in which processes have failed if it was a brief one, and sets when those of the next one start.

@@ -113,6 +113,7 @@ func TestProgramPaces(t *testing.T) {
 		dies := func(after time.Duration) time.Duration {
 			t.Helper()
 			time.Sleep(pause + after)
+			a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation }) // of a program without records it is the world that it is in
 			a.fails(formation, &wire.Failure{Signal: int32(syscall.SIGKILL)})
 			b.fails(formation)
 			formation++
@@ -157,7 +158,9 @@ func TestProgramPaces(t *testing.T) {
 			}
 		}
 		four()
-		a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation })
+		if _, err := w.asks(0, &wire.Dataset{Size: 8, Epochs: 1, Task: 4}); err != nil {
+			t.Fatal(err)
+		}
 		if got := dies(time.Second); got != 0 {
 			t.Errorf("after a round it starts again after %v, want at once", got)
 		}

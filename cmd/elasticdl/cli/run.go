@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/agent"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/logline"
@@ -26,6 +28,9 @@ func programHere(j *job.Job) error {
 	g := j.Program
 	if info, err := os.Stat(g.Workdir); g.Workdir != "" && (err != nil || !info.IsDir()) {
 		return fmt.Errorf("--workdir=%s: expected a directory of this machine", g.Workdir)
+	}
+	if g.Processes == "gpu" && agent.GPUs() == 0 {
+		return errors.New("--nproc_per_node=gpu: this machine has no GPU; give a number, auto or cpu")
 	}
 	if len(g.Command) == 0 || g.Launcher() != "" || strings.Contains(g.Command[0], "://") { // it was said, or each worker brings it
 		return nil
