@@ -21,6 +21,8 @@ const (
 	deathLimit = time.Minute
 	// mostDeaths is how many young fork servers may die.
 	mostDeaths = 3
+	// longImport is how long torch may be imported before it is said.
+	longImport = 3 * time.Second
 	// mostLearned is how many modules are imported beside torch.
 	mostLearned = 10000
 	// learnAfter is how long after the start the imported modules are read, to replace the fork server by one that has imported them.
@@ -160,7 +162,7 @@ func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, erro
 		if err != nil {
 			return nil, err
 		}
-		if err := f.wait(ctx); ctx.Err() != nil {
+		if err := s.attend(ctx, f); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		} else if err == nil {
 			return f, nil
@@ -168,6 +170,15 @@ func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, erro
 		s.replaced(f)
 	}
 	return nil, errShortLived
+}
+
+// attend waits until a fork server is ready, and logs why the processes are not started yet if that takes long.
+func (s *forkServers) attend(ctx context.Context, f *forkServer) error {
+	note := time.AfterFunc(longImport, func() {
+		s.p.options.Log.Info("Importing torch: the processes start when it is done")
+	})
+	defer note.Stop()
+	return f.wait(ctx)
 }
 
 // replaced waits until watch has handled the end of a fork server.
