@@ -44,7 +44,7 @@ def tell(**message):
 
 
 def receive():
-    """Return the next message and the descriptors that came with it. Without an agent there is nothing to do."""
+    """Return the next message and the descriptors that came with it. Exit if the agent has ended."""
     text, fds = b"", array.array("i")
     while not text.endswith(b"\n"):
         data, extra, _, _ = sock.recvmsg(1 << 16, socket.CMSG_SPACE(253 * fds.itemsize))
@@ -80,7 +80,7 @@ def installed(name):
 
 
 def load(hello):
-    """Import torch, and what the program was seen to import from site-packages. Tell how that went."""
+    """Import torch, and the modules from site-packages that the program imported before. Tell the agent the result."""
     try:
         import torch  # noqa: F401
     except ImportError as e:
@@ -195,7 +195,7 @@ def start(order, fds):
 
 
 def settle(process, index, fds, go):
-    """Make this process what the agent ordered, but for its modules. It waits for the agent's word first."""
+    """Give this process the descriptors that the agent ordered, wait for "go", then set its environment."""
     sock.close()
     os.dup2(fds[2 * index], 1)
     os.dup2(fds[2 * index + 1], 2)
@@ -219,7 +219,7 @@ def settle(process, index, fds, go):
 
 
 class Listener:
-    """Write the names of modules that are looked for to a file, for the next fork server. It finds nothing."""
+    """Write the names of the modules that imports look for to a file, for the next fork server. It finds no module itself."""
 
     def __init__(self, path):
         self.path, self.seen = path, set(sys.modules)

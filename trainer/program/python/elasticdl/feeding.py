@@ -51,7 +51,7 @@ class _Feed:
                                                        persistent_workers=True)
 
     def close(self) -> None:
-        """Ends the workers: with the last reference to the loader, which refers to this object, they do."""
+        """Ends the loader's workers by dropping the references to the loader, which refers to this object."""
         self._batches = self._loader = None
 
     def rewind(self) -> None:
@@ -72,7 +72,7 @@ class _Feed:
             yield indices
 
     def next(self) -> Optional[Tuple[Any, int, List[Credit]]]:
-        """Returns a batch, its size and what is to be credited for it; None: there are no records now."""
+        """Returns a batch, its size and its credits; None: there are no records now."""
         if self._loader is None:
             indices, credits = self.take()
             return (self.fetch(indices), len(indices), credits) if indices else None
@@ -94,7 +94,7 @@ class _Feed:
         return self._collate([self._data[i] for i in indices])
 
     def filler(self) -> Any:
-        """Returns a batch for a rank that has none and had none: its gradients count nothing."""
+        """Returns a batch for a rank that has no records and had none: its gradients have weight 0."""
         return self.fetch(list(range(min(self._size, len(self._data)))))
 
 

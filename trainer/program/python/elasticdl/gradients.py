@@ -1,7 +1,7 @@
-"""Averages gradients over the global batch: the sum over all records of all ranks, divided by how many they are.
+"""Averages gradients over the global batch: the sum over all records of all ranks, divided by their number.
 
-The ranks' batches may differ in size, and a rank that has no records counts nothing. It is made of plain all-reduces of
-buckets, without torch's DistributedDataParallel, whose reducer would have to be made anew in each world.
+The ranks' batches may differ in size, and a rank without records has weight 0. The module uses plain all-reduces of
+buckets instead of torch's DistributedDataParallel, whose reducer would have to be made again in each world.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Parameters = Union[torch.nn.Module, Iterable[torch.nn.Parameter]]
 
 
 class _Bucket:
-    """Is some parameters whose gradients travel together, and behind them for each whether a rank has one."""
+    """Is a group of parameters whose gradients are reduced together, followed by a flag for each: whether a rank has one."""
 
     def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
         self.parameters = parameters
@@ -95,14 +95,14 @@ class Reducer:
             self.of[p] = bucket
 
     def open(self, session: Session) -> None:
-        """Begins a reduction; the round's header travels first."""
+        """Begins a reduction; the round's header is gathered first."""
         if self.weight is None:
             self.joined = session
             session.reducers.add(self)
             self.weight = session.weight(self.records)
 
     def ready(self, session: Session, p: torch.nn.Parameter) -> None:
-        """Notes that a gradient is complete and launches the buckets that are, in order."""
+        """Notes that a gradient is complete, and starts the reduction of complete buckets, in order."""
         self.open(session)
         self.of[p].waiting -= 1
         self._launch(session, False)
@@ -212,7 +212,7 @@ def _hooks_of(module: torch.nn.Module) -> "_Hooks":
 
 
 class _Hooks:
-    """Has the hooks on the nodes that accumulate the gradients of parameters."""
+    """Holds the hooks on the nodes that accumulate the gradients of parameters."""
 
     def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
         self.on = True

@@ -1,4 +1,4 @@
-"""Keeps the leases of this process: which records it has been given, which it has taken, which are in the model."""
+"""Keeps the leases of this process: which records were granted to it, which it has taken, which are in the model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def permute(i: int, size: int, seed: int) -> int:
 
 
 class DataSet:
-    """Is what the records are of, as it is declared to the master. All processes must declare the same."""
+    """Describes the data set as it is declared to the master. All processes must declare the same."""
 
     def __init__(self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
         if size <= 0 or epochs <= 0:
@@ -46,7 +46,7 @@ class DataSet:
 
 
 class Lease:
-    """Is a range of records that nobody else trains on. They are taken in one order, so progress is a count."""
+    """Is a range of records that no other process trains on. They are taken in one order, so progress is a count."""
 
     def __init__(self, data: DataSet, grant: Dict[str, Any], pending: List[Credit], credited: int) -> None:
         self.id, self.epoch, self.number = int(grant["lease"]), int(grant["epoch"]), int(grant["number"])
@@ -83,7 +83,7 @@ class Lease:
 
 
 class AgentSource:
-    """Gives leases of the master, through the agent."""
+    """Requests leases from the master, through the agent."""
 
     def __init__(self, link: Any) -> None:
         self._link = link
@@ -95,13 +95,13 @@ class AgentSource:
         return dict(self._link.ask("lease"))
 
     def had(self, progress: List[List[int]]) -> None:
-        """Tells what of leases is in the state although this process has ended no round with it."""
+        """Reports records of leases that are in the state although this process has ended no round with them."""
         if progress:
             self._link.send("had", leases=progress)
 
 
 class LocalSource:
-    """Gives all records to the one process that there is."""
+    """Grants all records to the only process of a world without an agent."""
 
     def __init__(self) -> None:
         self._data: Optional[DataSet] = None
@@ -127,7 +127,7 @@ class LocalSource:
 
 
 class Book:
-    """Has the leases of this process, oldest first. A lease goes when all of it is in the model, or when it is void."""
+    """Keeps the leases of this process, oldest first. A lease is dropped when all its records are in the model, or when it is void."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -158,7 +158,7 @@ class Book:
         self._data = data
 
     def ask(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
-        """Asks for a further lease; None: not now, or, if ``ended``, never."""
+        """Requests a further lease. None: there is none now or, if ``ended``, none any more."""
         while not self.ended:
             grant = self._source.grant()
             if grant.get("over"):
@@ -177,14 +177,14 @@ class Book:
         return None
 
     def whole(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
-        """Returns a lease that nobody in this process has yet: one from before the world changed, or a further one."""
+        """Returns a lease that was not returned yet: one from before the world changed, or a further one."""
         lease = next((h for h in self.held if not h.given), None) or self.ask(pending, ledger)
         if lease is not None:
             lease.given = True
         return lease
 
     def take(self, n: int, stretches: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
-        """Takes up to ``n`` records in up to so many stretches. No records: there are none now, or, if ``ended``, ever."""
+        """Takes up to ``n`` records, from several leases if need be. None are returned if there are none now or, if ``ended``, none any more."""
         indices: List[int] = []
         credits: List[Credit] = []
         while len(indices) < n and len(credits) < stretches:
@@ -197,7 +197,7 @@ class Book:
         return indices, credits
 
     def credit(self, ledger: Ledger) -> List[List[int]]:
-        """Notes what is in the model and returns the progress of leases: [id, records]. Those that are done are dropped."""
+        """Notes which records are in the model, drops completed leases, and returns the progress of leases: [id, records]."""
         progress = []
         with self._lock:
             for h in self.held:
@@ -209,7 +209,7 @@ class Book:
         return progress
 
     def rewind(self, ledger: Ledger) -> None:
-        """Gives back to the leases what was taken and is not in the model."""
+        """Returns records that were taken and are not in the model to their leases."""
         self.ended = False
         self._source.had(self.credit(ledger))
         if not self.sticky:
@@ -218,7 +218,7 @@ class Book:
                 h.given = False
 
     def void(self, floor: int) -> None:
-        """Drops the leases below ``floor``, which are somebody else's or nobody's."""
+        """Drops the leases below ``floor``, which are settled or void."""
         self._floor = max(self._floor, floor)
         with self._lock:
             self.held = [h for h in self.held if h.id >= self._floor]

@@ -1,4 +1,4 @@
-"""Talks to the agent: JSON lines over one stream socket, requests with replies, and what the agent says by itself."""
+"""Exchanges JSON lines with the agent over one stream socket: requests with replies, and messages that the agent sends by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Message = Dict[str, Any]
 
 
 class Cancelled(Error):
-    """Reports that a request ended because its formation did."""
+    """Is raised by a request that was cancelled because its formation ended."""
 
 
 class _Call:

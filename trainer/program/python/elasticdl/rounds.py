@@ -1,4 +1,4 @@
-"""Counts rounds and says, among all ranks, which records are in the model after each.
+"""Counts rounds, and agrees among all ranks which records are in the model after each.
 
 A round is one update of the model. Beside its gradients the ranks gather a small table of fixed size, the *header*: how
 many records each brings, which ones, whether it has been told to leave, whether its records are at an end. It is
@@ -32,7 +32,7 @@ Ledger = Dict[Tuple[int, int], int]  # (epoch, task) → records from the task's
 
 
 class Header:
-    """Is one gathered table, or one that is on its way."""
+    """Is one gathered table, or one that is being gathered."""
 
     def __init__(self, group: Any, flags: int, weight: int, credits: List[Credit]) -> None:
         row = [flags, weight, len(credits)]
@@ -60,7 +60,7 @@ class Header:
         return self._rows
 
     def total(self) -> int:
-        """Returns how many records all ranks bring."""
+        """Returns the number of records of all ranks."""
         return sum(row[1] for row in self.rows())
 
     def any(self, flag: int) -> bool:
@@ -79,7 +79,7 @@ class Header:
 
 
 def enter(ledger: Ledger, credits: List[Credit], settled: int) -> str:
-    """Enters a round's credits into the ledger and returns what is wrong with them, "" if nothing.
+    """Enters a round's credits into the ledger and returns why they are impossible, "" if they are not.
 
     A stretch must begin where the state's ends: else records are missing in the model, or are in it twice.
     """

@@ -15,7 +15,7 @@ _KIND = "elasticdl-checkpoint-1"
 
 
 class Checkpoints:
-    """Writes one file, by one rank, whole or not at all."""
+    """Writes one checkpoint file, by one rank, atomically."""
 
     def __init__(self, path: str, every: int) -> None:
         self.path = os.path.join(path, "checkpoint.pt") if os.path.isdir(path) or path.endswith(os.sep) else path
@@ -40,7 +40,7 @@ class Checkpoints:
         return saved
 
     def write(self, session: Session, state: Any) -> None:
-        """Writes the state to a file beside and renames it."""
+        """Writes the state to a temporary file and renames it."""
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         beside = "%s.%d.tmp" % (self.path, os.getpid())
         try:

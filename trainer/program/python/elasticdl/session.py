@@ -1,4 +1,4 @@
-"""Holds what one process knows: its world, its round, its ledger, and what the agent has said meanwhile."""
+"""Holds the state of one process in its job: its world, its round, its ledger, and the agent's latest messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEAT = 1.0
 
 
 class World(NamedTuple):
-    """Is the set of processes that train together, and the place of this one in it."""
+    """Is the set of processes that train together, and the rank of this one."""
 
     rank: int = 0
     size: int = 1
@@ -34,7 +34,7 @@ class World(NamedTuple):
 
 
 class Session:
-    """Is the part of one process in its job. Its methods are for the main thread; ``_hear`` runs in the link's."""
+    """Connects one process to its job. Its methods are for the main thread; ``_hear`` runs in the link's."""
 
     def __init__(self, backend: str, address: Optional[str]) -> None:
         if backend not in ("gloo", "nccl"):
@@ -122,7 +122,7 @@ class Session:
         _session = None
 
     def recalled(self) -> bool:
-        """Reports whether a member of this world is gone."""
+        """Reports whether a member of this world is lost."""
         return self._recalled >= self.world.formation > 0
 
     def leaving(self) -> Optional[float]:
@@ -241,7 +241,7 @@ class Session:
         raise WorldChanged("formation %d is over" % self.world.formation) from None
 
     def explains(self, e: BaseException) -> bool:
-        """Reports whether an exception of the script's is the world's doing: its own collectives fail as well."""
+        """Reports whether an exception of the script was caused by the end of the world, which its own collectives meet, too."""
         if self.link is None:
             return False
         text = "%s %s" % (type(e).__name__, e)
@@ -276,7 +276,7 @@ class Session:
         return header
 
     def weights(self, records: Optional[int] = None) -> Tuple[int, int]:
-        """Returns how many records this rank and all ranks bring to the round, which it opens if nothing did."""
+        """Returns the number of records of this rank and of all ranks in the round, which it opens if it is not open."""
         if not self.headers:
             held = sum(c.last - c.first for c in self.pending)
             self.begin(records if records is not None else held if self.book.used else 1)
@@ -290,12 +290,12 @@ class Session:
         return sum(h.weight for h in self.headers)
 
     def drop(self) -> None:
-        """Forgets a round in which nobody brought anything."""
+        """Drops a round in which no rank had records."""
         self._tell()
         self.headers = []
 
     def _tell(self) -> None:
-        """Answers an agent that asks what is in the state of every rank. All have begun a round: what this one had then, they all have."""
+        """Answers an agent that asks which records are in the state of every rank: those of this one when all had begun the round."""
         if self._account and self.link is not None:
             self._account = False
             self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)
@@ -322,7 +322,7 @@ class Session:
         self.check(any(h.any(LEAVE) for h in headers))
 
     def check(self, asked: bool) -> None:
-        """Raises WorldChanged if a member is gone, or all were asked to leave after this round."""
+        """Raises WorldChanged if a member is lost, or all were asked to leave after this round."""
         if self.recalled() or asked and self.link is not None:
             if asked and not self.survives:
                 leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
@@ -333,7 +333,7 @@ class Session:
             raise Error("there is no world: call elasticdl.init() first, and train in a function under @elasticdl.run")
 
     def settle(self, epochs: int) -> None:
-        """Forgets the tasks of epochs that are in the state whole."""
+        """Drops the tasks of epochs all records of which are in the state."""
         if epochs > self.settled:
             self.settled = epochs
             self.ledger = {k: v for k, v in self.ledger.items() if k[0] >= epochs}

@@ -1,4 +1,4 @@
-"""Keeps what the ranks must have alike, and takes it over from the rank that has the newest."""
+"""Keeps the state that all ranks must share, and copies it from the rank that has the newest."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class State:
         return [(name, self.__dict__[name]) for name in self.__dict__["_names"]]
 
     def sync(self) -> None:
-        """Takes over the state of the newest rank. Ranks whose model is the same already take only the values."""
+        """Copies the state of the newest rank. Ranks that have the same model already copy only the values."""
         session = current()
         session.check_ready()
         try:

@@ -26,7 +26,7 @@ REST = 0.02
 
 
 class Block(NamedTuple):
-    """Is the records of one batch. One that fills up with records that others count has fewer credits than indices."""
+    """Is the records of one batch. It has fewer credits than indices if it is filled up with records that are credited elsewhere."""
 
     indices: List[int]
     credits: Tuple[Credit, ...]
@@ -72,7 +72,7 @@ class Blocks:
             c.close()
 
     def make(self, worker: int) -> Optional[Block]:
-        """Makes the next block of a worker, None at the end. While others have the rest it repeats some, which count nothing."""
+        """Makes the next block of a worker, None at the end. While others have the remaining records it repeats some, without credits."""
         session = sessions.current()
         with self._lock:
             book = session.book
@@ -100,7 +100,7 @@ class Blocks:
         return block
 
     def credits(self, block: Block) -> Tuple[Credit, ...]:
-        """Returns what of a block is not in the model: after a change of the world some of it may be, or be another's."""
+        """Returns the part of a block to train on: after a change of the world some of it may be in the model, or leased to another."""
         session = sessions.current()
         held = {(h.epoch, h.number) for h in session.book.held}
         return tuple(c for c in block.credits

@@ -1,4 +1,4 @@
-"""Gives the indices of the records to train on, by ElasticDL's names, from the leases of the job."""
+"""Gives the indices of the records to train on from the leases of the job, with ElasticDL's interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs each training step of a script elastically, by ElasticDL's names."""
+"""Runs each training step of a script elastically, with ElasticDL's interface."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PyTorchAllReduceController:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Encloses the training loop. At its end this worker takes part, with nothing, until all have ended theirs."""
+        """Encloses the training loop. After its end this worker takes part in rounds, without records, until all workers have ended theirs."""
         yield
         session = sessions.current()
         while not session.over:
