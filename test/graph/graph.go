@@ -1,5 +1,5 @@
-// Package graph records the resources that a Pulumi program asks for, for golden files and for the laws on them. No
-// engine runs: see the tests of package stacks for what one makes of it.
+// Package graph records the resources that a Pulumi program declares, for golden files and for laws on them. It runs no
+// Pulumi engine; the tests of package stacks do.
 package graph
 
 import (
@@ -23,20 +23,20 @@ import (
 // Update makes [Golden] write its files: `go test ./infra/... -update`.
 var Update = flag.Bool("update", false, "write the golden files")
 
-// Project and Stack are those of every recording.
+// Project and Stack are the names of the project and stack in every recording.
 const (
 	Project = "elasticdl"
 	Stack   = "test"
 )
 
-// Resource is what was asked for. Other resources are named "type name".
+// Resource is one declared resource. It refers to others as "type name".
 type Resource struct {
 	Type, Name string
 	Inputs     resource.PropertyMap
 	Options    Options
 }
 
-// Options are those that were given, by their names in Pulumi.
+// Options has the resource options that were given, by their names in Pulumi.
 type Options struct {
 	Parent              string   `json:"parent,omitempty"`
 	Provider            string   `json:"provider,omitempty"`
@@ -51,7 +51,7 @@ type Options struct {
 	Timeouts            []string `json:"timeouts,omitempty"` // create, update, delete
 }
 
-// Cloud plays the providers.
+// Cloud is a fake of the providers.
 type Cloud struct {
 	Outputs func(r Resource) resource.PropertyMap                              // beside its inputs; nil = none
 	Call    func(token string, args resource.PropertyMap) resource.PropertyMap // of a function; nil = none
@@ -59,7 +59,7 @@ type Cloud struct {
 	Preview bool                                                               // what Outputs does not say is not known
 }
 
-// Record runs a program and returns what it asked for, sorted by type and name, also if it fails.
+// Record runs a program and returns the resources that it declared, sorted by type and name, also if it fails.
 func Record(cloud Cloud, program pulumi.RunFunc) ([]Resource, error) {
 	m := &recorder{cloud: cloud}
 	err := pulumi.RunErr(program, pulumi.WithMocks(Project, Stack, m), func(info *pulumi.RunInfo) {
@@ -116,7 +116,7 @@ func (m *recorder) Call(a pulumi.MockCallArgs) (resource.PropertyMap, error) {
 	return m.cloud.Call(a.Token, a.Args), nil
 }
 
-// short is "type name" of a URN, or of a reference to a provider; "" of the stack.
+// short returns "type name" for a URN, or for a reference to a provider; "" for the stack.
 func short(urn string) string {
 	parts := strings.Split(urn, "::")
 	if len(parts) < 4 || strings.HasSuffix(parts[2], string(resource.RootStackType)) {
@@ -135,7 +135,7 @@ func Find(all []Resource, kind, name string) *Resource {
 	return &all[i]
 }
 
-// Golden compares resources with testdata/<name>.yaml, or writes that with -update.
+// Golden compares resources with testdata/<name>.yaml, or writes that file with -update.
 func Golden(t testing.TB, name string, all []Resource) {
 	t.Helper()
 	docs := make([]map[string]any, len(all))
@@ -175,7 +175,7 @@ func firstDifference(got, want string) string {
 	return "one is longer"
 }
 
-// plain is a value as YAML shows it: what is not known as "(unknown)", secrets within "(secret)".
+// plain returns a value for YAML: an unknown one as "(unknown)", a secret within "(secret)".
 func plain(v resource.PropertyValue) any {
 	switch {
 	case v.IsSecret():

@@ -1,4 +1,4 @@
-// Package kubetest is what tests of both sides of a cluster share: a job, and how an API server refuses. It is for tests only.
+// Package kubetest has what the tests of both sides of a cluster share: a job, and the errors of an API server. Only tests import it.
 package kubetest
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Job returns a valid job for a cluster, of the name test.
+// Job returns a valid job for a cluster, with the name test.
 func Job() *job.Job {
 	j := job.Default()
 	j.Name, j.ModelDef, j.TrainingData, j.Image = "test", "mnist.mnist_mlp.custom_model", "/data", "registry/elasticdl:test"
 	return j
 }
 
-// Refused is the error of a request to a cluster where nobody listens.
+// Refused is the error of a request to a cluster whose API server does not listen.
 var Refused = &url.Error{Op: "Get", URL: "https://cluster/api", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
 
-// Fail has the next n requests of a kind end in err.
+// Fail makes the next n requests with that verb and resource fail with err.
 func Fail(set *fake.Clientset, verb, resource string, n int, err error) {
 	set.PrependReactor(verb, resource, func(kubetesting.Action) (bool, runtime.Object, error) {
 		n--
@@ -34,7 +34,7 @@ func Fail(set *fake.Clientset, verb, resource string, n int, err error) {
 	})
 }
 
-// Forbidden returns the error of a request that its user may not make.
+// Forbidden returns the error of a request for which its user has no permission.
 func Forbidden(verb, resource string) error {
 	return api.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("%s cannot %s resource %q", `User "jane"`, verb, resource))
 }

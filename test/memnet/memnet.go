@@ -1,7 +1,7 @@
-// Package memnet is a network in memory, for tests in synctest bubbles: what
-// waits on it is durably blocked. It is what grpc's bufconn is, without that
-// one's time.AfterFunc(0): such a timer fires while it is made, on the stack of
-// the system, and under the race detector of Go 1.26 a bubble often crashes of it.
+// Package memnet is a network in memory for tests in synctest bubbles: a goroutine
+// that waits on it is durably blocked. It replaces grpc's bufconn, which uses
+// time.AfterFunc(0): such a timer fires while it is made, on the system
+// stack, which often crashes a bubble under the race detector of Go 1.26.
 package memnet
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Listener accepts what DialContext connects.
+// Listener accepts the connections that DialContext makes.
 type Listener struct {
 	size   int
 	dialed chan net.Conn
@@ -21,7 +21,7 @@ type Listener struct {
 	close  func()
 }
 
-// Listen makes a listener whose connections hold size bytes in each direction.
+// Listen returns a listener whose connections buffer size bytes in each direction.
 func Listen(size int) *Listener {
 	l := &Listener{size: size, dialed: make(chan net.Conn), closed: make(chan struct{})}
 	l.close = sync.OnceFunc(func() { close(l.closed) })
@@ -38,7 +38,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and DialContext; connections live on.
+// Close ends Accept and DialContext; it does not close connections.
 func (l *Listener) Close() error {
 	l.close()
 	return nil
@@ -47,7 +47,7 @@ func (l *Listener) Close() error {
 // Addr implements [net.Listener].
 func (l *Listener) Addr() net.Addr { return addr{} }
 
-// DialContext connects when the other side accepts.
+// DialContext returns a connection when the other side accepts it.
 func (l *Listener) DialContext(ctx context.Context) (net.Conn, error) {
 	there, back := newPipe(l.size), newPipe(l.size)
 	select {
@@ -71,14 +71,14 @@ type conn struct{ read, write *pipe }
 func (c *conn) Read(b []byte) (int, error)  { return c.read.Read(b) }
 func (c *conn) Write(b []byte) (int, error) { return c.write.Write(b) }
 
-// Close lets the other end read what it was sent, and refuses what it sends.
+// Close closes both directions. The other end can still read what it was sent; its writes fail.
 func (c *conn) Close() error {
 	c.read.end(&c.read.left)
 	c.write.end(&c.write.finished)
 	return nil
 }
 
-// CloseWrite lets the other end read what it was sent, and then the end.
+// CloseWrite closes one direction: the other end reads what it was sent, and then the end of the stream.
 func (c *conn) CloseWrite() error {
 	c.write.end(&c.write.finished)
 	return nil
@@ -102,7 +102,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// pipe is one direction: at most size bytes that are written and not read.
+// pipe is one direction of a connection. It buffers at most size bytes that are written and not read.
 type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond

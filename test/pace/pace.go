@@ -1,5 +1,5 @@
-// Package pace has models of digits for the stories of jobs. [Small] costs next to nothing. [Patient] costs no more, and takes its time:
-// a story that needs a job in its middle does to it what it has to do, however fast the machine, and then calls [Hurry] for its end.
+// Package pace has models of digits for tests of whole jobs. [Small] needs almost no computation. [Patient] needs no more, but is slow on
+// purpose: a test that has to disturb a running job can do so on a machine of any speed, and then calls [Hurry] to let the job end.
 package pace
 
 import (
@@ -17,7 +17,7 @@ import (
 // home is the variable that names the state directory of a job's processes, and hurry the file in it that [Hurry] makes.
 const home, hurry = "ELASTICDL_HOME", "hurry"
 
-// Small is two dense layers, 102 kB.
+// Small has two dense layers, 102 kB.
 var Small = &zoo.Model{
 	Package: "digits", Name: "small", Class: "custom_model",
 	New: func(b *nn.Builder) nn.Module {
@@ -32,11 +32,11 @@ var Small = &zoo.Model{
 	Processor: zoo.Classes(),
 }
 
-// Patient is [Small] in a process whose every minibatch takes a millisecond longer than the one before, up to a tenth of a second, as if
-// there were much to compute, until [Hurry] was called for the process's state directory.
+// Patient is [Small], with a pause in each minibatch that grows by a millisecond, up to a tenth of a second, until [Hurry] is called
+// for the state directory of the process.
 var Patient = patient()
 
-// Hurry ends the patience of all processes that have a state directory, and of those that will.
+// Hurry ends the pauses of all present and future processes with that state directory.
 func Hurry(dir string) error {
 	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, hurry), nil, 0o644))
 }

@@ -1,4 +1,4 @@
-// Package prove gives tests what proves who speaks: the credentials of any process of any job.
+// Package prove gives tests the credentials of any process of any job.
 package prove
 
 import (
@@ -9,13 +9,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 )
 
-// era is a job, and the year of its clock: that of a synctest bubble is another one than the machine's.
+// era is a job and the year of its clock: the clock of a synctest bubble has another year than the machine's.
 type era struct {
 	job  string
 	year int
 }
 
-// holder is who has a credential.
+// holder identifies the owner of a credential.
 type holder struct {
 	*credential.Authority
 	identity.Name
@@ -42,7 +42,7 @@ func Authority(job string) *credential.Authority {
 	return authorities[e]
 }
 
-// Of returns what proves a header, the same each time.
+// Of returns the credential for a header, the same each time.
 func Of(h identity.Header) *credential.Credential {
 	a := Authority(h.Job)
 	mu.Lock()
@@ -54,7 +54,7 @@ func Of(h identity.Header) *credential.Credential {
 	return credentials[k]
 }
 
-// Share makes the authority of another process of the test, as [credential.Authority.Encode] writes it, that of a job here.
+// Share makes the authority of another process of the test, encoded by [credential.Authority.Encode], the authority of a job in this process.
 func Share(job string, text []byte) error {
 	a, err := credential.ParseAuthority(text)
 	if err != nil {
@@ -66,7 +66,7 @@ func Share(job string, text []byte) error {
 	return nil
 }
 
-// By returns what proves a name to those who trust the authority.
+// By returns the credential for a name, signed by the authority.
 func By(a *credential.Authority, n identity.Name) *credential.Credential {
 	card, err := a.Issue(n, time.Now(), credential.Lasting)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Report prints what `go test -json` says as `go test` does, and at the end what was skipped, with the reasons, and what took longest:
+// Report prints the output of `go test -json` as `go test` does, and at the end the skipped tests with their reasons, and the slowest ones:
 //
 //	go test -json ./... | go run ./test/report
 //
@@ -47,7 +47,7 @@ type took struct {
 	seconds float64
 }
 
-// account is what has been read.
+// account collects the events that were read.
 type account struct {
 	running map[test][]string // what unfinished tests have said
 	order   map[string]string // by package, the line that says in which order its tests run
@@ -57,7 +57,7 @@ type account struct {
 	out     io.Writer
 }
 
-// report reads events to their end. What is no event is printed as it is.
+// report reads events to their end. It prints lines that are not events unchanged.
 func report(in io.Reader, out io.Writer) error {
 	a := &account{running: make(map[test][]string), order: make(map[string]string), skipped: make(map[string]string), out: out}
 	for lines := bufio.NewReader(in); ; {
@@ -80,7 +80,7 @@ func report(in io.Reader, out io.Writer) error {
 	}
 }
 
-// add prints an event, or keeps what it says until it is known how the test ends.
+// add prints an event, or keeps its output until the result of the test is known.
 func (a *account) add(e event) {
 	t := test{e.Package, e.Test}
 	switch {
@@ -115,7 +115,7 @@ func (a *account) add(e event) {
 	}
 }
 
-// end forgets what a test has said, and prints it before if it is to be shown.
+// end drops the output of a test, after printing it if show is set.
 func (a *account) end(t test, show bool) {
 	if show {
 		for _, line := range a.running[t] {
@@ -125,12 +125,12 @@ func (a *account) end(t test, show bool) {
 	delete(a.running, t)
 }
 
-// noise reports whether a package's line says nothing that a reader looks for.
+// noise reports whether a package's line has no information for a reader.
 func noise(line string) bool {
 	return strings.HasPrefix(line, "?   ") || line == "PASS\n" || line == "testing: warning: no tests to run\n" || strings.Contains(line, "[no tests to run]")
 }
 
-// reason returns what a test said before it was skipped, in one line.
+// reason returns the output of a test before it was skipped, as one line.
 func reason(said []string) string {
 	var words []string
 	for _, line := range said {
@@ -146,7 +146,7 @@ func reason(said []string) string {
 	return strings.Join(words, " ")
 }
 
-// sum prints what ran, what did not, and what took longest.
+// sum prints how many tests ran, which were skipped, and which were slowest.
 func (a *account) sum() {
 	slices.SortFunc(a.took, func(x, y took) int { return cmp.Compare(y.seconds, x.seconds) })
 	fmt.Fprintf(a.out, "%d tests passed", a.passed)

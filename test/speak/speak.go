@@ -1,4 +1,4 @@
-// Package speak lets a test speak for any pod of a job, and answer for it: as whom is decided call by call.
+// Package speak lets a test make and answer calls as any pod of a job, chosen for each call.
 package speak
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Header says as whom a request is made. Of a stream there is no request yet.
+// Header returns the identity under which a request is made. For a stream, request is nil.
 type Header func(ctx context.Context, request any) identity.Header
 
 type asKey struct{}
 
-// As makes calls with the context those of a pod, whatever their requests say.
+// As returns a context whose calls are made as a pod, whatever pod their requests name.
 func As(ctx context.Context, id pod.ID) context.Context { return context.WithValue(ctx, asKey{}, id) }
 
-// ID returns the pod that a request names, or that the context was given; where there is none, a user.
+// ID returns the pod of the context or, without one, the pod that a request names, or the user.
 func ID(ctx context.Context, request any) pod.ID {
 	if id, ok := ctx.Value(asKey{}).(pod.ID); ok {
 		return id
@@ -44,15 +44,15 @@ func ID(ctx context.Context, request any) pod.ID {
 	return pod.ID{Role: identity.User}
 }
 
-// Self returns who a process of a job is, and what proves it. A job without a name is "uid".
+// Self returns the identity and credential of a process of a job. A job without a name is "uid".
 func Self(h identity.Header) *rpc.Self {
 	h.Job = cmp.Or(h.Job, "uid")
 	return rpc.NewSelf(h, prove.Of(h))
 }
 
-// Conn is connections to one server: one of each pod that was spoken for. It is a [grpc.ClientConnInterface].
+// Conn has the connections to one server, one for each pod as which calls were made. It is a [grpc.ClientConnInterface].
 type Conn struct {
-	// Proves returns what proves whoever a header names; nil: what is true.
+	// Proves returns the credential for a header; nil: the right one.
 	Proves func(identity.Header) *credential.Credential
 
 	dial   func(ctx context.Context) (net.Conn, error)
@@ -62,7 +62,7 @@ type Conn struct {
 	open map[identity.Name]*grpc.ClientConn
 }
 
-// Connect makes connections whose calls are made as header says. Nobody checks who answers.
+// Connect returns connections whose calls are made under the identity that header returns. They do not check who answers.
 func Connect(dial func(ctx context.Context) (net.Conn, error), header Header) *Conn {
 	return &Conn{dial: dial, header: header, open: make(map[identity.Name]*grpc.ClientConn)}
 }
@@ -78,7 +78,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// of returns the connection of who makes a call, and its context.
+// of returns the connection of the pod that makes a call, and the call's context.
 func (c *Conn) of(ctx context.Context, request any) (context.Context, *grpc.ClientConn, error) {
 	h := c.header(ctx, request)
 	ctx = metadata.AppendToOutgoingContext(ctx, rpc.HeaderKey, rpc.Text(h))
@@ -120,7 +120,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	return conn.NewStream(ctx, desc, method, options...)
 }
 
-// Server makes a gRPC server that answers as header says, whoever calls.
+// Server returns a gRPC server that answers any caller under the identity that header returns.
 func Server(header func() identity.Header) *grpc.Server {
 	return grpc.NewServer(grpc.Creds(proof{func() *credential.Credential { return prove.Of(header()) }}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		grpc.SetHeader(ctx, metadata.Pairs(rpc.HeaderKey, rpc.Text(header())))
@@ -128,7 +128,7 @@ func Server(header func() identity.Header) *grpc.Server {
 	}))
 }
 
-// proof proves who speaks, and lets anybody be at the other end who is of the job.
+// proof authenticates this end, and accepts any process of the job at the other end.
 type proof struct{ by func() *credential.Credential }
 
 func anybody(identity.Name) error { return nil }

@@ -27,7 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// debian is the interpreter whose packages make an image.
+// debian is the interpreter from whose packages an image is made.
 const debian = "/usr/bin/python3"
 
 // loaded is what asks PyTorch what it needs.
@@ -35,11 +35,11 @@ const debian = "/usr/bin/python3"
 //go:embed loaded.py
 var loaded string
 
-// idle is what no training needs of a tree of code.
+// idle lists parts of a tree of code that no training needs.
 var idle = []string{"config-*", "dist-packages", "ensurepip", "idlelib", "include", "lib2to3", "pydoc_data", "test", "test_*", "tests"}
 
-// PushImage makes an image as a user has one, of Debian's Python and PyTorch as they are on this machine, with some files in /scripts, and
-// pushes it to a registry on this machine that speaks plain HTTP. There is a shell in it, and nothing of ElasticDL. It returns the image's
+// PushImage makes an image like a user's: this machine's Debian Python and PyTorch, a shell, some files in /scripts, and nothing of
+// ElasticDL. It pushes the image to a registry on this machine that speaks plain HTTP, and returns the image's
 // size.
 //
 // The layer with PyTorch is not compressed: it goes from this machine to this machine.
@@ -97,7 +97,7 @@ type layer struct {
 	has  map[string]bool
 }
 
-// writeLayer makes a layer of what fill adds.
+// writeLayer writes a layer with the entries that fill adds.
 func writeLayer(path string, fill func(*layer) error) (*layer, error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *layer) Uncompressed() (io.ReadCloser, error) { return os.Open(l.path) }
 func (l *layer) Size() (int64, error)                 { return l.size, nil }
 func (l *layer) MediaType() (types.MediaType, error)  { return types.OCIUncompressedLayer, nil }
 
-// system adds what PyTorch needs, and a shell, on a merged /usr.
+// system adds the files that PyTorch needs, and a shell, on a merged /usr.
 func (l *layer) system(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, debian, "-c", loaded)
 	var said strings.Builder
@@ -158,7 +158,7 @@ func (l *layer) system(ctx context.Context) error {
 	return l.objects(objects)
 }
 
-// objects adds programs and libraries, by all names that they have in their directories, and the loader by the name that they call it.
+// objects adds programs and libraries under all their names in their directories, and the loader under the name by which they refer to it.
 func (l *layer) objects(paths []string) error {
 	loader, err := interpreter(debian)
 	if err != nil {
@@ -191,7 +191,7 @@ func (l *layer) objects(paths []string) error {
 	return nil
 }
 
-// interpreter returns what loads a program.
+// interpreter returns the path of the loader that a program names.
 func interpreter(program string) (string, error) {
 	file, err := elf.Open(program)
 	if err != nil {
@@ -207,7 +207,7 @@ func interpreter(program string) (string, error) {
 	return "", fmt.Errorf("%s has no loader", program)
 }
 
-// tree adds a file, or a directory without what is idle in it.
+// tree adds a file, or a directory without its idle parts.
 func (l *layer) tree(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

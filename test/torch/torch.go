@@ -1,5 +1,5 @@
-// Package torch finds the Pythons that have PyTorch, for tests with the build tag torch, which `make test-torch` runs.
-// Such a test is named TestTorch…, and fails where a Python is missing: it is not compiled by `make test`.
+// Package torch finds the Pythons that have PyTorch, for tests with the build tag torch, which `make test-torch` runs
+// and `make test` does not compile. Such a test is named TestTorch…, and fails if a Python is missing.
 package torch
 
 import (
@@ -17,7 +17,7 @@ type Python struct {
 	Version string // of PyTorch
 }
 
-// Pythons returns one of PyTorch 1.13 and one of 2.x. It fails the test if one is missing.
+// Pythons returns an interpreter with PyTorch 1.13 and one with 2.x. It fails the test if one is missing.
 func Pythons(t testing.TB) []Python {
 	t.Helper()
 	var all []Python

@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// complete writes what goes with the binaries of a directory. What it wrote there before is written anew.
+// complete writes the bills of materials and the digests of the binaries in a directory. It replaces those that are there.
 func complete(dir string) error {
 	files, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
