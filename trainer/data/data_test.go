@@ -169,7 +169,7 @@ func TestErrors(t *testing.T) {
 		"missing": {"missing", "no such file", "RecordIO"},
 		"hidden":  {"hidden", "no record in 0 files", "RecordIO"},
 		"empty":   {"empty", "no record in 1 files"},
-		"bad":     {filepath.Join("bad", "data-00007"), "offset 0", "magic"},
+		"bad":     {filepath.Join("bad", "data-00007"), "no RecordIO file", "elasticdl dataset"},
 		"rows":    {filepath.Join("rows", "rows.csv"), "line 3", "1 fields, the first row has 2"},
 	} {
 		r, err := Open(filepath.Join(dir, path), nil)
