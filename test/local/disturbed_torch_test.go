@@ -55,7 +55,7 @@ func TestTorchRunDisturbed(t *testing.T) {
 
 				j := script(t, python, "learns.py", []string{strconv.Itoa(records), start, "0.4"},
 					"--num_workers=4", "--min_workers=2", "--max_workers=8", "--heartbeat_timeout=5s")
-				j.whole(4)
+				j.loseOneAsOthersJoin(j.whole(4))
 				t.Logf("go test -tags torch -run '%s' ./test/local -kills=%d -seed=%d", t.Name(), n, seed)
 				did := j.disturb(n, rand.New(rand.NewPCG(seed, uint64(n))))
 				j.noOrphans()
@@ -69,6 +69,22 @@ func TestTorchRunDisturbed(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// loseOneAsOthersJoin kills a process when those of the world have been asked to come back after their round for two that join: the others
+// go on with the model, and at once.
+func (j *launched) loseOneAsOthersJoin(pids []int) {
+	j.t.Helper()
+	j.scale(len(pids) + 2)
+	eventually(j.t, "change of the world", runLimit, func() bool { return strings.Contains(j.log(""), "The world changes") })
+	before := len(j.steps())
+	if err := syscall.Kill(pids[len(pids)-1], syscall.SIGKILL); err != nil {
+		j.t.Fatal(err)
+	}
+	eventually(j.t, "steps without a process that was lost as others joined", runLimit, func() bool { return len(j.steps()) >= before+12 })
+	if s := j.status(); s.Rewinds != 0 {
+		j.t.Errorf("the model is lost: %s", s.Anew)
 	}
 }
 

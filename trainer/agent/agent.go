@@ -87,6 +87,8 @@ type agent struct {
 	beats   beats
 	rested  bool // the processes of the last world were not started: it ended in the pause before
 	watch   *watch
+
+	brokeOff bool // a process may have left the last world in the middle of a round
 }
 
 // process is one process of the program.
@@ -311,13 +313,12 @@ const beginnings = 32
 func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	arrival.Address = a.store.Addr().String()
 	crew := &wire.Crew{Store: arrival.Address}
-	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger = crew, -1, 0, nil
+	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger, arrival.BrokeOff = crew, -1, 0, nil, a.brokeOff
 	for _, p := range a.procs {
 		if p == nil {
 			continue
 		}
-		crew.Keeps = crew.Keeps || p.keeps()
-		p.member = !p.retired() && (!a.Keeps || p.keeps() && p.waits != nil)
+		p.member = !p.retired() && (!a.Keeps && !a.leaving() || p.keeps() && p.waits != nil)
 		if !p.member {
 			continue
 		}
@@ -328,7 +329,7 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 			crew.Source = crew.Processes - 1
 		}
 	}
-	if a.procs[0] == nil { // none was started yet
+	if a.procs[0] == nil && !a.leaving() { // none was started yet
 		crew.Processes = int32(a.count)
 	}
 }
@@ -526,7 +527,10 @@ func (a *agent) absorb(tell func(event)) {
 			if e.of != nil {
 				e.of.script = e.said.from
 				a.Log.Debug("A process has connected", "local_rank", e.of.local, "pid", e.said.Pid, "keeps_state", e.said.Survives, "backend", e.said.Backend, "torch", e.said.Torch)
-				a.Keeps = a.Keeps || e.said.Survives
+				if e.said.Survives {
+					a.Keeps = true
+					a.beats.keep()
+				}
 			}
 		default:
 			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })

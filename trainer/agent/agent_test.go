@@ -105,6 +105,8 @@ type hall struct {
 	lines    chan string // lines that the processes write
 	logs     chan string // lines that the agent logs
 
+	leave   chan struct{}               // closed when the worker is asked to leave
+	beats   chan *wire.HeartbeatRequest // heartbeats, as long as there is room
 	ledgers chan *wire.HeartbeatRequest // that answer ask
 
 	mu   sync.Mutex
@@ -141,6 +143,10 @@ func (s stream) Recv() (*wire.Assembly, error) {
 func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	select {
+	case h.beats <- r:
+	default:
+	}
 	if len(r.Ledger) > 0 && h.asks {
 		h.asks = false
 		h.ledgers <- r
@@ -166,7 +172,7 @@ func (w logWriter) Write(text []byte) (int, error) {
 func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
-	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10)}
+	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest), leave: make(chan struct{})}
 	j := job.DefaultOf(job.Run)
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, true, strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
@@ -176,7 +182,7 @@ func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival)
 		defer close(ended)
 		Run(ctx, Config{
 			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
-			Grace: time.Second, Output: h, Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
+			Grace: time.Second, Leave: h.leave, Output: h, Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
 		})
 	}()
 	t.Cleanup(func() {
@@ -271,6 +277,95 @@ func TestFailsWhileAWorldIsLeft(t *testing.T) {
 			h.hear("recall 2", 0) // the one that was started again is ready
 			h.told(h.arrival(), 2, 2)
 		})
+	}
+}
+
+// The master is told whether a worker has left its world in the middle of a round: then those of other workers would wait there for its
+// processes, even if all were recalled after the round.
+func TestBreaksOff(t *testing.T) {
+	left := func(h *hall, a *wire.Arrival, want bool) {
+		h.Helper()
+		if a.BrokeOff != want {
+			h.Errorf("the arrival from world %d says that it broke off: %v, want %v", a.Formation, a.BrokeOff, want)
+		}
+	}
+	t.Run("after the round", func(t *testing.T) {
+		h, a := open(t, 2, self("recall=arrive")...)
+		left(h, a, false)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		h.recall(1, false)
+		left(h, h.arrival(), false)
+	})
+	t.Run("a process fails", func(t *testing.T) {
+		h, a := open(t, 2, self("0:recall=arrive", "1:recall=exit")...)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		h.recall(1, false)
+		left(h, h.arrival(), true)
+	})
+	t.Run("a process is stopped", func(t *testing.T) {
+		h, a := open(t, 1, self()...)
+		h.give(a)
+		pids := h.hear("world 1", 0)
+		if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		h.recall(1, false)
+		a = h.arrival()
+		h.told(a, 1, 0, &wire.Failure{Signal: int32(syscall.SIGKILL), Excused: true})
+		left(h, a, true)
+	})
+	t.Run("a process that has said nothing yet", func(t *testing.T) {
+		h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+		h.give(a)
+		h.hear("it", 0)
+		h.recall(1, false)
+		left(h, h.arrival(), true)
+	})
+}
+
+// A worker that is asked to leave and cannot be spared yet starts no processes again, and waits in its world until it can.
+func TestLeavesAlone(t *testing.T) {
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h.give(a)
+	h.hear("it", 0)
+	close(h.leave)
+	a = h.arrival()
+	h.told(a, 1, 0)
+	h.give(a)
+	for range 3 {
+		next(h, "a heartbeat", h.beats)
+	}
+	if len(h.arrivals) > 0 || len(h.lines) > 0 {
+		t.Errorf("it has left the world, with %d arrivals, or its processes were started again: %d lines", len(h.arrivals), len(h.lines))
+	}
+	h.recall(2, false)
+	h.told(h.arrival(), 2, 0)
+}
+
+// Processes that keep their state go on when their worker is asked to leave, until the master recalls them.
+func TestLeavesWithState(t *testing.T) {
+	h, a := open(t, 1, self("recall=arrive")...)
+	h.give(a)
+	h.hear("world 1", 0)
+	close(h.leave)
+	h.hear("leave 0", 0)
+	beat := next(h, "a heartbeat", h.beats)
+	for beat.Leave != wire.Leave_ASKED {
+		beat = next(h, "a heartbeat", h.beats)
+	}
+	if !beat.Keeps {
+		t.Error("the master is not told that processes keep their state")
+	}
+	if len(h.arrivals) > 0 {
+		t.Error("it has left the world")
+	}
+	h.recall(1, false)
+	a = h.arrival()
+	h.told(a, 1, 1)
+	if a.Round != 1 {
+		t.Errorf("it brings round %d", a.Round)
 	}
 }
 

@@ -19,6 +19,7 @@ type beats struct {
 	round     int64 // the newest formation in which processes that keep their state have made a round
 	finished  int64
 	leaves    bool
+	keeps     bool   // processes keep their state
 	account   []byte // the records that are in the state of every rank, not reported yet; nil: unknown
 	asked     bool   // the master has asked for the account
 	final     bool   // a process has completed the training: the account does not change any more
@@ -90,6 +91,16 @@ func (b *beats) finish(formation int64) {
 	b.hasten()
 }
 
+// keep notes that processes keep their state: the newcomers of such a program join when they are ready.
+func (b *beats) keep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.keeps {
+		b.keeps = true
+		b.hasten()
+	}
+}
+
 // readyToLeave notes that a worker that was asked to leave can go.
 func (b *beats) readyToLeave() {
 	b.mu.Lock()
@@ -149,7 +160,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	defer cancel()
 	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
 	a.beats.mu.Lock()
-	r.Formation, r.Finished = a.beats.formation, a.beats.finished
+	r.Formation, r.Finished, r.Keeps = a.beats.formation, a.beats.finished, a.beats.keeps
 	if a.records.used() { // after a round all ranks have the same state
 		r.Formation = a.beats.round
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,14 +31,13 @@ const (
 	linger = 200 * time.Millisecond
 )
 
-// partLimit is how long processes that keep their state have to leave a world: to finish their round, if no member is lost, or what a
-// script does before its first. Meanwhile the other workers go on without this one.
+// partLimit is how long processes that keep their state may take to leave a world that has lost a member until the agent says that it waits
+// for them. It ends them after --task_timeout: they may be evaluating the model, and they have it.
 const partLimit = time.Minute
 
 // Exit codes of processes that keep their state, as PROTOCOL.md defines them.
 const (
 	exitAgentGone = 80
-	exitLeft      = 82
 	exitRestart   = 83
 )
 
@@ -70,7 +70,7 @@ func (v *vigil) start(ctx context.Context, here int) error {
 	v.here = here
 	var locals []int
 	for local, p := range v.procs {
-		if !p.lives() && !p.retired() {
+		if !p.lives() && !p.retired() && !v.leaving() {
 			locals = append(locals, local)
 		}
 	}
@@ -129,6 +129,9 @@ func (v *vigil) keep(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	leave := v.Leave
+	if v.here == 0 && v.leaving() { // this worker has come to this world because the others, or those that will come, are too few
+		leave = nil
+	}
 	for {
 		v.absorb(v.handle)
 		recalled, joins := v.meeting.Recalled(v.world.Formation)
@@ -142,7 +145,7 @@ func (v *vigil) keep(ctx context.Context) error {
 				v.await(linger, nil, v.fails, v.gone)
 			}
 			return nil
-		case v.began && v.settled(), v.leaving() && v.gone(), v.joined():
+		case v.began && v.settled(), v.here > 0 && v.leaving() && v.gone(), v.joined():
 			return nil
 		case v.ended && !v.leaving():
 			v.ended = false
@@ -208,7 +211,7 @@ func (v *vigil) handle(e event) {
 
 // fails notes the end of a process that has failed by itself.
 func (v *vigil) fails(e event) {
-	if e.exit != nil && e.exit.Failed() && v.procs[e.of.local] == e.of && !v.stopped(e) && (e.of.script == nil || e.exit.Code != exitLeft) {
+	if e.exit != nil && e.exit.Failed() && v.procs[e.of.local] == e.of && !v.stopped(e) {
 		v.failed = append(v.failed, *e.exit)
 	}
 }
@@ -263,24 +266,68 @@ func (v *vigil) depart() bool {
 // part brings the processes that keep their state back from a world, and ends the others. When it returns, no process takes part in that
 // world.
 func (v *vigil) part(ctx context.Context) error {
-	v.kill(v.grace, func(p *process) bool { return p.member && !p.keeps() && !p.retired() })
 	parts := func(p *process) bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
 	clear := func() bool { return ctx.Err() != nil || !slices.ContainsFunc(v.procs, parts) }
-	if len(v.failed) == 0 && !v.isLost() { // after a round, unless a member is lost meanwhile
+	stateless := func(p *process) bool { return parts(p) && !p.keeps() }
+	ends := slices.ContainsFunc(v.procs, stateless)
+	v.kill(v.grace, stateless)
+	if len(v.failed) == 0 && !ends && !v.isLost() { // after a round, unless a member is lost meanwhile, or breaks off
 		v.recall(false)
-		v.await(partLimit, v.world.Lost(), v.fails, func() bool { return clear() || len(v.failed) > 0 })
+		v.wait(math.MaxInt64, v.world.Lost(), func() bool { return clear() || len(v.failed) > 0 })
 	}
 	if !clear() {
 		v.recall(true)
 	}
-	if !v.await(max(partLimit, v.grace+killLimit), ctx.Done(), v.fails, clear) {
-		v.Log.Warn("Killing processes that did not leave their world in time", "after", partLimit)
+	limit := max(partLimit, v.Job.TaskTimeout.Duration, v.grace+killLimit)
+	stays := !v.wait(partLimit, ctx.Done(), clear)
+	if stays {
+		v.Log.Warn("Waiting for processes that have not left their world: it has lost a member", "formation", v.world.Formation, "since", partLimit, "killed_after", limit)
+		stays = !v.wait(limit-partLimit, ctx.Done(), clear)
+	}
+	if stays {
+		v.Log.Warn("Killing processes that did not leave their world in time", "after", limit)
 		v.kill(0, parts)
 		if !v.await(killLimit, ctx.Done(), v.fails, clear) {
 			return errors.New("processes of the program did not end after SIGKILL")
 		}
 	}
+	v.brokeOff = v.breaksOff()
 	return context.Cause(ctx)
+}
+
+// breaksOff reports whether processes of other workers would wait for one of this worker's, after all have left the world: one has failed,
+// was ended, or was never started.
+func (v *vigil) breaksOff() bool {
+	if !v.Keeps && len(v.failed) == 0 && v.Job.Program.RestartOnJoin == job.RestartAtCheckpoint {
+		return false // the others may still be writing their checkpoints
+	}
+	left := 0
+	for _, p := range v.procs {
+		if p != nil && p.member && (p.waits != nil || p.exit != nil && !p.exit.Failed() && !p.exit.Stopped || p.retired()) {
+			left++
+		}
+	}
+	return left < v.here
+}
+
+// wait handles events, and kills processes that are stopped for too long, until ready. It returns false when stop is closed, or after the
+// limit.
+func (v *vigil) wait(limit time.Duration, stop <-chan struct{}, ready func() bool) bool {
+	for began := time.Now(); ; {
+		if v.await(look, stop, v.fails, ready) {
+			return true
+		}
+		select {
+		case <-stop:
+			return false
+		default:
+		}
+		now := time.Now()
+		if now.Sub(began) >= limit {
+			return false
+		}
+		v.revive(now)
+	}
 }
 
 // recall makes the processes that keep their state leave the world: at once, or all together after a round. Until then they can use the
@@ -303,7 +350,7 @@ func (v *vigil) failures() []*wire.Failure {
 	for _, e := range v.failed {
 		f := failure(e)
 		f.Memory = memory && e.Signal == int(syscall.SIGKILL) && !v.frozen[e.Local]
-		f.Excused = v.leaves && !v.isLost() || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
+		f.Excused = v.leaves || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
 		all = append(all, f)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {

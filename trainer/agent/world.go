@@ -55,6 +55,7 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 	if err != nil {
 		return nil, err
 	}
+	a.brokeOff = true          // unless they leave it after a round
 	a.last = a.release(a.last) // all processes have left that world
 	if s.group > 0 {           // the store of the first worker is used
 		a.store = a.release(a.store)

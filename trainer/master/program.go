@@ -194,14 +194,13 @@ func (g *program) rewind() error {
 // arrives handles what a worker reports of its processes in the world that it comes from. It returns true if that was the end of the
 // program: a worker that is recalled for a newcomer may arrive after its processes have ended.
 func (g *program) arrives(a *wire.Arrival) (ended bool) {
-	g.keeps = g.keeps || a.GetCrew().GetKeeps()
 	world, _ := g.m.ring.meeting.World()
 	delete(g.finished, int(a.Worker))
 	if a.Formation == 0 || a.Formation != world.Formation {
 		return false
 	}
 	if a.Finished {
-		g.heard(int(a.Worker), a.Formation)
+		g.heard(int(a.Worker), a.Formation, false)
 	}
 	if g.came != a.Formation {
 		g.came, g.failed = a.Formation, nil
@@ -355,8 +354,9 @@ func reason(f *wire.Failure) string {
 	return text
 }
 
-// heard notes in which formation all processes of a worker have ended with 0.
-func (g *program) heard(worker int, formation int64) {
+// heard notes in which formation all processes of a worker have ended with 0, and whether processes keep their state.
+func (g *program) heard(worker int, formation int64, keeps bool) {
+	g.keeps = g.keeps || keeps
 	if formation > 0 {
 		g.finished[worker] = formation
 	}

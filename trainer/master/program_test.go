@@ -306,7 +306,7 @@ func TestProgramGrows(t *testing.T) {
 func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		crew := func(n int32) *wire.Crew { return &wire.Crew{Keeps: n > 0, Processes: n} }
+		crew := func(n int32) *wire.Crew { return &wire.Crew{Processes: n} }
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Rank: 0, Pid: 7, Signal: int32(syscall.SIGKILL)}}})
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
@@ -321,6 +321,59 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
 		if word := b.word(); word.GetRecall() == nil || word.GetRecall().Now {
 			t.Fatalf("%v, want a recall after the round", word)
+		}
+	})
+}
+
+// Who breaks off while the others finish their round for a newcomer ends that round: they would wait for it.
+func TestProgramBreaksOffAsOneJoins(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 3}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.peer(2)
+		for _, p := range []*peer{a, b} {
+			if word := p.word(); word.GetRecall() == nil || word.GetRecall().Now {
+				t.Fatalf("%v, want a recall after the round", word)
+			}
+		}
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, BrokeOff: true, Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL), Excused: true}}})
+		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
+			t.Fatalf("%v, want a recall at once", word)
+		}
+		b.arrive(&wire.Arrival{Formation: 1, Round: 3})
+		time.Sleep(time.Second)
+		b.enters("2 [0 1 2] from [1]")
+		if s := w.look(); s.Life != 1 {
+			t.Errorf("life %d, and worker-1 has the state", s.Life)
+		}
+	})
+}
+
+// A newcomer learns from the first heartbeat of those that train that processes keep their state.
+func TestProgramKeeps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, _ := startProgram(t, 0)
+		keeps := func() bool {
+			t.Helper()
+			if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 3}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER, Index: 2, Pid: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply.Keeps
+		}
+		if keeps() {
+			t.Error("a newcomer is told that processes keep their state, and none has said so")
+		}
+		a.says(func(r *wire.HeartbeatRequest) { r.Keeps = true })
+		if !keeps() {
+			t.Error("a newcomer is not told that processes keep their state")
 		}
 	})
 }

@@ -204,7 +204,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	}
 	r.perform(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: aside,
+		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: aside, BrokeOff: a.BrokeOff,
 	}, r.now()))
 	r.departed(s)
 }

@@ -309,7 +309,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		m.announced(id.Index)
 		m.pace(now)
 		if m.program != nil {
-			m.program.heard(id.Index, r.Finished)
+			m.program.heard(id.Index, r.Finished, r.Keeps)
 		}
 	}
 	m.strategy.heard(id, life, r, reply)

@@ -49,7 +49,8 @@
 //     is a survivor and has got no other yet: a state that was apart may have another last round. With no source
 //     but a world before it, Anew precedes Form.
 //  5. Recall and Abort go to members that have not arrived from that formation, each at most once, and no Recall
-//     after an Abort. So whoever is missing has been told.
+//     after an Abort. So whoever is missing has been told. If one breaks off, those that are missing are told to come at once, even if they
+//     finish their round for somebody who joins or departs: they would wait for it there.
 //  6. Joins wait for one another, Settle at most, whoever trickles in. Departures wait for nobody.
 //  7. Nobody is waited for who is gone, and a suspect not longer than Patience after all the others, or not at all if its stream has
 //     ended, too. One whose worlds break Attempts times without a round, and not for want of work, is evicted. So the ring comes to work without those that

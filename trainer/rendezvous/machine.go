@@ -114,7 +114,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		r.call(Abort, fmt.Sprintf("%v lost a link", p))
 	case a.Aside:
 		r.call(Recall, fmt.Sprintf("%v has come to take part", p))
-	case r.told == 0: // the others would wait for it in the middle of a round
+	case r.told == 0, a.BrokeOff: // the others would wait for it in the middle of a round
 		r.call(Abort, fmt.Sprintf("%v came back", p))
 	}
 	return r.step(now)

@@ -328,7 +328,11 @@ func (m *model) hear(p *peer) {
 			p.claim = -1
 		}
 	}
+	from := m.last().Formation
 	m.all(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
+	if waits := func(o *peer) bool { return !o.arrived() }; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) && m.told != Abort && slices.ContainsFunc(m.old, waits) {
+		m.t.Fatalf("%+v broke off, and the others wait for it: told %v", p, m.told)
+	}
 }
 
 // followed says that the rendezvous knows that a peer is gone, or knows of another that followed it.
@@ -402,6 +406,13 @@ func (m *model) Work(*rapid.T) {
 
 func (m *model) Answer(*rapid.T) {
 	m.some("is called", func(p *peer) bool { return p.works() && p.called }).arrive(false, -1)
+}
+
+// BreakOff has a member, called or not, leave in the middle of a round.
+func (m *model) BreakOff(*rapid.T) {
+	p := m.some("works", (*peer).works)
+	p.arrive(false, -1)
+	p.up[len(p.up)-1].BrokeOff = true
 }
 
 func (m *model) Break(t *rapid.T) {
@@ -557,7 +568,7 @@ func TestLaws(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.Check, "start": m.Start, "start more": m.Start, "hear": m.Hear, "hear more": m.Hear, "hear most": m.Hear,
 			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
-			"break": m.Break, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
+			"break": m.Break, "break off": m.BreakOff, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
 			"restart": m.Restart, "replace": m.Replace, "return": m.Return, "return more": m.Return, "cut": m.Cut,
 			"stray": m.Stray,
 		})

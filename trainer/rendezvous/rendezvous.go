@@ -26,6 +26,7 @@ type Arrival struct {
 	Suspect   int   // if so: the worker at its other end, -1 if that is not known
 	Idle      bool  // and it broke when nobody had anything to bring to a round
 	Aside     bool  // it had no part in the rounds of that world: nobody waits for it in the middle of one
+	BrokeOff  bool  // it may have left in the middle of a round: the others would wait for it there, even after a Recall
 }
 
 // World is who works together.

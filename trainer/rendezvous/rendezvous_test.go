@@ -18,6 +18,7 @@ var start = time.Unix(1e9, 0)
 //	back 3 [from 1] [round 7]       it arrives from the last world, or from world 1
 //	back 3 aside 1                  it had no part in that world's rounds
 //	broken 3 [suspect 1] [round 7]  as well, because its link to worker 1 broke
+//	fell 3                          as well, in the middle of a round
 //	leave 3/2 killed                its session 2 (any, if not said) is gone
 //	wait 300ms                      time passes
 //	due 300ms, due never            the deadline from here
@@ -73,7 +74,7 @@ func (s *stage) tell(verb, rest string) []Action {
 	switch verb {
 	case "expect":
 		return s.r.Expect(number(rest), s.now)
-	case "join", "back", "broken":
+	case "join", "back", "broken", "fell":
 		w, session := who(1)
 		from := int(world.Formation)
 		if verb == "join" {
@@ -83,6 +84,7 @@ func (s *stage) tell(verb, rest string) []Action {
 			Member:    Member{Worker: w, Session: session, Address: "host-" + words[0]},
 			Formation: int64(value("from", from)), Round: int64(value("round", -1)),
 			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0, Aside: value("aside", 0) > 0,
+			BrokeOff: verb == "fell",
 		}, s.now)
 	case "leave":
 		w, session := who(0)
@@ -191,6 +193,12 @@ func TestStories(t *testing.T) {
 		{"one dies after another that stood aside came", Policy{}, three + `
 			back 1 aside 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
 			leave 2 killed -> abort worker-0 from 1: worker-2 left: killed`},
+		{"one breaks off after a recall", Policy{}, three + `
+			expect 4
+			join 3 -> recall worker-0, worker-1, worker-2 from 1: worker-3 to join
+			back 0 round 5
+			fell 1 -> abort worker-2 from 1: worker-1 came back
+			back 2 round 4 -> form 2.2 worker-0, worker-1, worker-2, worker-3 with round 5 of rank 0: worker-1 came back`},
 		{"it dies before it has fetched its world", Policy{Min: 2}, three + `
 			leave 2 killed -> abort worker-0, worker-1 from 1: worker-2 left: killed
 			back 0 round 0

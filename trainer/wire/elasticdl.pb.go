@@ -1276,6 +1276,7 @@ type HeartbeatRequest struct {
 	Ledger        []byte                 `protobuf:"bytes,13,opt,name=ledger,proto3" json:"ledger,omitempty"`                     // worker of a ring, on request: records that stay in the model whichever worker is lost, as trainer/ledger writes them
 	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // server, or the worker of a ring that was told to: progress of the checkpoint that is being made
 	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // program: the formation whose processes on this worker have all exited with 0
+	Keeps         bool                   `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`                      // program: processes of this worker have said that they keep their state from one world to the next
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1406,6 +1407,13 @@ func (x *HeartbeatRequest) GetFinished() int64 {
 		return x.Finished
 	}
 	return 0
+}
+
+func (x *HeartbeatRequest) GetKeeps() bool {
+	if x != nil {
+		return x.Keeps
+	}
+	return false
 }
 
 // CutReport is the progress of one holder of the model with a checkpoint.
@@ -1653,20 +1661,21 @@ func (x *HeartbeatReply) GetCut() int64 {
 type Arrival struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`      // where other workers reach it
-	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // of the world that it comes from, or works in, 0 if none
-	Round         int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`         // number of rounds that its state has completed; -1: it has no state
-	Version       int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`     // number of updates among them
-	Ledger        []byte                 `protobuf:"bytes,6,opt,name=ledger,proto3" json:"ledger,omitempty"`        // records in its state, as trainer/ledger writes them
-	Broken        bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`       // a connection to another worker broke, or was silent
-	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`     // with broken: the worker at the other end, -1 if not known
-	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`     // distinguishes a worker that lost its stream from a restarted one; not 0
-	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`       // why it cannot read the checkpoint that its last world begins with; empty: it can
-	Works         bool                   `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`        // it works in that world: round, version, ledger, broken, suspect and damage are not set
-	Idle          bool                   `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`          // with broken: it happened while no worker had a gradient for a round
-	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`           // program: the processes that the worker runs
-	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`   // program: processes that failed by themselves in the world that the worker comes from
-	Finished      bool                   `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`  // program: all processes of the worker exited with 0 in the world that it comes from
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                     // where other workers reach it
+	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`                // of the world that it comes from, or works in, 0 if none
+	Round         int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`                        // number of rounds that its state has completed; -1: it has no state
+	Version       int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`                    // number of updates among them
+	Ledger        []byte                 `protobuf:"bytes,6,opt,name=ledger,proto3" json:"ledger,omitempty"`                       // records in its state, as trainer/ledger writes them
+	Broken        bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`                      // a connection to another worker broke, or was silent
+	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`                    // with broken: the worker at the other end, -1 if not known
+	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`                    // distinguishes a worker that lost its stream from a restarted one; not 0
+	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`                      // why it cannot read the checkpoint that its last world begins with; empty: it can
+	Works         bool                   `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`                       // it works in that world: round, version, ledger, broken, suspect and damage are not set
+	Idle          bool                   `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`                         // with broken: it happened while no worker had a gradient for a round
+	BrokeOff      bool                   `protobuf:"varint,13,opt,name=broke_off,json=brokeOff,proto3" json:"broke_off,omitempty"` // program: a process may have left that world in the middle of a round: those of other workers would wait for it
+	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`                          // program: the processes that the worker runs
+	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`                  // program: processes that failed by themselves in the world that the worker comes from
+	Finished      bool                   `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`                 // program: all processes of the worker exited with 0 in the world that it comes from
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1785,6 +1794,13 @@ func (x *Arrival) GetIdle() bool {
 	return false
 }
 
+func (x *Arrival) GetBrokeOff() bool {
+	if x != nil {
+		return x.BrokeOff
+	}
+	return false
+}
+
 func (x *Arrival) GetCrew() *Crew {
 	if x != nil {
 		return x.Crew
@@ -1811,7 +1827,6 @@ type Crew struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Processes     int32                  `protobuf:"varint,1,opt,name=processes,proto3" json:"processes,omitempty"` // their number
 	Source        int32                  `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"`       // local rank of the process that has the newest state
-	Keeps         bool                   `protobuf:"varint,4,opt,name=keeps,proto3" json:"keeps,omitempty"`         // they keep their state from one world to the next
 	Store         string                 `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`          // host:port of the key-value store that the worker serves if it gets rank 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1859,13 +1874,6 @@ func (x *Crew) GetSource() int32 {
 		return x.Source
 	}
 	return 0
-}
-
-func (x *Crew) GetKeeps() bool {
-	if x != nil {
-		return x.Keeps
-	}
-	return false
 }
 
 func (x *Crew) GetStore() string {
@@ -3694,7 +3702,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xb7\x03\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xcd\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -3710,7 +3718,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12\x16\n" +
 	"\x06ledger\x18\r \x01(\fR\x06ledger\x12&\n" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
-	"\bfinished\x18\x14 \x01(\x03R\bfinished\"\xdb\x02\n" +
+	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x14\n" +
+	"\x05keeps\x18\x15 \x01(\bR\x05keeps\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
@@ -3734,7 +3743,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xa0\x03\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xbd\x03\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -3748,15 +3757,15 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06damage\x18\n" +
 	" \x01(\tR\x06damage\x12\x14\n" +
 	"\x05works\x18\v \x01(\bR\x05works\x12\x12\n" +
-	"\x04idle\x18\f \x01(\bR\x04idle\x12#\n" +
+	"\x04idle\x18\f \x01(\bR\x04idle\x12\x1b\n" +
+	"\tbroke_off\x18\r \x01(\bR\bbrokeOff\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
 	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\x12\x1a\n" +
-	"\bfinished\x18\x16 \x01(\bR\bfinished\"h\n" +
+	"\bfinished\x18\x16 \x01(\bR\bfinished\"X\n" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
-	"\x05keeps\x18\x04 \x01(\bR\x05keeps\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05store\"\xfa\x01\n" +
+	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\xfa\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +

@@ -25,15 +25,16 @@ type meeting struct {
 	wake   chan struct{}   // the master has said something that an idle rank has to know
 	moved  chan struct{}   // stands has changed since it was sent to the master
 
-	mu       sync.Mutex
-	stands   *wire.Arrival // the worker's position; nil: it has not arrived yet
-	recalled int64         // formation from which it is recalled
-	joins    bool          // the only reason of the recall is that workers wait to join
-	drop     context.CancelCauseFunc
-	current  int64 // formation of the world that drop cancels
-	life     int64 // life of the model in the newest world
-	flush    int64 // number of the newest flush order in that life
-	ordered  int64 // number of the newest checkpoint order
+	mu         sync.Mutex
+	stands     *wire.Arrival // the worker's position; nil: it has not arrived yet
+	recalled   int64         // formation from which it is recalled
+	drop       context.CancelCauseFunc
+	afterRound int64 // formation from which it is recalled after a round; since then perhaps at once
+	joins      bool  // the only reason of that is that workers wait to join
+	current    int64 // formation of the world that drop cancels
+	life       int64 // life of the model in the newest world
+	flush      int64 // number of the newest flush order in that life
+	ordered    int64 // number of the newest checkpoint order
 }
 
 // membership is a world that this worker is a member of. Its context ends when the worker is to leave the world.
@@ -157,9 +158,11 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 		if word.Recall.Formation != m.current {
 			return
 		}
-		m.recalled, m.joins = word.Recall.Formation, word.Recall.Joins
+		m.recalled = word.Recall.Formation
 		if word.Recall.Now {
 			m.drop(errRecalled)
+		} else {
+			m.afterRound, m.joins = word.Recall.Formation, word.Recall.Joins
 		}
 	case *wire.Assembly_Flush:
 		m.flush = max(m.flush, word.Flush)

@@ -34,19 +34,19 @@ func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (Membership, erro
 // Lost returns a channel that is closed when the world has lost a member: the others go to the rendezvous at once.
 func (p Membership) Lost() <-chan struct{} { return p.ctx.Done() }
 
-// Recalled reports whether the members of a formation are to come to the rendezvous at their convenience; joins reports whether the only
-// reason is that workers wait to join.
+// Recalled reports whether the members of a formation were told to come to the rendezvous at their convenience, even if one is lost
+// since; joins reports whether the only reason was that workers wait to join.
 func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
-	return m.m.recalled == formation, m.m.joins
+	return m.m.afterRound == formation, m.m.joins
 }
 
 // Recall makes the worker leave its world as if the master had recalled it.
 func (m *Meeting) Recall() {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
-	m.m.recalled, m.m.joins = m.m.current, false
+	m.m.recalled, m.m.afterRound, m.m.joins = m.m.current, m.m.current, false
 	m.m.stir()
 }
 

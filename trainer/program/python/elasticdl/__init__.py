@@ -22,7 +22,7 @@
 It needs the standard library and the torch that the script has (1.13, or 2.x). Without an agent it is a world of one.
 """
 
-from .doubt import AGENT_GONE, DOUBT, LEFT, RESTART, Error, WorldChanged
+from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged
 from .feeding import dataset, lease, records
 from .gradients import DistributedDataParallel, allreduce_gradients
 from .leases import Lease
@@ -32,6 +32,6 @@ from .session import World
 from .states import State
 
 __all__ = [
-    "AGENT_GONE", "DOUBT", "LEFT", "RESTART", "DistributedDataParallel", "Error", "Lease", "State", "World", "WorldChanged",
+    "AGENT_GONE", "DOUBT", "RESTART", "DistributedDataParallel", "Error", "Lease", "State", "World", "WorldChanged",
     "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "world",
 ]

@@ -9,8 +9,6 @@ import sys
 AGENT_GONE = 80
 #: The process cannot tell what its state is, or cannot leave a dead group: start it again.
 DOUBT = 81
-#: The process left the world because its machine is taken away (``leaving()``).
-LEFT = 82
 #: The world changed and the backend cannot be re-formed in the process (NCCL, the default): start it again.
 RESTART = 83
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from . import cut, nccl
-from .doubt import AGENT_GONE, DOUBT, LEFT, RESTART, Error, WorldChanged, leave
+from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, Group
 from .leases import AgentSource, Book, LocalSource
 from .link import Cancelled, Link, Message
@@ -137,9 +137,6 @@ class Session:
             if self.link is None:
                 self._alone()
                 return
-            if self._deadline is not None:
-                self.link.send("left", round=self.round, ledger=self._stretches())
-                leave(LEFT, "left the world, as told")
             self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled)
             if self._enter(self._next()):
                 return
@@ -257,7 +254,7 @@ class Session:
         """Opens a round, or a further part of it, with the records that this rank brings. All ranks do it together."""
         self.check_ready()
         self.pending.extend(credits)
-        flags = (LEAVE if self._asked >= self.world.formation or self._deadline is not None else 0) | (ENDED if ended else 0)
+        flags = (LEAVE if self._asked >= self.world.formation else 0) | (ENDED if ended else 0)
         now = self.pending[:STRETCHES]
         del self.pending[:STRETCHES]  # more than fits is named by the round's next header, or by the next round's
         try:

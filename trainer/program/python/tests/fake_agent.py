@@ -57,7 +57,7 @@ class Process:
         self.leases: List[int] = []
         self.waits: List[Tuple[int, List[str]]] = []
         self.heard: List[Dict[str, Any]] = []
-        self.left = False
+        self.leaves = self.left = False  # was told to leave, and is released
 
     def code(self) -> Optional[int]:
         """Returns how the process ended, None if it has not; a signal is negative."""
@@ -164,6 +164,13 @@ class Agent:
 
     # Worlds.
 
+    def leave(self, p: Process) -> None:
+        """Tells a process to leave, and calls all back after a round."""
+        with self.lock:
+            p.leaves = True
+            p.send(op="leave", deadline=time.time() + 30)
+            self._recall(False)
+
     def _recall(self, now: bool) -> None:
         if self.silent:
             return
@@ -182,8 +189,12 @@ class Agent:
             return
         if self.formation == 0 and len(arrived) < self.first:
             return
-        newest = max(arrived, key=lambda p: p.arrival["round"])
+        newest = max(arrived, key=lambda p: (p.arrival["round"], not p.leaves))
         source = newest.arrival["round"]
+        for p in [p for p in arrived if p.leaves and not newest.leaves]:
+            arrived.remove(p)
+            p.left = True
+            os.kill(p.pid, signal.SIGTERM)
         self.credited = {(e, n): d for e, n, d in newest.arrival["ledger"]} if source >= 0 else {}
         self.round = source
         self.formation += 1
@@ -234,9 +245,6 @@ class Agent:
         elif op == "done":
             p.done = True
             self._form()
-        elif op == "left":
-            p.left = True
-            self._gone(p)
         elif op == "round":
             self._credit(p, m)
         elif op == "explain":

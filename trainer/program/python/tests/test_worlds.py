@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import signal
 import time
 
 
@@ -111,13 +112,30 @@ def test_thirty_random_kills_and_every_record_once(job):
 
 
 def test_leave_takes_the_others_along_to_the_end_of_a_round(job):
-    agent = job(3, "--size", 2000, "--pause", 0.005)
+    agent = job(3, "--size", 10000, "--pause", 0.005)
     assert agent.stepping(3)
     leaver = agent.alive()[1]
     leaver.send(op="leave", deadline=time.time() + 30)
-    assert agent.until(lambda: leaver.code() == 82), words(agent)
+    assert agent.stepping(6) and agent.formation == 1, words(agent)  # until the others can do without it
+    agent.leave(leaver)
+    assert agent.until(lambda: leaver.code() == -signal.SIGTERM), words(agent)
     assert len(ended(agent)) == 2
-    assert len(set(agent.worlds[-1]["rounds"])) == 1
+    assert len(set(agent.worlds[-1]["rounds"])) == 1 and agent.worlds[-1]["round"] >= 6
+
+
+def test_one_that_leaves_passes_its_state_on(job):
+    agent = job(1, "--size", 10000, "--pause", 0.005)
+    assert agent.stepping(3)
+    leaver = agent.alive()[0]
+    agent.leave(leaver)
+    assert agent.until(lambda: agent.formation == 2), words(agent)
+    agent.start()
+    assert agent.until(lambda: len(agent.worlds[-1]["members"]) == 2), words(agent)
+    assert agent.stepping(2)
+    agent.leave(leaver)
+    assert agent.until(lambda: leaver.code() == -signal.SIGTERM), words(agent)
+    assert len(ended(agent)) == 1
+    assert agent.worlds[-1]["members"] == [1] and agent.worlds[-1]["round"] >= 5
 
 
 def test_rounds_go_on_while_the_master_is_away(job):
