@@ -12,7 +12,7 @@ import (
 // Every example comes up, is refused by no guard rail, and has nothing to do afterwards, also after a refresh.
 func TestExamples(t *testing.T) {
 	paths, err := filepath.Glob("examples/*/Pulumi.*.yaml")
-	if err != nil || len(paths) != 5 {
+	if err != nil || len(paths) != 6 {
 		t.Fatalf("%d examples, %v", len(paths), err)
 	}
 	for _, path := range paths {

@@ -95,7 +95,7 @@ def main():
     for group in optimizer.param_groups:
         group["lr"] = args.lr * world
     net = DistributedDataParallel(model)
-    print(f"rank {rank} of {world} begins with epoch {begin}: {len(train)} pictures of {len(train.classes)} classes", flush=True)
+    print(f"rank {rank} of {world} on {device} begins with epoch {begin}: {len(train)} pictures of {len(train.classes)} classes", flush=True)
     sampler = DistributedSampler(train)
     loader = DataLoader(train, args.batch_size, sampler=sampler, num_workers=args.num_data_workers)
     for epoch in range(begin, args.epochs):

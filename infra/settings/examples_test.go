@@ -9,7 +9,7 @@ import (
 // Examples are stacks to copy. What they lack is what only their users know.
 func TestExamples(t *testing.T) {
 	paths, err := filepath.Glob("../../examples/*/Pulumi.*.yaml")
-	if err != nil || len(paths) != 5 {
+	if err != nil || len(paths) != 6 {
 		t.Fatalf("%d examples, %v", len(paths), err)
 	}
 	for _, path := range paths {

@@ -34,9 +34,10 @@ func TestLastWords(t *testing.T) {
 // A script that lacks a module has the wrong interpreter, perhaps: which one it was is said, in the process's own words and in its error file, and of
 // nothing else.
 func TestInterpreterIsNamed(t *testing.T) {
+	needPython(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3")
+		t.Fatal(err)
 	}
 	for _, c := range []struct{ script, want string }{
 		{"import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (Python: " + python + "; to run another, name it, as in: -- /path/to/python3 main.py) (exit code 1)"},

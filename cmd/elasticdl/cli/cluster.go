@@ -47,7 +47,7 @@ func (w *where) check(*cobra.Command, []string) error {
 	return nil
 }
 
-// named tells whether a cluster was named.
+// named reports whether a cluster was named.
 func (w *where) named() bool {
 	return w.at.Namespace != "" || w.at.Context != "" || w.at.Kubeconfig != ""
 }
@@ -67,7 +67,7 @@ type home interface {
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 }
 
-// find is where a job is: on this machine if it has such a job, unless that has ended and the cluster has one, too.
+// find looks where a job is: on this machine if it has such a job, unless that has ended and the cluster has one, too.
 func (w *where) find(cmd *cobra.Command, name string) (home, error) {
 	if w.runtime == "local" {
 		return here{}, nil

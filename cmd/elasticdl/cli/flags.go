@@ -72,7 +72,7 @@ type checked struct {
 	problem error
 }
 
-// expected is what values of a type are, for those who gave another.
+// expected says what values of a type are, for those who gave another.
 var expected = map[string]string{
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint64": "a whole number of 0 or more", "stringSlice": "values with commas between",
 }

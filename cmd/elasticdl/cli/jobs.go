@@ -61,7 +61,7 @@ func listCommand() *cobra.Command {
 	return cmd
 }
 
-// list is the jobs of this machine and of the cluster, by name. A cluster that nobody asked for and that does not answer is
+// list returns the jobs of this machine and of the cluster, by name. A cluster that nobody asked for and that does not answer is
 // noted, and no more.
 func (w *where) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, error) {
 	var jobs []*wire.JobStatus
@@ -355,7 +355,7 @@ func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) err
 	}
 }
 
-// settled tells whether as many workers live as are wanted, and each runs or says why not.
+// settled reports whether as many workers live as are wanted, and each runs or says why not.
 func settled(s *wire.JobStatus) bool {
 	living := 0
 	for _, p := range s.Pods {
@@ -439,7 +439,7 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	return err
 }
 
-// ofStack tells whether somebody else, too, sees to it that there is a job.
+// ofStack reports whether somebody else, too, sees to it that there is a job.
 func ofStack(ctx context.Context, home home, name string) bool {
 	client, ok := home.(*kube.Client)
 	return ok && client.OfStack(ctx, name)

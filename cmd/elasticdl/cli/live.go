@@ -119,7 +119,7 @@ type display interface {
 	close(last *wire.JobStatus) // nil: it is not known
 }
 
-// newDisplay is live on a terminal, and lines elsewhere.
+// newDisplay returns a live display on a terminal, and lines elsewhere.
 func newDisplay(out io.Writer) display {
 	if !isTerminal(out) {
 		return &lines{out: out}

@@ -30,7 +30,7 @@ func failureNews(before, after *wire.JobStatus) []string {
 	return []string{"a process failed: " + oneLine(after.Failure)}
 }
 
-// news is what has happened between two statuses: pods, evaluations, epochs.
+// news returns the lines that say what has happened between two statuses: to pods, evaluations, epochs.
 func news(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	lines := anewNews(before, after)
@@ -52,8 +52,8 @@ func news(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// programNews is what somebody has to know who reads what a program writes: that something of it was lost, and what follows. That a program
-// starts is none of it.
+// programNews returns what to say between the lines of a program that ran before: what of it was lost, and what follows. It says nothing of
+// its start.
 func programNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	lines := slices.Concat(anewNews(before, after), failureNews(before, after))
@@ -67,7 +67,7 @@ func programNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// podNews is what has become of pods between two statuses.
+// podNews returns the lines that say what has become of pods between two statuses.
 func podNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	var lines []string
@@ -107,7 +107,7 @@ func podNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// followNews is what somebody has to know who reads a job's logs.
+// followNews returns what to say between the lines of a job's logs.
 func followNews(before, after *wire.JobStatus) []string {
 	lines := slices.Concat(anewNews(before, after), failureNews(before, after), podNews(before, after))
 	if why := after.Reason; why != before.GetReason() && after.State == string(job.Pending) && !strings.HasPrefix(why, "master: ") && why != "" {
@@ -116,8 +116,7 @@ func followNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// sameLife tells whether a, nil for none, is the launch of a pod that b is. On a cluster the
-// start is not always known.
+// sameLife reports whether two statuses are of one launch of a pod; a may be nil. On a cluster the start is not always known.
 func sameLife(a, b *wire.PodStatus) bool {
 	return a != nil && a.Launch == b.Launch && (a.StartedUnixMs == b.StartedUnixMs || a.Node != "" || b.Node != "")
 }

@@ -52,13 +52,14 @@ var played = []play{
 	{page: "docs/tutorials/minikube.md", section: "The image", by: "cmd/elasticdl/cli TestZoo"},
 	{page: "docs/tutorials/gke.md", by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance"},
 	{page: "docs/tutorials/gke.md", begins: "gcloud container clusters get-credentials", excused: "it asks for an account of Google"},
+	{page: "docs/tutorials/gpus.md", by: "stacks TestExamples, test/e2e TestProgramAsItStands"},
 	{page: "docs/tutorials/elastic-scheduling.md", by: "test/e2e TestElasticScheduling, test/e2e TestTwoJobs"},
 
 	{page: "examples/public-cloud/", by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
 	{page: "examples/edl-cluster/", by: "stacks TestExamples, test/e2e TestElasticScheduling"},
 	{page: "examples/elastic-scheduling/", by: "stacks TestExamples, test/e2e TestTwoJobs"},
 	{page: "examples/personal-computer/", by: "stacks TestExamples, test/e2e TestMinikubeTutorial"},
-	{page: "examples/torchelastic/", by: "stacks TestExamples, test/e2e TestRingLosesAWorker"},
+	{page: "examples/torchelastic/", by: "stacks TestExamples, test/e2e TestProgramAsItStands"},
 	{page: "examples/pytorch/", section: "On this machine", by: byTorch},
 	{page: "examples/pytorch/", section: "On a cluster", by: "test/e2e TestProgramAsItStands"},
 }

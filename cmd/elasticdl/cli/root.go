@@ -25,7 +25,7 @@ const (
 	exitLeft        = 143
 )
 
-// exitCodes is the table of exit codes in the help text.
+// exitCodes returns the table of exit codes in the help text.
 const exitCodes = `Exit codes:
     0  done; of a command that shows or awaits a job to its end: the job has succeeded
     1  the command has failed, or the job has not succeeded
@@ -47,7 +47,7 @@ func (f failure) Unwrap() error { return f.error }
 // errSilent is a failure that has been shown already.
 var errSilent = errors.New("")
 
-// run is the whole program. The returned exit code has its reason on stderr.
+// run does what the command line says. The reason of the exit code that it returns is on stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetGlobalNormalizationFunc(spelling(args))

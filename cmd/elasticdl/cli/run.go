@@ -81,7 +81,7 @@ func (u unsourced) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// programLines is the news of a program, as it stands between the lines of the program itself.
+// programLines returns the news of a program as lines to write between its own.
 func programLines(before, after *wire.JobStatus) []string {
 	lines := programNews(before, after)
 	for i := range lines {

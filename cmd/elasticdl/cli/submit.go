@@ -143,7 +143,7 @@ func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *w
 	return outcome(ctx, last)
 }
 
-// createdText is what was created, a line for each kind: "service/a", "service/b".
+// createdText says what was created, a line for each kind: "service/a", "service/b".
 func createdText(created []string) string {
 	const most = 5
 	var kinds []string
@@ -167,7 +167,7 @@ func createdText(created []string) string {
 	return b.String()
 }
 
-// writeManifests is --yaml.
+// writeManifests writes what --yaml asks for.
 func writeManifests(j *job.Job, path string, out io.Writer) error {
 	text, err := kube.Manifests(j)
 	if err != nil {

@@ -134,7 +134,7 @@ func goesOn(ctx context.Context, name string) string {
 	return "; it begins anew: there is no checkpoint in " + j.CheckpointDir
 }
 
-// resting is what is said of a job that is waited for and suspended.
+// resting returns what is said of a job that is waited for and suspended.
 func resting(name string) string {
 	return fmt.Sprintf("job %s is suspended; it goes on with: elasticdl resume %[1]s", name)
 }

@@ -216,7 +216,7 @@ func conclude(ctx context.Context, s *wire.JobStatus, j *job.Job, out io.Writer)
 	return outcome(ctx, s)
 }
 
-// outcome is a job's exit code: an error, shown already, unless it succeeded.
+// outcome returns what a job's exit code comes from: an error, shown already, unless it succeeded.
 func outcome(ctx context.Context, s *wire.JobStatus) error {
 	switch {
 	case s.State == string(job.Succeeded):

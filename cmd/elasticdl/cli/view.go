@@ -72,7 +72,7 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// bar is how much of the records is done, in n cells.
+// bar draws how much of the records is done, in n cells.
 func bar(s *wire.JobStatus, n int) string {
 	full := 0
 	if s.RecordsTotal > 0 {
@@ -82,7 +82,7 @@ func bar(s *wire.JobStatus, n int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", n-full)
 }
 
-// progress is how far the job is, in words.
+// progress says how far the job is.
 func progress(s *wire.JobStatus) []string {
 	if s.RecordsTotal == 0 {
 		return []string{"starting"}
@@ -104,7 +104,7 @@ func progress(s *wire.JobStatus) []string {
 // trains reports whether a job trains a model, as all do that do not say.
 func trains(s *wire.JobStatus) bool { return s.Type == "" || s.Type == string(job.Train) }
 
-// learned is how good the model is so far, in words.
+// learned says how good the model is so far.
 func learned(s *wire.JobStatus) []string {
 	var parts []string
 	if s.Version > 0 {
@@ -153,7 +153,7 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
-// ring is who trains together, in words; nothing if there are servers.
+// ring says who trains together; nothing if there are servers.
 func ring(s *wire.JobStatus) string {
 	switch {
 	case s.Strategy != string(job.AllReduce):
@@ -187,7 +187,7 @@ func measured(e *wire.Evaluation) string {
 	return fmt.Sprintf("%s (v=%d)", strings.Join(parts, " "), e.Version)
 }
 
-// podLines is the pods that live with their state, and how many were replaced.
+// podLines lists the pods that live, with their state, and says how many were replaced.
 func podLines(s *wire.JobStatus, width int) []string {
 	var words, lines []string
 	for _, p := range sorted(s.Pods) {
@@ -215,7 +215,7 @@ func podLines(s *wire.JobStatus, width int) []string {
 	return lines
 }
 
-// progressLine is the live view for a log: one line.
+// progressLine returns the live view for a log: one line.
 func progressLine(s *wire.JobStatus, now time.Time) string {
 	s = plain(s)
 	parts := []string{s.Type}
@@ -226,7 +226,7 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 	return fmt.Sprintf("[%s] %s", age(s, now), strings.Join(parts, "  "))
 }
 
-// summary is what became of a job.
+// summary says what became of a job.
 func summary(s *wire.JobStatus, logs string) string {
 	s = plain(s)
 	var b strings.Builder
@@ -348,7 +348,7 @@ func verdict(s *wire.JobStatus) string {
 	return line
 }
 
-// statusText is a job for `elasticdl status`.
+// statusText returns what `elasticdl status` writes of a job.
 func statusText(s *wire.JobStatus, now time.Time) string {
 	s = plain(s)
 	var b strings.Builder
@@ -403,7 +403,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	return b.String()
 }
 
-// podTable is a job's pods: processes here, or what nodes have.
+// podTable returns the table of a job's pods: processes here, or what nodes have.
 func podTable(s *wire.JobStatus, now time.Time) string {
 	rows := [][]string{{"POD", "STATE", "PID", "LAUNCH", "AGE", "ADDRESS", "REASON"}}
 	if s.Namespace != "" {
@@ -432,7 +432,7 @@ func number(n int32) string {
 	return strconv.Itoa(int(n))
 }
 
-// listText is all jobs for `elasticdl list`, with their namespaces if jobs of several are asked for.
+// listText returns what `elasticdl list` writes of all jobs, with their namespaces if jobs of several are asked for.
 func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 	rows := [][]string{{"NAME", "STATE", "STRATEGY", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE", "RUNTIME"}}
 	if namespaces {
@@ -482,7 +482,7 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
-// sorted is the pods in the order of their roles and numbers.
+// sorted returns the pods in the order of their roles and numbers.
 func sorted(pods []*wire.PodStatus) []*wire.PodStatus {
 	return slices.SortedFunc(slices.Values(pods), func(a, b *wire.PodStatus) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index), cmp.Compare(a.StartedUnixMs, b.StartedUnixMs))
@@ -496,7 +496,7 @@ func podName(p *wire.PodStatus) string {
 	return fmt.Sprintf("%s-%d", strings.ToLower(p.Role.String()), p.Index)
 }
 
-// reason is why a pod is as it is, beside its state.
+// reason says why a pod is as it is, beside its state.
 func reason(p *wire.PodStatus) string {
 	return strings.TrimPrefix(oneLine(p.Reason), strings.ToLower(p.State)+": ")
 }
@@ -519,7 +519,7 @@ func percent(s *wire.JobStatus) string {
 	return fmt.Sprintf("%d%%", s.RecordsDone*100/s.RecordsTotal)
 }
 
-// remaining is how long the records that are left take at the speed of now.
+// remaining returns how long the records that are left take at the speed of now.
 func remaining(s *wire.JobStatus) (time.Duration, bool) {
 	seconds := float64(s.RecordsTotal-s.RecordsDone) / s.RecordsPerSecond
 	if !(seconds > 0 && seconds < 1e8) {
@@ -530,7 +530,7 @@ func remaining(s *wire.JobStatus) (time.Duration, bool) {
 
 func age(s *wire.JobStatus, now time.Time) string { return span(s.StartedUnixMs, s.EndedUnixMs, now) }
 
-// span is the time from start to end, or to now if there is no end; "" if it has not started.
+// span returns the time from start to end, or to now if there is no end; "" if it has not started.
 func span(start, end int64, now time.Time) string {
 	if start == 0 {
 		return ""
