@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// release checks that one may go, and has it gone: the others have its state, or it has none.
+// release checks that a peer may be released, and removes it: another member has its state, or it has none.
 func (m *model) release(p *peer) {
 	member := slices.Contains(m.old, p)
 	switch {
@@ -28,18 +28,18 @@ func (p *peer) place() string {
 	return "working"
 }
 
-// staying is those of old that are not to leave.
+// staying returns the members of old that were not asked to leave.
 func (m *model) staying() []*peer {
 	return slices.DeleteFunc(slices.Clone(m.old), func(p *peer) bool { return p.asked })
 }
 
-// spares says that the world can do without the members that are to leave.
+// spares reports whether some members were asked to leave, and the others can form a world without them.
 func (m *model) spares() bool {
 	staying := len(m.staying())
 	return 0 < staying && staying < len(m.old) && staying+m.room() >= m.policy.Min
 }
 
-// room is how many guests a world has room for.
+// room returns for how many guests the next world has room.
 func (m *model) room() int {
 	if m.policy.Max == 0 {
 		return len(m.guests)
@@ -47,7 +47,7 @@ func (m *model) room() int {
 	return max(0, min(len(m.guests), m.policy.Max-len(m.staying())))
 }
 
-// Ask has the rendezvous told that a process is to leave. What it never heard of it cannot release.
+// Ask asks a process to leave that the rendezvous knows: it cannot release a process that has never arrived.
 func (m *model) Ask(t *rapid.T) {
 	p := m.some("stays", func(p *peer) bool { return p.alive && p.met && !p.asked && !m.followed(p) })
 	p.asked = true

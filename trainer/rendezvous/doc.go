@@ -1,68 +1,69 @@
 // Package rendezvous decides which workers form the ring, with which ranks, and whose state they take.
 //
-// A [Rendezvous] is told who arrives and who is gone, and answers with [Action]s, which the master's shell
-// performs outside its lock. Nobody polls it, and it waits for nobody but by a [Rendezvous.Deadline]:
+// A [Rendezvous] is told which processes arrive and which have left. It returns [Action]s, which the master performs outside its lock.
+// It has no goroutines and no timers: [Rendezvous.Deadline] returns when [Rendezvous.Tick] is to be called.
 //
-//	           all expected are here, or Settle is over         a newcomer, one departs, one aside came: Recall
-//	           since there were Min                             one left, or came by itself: Abort
+//	           all expected workers have arrived,               a newcomer waits, a member departs or was aside: Recall
+//	           or at least Min, and Settle is over              a member left, or came back uncalled: Abort
 //	gathering ────────────────────────────────────────> working ────────────────────────────────> changing
 //	    ^                      Form                        ^                                         │
-//	    │                                                  │   all that are left are back: Form      │
+//	    │                                                  │   all remaining members are back: Form  │
 //	    │                                                  └─────────────────────────────────────────┤
-//	    └────────────────────────── none is left: Anew with the next Form ───────────────────────────┘
+//	    └─────────────────────── no member remains: Anew with the next Form ─────────────────────────┘
 //
-// A process is the member, not its number or its address: one that is started again under the number of
-// another, or comes in another session, is a newcomer, and the one before has left. What a process says is
-// heard once for each world that it was given, and only if it comes from that one: a message from before
-// is late or told twice, and the world that answers it is on its way already.
+// A member is a process, not the number or address of a worker. A process that starts under the number of another, or in another
+// session, is a newcomer, and the earlier process has left. An arrival counts once for each world that the process was given, and only if
+// the process comes from that world. Any other arrival is late or a repetition and is ignored: the world that answers it was sent already.
 //
 // # A world outlives its streams
 //
-// Members talk to each other, not to the master, so a world works on when the master is away, or one of its streams is:
+// Members exchange gradients with each other, not with the master. So a world goes on while the master is away, or while the stream of a
+// member is broken:
 //
-//   - The end of a stream ends nothing. A worker whose stream has ended keeps its world, and opens another stream as soon as it can. The
-//     first word on that is an arrival if it stands between two rounds, and else that it works in a formation.
-//   - The shell tells the end of a stream by [Rendezvous.Away], and the word that one works by [Rendezvous.Present]. In between the member
-//     counts as present. Nothing that is told to it meanwhile is lost: Present answers with what it has to know. After Absence it has left.
-//     Its pod's end and its heartbeats tell sooner, and a link that breaks does: the other end arrives, and names it. Who has lost its stream
-//     since this master is there, and then a link, is waited for no more.
-//   - If a snapshot could not be written for some time, members may be in a later world than it says. The shell has formations left out
-//     then (Given), and whoever comes from one that is not known is called back from it.
-//   - A [Snapshot] is written before a new world is sent. So the world that any member may be in is the one of the last snapshot, and [Restore]
-//     has its members as those whose streams have just ended. They keep it, and no formation is given out twice.
-//   - Who waits for a world, a newcomer or a member that is back, is not in the snapshot: it arrives again, on a new stream. What a member
-//     brought as a newcomer is, so that its state is not taken for that of the others.
-//   - One that stands between two rounds when its stream ends has strayed: the others go on without it, unless nobody else has the state.
-//     Who has strayed is not in the snapshot.
-//   - Sessions are the shell's. It numbers them from the master's incarnation · 2³² on, so that they rise over restarts, and keeps
-//     beside the snapshot which process the session of each member is.
-//   - Which of the leases are in the state is said by whoever arrives, and by members with their heartbeats: the custody of a ring
-//     is restored from the world, and safe again as soon as a member's heartbeat tells that world's formation.
+//   - The end of a stream does not end a membership. A worker whose stream has ended keeps its world, and opens another stream as soon as
+//     it can. Its first message there is an arrival if it is between two rounds; otherwise it names the formation in which it works.
+//   - The master reports the end of a stream by [Rendezvous.Away], and a member that works and has a stream again by [Rendezvous.Present].
+//     In between the member counts as present. No order to it is lost: Present returns what it missed. After Absence the member has left.
+//     The end of its pod or of its heartbeats shows this sooner, and so does a broken link: the worker at the other end arrives and names
+//     the member as its suspect. A suspect whose stream has ended since this master started is not waited for.
+//   - If a snapshot could not be written for some time, members may be in a later world than that of the snapshot. Then the master sets
+//     Snapshot.Given, so that formation numbers are skipped. A process that reports an unknown formation is called back from it.
+//   - A [Snapshot] is written before a new world is sent. So no member is in a later world than that of the last snapshot. [Restore] treats
+//     the members of that world as if their streams had just ended: they keep it, and no formation number is given out twice.
+//   - Processes that wait for a world, newcomers and members that are back, are not in the snapshot: they arrive again, on new streams.
+//     The round of the state that a member brought as a newcomer is in it, so that this state is not taken for that of the others.
+//   - A process that is between two rounds when its stream ends has strayed. The others go on without it, unless it alone has the state.
+//     Strays are not in the snapshot.
+//   - The master numbers the sessions, from its incarnation · 2³² on, so that they rise over restarts. Beside the snapshot it keeps which
+//     process the session of each member belongs to.
+//   - Arrivals, and the heartbeats of members, report which records are in the state. The custody of a ring is restored from the world. It
+//     is safe again as soon as the heartbeat of a member names the formation of that world.
 //
 // Laws:
 //
-//  1. The id of the world changes exactly when its members do; its formation rises each time.
-//  2. Survivors keep their order and come before newcomers, so rank 0 is a survivor if there is one.
-//  3. A world has Min to Max members, each of which has arrived since its last world, and none of which has left.
-//     Survivors come first, then newcomers as they came; who finds no room waits until there is some.
-//  4. Sources are the survivors whose round is the newest of theirs. What a newcomer brings is ignored, also when it
-//     is a survivor and has got no other yet: a state that was apart may have another last round. With no source
-//     but a world before it, Anew precedes Form.
-//  5. Recall and Abort go to members that have not arrived from that formation, each at most once, and no Recall
-//     after an Abort. So whoever is missing has been told. If one breaks off, those that are missing are told to come at once, even if they
-//     finish their round for somebody who joins or departs: they would wait for it there.
-//  6. Joins wait for one another, Settle at most, whoever trickles in. Departures wait for nobody.
-//  7. Nobody is waited for who is gone, and a suspect not longer than Patience after all the others, or not at all if its stream has
-//     ended, too. One whose worlds break Attempts times without a round, and not for want of work, is evicted. So the ring comes to work without those that
-//     cannot be reached, but neither costs the last one that has the state. A stray is waited for while nobody else who is there has it.
-//  8. When nothing more happens and whoever was called is back, the world has all processes that live, as far as
-//     Max allows, and there is no deadline.
-//  9. One that departs is called back with the others, after a round. It is in no world after that one but to pass the
-//     state on, or if too few are left without it, and is released once. As long as it is there Max does not count it.
-//  10. Same calls, same actions.
-//  11. A member that works and has no stream is in its world as before, for Absence at most; all that are away for so long leave at once.
-//     When it is present again it is told once more whether it has been called back.
-//  12. Laws 1 to 11 hold over restarts, whatever happens to processes meanwhile. A rendezvous that is restored, and to which all processes
-//     say where they are, has the same world, members, calls, suspicions and guests as the one that was saved; joins settle anew.
-//  13. A snapshot is of the size of the world: 64 KiB for 1,000 members. One that cannot be is an error.
+//  1. The ID of the world changes exactly when its members do. Its formation rises each time a world is formed.
+//  2. Survivors keep their order and precede newcomers, so rank 0 is a survivor if there is one.
+//  3. A world has Min to Max members. Each of them has arrived since its last world, and none of them has left. Survivors come first, then
+//     newcomers in the order of their arrival. A newcomer for which there is no room waits until there is.
+//  4. Sources are the survivors that have the newest round among the survivors. The state that a newcomer brings is ignored, also after it
+//     has become a survivor, until it has taken another: its state may come from other rounds. If there was a world before and no member
+//     has the state, Anew precedes Form.
+//  5. Recall and Abort are sent to members that have not arrived from that formation, each at most once, and no Recall after an Abort.
+//     So every missing member has been called. When a member breaks off, the missing members are called at once, even if they are
+//     finishing a round because another joins or departs: in that round they would wait for the member that broke off.
+//  6. Joins wait for each other, but at most for Settle, however many newcomers follow. Departures do not wait.
+//  7. A process that has left is not waited for. After all others are back, a suspect is waited for at most for Patience, and not at all if
+//     its stream has ended, too. A suspect is evicted if its worlds break Attempts times without a round, though there was work to do. So
+//     the ring works again without members that cannot be reached. Neither rule removes the last process that has the state. A stray is
+//     waited for while no process that is present has the state.
+//  8. When nothing more happens and every member that was called is back, the world has all live processes, as far as Max allows, and there
+//     is no deadline.
+//  9. A member that departs is called back with the others, after a round. A later world has it only to pass on the state, or if too few
+//     members would be left without it. It is released once. Until then it does not count against Max.
+//  10. The same calls return the same actions.
+//  11. A member that works and has no stream stays in its world, for at most Absence. All members that are away for so long leave together.
+//     A member that is present again is told once more if it has been called back.
+//  12. Laws 1 to 11 hold over restarts, whatever happens to processes meanwhile. A restored rendezvous to which all processes report where
+//     they are has the same world, members, calls, suspicions and guests as the one that was saved. Joins wait for each other anew.
+//  13. The size of a snapshot is proportional to that of the world: 64 KiB for 1,000 members. Restore refuses an impossible snapshot.
 package rendezvous

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// newest is the round of the newest state of the members that are back; -1: none has it.
+// newest returns the newest round of the states of the members that are back, -1 if none of them has a state.
 func (r *Rendezvous) newest() int64 {
 	newest := int64(-1)
 	for _, p := range r.members {
@@ -16,10 +16,9 @@ func (r *Rendezvous) newest() int64 {
 	return newest
 }
 
-// dispensable says that the ring can do without the missing members if they stay away. One that nobody suspects
-// cannot be spared: it is in the middle of a step, and the end of its stream or heartbeats tells if it is
-// dead. A suspect may be cut off from the others only, so that its stream tells nothing; all they can do is wait
-// a while. Nor can one be spared if with it the state were lost.
+// dispensable reports whether a world can be formed without the missing members if they stay away: each of them is a suspect, and the state
+// is not lost with them. A missing member that is no suspect is waited for: it is in the middle of a step, and if it is dead, the end of
+// its stream or of its heartbeats shows that. A suspect may have lost only its links to the others, which its stream does not show.
 func (r *Rendezvous) dispensable(missing []*process) bool {
 	suspects := make(map[int]bool)
 	for _, p := range r.members {
@@ -35,12 +34,12 @@ func (r *Rendezvous) dispensable(missing []*process) bool {
 	return r.newest() >= 0 || len(r.world.Sources) == 0
 }
 
-// severed says that the streams of the missing members have ended, too: they are as good as gone.
+// severed reports whether the streams of all missing members have ended.
 func severed(missing []*process) bool {
 	return !slices.ContainsFunc(missing, func(p *process) bool { return !p.cut })
 }
 
-// leaveOut does without the missing members. When they come they are newcomers.
+// leaveOut removes the missing members. If they arrive later they are newcomers.
 func (r *Rendezvous) leaveOut() {
 	missing := r.missing()
 	r.cause = names(list(missing)) + " stayed away"
@@ -55,8 +54,7 @@ func (r *Rendezvous) leaveOut() {
 	r.members = kept
 }
 
-// part releases the members that depart, all members being back, if somebody who stays has the newest state, or
-// nobody has one.
+// part releases the members that depart, if a member that stays has the newest state, or no member has a state. All members must be back.
 func (r *Rendezvous) part() {
 	newest, has := r.newest(), false
 	for _, p := range r.staying() {
@@ -72,7 +70,7 @@ func (r *Rendezvous) part() {
 	}
 }
 
-// meet forms a world of the members, all of which are back, unless somebody has to go first.
+// meet forms a world of the members, or evicts one of them if outcast returns one. All members must be back.
 func (r *Rendezvous) meet() {
 	r.part()
 	p := r.outcast()
@@ -86,9 +84,9 @@ func (r *Rendezvous) meet() {
 	r.cause = fmt.Sprintf("%v was evicted", p)
 }
 
-// outcast counts how often the same members came back without a round, and is whom they suspected most when
-// that is too often; of several, the newest. It is never the only one that has the state. A world that broke when nothing was to be done has
-// worked: its members could come to a round.
+// outcast counts how often the same members came back without a round. When that is Attempts times, it returns the member that was
+// suspected most often, of several the one with the highest rank, but never the only member that has the state; otherwise nil. A world that
+// broke when there was no work to do does not count as one without a round.
 func (r *Rendezvous) outcast() *process {
 	if r.changed() {
 		return nil
@@ -122,7 +120,7 @@ func (r *Rendezvous) outcast() *process {
 	return most
 }
 
-// changed says that the next world has other members than the last.
+// changed reports whether the next world has other members than the last.
 func (r *Rendezvous) changed() bool { return len(r.members) < len(r.world.Members) || r.room() > 0 }
 
 func (r *Rendezvous) reset() {
@@ -130,7 +128,7 @@ func (r *Rendezvous) reset() {
 	clear(r.suspicion)
 }
 
-// form makes the world of the members and as many guests as find room.
+// form forms a world of the members and of as many guests as there is room for.
 func (r *Rendezvous) form() {
 	r.formations++
 	w := World{ID: r.world.ID, Formation: r.formations}
@@ -160,7 +158,7 @@ func (r *Rendezvous) form() {
 	r.world, r.told, r.cause = w, 0, ""
 }
 
-// list is the processes as members.
+// list returns the members of the processes.
 func list(processes []*process) []Member {
 	members := make([]Member, len(processes))
 	for i, p := range processes {

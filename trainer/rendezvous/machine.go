@@ -8,65 +8,65 @@ import (
 	"time"
 )
 
-// Rendezvous is the machine. It is not safe for concurrent use: the shell holds a lock round it.
+// Rendezvous is the state of a rendezvous. It is not safe for concurrent use: the master calls it under a lock.
 type Rendezvous struct {
 	policy   Policy
 	expected int
-	known    map[int]*process // by worker: its newest
-	graves   []*process       // those that are gone, oldest first
+	known    map[int]*process // by worker: its newest process
+	graves   []*process       // processes that have left, the oldest first
 
-	world      World      // the last; its slices are never changed
-	formations int64      // the highest that may have been given out
-	members    []*process // of the world, by rank, but for those that left it
-	guests     []*process // newcomers that wait, in the order of their arrival
-	strays     []*process // members of the last world, with the state, that may come back
+	world      World      // the last world; its slices are never changed
+	formations int64      // the highest formation number that may have been given out
+	members    []*process // members of the last world that have not left it, by rank
+	guests     []*process // newcomers that wait for a world, in the order of their arrival
+	strays     []*process // members of the last world that have the state, have lost their streams between two rounds, and may come back
 
-	told  Verb   // Recall or Abort: the members have been called back from the world
-	cause string // if so: why
+	told  Verb   // Recall or Abort: the members have been called back from the world; 0: they have not
+	cause string // why they were called back
 
-	stuck     int         // how often the world of these members broke without a round
-	suspicion map[int]int // if so: how often each worker was suspected
+	stuck     int         // number of worlds in a row of these members that broke without a round
+	suspicion map[int]int // by worker: how often it was suspected in those worlds
 
-	wait  wait // what has to pass before what is next
+	wait  wait // the wait before the next step
 	since time.Time
-	did   []Action // by the call that is on
+	did   []Action // actions collected during the current call
 }
 
-// process is what is known of one session of a worker.
+// process is one session of a worker.
 type process struct {
-	Arrival // its last
+	Arrival // its last arrival
 	place   whereabouts
-	given   int64     // formation of the last world that it was given, or unheard
-	brought int64     // round of the state that it had as a newcomer, until it has another; -1: none
-	departs bool      // it will leave soon
-	away    time.Time // working: since when it has no stream; zero: it has one
-	cut     bool      // and it had one since this rendezvous was made or restored
+	given   int64     // formation of the last world that it was given; unheard: it has not arrived yet
+	brought int64     // round of the state that it brought as a newcomer, until it has taken another; -1: none
+	departs bool      // it was asked to leave
+	away    time.Time // of a working member: since when it has no stream; zero: it has one
+	cut     bool      // its stream has ended since this rendezvous was made or restored
 }
 
-const unheard = -1 // so that its first arrival counts, wherever it comes from
+const unheard = -1 // process.given before the first arrival, which counts from whichever formation it comes
 
-// whereabouts is where a process is.
+// whereabouts is the state of a process.
 type whereabouts int
 
 const (
-	outside whereabouts = iota // in no world, and not arrived yet
-	waiting                    // a newcomer that has arrived
-	working                    // a member
-	back                       // a member that has arrived from its world
-	astray                     // one of r.strays
+	outside whereabouts = iota // it is in no world, and has not arrived
+	waiting                    // it is a newcomer that has arrived
+	working                    // it is a member that has not arrived from its world
+	back                       // it is a member that has arrived from its world
+	astray                     // it is one of Rendezvous.strays
 	gone
 )
 
-// wait is a time that passes.
+// wait is a reason to wait before the next step.
 type wait int
 
 const (
 	nothing  wait = iota
-	settling      // others may join
-	patience      // suspects may come
+	settling      // for other newcomers, at most Policy.Settle
+	patience      // for suspects, at most Policy.Patience
 )
 
-// New makes a rendezvous to which nobody has come.
+// New returns a rendezvous at which no process has arrived.
 func New(p Policy) *Rendezvous {
 	p.Min = max(p.Min, 1)
 	if p.Max > 0 {
@@ -79,14 +79,14 @@ func New(p Policy) *Rendezvous {
 	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int)}
 }
 
-// Expect tells how many workers there are, or will be soon: joins do not wait for more than them.
+// Expect sets the number of workers that there are or will be soon. Joins do not wait for more than that.
 func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 	r.expected = workers
 	return r.step(now)
 }
 
-// Arrive takes an arrival. It is ignored if it is late or told twice: of a session that is gone or followed by
-// another, or not from the last world that the process was given.
+// Arrive handles an arrival. It ignores one that is late or a repetition: of a session that has left or was followed by another, or not
+// from the last world that the process was given.
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	p := r.process(a.Member)
 	if p == nil || p.place != outside && p.place != working && p.place != astray || p.given != a.Formation && p.given != unheard {
@@ -105,7 +105,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	if p.brought < 0 || p.brought != a.Round {
 		p.brought = -1
 	} else {
-		p.Round = -1 // the world broke before it got the state
+		p.Round = -1 // the world broke before it had taken the state
 	}
 	switch {
 	case a.Broken && a.Suspect >= 0:
@@ -114,14 +114,14 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		r.call(Abort, fmt.Sprintf("%v lost a link", p))
 	case a.Aside:
 		r.call(Recall, fmt.Sprintf("%v has come to take part", p))
-	case r.told == 0, a.BrokeOff: // the others would wait for it in the middle of a round
+	case r.told == 0, a.BrokeOff: // otherwise they would wait for it in the middle of a round
 		r.call(Abort, fmt.Sprintf("%v came back", p))
 	}
 	return r.step(now)
 }
 
-// Leave tells that a process is gone: its stream has ended, its pod, or its heartbeats. Session 0 is whichever
-// the worker has. It is ignored if that is gone already; what it said may still come late and is ignored too.
+// Leave removes a process that has left: its pod or its heartbeats have ended, or its stream has and it cannot come back. Session 0 stands for
+// the newest session of the worker. Leave does nothing if the process has left already. Arrivals of the process that come late are ignored.
 func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.known[worker]
 	if session != 0 {
@@ -134,8 +134,8 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 	return r.step(now)
 }
 
-// Depart tells that a worker was asked to leave, and is still there. After the round that is on the others form a world
-// without it, and it is released; a member stays as long as nobody else has the state, or too few would be left.
+// Depart notes that a worker was asked to leave and has not ended yet. After the current round the others form a world without it, and it
+// is released. A member stays as long as no other has the state, or too few would be left without it.
 func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 	p := r.known[worker]
 	if p == nil || p.place == gone || p.departs {
@@ -148,8 +148,8 @@ func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 	return r.step(now)
 }
 
-// process is what a member is; nil if another session of the worker has followed it. With the first word of
-// a session the one before has left.
+// process returns the process of a member, nil if a later session of the worker is known. The first call with a session makes its process,
+// and removes that of the session before.
 func (r *Rendezvous) process(m Member) *process {
 	p := r.known[m.Worker]
 	switch {
@@ -166,8 +166,8 @@ func (r *Rendezvous) process(m Member) *process {
 	return p
 }
 
-// Last says that with this process the state would be lost: it is the only member left that has it, or is taking
-// it. Whoever is not sure that it is gone does well to wait for it.
+// Last reports whether the state would be lost with this process: it is the only remaining member that has the state or is taking it. A
+// caller that is not sure that the process has ended should wait for it.
 func (r *Rendezvous) Last(worker int, session int64) bool {
 	has := func(p *process) bool { return p.place == working || p.place == back && p.Round >= 0 }
 	p := r.known[worker]
@@ -177,10 +177,10 @@ func (r *Rendezvous) Last(worker int, session int64) bool {
 	return !slices.ContainsFunc(r.members, func(o *process) bool { return o != p && has(o) })
 }
 
-// Tick does what is due. Called early it does nothing.
+// Tick takes the steps that are due. Before [Rendezvous.Deadline] it does nothing.
 func (r *Rendezvous) Tick(now time.Time) []Action { return r.step(now) }
 
-// Deadline is when Tick has something to do next, if nothing happens before.
+// Deadline returns when Tick is to be called next if nothing else happens, and false if it need not be called.
 func (r *Rendezvous) Deadline() (time.Time, bool) {
 	at, ok := r.absence()
 	if next := r.since.Add(r.length(r.wait)); r.wait != nothing && (!ok || next.Before(at)) {
@@ -189,12 +189,11 @@ func (r *Rendezvous) Deadline() (time.Time, bool) {
 	return at, ok
 }
 
-// World is the last one that was formed; members of it may have left since.
+// World returns the last world that was formed, and false if there was none. Members of it may have left since.
 func (r *Rendezvous) World() (World, bool) { return r.world, r.world.Formation > 0 }
 
-// Waiting is how many have arrived and wait for a world, and what for they do, as in "waiting for 2 of at least
-// 3 workers" when one has come. It is "" while the world works: who waits then found no room, or is about
-// to get in.
+// Waiting returns how many processes have arrived and wait for a world, and what they wait for, as in "waiting for 2 of at least 3 workers"
+// when one has arrived. The text is "" while the world works: newcomers that wait then have no room, or join soon.
 func (r *Rendezvous) Waiting() (arrived int, why string) {
 	missing := r.missing()
 	there := len(r.members) + len(r.guests)
@@ -212,7 +211,7 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 	return there - len(missing), why
 }
 
-// step does whatever can be done, and leaves what has to wait.
+// step takes all steps that need no more waiting, and returns the actions of the current call.
 func (r *Rendezvous) step(now time.Time) []Action {
 	r.absent(now)
 	for {
@@ -240,7 +239,7 @@ func (r *Rendezvous) length(w wait) time.Duration {
 	return 0
 }
 
-// nextStep is what is to be done, and what has to pass before; nil: something has to happen first.
+// nextStep returns the next step and the wait before it, nil if no step can follow before another call.
 func (r *Rendezvous) nextStep() (do func(), w wait) {
 	there, missing := len(r.members)+len(r.guests), r.missing()
 	settle := nothing
@@ -272,7 +271,7 @@ func (r *Rendezvous) nextStep() (do func(), w wait) {
 	return nil, nothing
 }
 
-// wanted is how many the world would have if all expected workers were there.
+// wanted returns how many members the world has when all expected workers are there.
 func (r *Rendezvous) wanted() int {
 	if r.policy.Max > 0 {
 		return min(r.expected, r.policy.Max)
@@ -280,8 +279,8 @@ func (r *Rendezvous) wanted() int {
 	return r.expected
 }
 
-// room is how many of the guests find room beside the members. Those that depart take none: else the last
-// one could not pass its state on.
+// room returns for how many of the guests there is room beside the members. Members that depart take none: otherwise the last member could
+// not pass on its state.
 func (r *Rendezvous) room() int {
 	if r.policy.Max > 0 {
 		return max(0, min(len(r.guests), r.policy.Max-len(r.staying())))
@@ -289,7 +288,7 @@ func (r *Rendezvous) room() int {
 	return len(r.guests)
 }
 
-// staying is the members that do not depart.
+// staying returns the members that do not depart.
 func (r *Rendezvous) staying() []*process {
 	var staying []*process
 	for _, p := range r.members {
@@ -300,14 +299,13 @@ func (r *Rendezvous) staying() []*process {
 	return staying
 }
 
-// spared says that the world can do without the members that depart, of whom there are some, as soon as the
-// others have the state.
+// spared reports whether there are members that depart, and enough others to form a world without them once the others have the state.
 func (r *Rendezvous) spared() bool {
 	staying := len(r.staying())
 	return 0 < staying && staying < len(r.members) && staying+r.room() >= r.policy.Min
 }
 
-// missing is the members that are not back from the world.
+// missing returns the members that are not back from the world.
 func (r *Rendezvous) missing() []*process {
 	missing := make([]*process, 0, len(r.members))
 	for _, p := range r.members {
@@ -318,7 +316,7 @@ func (r *Rendezvous) missing() []*process {
 	return missing
 }
 
-// call has the missing members come back, unless they were told so before, or more urgently.
+// call adds the action that calls the missing members back, unless they were called by this verb or a more urgent one already.
 func (r *Rendezvous) call(v Verb, reason string) {
 	if v <= r.told {
 		return
@@ -350,10 +348,10 @@ func (r *Rendezvous) departing() []*process {
 	return departing
 }
 
-// remembered is how many processes that are gone are known, lest a late word of theirs be taken for a new one.
+// remembered is the number of processes that have left and are remembered, so that their late arrivals are recognized.
 const remembered = 1000
 
-// drop takes a process out that is gone.
+// drop removes a process that has left, and calls the other members back at once if it was a member.
 func (r *Rendezvous) drop(p *process, reason string) {
 	member := p.place == working || p.place == back
 	is := func(o *process) bool { return o == p }
@@ -364,7 +362,7 @@ func (r *Rendezvous) drop(p *process, reason string) {
 	}
 }
 
-// release lets a process go that is not needed. Unlike one that is dropped it breaks nothing.
+// release removes a process that is not needed, and adds the action Release. Unlike drop it calls no member back.
 func (r *Rendezvous) release(p *process) {
 	is := func(o *process) bool { return o == p }
 	r.members, r.guests = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is)

@@ -14,54 +14,54 @@ import (
 type peer struct {
 	Member
 	alive bool
-	up    []Arrival // said, but not heard yet
-	said  []Arrival // heard
-	down  []Action  // told, but not read yet
+	up    []Arrival // messages to the rendezvous that are not delivered yet
+	said  []Arrival // messages that the rendezvous has received
+	down  []Action  // messages from the rendezvous that it has not read yet
 
-	formation int64 // as it knows
+	formation int64 // formation of the world that it knows
 	round     int64
 	foreign   bool // its state is not that of the members
-	rests     bool // between two rounds, waiting for a world
-	called    bool // and is about to come back
+	rests     bool // it is between two rounds and waits for a world
+	called    bool // it was called back and has not arrived yet
 
-	// What the rendezvous can know of it.
+	// What the rendezvous knows of it.
 	given int64           // formation of the last world that it is in
-	heard map[int64]int64 // round of its arrival, by the formation that it came from; -1 also for what it brought
-	claim int64           // what it brought
+	heard map[int64]int64 // by the formation that it came from: the round of its arrival; -1: it has no state, or only the one that it brought
+	claim int64           // round of the state that it brought as a newcomer
 	met   bool
 	left  bool
-	lost  bool // its stream has ended, and the world has not gone on since
-	asked bool // to leave
+	lost  bool // it is a stray: its stream has ended, and no world has been formed since
+	asked bool // it was asked to leave
 	freed bool
-	away  time.Time // as a member: since when it has no stream; zero: it has one
-	cut   bool      // it had one, and lost it
+	away  time.Time // of a member: since when it has no stream; zero: it has one
+	cut   bool      // it had a stream, and lost it
 }
 
-// arrived says that an arrival was heard that is not answered by a world.
+// arrived reports whether an arrival of p was received that no world has answered.
 func (p *peer) arrived() bool { _, ok := p.heard[p.given]; return ok }
 
-// era is a world and how it ended.
+// era is a world, and how it ended.
 type era struct {
 	World
 	broken bool
-	idle   bool // when it broke
+	idle   bool // there was no work to do when it broke
 }
 
-// model is the dumb rendezvous: it knows all peers, and looks through them all.
+// model is a simple rendezvous for comparison: it knows all peers, and searches all of them for each answer.
 type model struct {
 	t        *rapid.T
-	r, twin  *Rendezvous // the twin is told the same
-	policy   Policy      // with the defaults
+	r, twin  *Rendezvous // the twin gets the same calls
+	policy   Policy      // with defaults in the place of zeros
 	absence  time.Duration
 	now      time.Time
 	expected int
 	peers    []*peer // in the order of their start
-	guests   []*peer // newcomers as they were first heard
+	guests   []*peer // newcomers in the order of their first arrivals
 	old      []*peer // members of the last world that have not left, by rank
 	eras     []era
 	told     Verb
-	touched  time.Time // when one of old was heard last
-	joinable time.Time // since when newcomers could be let in
+	touched  time.Time // time of the last arrival of a member of old
+	joinable time.Time // since when newcomers could be admitted
 }
 
 func newModel(t *rapid.T) *model {
@@ -75,7 +75,7 @@ func newModel(t *rapid.T) *model {
 	return m
 }
 
-// all does the same to the twin, and takes the actions.
+// all makes the same call on r and its twin, and takes the actions.
 func (m *model) all(do func(r *Rendezvous) []Action) []Action {
 	did, other := do(m.r), do(m.twin)
 	if a, b := fmt.Sprint(did), fmt.Sprint(other); a != b {
@@ -87,7 +87,7 @@ func (m *model) all(do func(r *Rendezvous) []Action) []Action {
 	return did
 }
 
-// take checks an action, and performs it.
+// take checks an action and performs it.
 func (m *model) take(a Action, anew bool) {
 	switch a.Verb {
 	case Form:
@@ -140,7 +140,7 @@ func (m *model) peer(who Member) *peer {
 	return nil
 }
 
-// newest is the newest round among old that are back.
+// newest returns the newest round among the members of old that are back.
 func (m *model) newest() int64 {
 	newest := int64(-1)
 	for _, p := range m.old {
@@ -151,7 +151,7 @@ func (m *model) newest() int64 {
 	return newest
 }
 
-// breaks is how often these members broke without a round.
+// breaks returns how many worlds in a row of these members broke without a round.
 func (m *model) breaks() int {
 	n, newest := 0, m.newest()
 	for _, e := range slices.Backward(m.eras) {
@@ -165,7 +165,7 @@ func (m *model) breaks() int {
 	return n
 }
 
-// form checks a world against the peers, and sends it.
+// form checks a world against the peers, and sends it to them.
 func (m *model) form(w World, anew bool) {
 	last := m.last()
 	for _, p := range slices.Clone(m.old) {
@@ -224,10 +224,10 @@ func (m *model) form(w World, anew bool) {
 
 func key(who Member) [2]int64 { return [2]int64{int64(who.Worker), who.Session} }
 
-// spared checks that the ring may do without a member that lives and is not back, and takes it out.
+// spared checks that a world may be formed without a live member that is not back, and removes it.
 func (m *model) spared(p *peer, w World) {
 	suspected := slices.ContainsFunc(m.peers, func(o *peer) bool {
-		there := slices.Contains(m.old, o) || o.freed && o.given == p.given // until just now
+		there := slices.Contains(m.old, o) || o.freed && o.given == p.given // it was there until it was released just before
 		return there && o.arrived() && slices.ContainsFunc(o.said, func(a Arrival) bool {
 			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
 		})
@@ -238,14 +238,14 @@ func (m *model) spared(p *peer, w World) {
 	m.old = slices.DeleteFunc(m.old, func(o *peer) bool { return o == p })
 }
 
-// leave notes that the rendezvous knows that a peer is gone.
+// leave notes that the rendezvous knows that a peer has left.
 func (m *model) leave(p *peer) {
 	p.left, p.lost = true, false
 	is := func(o *peer) bool { return o == p }
 	m.old, m.guests = slices.DeleteFunc(m.old, is), slices.DeleteFunc(m.guests, is)
 }
 
-// some is a peer with a property.
+// some returns a random peer with a property, and skips the step if there is none.
 func (m *model) some(what string, is func(p *peer) bool) *peer {
 	peers := slices.DeleteFunc(slices.Clone(m.peers), func(p *peer) bool { return !is(p) })
 	if len(peers) == 0 {
@@ -256,16 +256,16 @@ func (m *model) some(what string, is func(p *peer) bool) *peer {
 
 func (p *peer) works() bool { return p.alive && !p.rests }
 
-// arrive has a peer say that it stands between two rounds.
+// arrive makes a peer send an arrival: it is between two rounds.
 func (p *peer) arrive(broken bool, suspect int) {
 	p.rests, p.called = true, false
 	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round, Broken: broken, Suspect: suspect})
 }
 
-// idle has what a peer said last be that its world broke when nothing was to be done.
+// idle changes the last message of p: its world broke when there was no work to do.
 func (p *peer) idle() { p.up[len(p.up)-1].Idle = true }
 
-// Start makes a process, of a new worker or of one that there is or was.
+// Start starts a process of a new worker, or another of a worker that has or had one.
 func (m *model) Start(t *rapid.T) {
 	if n := len(m.peers); n > 0 && len(m.live()) > 5 {
 		t.Skip("enough")
@@ -308,7 +308,7 @@ func (m *model) hear(p *peer) {
 		p.given = a.Formation
 	}
 	switch {
-	case a.Formation != p.given: // said before it read of the world that answers
+	case a.Formation != p.given: // sent before it had read about the world that answers it
 	case slices.Contains(m.old, p):
 		m.touched, p.away, p.cut = m.now, time.Time{}, false
 		if e := &m.eras[len(m.eras)-1]; a.Broken {
@@ -335,14 +335,14 @@ func (m *model) hear(p *peer) {
 	}
 }
 
-// followed says that the rendezvous knows that a peer is gone, or knows of another that followed it.
+// followed reports whether the rendezvous knows that a peer has left, or knows a later session of its worker.
 func (m *model) followed(p *peer) bool {
 	return p.left || slices.ContainsFunc(m.peers, func(o *peer) bool {
 		return o.Worker == p.Worker && o.Session > p.Session && o.met
 	})
 }
 
-// meet notes that the rendezvous has heard of a peer, so that another under its number is gone.
+// meet notes that the rendezvous knows a peer, so that earlier sessions of its worker have left.
 func (m *model) meet(p *peer) {
 	p.met = true
 	for _, o := range m.peers {
@@ -388,7 +388,7 @@ func (m *model) read(p *peer) {
 		m.t.Fatalf("%+v: a world while it was called", p)
 	}
 	switch rapid.IntRange(0, 2).Draw(m.t, "state") {
-	case 0: // it does not get it, and keeps what it has
+	case 0: // it does not receive the state, and keeps its own
 	case 1:
 		p.round = -1
 	case 2:
@@ -397,7 +397,7 @@ func (m *model) read(p *peer) {
 	p.formation = a.World.Formation
 }
 
-// Work has a member make a round; in step or not is no matter here.
+// Work lets a member complete a round, whether or not the others complete it, too.
 func (m *model) Work(*rapid.T) {
 	if p := m.some("works", (*peer).works); p.round >= 0 && !p.foreign {
 		p.round++
@@ -408,7 +408,7 @@ func (m *model) Answer(*rapid.T) {
 	m.some("is called", func(p *peer) bool { return p.works() && p.called }).arrive(false, -1)
 }
 
-// BreakOff has a member, called or not, leave in the middle of a round.
+// BreakOff lets a member leave in the middle of a round, whether or not it was called back.
 func (m *model) BreakOff(*rapid.T) {
 	p := m.some("works", (*peer).works)
 	p.arrive(false, -1)
@@ -423,14 +423,14 @@ func (m *model) Break(t *rapid.T) {
 	}
 }
 
-// ComeBack has one arrive that was not called; whom it names means nothing then.
+// ComeBack lets a member arrive that was not called. The suspect that it names is ignored, because no link of it broke.
 func (m *model) ComeBack(t *rapid.T) {
 	m.some("works", (*peer).works).arrive(false, rapid.SampledFrom(m.peers).Draw(t, "named").Worker)
 }
 
 func (m *model) Die(*rapid.T) { m.some("lives", func(p *peer) bool { return p.alive }).alive = false }
 
-// Gone tells of a process that it is gone, before what it said last was heard or after.
+// Gone tells the rendezvous that a process has left, before or after its last messages were received.
 func (m *model) Gone(t *rapid.T) {
 	m.gone(m.some("is dead", func(p *peer) bool { return !p.alive }), rapid.Bool().Draw(t, "whichever"))
 }
@@ -473,7 +473,7 @@ func (m *model) Expect(t *rapid.T) {
 	m.all(func(r *Rendezvous) []Action { return r.Expect(m.expected, m.now) })
 }
 
-// wanted is how many a world has that waits for nobody else.
+// wanted returns the number of members that a world has when all expected workers are there.
 func (m *model) wanted() int {
 	if m.policy.Max > 0 {
 		return min(m.expected, m.policy.Max)
@@ -481,7 +481,7 @@ func (m *model) wanted() int {
 	return m.expected
 }
 
-// Check is what holds after every step.
+// Check checks what holds after every step.
 func (m *model) Check(t *rapid.T) {
 	back, there := 0, len(m.old)+len(m.guests)
 	for _, p := range m.old {
@@ -516,7 +516,7 @@ func (m *model) Check(t *rapid.T) {
 		m.joinable = m.now
 	}
 	at, ok := m.r.Deadline()
-	if gives := m.gives(); !gives.IsZero() { // nobody waits for them longer than that, and who waits for others does so no longer
+	if gives := m.gives(); !gives.IsZero() { // members that are away are not waited for after this time, and no other wait takes longer
 		if !ok || at.After(gives) {
 			t.Fatalf("deadline %v (%t), and some are away until %v", at, ok, gives)
 		}
@@ -532,7 +532,7 @@ func (m *model) Check(t *rapid.T) {
 	}
 }
 
-// settle delivers everything, has whoever was called come back, and waits for what is due.
+// settle delivers all messages, lets all members come back that were called, and waits for all deadlines.
 func (m *model) settle(t *rapid.T) {
 	first := func(is func(p *peer) bool) *peer {
 		if i := slices.IndexFunc(m.peers, is); i >= 0 {
@@ -561,7 +561,7 @@ func (m *model) settle(t *rapid.T) {
 	t.Fatal("does not settle")
 }
 
-// TestLaws runs the rendezvous beside processes that start, die, stop and break at any time, and with streams that are slow.
+// TestLaws compares the rendezvous with the model, while processes start, die, leave and lose links at any time, and streams are slow.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
@@ -579,7 +579,7 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("%d live, of which %d are to leave", len(live), len(live)-len(stay))
 		}
 		want := len(live)
-		if m.policy.Max > 0 && len(stay) == len(live) { // those that are to leave and cannot be spared do not count
+		if m.policy.Max > 0 && len(stay) == len(live) { // members that were asked to leave and stay because they are needed do not count
 			want = min(want, m.policy.Max)
 		}
 		if want < m.policy.Min {

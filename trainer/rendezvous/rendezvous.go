@@ -7,58 +7,58 @@ import (
 	"time"
 )
 
-// Member is one process of one worker. Another session of the same worker is another member.
+// Member names one process of one worker. Another session of the same worker is another member.
 type Member struct {
 	Worker  int
-	Session int64  // a process, or a stream of it, under the worker's number: rises from one to the next, from 1
-	Address string // where the others reach it
+	Session int64  // number of the process, or of its stream, among those of the worker; from 1, rising
+	Address string // at which the others connect to it
 }
 
-// String is as in "worker-3".
+// String returns a text like "worker-3".
 func (m Member) String() string { return fmt.Sprintf("worker-%d", m.Worker) }
 
-// Arrival is what a worker says when it stands between two rounds and needs a world.
+// Arrival is the message of a worker that is between two rounds and needs a world.
 type Arrival struct {
 	Member
-	Formation int64 // of the last world that it was given, even if it never got to work in it; 0 if none
-	Round     int64 // rounds that its state has behind it; -1: it has no state
-	Broken    bool  // a link of that world failed
-	Suspect   int   // if so: the worker at its other end, -1 if that is not known
-	Idle      bool  // and it broke when nobody had anything to bring to a round
-	Aside     bool  // it had no part in the rounds of that world: nobody waits for it in the middle of one
-	BrokeOff  bool  // it may have left in the middle of a round: the others would wait for it there, even after a Recall
+	Formation int64 // formation of the last world that it was given, even if it never worked in it; 0: none
+	Round     int64 // number of rounds in its state; -1: it has no state
+	Broken    bool  // one of its links in that world failed
+	Suspect   int   // if Broken: the worker at the other end of the link, -1 if that is not known
+	Idle      bool  // if Broken: the link broke when no member had work for a round
+	Aside     bool  // it took no part in the rounds of that world, so no member waits for it in the middle of one
+	BrokeOff  bool  // it may have left in the middle of a round, in which the others would wait for it even after a Recall
 }
 
-// World is who works together.
+// World is the set of members that work together.
 type World struct {
-	ID        int64    // changes exactly when the members do
-	Formation int64    // rises whenever a world is formed; the first is 1
-	Members   []Member // by rank: survivors of the last world in their order, then newcomers in theirs
-	Sources   []int    // ranks with the newest state, which the others take; none: all begin with the initial one
-	Round     int64    // of the sources' state; 0 if there are none
+	ID        int64    // number that changes exactly when the members do
+	Formation int64    // rises each time a world is formed; the first is 1
+	Members   []Member // by rank: survivors of the last world in the order of their ranks, then newcomers in that of their arrival
+	Sources   []int    // ranks that have the newest state, which the others take; none: all begin with the initial state
+	Round     int64    // round of the sources' state; 0: there are no sources
 }
 
-// Policy is how a rendezvous behaves.
+// Policy has the parameters of a rendezvous.
 type Policy struct {
-	Min      int           // a world has no fewer members; 0: 1
-	Max      int           // nor more; 0: no limit
-	Settle   time.Duration // joins wait for one another so long at most, from the first that could be let in; 0: 300 ms
-	Patience time.Duration // after all the others have come, a suspect of theirs is waited for so long; 0: 2 s
-	Attempts int           // formations in a row without a round that broke with work to do, until somebody is evicted; 0: 3
-	Absence  time.Duration // a member without a stream keeps its world so long at most; 0: 15 s
+	Min      int           // least number of members of a world; 0: 1
+	Max      int           // greatest number of members of a world; 0: no limit
+	Settle   time.Duration // longest time for which joins wait for each other, from the first that could be admitted; 0: 300 ms
+	Patience time.Duration // longest time for which suspects are waited for after all others are back; 0: 2 s
+	Attempts int           // number of worlds in a row that broke without a round, though there was work, after which a suspect is evicted; 0: 3
+	Absence  time.Duration // longest time for which a member without a stream keeps its world; 0: 15 s
 }
 
-// Verb is what the shell shall do.
+// Verb is the kind of an [Action].
 type Verb int
 
 // Verbs.
 const (
 	Form    Verb = iota + 1 // send World to its members
-	Recall                  // tell Members to come back from Formation after a round, all together
-	Abort                   // tell Members to come back from Formation at once: somebody is missing
-	Evict                   // end Member, with which the others cannot talk; it has left already
-	Release                 // Member, which was to depart, has: nothing of it is needed any more
-	Anew                    // the state is lost: training starts again in the Form that follows
+	Recall                  // tell Members to come back from Formation together, after a round
+	Abort                   // tell Members to come back from Formation at once: a member is missing
+	Evict                   // replace the worker of Member, to which the others have no working links; it is no member any more
+	Release                 // let Member end, which was asked to leave: it is no member any more
+	Anew                    // the state is lost: training begins anew in the world of the Form that follows
 )
 
 func (v Verb) String() string {
@@ -79,14 +79,14 @@ func (v Verb) String() string {
 	return fmt.Sprintf("Verb(%d)", int(v))
 }
 
-// Action is what the shell has to do, in the order given.
+// Action is an order to the master. The master performs actions in the order in which they are returned.
 type Action struct {
 	Verb      Verb
-	World     World    // Form
-	Formation int64    // Recall, Abort: the world that it is about
-	Members   []Member // Recall, Abort: whom to tell
-	Member    Member   // Evict, Release
-	Reason    string   // in words; "" for the first Form
+	World     World    // of Form: the new world
+	Formation int64    // of Recall and Abort: the formation of the world that the members leave
+	Members   []Member // of Recall and Abort: the members to tell
+	Member    Member   // of Evict and Release: the member that leaves
+	Reason    string   // text for logs; "" for the first Form
 }
 
 func (a Action) String() string {
@@ -108,10 +108,10 @@ func (a Action) String() string {
 	return s
 }
 
-// names is as in "worker-1, worker-2".
+// names returns a text like "worker-1, worker-2".
 func names(members []Member) string { return join(members, Member.String) }
 
-// join lists the first few.
+// join returns the texts of the first few items, and the number of the others.
 func join[T any](items []T, text func(T) string) string {
 	const few = 8
 	var s []string

@@ -11,18 +11,18 @@ import (
 
 var start = time.Unix(1e9, 0)
 
-// stage plays a script. Each line tells the rendezvous something, and what it answers:
+// stage runs a script. Each line is a call of the rendezvous, and the actions that it returns:
 //
-//	expect 4                        how many workers there are
-//	join 3/2 [from 1] [round 7]     worker 3's session 2 (of 1, if not said) arrives for the first time
-//	back 3 [from 1] [round 7]       it arrives from the last world, or from world 1
-//	back 3 aside 1                  it had no part in that world's rounds
-//	broken 3 [suspect 1] [round 7]  as well, because its link to worker 1 broke
-//	fell 3                          as well, in the middle of a round
-//	leave 3/2 killed                its session 2 (any, if not said) is gone
+//	expect 4                        4 workers are expected
+//	join 3/2 [from 1] [round 7]     session 2 (default: 1) of worker 3 arrives for the first time
+//	back 3 [from 1] [round 7]       worker 3 arrives from the last world, or from formation 1
+//	back 3 aside 1                  worker 3 arrives, and took no part in the rounds of its world
+//	broken 3 [suspect 1] [round 7]  worker 3 arrives because its link to worker 1 broke
+//	fell 3                          worker 3 arrives, and left in the middle of a round
+//	leave 3/2 killed                session 2 (default: the newest) of worker 3 has left
 //	wait 300ms                      time passes
-//	due 300ms, due never            the deadline from here
-//	state 1 waiting for …           what Waiting says
+//	due 300ms, due never            the deadline, from now
+//	state 1 waiting for …           the results of Waiting
 type stage struct {
 	t   *testing.T
 	r   *Rendezvous
@@ -115,7 +115,7 @@ func (s *stage) tell(verb, rest string) []Action {
 	return nil
 }
 
-// three is a world of three workers that have made rounds.
+// three is the script of a world of three workers that have completed rounds.
 const three = `
 	expect 3
 	join 0
@@ -456,7 +456,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// TestSessionsAreForgotten: what is remembered of processes that are gone does not grow for ever.
+// Last reports whether the state would be lost with a process.
 func TestLast(t *testing.T) {
 	s := &stage{t: t, r: New(Policy{}), now: start}
 	last := func(want ...int) {
@@ -475,7 +475,7 @@ func TestLast(t *testing.T) {
 	s.play(`expect 3
 		join 0
 		join 1`)
-	last() // there is no state yet
+	last() // no process has a state yet
 	s.tell("join", "2")
 	last()
 	s.tell("leave", "1")
@@ -483,7 +483,7 @@ func TestLast(t *testing.T) {
 	s.tell("back", "0 round -1")
 	last(2)
 	s.tell("leave", "2")
-	last(0) // with nobody else, it begins anew
+	last(0) // without another member the training begins anew
 	s.tell("join", "3")
 	s.tell("leave", "0")
 	s.tell("expect", "1")
@@ -493,20 +493,21 @@ func TestLast(t *testing.T) {
 	}
 }
 
+// The number of processes that have left and are remembered is bounded.
 func TestSessionsAreForgotten(t *testing.T) {
 	r := New(Policy{})
 	for w := range 5 * remembered {
 		member := Member{Worker: w, Session: int64(w + 1)}
 		r.Arrive(Arrival{Member: member}, start)
 		r.Leave(w, member.Session, "killed", start)
-		r.Arrive(Arrival{Member: member}, start) // late
+		r.Arrive(Arrival{Member: member}, start) // a late arrival
 	}
 	if arrived, why := r.Waiting(); arrived != 0 || len(r.known) != remembered || len(r.graves) != remembered {
 		t.Fatalf("%d have arrived, %s; %d known, %d graves", arrived, why, len(r.known), len(r.graves))
 	}
 }
 
-// TestThousand plays a large ring: its first world, a newcomer, one that dies, and all that die.
+// TestThousand runs a rendezvous of 1,000 workers: the first world, a newcomer, the loss of one worker, and the loss of all.
 func TestThousand(t *testing.T) {
 	const n = 1000
 	r := New(Policy{})

@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// Snapshot is the last world, and what is known of its members. It is of the size of the world: about 40 bytes for each member, and its
-// address.
+// Snapshot is the stored state of a rendezvous: the last world and its members. Its size is about 40 bytes for each member, plus its address.
 type Snapshot struct {
 	ID        int64   `json:"id,omitempty"`
 	Formation int64   `json:"formation,omitempty"`
-	Given     int64   `json:"given,omitempty"` // formations up to this one may have been given out; less than Formation: up to that
+	Given     int64   `json:"given,omitempty"` // the highest formation number that may have been given out; less than Formation: it is Formation
 	Round     int64   `json:"round,omitempty"`
 	Sources   []int   `json:"sources,omitempty"`
 	Members   []Saved `json:"members,omitempty"` // by rank
-	Told      Verb    `json:"told,omitempty"`    // Recall or Abort: they have been called back
+	Told      Verb    `json:"told,omitempty"`    // Recall or Abort: the members have been called back
 	Cause     string  `json:"cause,omitempty"`
-	Stuck     int     `json:"stuck,omitempty"` // worlds of these members that broke without a round
+	Stuck     int     `json:"stuck,omitempty"` // number of worlds in a row of these members that broke without a round
 	Expected  int     `json:"expected,omitempty"`
 }
 
@@ -27,16 +26,16 @@ type Saved struct {
 	Worker    int    `json:"w"`
 	Session   int64  `json:"s"`
 	Address   string `json:"a,omitempty"`
-	Brought   int64  `json:"b,omitempty"` // 1 + the round of the state that it had as a newcomer, until it has another; 0: none
+	Brought   int64  `json:"b,omitempty"` // 1 + the round of the state that it brought as a newcomer, until it has taken another; 0: none
 	Departs   bool   `json:"d,omitempty"`
-	Left      bool   `json:"l,omitempty"` // it is a member no more
-	Suspected int    `json:"n,omitempty"` // how often, in the worlds that broke without a round
+	Left      bool   `json:"l,omitempty"` // it has left
+	Suspected int    `json:"n,omitempty"` // how often it was suspected in the worlds that broke without a round
 }
 
-// mostCause is how many bytes of the reason a snapshot has at most.
+// mostCause is the greatest length of Snapshot.Cause, in bytes.
 const mostCause = 300
 
-// Snapshot returns what [Restore] takes. The shell writes one before it sends the world of a [Form], so that no formation is given
+// Snapshot returns the state for [Restore]. The master writes one before it sends the world of a [Form], so that no formation number is given
 // out twice, and no member is in a world that the next master does not know.
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
@@ -80,13 +79,13 @@ func (s *Snapshot) validate() error {
 	return errors.Join(problems...)
 }
 
-// alone reports whether no member is left to be told anything.
+// alone reports whether all members have left.
 func (s *Snapshot) alone() bool {
 	return !slices.ContainsFunc(s.Members, func(m Saved) bool { return !m.Left })
 }
 
-// Restore makes the rendezvous of a master that comes back. The members of the last world count as present and working until they arrive,
-// leave, or Absence is over without a word of them: [Rendezvous.Present]. Whoever waited for a world arrives again.
+// Restore returns the rendezvous of a master that was restarted. The members of the last world count as working until they arrive or leave,
+// or Absence passes without an arrival or a call of [Rendezvous.Present]. Processes that waited for a world arrive again.
 func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("restore the rendezvous: snapshot: %w", err)
@@ -111,9 +110,9 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	return r, nil
 }
 
-// Away tells that the stream of a process has ended, and that the process may live: it is the one that comes back with the same session.
-// A member that works keeps its world and is waited for, Absence at most. Whoever stands between two rounds has strayed, since a world
-// cannot be sent to it: the others go on without it.
+// Away notes that the stream of a process has ended. The process may live; then it comes back with the same session. A member that works
+// keeps its world and is waited for, at most for Absence. A process that is between two rounds has strayed, since no world can be sent to
+// it: the others go on without it.
 func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.process(Member{Worker: worker, Session: session})
 	switch {
@@ -127,8 +126,8 @@ func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Tim
 	return r.step(now)
 }
 
-// Present tells that a process has a stream again, and works in a formation. It is told again what the members were told
-// meanwhile. One that is not in that world any more is told to come back from it; it is another session then.
+// Present notes that a process has a stream again, and works in a formation. It returns the order that the members got meanwhile, for
+// this process. A process that is not in that world any more is told to come back from it; it arrives in another session then.
 func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action {
 	verb, reason := Abort, "the others went on without it"
 	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && formation == p.given {
@@ -140,7 +139,7 @@ func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action 
 	return append([]Action{{Verb: verb, Formation: formation, Members: []Member{m}, Reason: reason}}, r.step(now)...)
 }
 
-// absent takes out the members that were away for too long, all at once.
+// absent removes all members that have been away for Absence, together.
 func (r *Rendezvous) absent(now time.Time) {
 	var late []*process
 	r.members = slices.DeleteFunc(r.members, func(p *process) bool {
@@ -158,7 +157,7 @@ func (r *Rendezvous) absent(now time.Time) {
 	}
 }
 
-// absence returns when the first member that is away is waited for no more.
+// absence returns the first time at which a member has been away for Absence, and false if no member is away.
 func (r *Rendezvous) absence() (first time.Time, ok bool) {
 	for _, p := range r.members {
 		if at := p.away.Add(r.policy.Absence); p.place == working && !p.away.IsZero() && (!ok || at.Before(first)) {

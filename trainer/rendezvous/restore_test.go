@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Restart ends the master, and with it every stream. Whoever works goes on; whoever waits for a world arrives again.
+// Restart replaces the master, which ends every stream. Members that work go on; processes that wait for a world arrive again.
 func (m *model) Restart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
 		t.Skip("rarely")
@@ -35,10 +35,10 @@ func (m *model) restart() {
 	}
 	m.guests, m.joinable = nil, time.Time{}
 	if n := len(m.eras); n > 0 {
-		m.eras[n-1].broken = false // who says so says it again
+		m.eras[n-1].broken = false // members that arrived with a broken link arrive again
 	}
 	for _, p := range m.peers {
-		if p.lost { // it is not in the snapshot
+		if p.lost { // strays are not in the snapshot
 			m.leave(p)
 			p.alive = false
 		}
@@ -46,7 +46,7 @@ func (m *model) restart() {
 	}
 }
 
-// disconnect ends the stream of a peer. One that stands between two rounds has another at once, and arrives; one that works will have.
+// disconnect ends the stream of a peer. A peer between two rounds opens another at once and arrives. One that works opens another later.
 func (m *model) disconnect(p *peer) {
 	member := slices.Contains(m.old, p)
 	var last Arrival
@@ -64,17 +64,17 @@ func (m *model) disconnect(p *peer) {
 	case member:
 		p.away = m.now
 	case p.asked:
-		p.asked = false // that is told again
+		p.asked = false // the master asks it again later
 	}
 	if p.alive && p.rests {
-		if member && last.Formation != p.given { // the world that it was given was lost with the stream
+		if member && last.Formation != p.given { // the message about the world that it was given was lost with the stream
 			last = Arrival{Member: p.Member, Formation: p.given, Round: last.Round, Suspect: -1}
 		}
 		p.up = []Arrival{last}
 	}
 }
 
-// Return has a peer that works connect again.
+// Return lets a peer that works connect again.
 func (m *model) Return(*rapid.T) {
 	m.back(m.some("is away", func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }))
 }
@@ -93,7 +93,7 @@ func (m *model) back(p *peer) {
 	case verb == 0 && len(did) == 0:
 	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation || fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
 		m.t.Fatalf("%v for %+v, want %v", did, p, verb)
-	case p.formation != p.given: // it comes back, from what it was given since
+	case p.formation != p.given: // it arrives from the world that it was given meanwhile
 		p.arrive(false, -1)
 		p.up[0].Formation = p.given
 	default:
@@ -101,8 +101,8 @@ func (m *model) back(p *peer) {
 	}
 }
 
-// Cut ends the stream of a member that works, as far as the rendezvous knows: it may be dead, or about to say that it is back, or not
-// have read of its world.
+// Cut ends the stream of a member that works, as far as the rendezvous knows. The member may be dead, or its arrival may be under way, or
+// it may not have read about its world.
 func (m *model) Cut(*rapid.T) {
 	p := m.some("works in the world", func(p *peer) bool {
 		return p.away.IsZero() && slices.Contains(m.old, p) && !p.arrived() && !m.followed(p)
@@ -114,18 +114,18 @@ func (m *model) Cut(*rapid.T) {
 	}
 }
 
-// absent has those that were away for too long leave.
+// absent removes the members that were away for too long, and reports whether there were any.
 func (m *model) absent() (left bool) {
 	for _, p := range slices.Clone(m.old) {
 		if !p.away.IsZero() && !p.arrived() && !m.now.Before(p.away.Add(m.absence)) {
 			m.leave(p)
-			p.alive, left = false, true // it comes again as another
+			p.alive, left = false, true // it comes back as another process
 		}
 	}
 	return left
 }
 
-// gives returns when the first member that is away is waited for no more.
+// gives returns the first time at which a member that is away is not waited for any more, zero if none is away.
 func (m *model) gives() (first time.Time) {
 	for _, p := range m.old {
 		if at := p.away.Add(m.absence); !p.away.IsZero() && !p.arrived() && (first.IsZero() || at.Before(first)) {
@@ -135,7 +135,7 @@ func (m *model) gives() (first time.Time) {
 	return first
 }
 
-// Replace has a master come back to which all say at once where they are: it acts as the one before.
+// Replace replaces the master, and all processes report to the new one at once: it then has the same state as the one before.
 func (m *model) Replace(t *rapid.T) {
 	for _, p := range m.peers {
 		if !p.alive && !p.left || len(p.up)+len(p.down) > 0 || !p.away.IsZero() || p.alive && p.rests && !p.arrived() {
@@ -188,7 +188,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// A newcomer's state is not taken for the members' after a restart either, though its round may be the same.
+// After a restart, too, the state that a newcomer brought is not taken for that of the members, though its round may be the same.
 func TestRestoreKeepsWhatWasBrought(t *testing.T) {
 	r := New(Policy{Min: 2})
 	r.Expect(2, start)
@@ -206,7 +206,7 @@ func TestRestoreKeepsWhatWasBrought(t *testing.T) {
 	}
 }
 
-// Who has a stream again is told what it has to know: nothing while its world works; that it was called back; or that its world is over.
+// Present returns the order that a member missed: none while its world works, a Recall or Abort, or an Abort if its world is over.
 func TestPresent(t *testing.T) {
 	r := New(Policy{Min: 2, Absence: time.Second})
 	r.Expect(2, start)
@@ -235,7 +235,7 @@ func TestPresent(t *testing.T) {
 		"[form 2.2 worker-0 with round 3 of rank 0: worker-1 not heard for 1s]")
 }
 
-// A formation that may have been given out is not given out again. Who comes from one that nobody knows is called back.
+// A formation number that may have been given out is not given out again. A member of an unknown formation is called back from it.
 func TestFormationsAreNotGivenTwice(t *testing.T) {
 	r, err := Restore(Policy{}, Snapshot{ID: 1, Formation: 2, Given: 7, Members: []Saved{{Worker: 0, Session: 1}}}, start)
 	if err != nil {
@@ -253,7 +253,7 @@ func TestFormationsAreNotGivenTwice(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsBounded holds that a world of 1,000 members fits into 64 KiB.
+// The snapshot of a world of 1,000 members fits into 64 KiB.
 func TestSnapshotIsBounded(t *testing.T) {
 	r := New(Policy{Min: 1000})
 	for w := range 1000 {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// stray takes a process out that stands between two rounds and has lost its stream. The others go on without it, but for one thing: a
-// member of the last world that has the state is waited for as long as nobody else is there who has it, until Leave tells that it is gone.
-// If it is back before the next world is formed, it is a member again.
+// stray removes a process that is between two rounds and has lost its stream. The others go on without it, with one exception: a member of
+// the last world that has the state is waited for until [Rendezvous.Leave] removes it, if no process that is present has the state. If it
+// is back before the next world is formed, it is a member again.
 func (r *Rendezvous) stray(p *process, reason string) {
 	has := p.place == back && p.Round >= 0
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
@@ -18,16 +18,16 @@ func (r *Rendezvous) stray(p *process, reason string) {
 	}
 }
 
-// Knows reports whether a process of that session is here, as a member or not, and has not left.
+// Knows reports whether the process of that session is known and has not left, whether or not it is a member.
 func (r *Rendezvous) Knows(worker int, session int64) bool {
 	p := r.known[worker]
 	return p != nil && p.Session == session && p.place != gone
 }
 
-// unbury takes back that a process is gone, which it has been for no time.
+// unbury undoes the bury of a process that was called just before.
 func (r *Rendezvous) unbury(p *process) { r.graves = r.graves[:len(r.graves)-1] }
 
-// regain makes a stray a member again, in its place.
+// regain makes a stray a member again, at its former place in the order of ranks.
 func (r *Rendezvous) regain(p *process) {
 	r.strays = slices.DeleteFunc(r.strays, func(o *process) bool { return o == p })
 	rank := func(p *process) int {
@@ -41,7 +41,7 @@ func (r *Rendezvous) regain(p *process) {
 	p.place = working
 }
 
-// forgo buries the strays: the world has gone on without them.
+// forgo buries the strays, as a world is formed without them.
 func (r *Rendezvous) forgo() {
 	for _, p := range r.strays {
 		r.bury(p)
@@ -49,5 +49,5 @@ func (r *Rendezvous) forgo() {
 	r.strays = nil
 }
 
-// lacking says that nobody who is there has the state, and a stray may have it.
+// lacking reports whether no process that is present has the state, and a stray may have it.
 func (r *Rendezvous) lacking() bool { return len(r.strays) > 0 && r.newest() < 0 }

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Stray ends the stream of a process that stands between two rounds. What it is told is lost with that; it comes back.
+// Stray ends the stream of a process that is between two rounds. The messages on it are lost; the process arrives again.
 func (m *model) Stray(t *rapid.T) {
 	p := m.some("stands between two rounds", func(p *peer) bool {
 		return p.alive && p.met && !m.followed(p) && !p.lost && (p.arrived() || !slices.Contains(m.old, p))
@@ -19,17 +19,17 @@ func (m *model) Stray(t *rapid.T) {
 	if strays := slices.ContainsFunc(m.r.strays, func(o *process) bool { return o.Member == p.Member }); strays != p.lost {
 		t.Fatalf("%+v strays: %t, want %t", p, !p.lost, p.lost)
 	}
-	if !p.lost { // the world has gone on at once, or it has nothing: it comes as another
+	if !p.lost { // a world was formed without it, or it has no state: it comes back as another process
 		p.left, p.alive = true, false
 		return
 	}
 	p.rests = true
-	p.formation = p.given // the word of a world that it had not read is lost, too
+	p.formation = p.given // the message about a world that it had not read is lost, too
 	delete(p.heard, p.given)
 	p.up = append(p.up, p.said[len(p.said)-1])
 }
 
-// regain has a stray that is heard be a member again, in its place.
+// regain makes a stray that arrives a member again, in the order of ranks.
 func (m *model) regain(p *peer, a Arrival) {
 	if !p.lost || a.Formation != p.given {
 		return
@@ -40,19 +40,19 @@ func (m *model) regain(p *peer, a Arrival) {
 	slices.SortFunc(m.old, func(a, b *peer) int { return rank(a) - rank(b) })
 }
 
-// lacking says that nobody who is back has the state, and a stray may have it.
+// lacking reports whether no member that is back has the state, and a stray may have it.
 func (m *model) lacking() bool {
 	return m.newest() < 0 && slices.ContainsFunc(m.peers, func(p *peer) bool { return p.lost })
 }
 
-// forgo checks that a world may be formed without the strays, which are gone for it.
+// forgo checks that a world may be formed without the strays, and removes them.
 func (m *model) forgo(newest int64) {
 	for _, p := range m.peers {
 		if p.lost && newest < 0 {
 			m.t.Fatalf("a world without a state, and %+v may come back with it", p)
 		}
 		if p.lost {
-			p.lost, p.left, p.alive = false, true, false // it comes as another
+			p.lost, p.left, p.alive = false, true, false // it comes back as another process
 		}
 	}
 }
