@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// TestCutModel plays holders that do as they are told, and are late, repeat themselves, fail and are lost, beside a Cut.
+// TestCutModel checks a Cut with simulated holders. They follow its orders, and report late or twice, fail and are lost.
 func TestCutModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		holders := rapid.IntRange(1, 3).Draw(t, "holders")
@@ -20,9 +20,9 @@ func TestCutModel(t *testing.T) {
 		}
 		now := time.Unix(1e9, 0)
 		c := NewCut(p, 7, now)
-		has := make([]ledger.Ledger, holders) // what each holder has
-		phase := make([]Phase, holders)       // of the cut that is made
-		copies := make([]int64, holders)      // the versions that are written
+		has := make([]ledger.Ledger, holders) // the ledger of each holder
+		phase := make([]Phase, holders)       // the phase of each holder in the present cut
+		copies := make([]int64, holders)      // the version of each holder's copy
 		var number, version, covered, begun int64
 		number = 7
 		under, copied := false, false
@@ -77,7 +77,7 @@ func TestCutModel(t *testing.T) {
 					if !o.Target.Covers(&has[i]) {
 						t.Fatalf("holder %d has more than all are to have", i)
 					}
-					has[i].Union(o.Target) // what it lacks comes
+					has[i].Union(o.Target) // it accepts the records that it lacks
 					r.Phase = Copied
 				case phase[i] == Copied:
 					r.Phase, r.Shard = Written, Shard{File: "x", Bytes: int64(i + 1)}
@@ -185,7 +185,7 @@ func TestCutModel(t *testing.T) {
 	})
 }
 
-// All holders are to have what any of them has, and a model that goes back is covered as far as it goes back to.
+// The target of a cut is the union of the holders' ledgers. After a rewind, only the version of its base is covered.
 func TestCutOfTwo(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	c := NewCut(CutPolicy{Holders: 2, Steps: 1, Hold: time.Second, Write: time.Second}, 0, now)
@@ -198,7 +198,7 @@ func TestCutOfTwo(t *testing.T) {
 	c.Begin(10, now)
 	for range 2 {
 		c.Heard(0, Report{Number: 1, Phase: Held, Ledger: has(1, 2)}, now)
-		c.Heard(0, Report{Number: 1, Phase: Copied, Ledger: has(1, 2)}, now) // before it can know what all are to have
+		c.Heard(0, Report{Number: 1, Phase: Copied, Ledger: has(1, 2)}, now) // too early: it cannot know the target
 		if o := c.Order(); o.Target != nil {
 			t.Fatalf("all are to have %v, and nobody knows what holder 1 has", o.Target)
 		}
@@ -219,8 +219,8 @@ func TestCutOfTwo(t *testing.T) {
 	}
 }
 
-// A cut covers what is in the copy: not the version with which it was begun, if who had that is gone, nor what was copied, if the model has
-// gone back since and comes to the same version in another way.
+// A cut covers the version that was copied, and not the one with which the cut began if that was lost. If the model has gone back since the
+// copy, a later version with the number of the copy is not covered.
 func TestCutOfALostVersion(t *testing.T) {
 	for name, heard := range map[string]func(c *Cut, now time.Time) (*Commit, string){
 		"copied after": func(c *Cut, now time.Time) (*Commit, string) {

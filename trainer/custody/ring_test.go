@@ -11,11 +11,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 )
 
-// same says that two ledgers have the same.
+// same reports whether two ledgers have the same records.
 func same(a, b ledger.Ledger) bool { return a.Covers(&b) && b.Covers(&a) }
 
-// TestRingModel checks the laws against a model that decides by their words: whose leases are taken back, when, and with what
-// of them in the model.
+// TestRingModel compares a Ring with a model of its laws: which workers' leases are taken back, when, and with which of their records in
+// the model.
 func TestRingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRing(1, 0)
@@ -23,7 +23,7 @@ func TestRingModel(t *testing.T) {
 			world    rendezvous.World
 			had      ledger.Ledger
 			began    int64
-			last     int // worker that came last
+			last     int // the last worker that joined
 			safe     bool
 			shared   bool
 			gone     = map[int]string{}
@@ -148,14 +148,14 @@ func TestRingModel(t *testing.T) {
 	})
 }
 
-// An order to apply what is accumulated is given once in a life, and is owed until it was done.
+// An order to apply the accumulated gradients is given once in a life, and repeated until it is done.
 func TestFlush(t *testing.T) {
 	r := NewRing(1, 0)
 	r.Formed(rendezvous.World{Formation: 1}, ledger.Ledger{}, 0)
 	if r.Owed() != 0 || r.Flush() != 1 || r.Flush() != 0 || r.Owed() != 1 {
 		t.Fatal("the first order")
 	}
-	r.Lost(true, 0) // it is of another life
+	r.Lost(true, 0) // so the order was of a lost life
 	if r.Owed() != 0 || r.Flush() != 2 {
 		t.Fatal("the order of the new life")
 	}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestServersModel checks the laws against a model that remembers everything that was said.
+// TestServersModel compares Servers with a model of its laws that keeps all reports.
 func TestServersModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(t, "servers")
@@ -17,13 +17,13 @@ func TestServersModel(t *testing.T) {
 			here        bool
 		}
 		processes := uint64(0)
-		last := make([]uint64, n) // processes, by server
+		last := make([]uint64, n) // by server: number of its last process
 		there := make([]process, n)
 		started := make([]int, n)
 		life := int64(1)
-		var kept Base                       // a life begins with what is kept then
-		base := map[int64]Base{}            // by life
-		acknowledged := make(map[int]Order) // by server, of the incarnation that is there
+		var kept Base                       // the base with which the next life begins
+		base := map[int64]Base{}            // by life: the base with which it began
+		acknowledged := make(map[int]Order) // by server: the order that its present incarnation has acknowledged
 		index := rapid.IntRange(0, n-1)
 		t.Repeat(map[string]func(*rapid.T){
 			"start": func(t *rapid.T) {
@@ -148,7 +148,7 @@ func TestServersModel(t *testing.T) {
 	})
 }
 
-// A life forgets what was said in the one before.
+// Reports of an earlier life do not count.
 func TestNewLifeForgets(t *testing.T) {
 	s := NewServers(2)
 	for i := range 2 {

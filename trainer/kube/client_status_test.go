@@ -28,7 +28,7 @@ import (
 
 var morning = meta.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 
-// podOf is a pod of job test on node-0.
+// podOf returns a pod of the job test, on node-0.
 func podOf(id pod.ID, phase core.PodPhase, change func(*core.Pod)) *core.Pod {
 	name := manifest.PodName("test", id)
 	if id.Role == pod.Master {
@@ -126,7 +126,7 @@ func TestStatus(t *testing.T) {
 		objects = append(objects, &core.Event{
 			ObjectMeta: meta.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
 			Type: core.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
-		}, &core.Event{ // of a master before, which is not why the Job has no pod
+		}, &core.Event{ // of an earlier master, so it is not the reason why the Job has no pod
 			ObjectMeta: meta.ObjectMeta{Name: "anew", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
 			Type: core.EventTypeWarning, Reason: "TrainingBegunAnew", LastTimestamp: morning, Source: core.EventSource{Component: "elasticdl-master"},
 		})
@@ -152,7 +152,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfPods: the cluster knows which pods there are and where, the master what it wants and what ends mean.
+// TestStatusOfPods checks that a status joins what the cluster knows, the pods and their nodes, with what the master knows, the pods that it
+// wants and why pods ended.
 func TestStatusOfPods(t *testing.T) {
 	worker := func(n int) pod.ID { return pod.ID{Role: pod.Worker, Index: n} }
 	objects, root := submitted(t, nil)
@@ -161,15 +162,15 @@ func TestStatusOfPods(t *testing.T) {
 		podOf(worker(0), core.PodFailed, exited(1, "Error", "no such file")),
 		podOf(worker(1), core.PodRunning, func(p *core.Pod) { p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"} }),
 		podOf(worker(3), core.PodPending, unschedulable),
-		podOf(worker(4), core.PodPending, nil), // which the master does not know yet
+		podOf(worker(4), core.PodPending, nil), // the master does not know it yet
 	)
 	say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Running", Workers: 4, Pods: []*wire.PodStatus{
 		{Role: wire.Role_WORKER, Index: 0, State: "Failed", Reason: "exit code 1: no such file; charged", Pid: 1, EndedUnixMs: 7},
 		{Role: wire.Role_WORKER, Index: 1, State: "Running", Pid: 1, Address: "10.244.0.9:4000"},
-		{Role: wire.Role_WORKER, Index: 2, State: "Running", Pid: 1}, // whose object is gone
+		{Role: wire.Role_WORKER, Index: 2, State: "Running", Pid: 1}, // its object was deleted
 		{Role: wire.Role_WORKER, Index: 5, State: "Pending", Reason: "exceeded quota"},
 	}})
-	objects[1].(*core.ConfigMap).Data[manifest.KeyNumWorkers] = "5" // which the master has not seen yet
+	objects[1].(*core.ConfigMap).Data[manifest.KeyNumWorkers] = "5" // the master has not read it yet
 	c, _ := testClient(objects...)
 	check := func(s *wire.JobStatus, want ...string) {
 		t.Helper()
@@ -205,7 +206,7 @@ func TestStatusOfPods(t *testing.T) {
 	}
 	check(list[0], living...)
 
-	// Of a job that is over, no pod is still to come.
+	// A job that is over has no pending pods.
 	conditioned(batch.JobComplete, "", "")(root)
 	c, _ = testClient(root, objects[2])
 	if s, err = c.Status(t.Context(), "test"); err != nil {
@@ -281,7 +282,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestWait: the end of a job is seen, though it is deleted at that moment, and though it may not be watched.
+// TestWait checks that Wait returns the end of a job, also if the job is deleted at that moment, or the user has no permission to watch it.
 func TestWait(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		for _, test := range []struct {
@@ -295,12 +296,12 @@ func TestWait(t *testing.T) {
 			{nil, true, "Stopped"},
 		} {
 			if !watched && test.deleted && test.change != nil {
-				continue // it cannot be known
+				continue // without a watch, the end of a deleted job cannot be known
 			}
 			synctest.Test(t, func(t *testing.T) {
 				objects, root := submitted(t, nil)
 				c, set := testClient(objects...)
-				events := watch.NewRaceFreeFake() // the fake cluster's own does not know bubbles
+				events := watch.NewRaceFreeFake() // the watch of the fake cluster does not work in bubbles
 				set.PrependWatchReactor("jobs", func(kubetesting.Action) (bool, watch.Interface, error) {
 					if !watched {
 						return true, nil, kubetest.Forbidden("watch", "jobs")
@@ -331,7 +332,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestWaitUntilDeleted: a Job that has ended and is being deleted has ended, by whatever its --ttl.
+// TestWaitUntilDeleted checks that Wait returns the end of a Job that is being deleted, for example by its --ttl.
 func TestWaitUntilDeleted(t *testing.T) {
 	deleted := func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"foregroundDeletion"} }
 	for want, change := range map[string]func(*batch.Job){
@@ -349,7 +350,7 @@ func TestWaitUntilDeleted(t *testing.T) {
 	}
 }
 
-// TestStatusOfAnotherJobOfTheName: what the master of a Job before has said is not what this one's says.
+// TestStatusOfAnotherJobOfTheName checks that the status that the master of an earlier Job of the same name has stored is ignored.
 func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 	objects, _ := submitted(t, nil)
 	state := objects[2].(*core.ConfigMap)
@@ -361,7 +362,7 @@ func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 	}
 }
 
-// TestStop: a job is gone when all that belonged to it is; what nobody owns is deleted here.
+// TestStop checks that Stop returns when all objects of the job are deleted, and itself deletes those that the Job does not own.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, owned := range []bool{true, false} {
@@ -373,7 +374,7 @@ func TestStop(t *testing.T) {
 			}
 			worker := podOf(pod.ID{Role: pod.Worker}, core.PodRunning, nil)
 			c, set := testClient(append(objects, worker)...)
-			go func() { // the cluster's collector
+			go func() { // as the garbage collector of the cluster does
 				time.Sleep(5 * time.Second)
 				set.CoreV1().Pods("default").Delete(t.Context(), worker.Name, meta.DeleteOptions{})
 				if owned {
@@ -410,7 +411,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestStopSparesTheNext: a job of the same name that is submitted while the former goes is neither waited for nor touched.
+// TestStopSparesTheNext checks that Stop neither waits for nor changes a job of the same name that is submitted meanwhile.
 func TestStopSparesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)
@@ -423,7 +424,7 @@ func TestStopSparesTheNext(t *testing.T) {
 			next := root.DeepCopy()
 			next.UID = "the-next"
 			set.Tracker().Add(next)
-			for _, o := range objects[1:] { // with kubectl apply
+			for _, o := range objects[1:] { // as kubectl apply creates them
 				o.(meta.Object).SetOwnerReferences(nil)
 				set.Tracker().Add(o)
 			}

@@ -60,13 +60,13 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// withCheckpoints is a job that can be resumed.
+// withCheckpoints makes j a job that can be resumed.
 func withCheckpoints(j *job.Job) {
 	j.Volumes = []job.Volume{{ClaimName: "c", MountPath: "/data"}}
 	j.TrainingData, j.CheckpointDir, j.CheckpointSteps = "/data/mnist", "/data/ckpt", 10
 }
 
-// asProgram is a job that runs one, which has no checkpoints of ours.
+// asProgram makes j a job that runs a program, which makes no checkpoints of ElasticDL's.
 func asProgram(j *job.Job) {
 	c, err := job.Parse(job.Run, []string{"--job_name=test", "--image_name=pytorch/pytorch:2.9.0", "--agent_image_name=elasticdl:v1", "--", "main.py"})
 	if err != nil {
@@ -75,7 +75,7 @@ func asProgram(j *job.Job) {
 	*j = *c.Job
 }
 
-// Resume starts a job that is suspended, and makes another Job of one that has failed; of others it says why not.
+// Resume returns an error for a job that is neither suspended nor failed, or that has no checkpoints.
 func TestResumeRefused(t *testing.T) {
 	for _, test := range []struct {
 		change func(*batch.Job)
@@ -115,15 +115,15 @@ func TestResumeSuspended(t *testing.T) {
 	}
 }
 
-// Of a job that has failed another one is made, which goes on from its checkpoints, or begins its program again. What nobody owns stays as it is, and what a stack has
-// said of the Job.
+// Resume replaces the Job of a failed job by another, which goes on from the checkpoints, or begins the program again. Objects that the Job does
+// not own stay as they are, and the annotations that a stack has set on the Job are kept.
 func TestResumeFailed(t *testing.T) {
 	for n, is := range []func(*job.Job){withCheckpoints, withCheckpoints, asProgram} {
 		owned := n != 1
 		synctest.Test(t, func(t *testing.T) {
 			objects, root := submitted(t, is)
 			conditioned(batch.JobFailed, "", "")(root)
-			root.Spec.BackoffLimit = new(int32(0)) // as its master has set it
+			root.Spec.BackoffLimit = new(int32(0)) // as the master of a failed job sets it
 			root.Annotations = map[string]string{"pulumi.com/skipAwait": "true"}
 			root.Spec.Template.Annotations[manifest.AnnotationSpec] += " of a stack"
 			spec := objects[1].(*core.ConfigMap)
@@ -143,7 +143,7 @@ func TestResumeFailed(t *testing.T) {
 				if !owned {
 					return false, nil, nil
 				}
-				go func() { // the cluster's garbage collector
+				go func() { // as the garbage collector of the cluster does
 					time.Sleep(3 * time.Second)
 					for _, o := range objects[1:] {
 						plural, _ := mapping.UnsafeGuessKindToResource(o.GetObjectKind().GroupVersionKind())
@@ -175,13 +175,13 @@ func TestResumeFailed(t *testing.T) {
 	}
 }
 
-// A job that a queue of the cluster holds back is not started against its will.
+// Submit does not start a job that a queue of the cluster suspends.
 func TestSubmitToAQueue(t *testing.T) {
 	c, set := testClient()
 	var notes strings.Builder
 	c.notes = &notes
 	set.PrependReactor("create", "jobs", func(a kubetesting.Action) (bool, runtime.Object, error) {
-		a.(kubetesting.CreateAction).GetObject().(*batch.Job).Spec.Suspend = new(true) // the queue's webhook
+		a.(kubetesting.CreateAction).GetObject().(*batch.Job).Spec.Suspend = new(true) // as the webhook of the queue does
 		return false, nil, nil
 	})
 	if _, err := c.Submit(t.Context(), kubetest.Job()); err != nil {
@@ -192,7 +192,7 @@ func TestSubmitToAQueue(t *testing.T) {
 	}
 }
 
-// Who waits for a job that is suspended is told so each time, once.
+// Wait reports each suspension of the job once.
 func TestWaitSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)

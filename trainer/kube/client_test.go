@@ -26,22 +26,22 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// testClient is a client of a cluster that only remembers.
+// testClient returns a client of a fake cluster with the objects.
 func testClient(objects ...runtime.Object) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(objects...)
-	set.PrependReactor("create", "jobs", func(a kubetesting.Action) (bool, runtime.Object, error) { // the fake does dry runs in earnest
+	set.PrependReactor("create", "jobs", func(a kubetesting.Action) (bool, runtime.Object, error) { // the fake cluster creates objects in dry runs, too
 		return isDry(a), a.(kubetesting.CreateAction).GetObject(), nil
 	})
 	return &Client{set: set, namespace: "default", server: "https://cluster"}, set
 }
 
-// isDry tells whether nothing comes of a request.
+// isDry reports whether a request is a dry run.
 func isDry(a kubetesting.Action) bool {
 	create, ok := a.(kubetesting.CreateActionImpl)
 	return ok && len(create.CreateOptions.DryRun) > 0
 }
 
-// submitted is what there is of a job that was submitted.
+// submitted returns the objects of a submitted job, and its Job, which is one of them.
 func submitted(t *testing.T, change func(*job.Job)) (objects []runtime.Object, root *batch.Job) {
 	t.Helper()
 	j := kubetest.Job()
@@ -57,7 +57,7 @@ func submitted(t *testing.T, change func(*job.Job)) (objects []runtime.Object, r
 	return s.Objects(), s.Job
 }
 
-// verbs is what was asked of a cluster, as "create configmaps", but for what only looks.
+// verbs returns the requests that changed the cluster, as in "create configmaps".
 func verbs(set *fake.Clientset) []string {
 	var all []string
 	for _, a := range set.Actions() {
@@ -68,7 +68,7 @@ func verbs(set *fake.Clientset) []string {
 	return all
 }
 
-// TestSubmitOrder: the Job waits until all that it owns is there.
+// TestSubmitOrder checks that the Job is suspended until all objects that it owns exist.
 func TestSubmitOrder(t *testing.T) {
 	for _, suspend := range []bool{false, true} {
 		c, set := testClient()
@@ -101,7 +101,7 @@ func TestSubmitOrder(t *testing.T) {
 	}
 }
 
-// TestSubmitWithoutPolicies: who may not make policies of the network has the job all the same, and hears what is open.
+// TestSubmitWithoutPolicies checks that a job is submitted although its user may not create a NetworkPolicy, with a note of what stays open.
 func TestSubmitWithoutPolicies(t *testing.T) {
 	c, set := testClient()
 	var notes strings.Builder
@@ -124,7 +124,7 @@ func TestSubmitWithoutPolicies(t *testing.T) {
 	}
 }
 
-// TestSubmitFails: of a job that cannot be created as a whole nothing stays, and the user hears why.
+// TestSubmitFails checks that a job of which one object cannot be created is deleted, and that the error says why.
 func TestSubmitFails(t *testing.T) {
 	c, set := testClient()
 	kubetest.Fail(set, "create", "roles", 1, kubetest.Forbidden("create", "roles"))
@@ -137,7 +137,7 @@ func TestSubmitFails(t *testing.T) {
 	}
 }
 
-// TestSubmitUnanswered: the Job of an attempt that was not answered is the job's, and does not stay if nothing comes of it.
+// TestSubmitUnanswered checks that Submit adopts a Job that it created without an answer, and deletes it if it is interrupted.
 func TestSubmitUnanswered(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestSubmitUnanswered(t *testing.T) {
 	}
 }
 
-// TestSubmitAgain: an attempt that was not answered may have succeeded, and what the job before has left goes by itself.
+// TestSubmitAgain checks that Submit accepts an object that it created without an answer, and waits for the deletion of an earlier job's.
 func TestSubmitAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, _ := submitted(t, nil)
@@ -202,7 +202,7 @@ func TestSubmitAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Somebody else's object is nobody's to wait for.
+	// An object that no Job owns is not waited for.
 	foreign := &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"}}
 	c, _ := testClient(foreign)
 	if _, err := c.Submit(t.Context(), kubetest.Job()); !api.IsAlreadyExists(err) {
@@ -252,7 +252,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// A namespace that enforces restricted refuses pods, which would show only when the master's is made.
+// Preflight reports what a namespace that enforces the restricted profile would refuse, before the pod of the master is created.
 func TestPreflightRestricted(t *testing.T) {
 	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default", Labels: map[string]string{enforces: "restricted"}}}
 	c, _ := testClient(namespace)
@@ -276,7 +276,7 @@ func TestPreflightRestricted(t *testing.T) {
 	}
 }
 
-// TestAsk: a cluster that has answered is waited for, one that never has is not for long.
+// TestAsk checks that a cluster that has answered before is waited for, and one that never has only for a few seconds.
 func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes strings.Builder
@@ -303,7 +303,7 @@ func TestAsk(t *testing.T) {
 		if strings.Count(notes.String(), "\n") != 2 || !strings.HasSuffix(notes.String(), "note: the cluster answers again\n") {
 			t.Errorf("notes: %q", &notes)
 		}
-		// A cluster that has never answered is waited for a few seconds, named with its context, and not asked again by the same command.
+		// A cluster that has never answered is waited for a few seconds and named with its context. The same command does not ask it again.
 		began, asks = time.Now(), 0
 		fresh := &Client{server: "https://cluster", context: " (context a of config)"}
 		silent := func(ctx context.Context) (int, error) { asks++; <-ctx.Done(); return 0, ctx.Err() }
@@ -316,13 +316,13 @@ func TestAsk(t *testing.T) {
 		if asks != 1 || time.Since(began) > 5*time.Second {
 			t.Errorf("%d requests, %v", asks, time.Since(began))
 		}
-		// One whose credentials another program brings may take longer, since that may ask its user.
+		// With credentials from another program the wait is longer, because that program may ask its user.
 		began = time.Now()
 		fresh = &Client{server: "https://cluster", config: &rest.Config{ExecProvider: new(clientcmdapi.ExecConfig)}}
 		if _, err = ask(t.Context(), fresh, "list jobs", silent); !errors.Is(err, ErrUnreachable) || time.Since(began) != answerLimit {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		// Who was refused is not asked again.
+		// A request that was refused is not repeated.
 		asks = 0
 		_, err = ask(t.Context(), c, "list jobs", func(context.Context) (int, error) { asks++; return 0, kubetest.Forbidden("list", "jobs") })
 		if asks != 1 || !api.IsForbidden(err) || !strings.HasSuffix(err.Error(), `cannot list resource "jobs"; an administrator of the cluster can allow it`) {
@@ -350,7 +350,7 @@ func TestConnect(t *testing.T) {
 	for _, test := range []struct {
 		env           string
 		at            Place
-		server, where string // or
+		server, where string // expected if err is ""
 		err           string
 	}{
 		{file, Place{}, "https://a:6443", "training", ""},

@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
-// sender is the command in the pod, whose claim is a directory here.
+// sender returns a stream to the command in the pod, with a directory in the place of its claim.
 func sender(claim string) stream {
 	return func(ctx context.Context, _ string, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		from := strings.Replace(strings.TrimPrefix(command[2], "--from="), claimMount, claim, 1)
@@ -37,9 +37,9 @@ func TestCopyFromClaim(t *testing.T) {
 	}
 	what := Copy{Claim: "files", From: "a/mnist", To: filepath.Join(t.TempDir(), "b", "mnist"), Image: "r/elasticdl:1"}
 	client, set := cluster(running)
-	broken := 2 // a stream breaks once
+	broken := 2 // the first stream breaks
 	run := func(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
-		if broken--; broken == 1 { // the first time
+		if broken--; broken == 1 { // this is the first stream
 			var whole bytes.Buffer
 			if err := sender(claim)(ctx, pod, command, stdin, &whole, stderr); err != nil {
 				return err
@@ -74,7 +74,7 @@ func TestCopyFromClaim(t *testing.T) {
 	}
 }
 
-// The model of a checkpoint arrives as it is exported; one that is damaged does not.
+// The model that is fetched from a checkpoint has the bytes of an export. A damaged checkpoint gives an error.
 func TestFetchModel(t *testing.T) {
 	layout := param.Layout{{Name: "w", Shape: []int{3, 2}, Trainable: true}}
 	root := t.TempDir()

@@ -27,7 +27,7 @@ import (
 
 var twoFiles = map[string]string{"train/data-00000": strings.Repeat("train", 1000), "test/data-00000": "test", ".dataset.json": "{}"}
 
-// tree makes files in a new directory.
+// tree makes files in a new directory, and returns the directory.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "mnist")
@@ -40,7 +40,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// holds says what files are in a directory, nil if it is not there.
+// holds returns the files in a directory and their contents, nil if there is no directory.
 func holds(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	if _, err := os.Stat(dir); err != nil {
@@ -74,7 +74,7 @@ func streamOf(t *testing.T, dir string) []byte {
 	return stream.Bytes()
 }
 
-// What was sent is there whole, or nothing is.
+// Receive writes all files that were sent, or none.
 func TestReceive(t *testing.T) {
 	sent := streamOf(t, tree(t, twoFiles))
 	to := filepath.Join(t.TempDir(), "claim", "deep", "mnist")
@@ -114,7 +114,7 @@ func TestReceive(t *testing.T) {
 	receive(sent, failed+to+" is there already and holds other files")
 }
 
-// Two that bring the same at the same time have both brought it, whoever was faster.
+// When two receive the same files at the same time, both succeed.
 func TestReceiveTwice(t *testing.T) {
 	sent := streamOf(t, tree(t, twoFiles))
 	for want, other := range map[string]map[string]string{existing: twoFiles, failed: {"other": "x"}} {
@@ -122,7 +122,7 @@ func TestReceiveTwice(t *testing.T) {
 		faster := streamOf(t, tree(t, other))
 		r, w := io.Pipe()
 		go func() {
-			w.Write(sent[:len(sent)-1]) // the receiver is in the middle of it
+			w.Write(sent[:len(sent)-1]) // so the receiver waits for the last byte
 			Receive(bytes.NewReader(faster), io.Discard, to)
 			w.Write(sent[len(sent)-1:])
 			w.Close()
@@ -169,7 +169,7 @@ func TestListFiles(t *testing.T) {
 	}
 }
 
-// cluster is a client of a cluster with a claim, whose pods become what phase says as soon as they are created.
+// cluster returns a client of a cluster with a claim. Its pods get the status as soon as they are created.
 func cluster(status core.PodStatus) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(&core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "files", Namespace: "n"}})
 	set.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -181,7 +181,7 @@ func cluster(status core.PodStatus) (*Client, *fake.Clientset) {
 
 var running = core.PodStatus{Phase: core.PodRunning}
 
-// noPods checks that none is left, and how many there have been.
+// noPods checks that no pods are left, and how many were created.
 func noPods(t *testing.T, set *fake.Clientset, created int) {
 	t.Helper()
 	pods, err := set.CoreV1().Pods("n").List(context.Background(), meta.ListOptions{})
@@ -199,7 +199,7 @@ func noPods(t *testing.T, set *fake.Clientset, created int) {
 	}
 }
 
-// receiver is the command in the pod, whose claim is a directory here.
+// receiver returns a stream to the command in the pod, with a directory in the place of its claim.
 func receiver(claim string) stream {
 	return func(_ context.Context, _ string, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		to := strings.Replace(strings.TrimPrefix(command[2], "--to="), claimMount, claim, 1)
@@ -248,7 +248,7 @@ func TestCopyToClaim(t *testing.T) {
 	noPods(t, set, 3)
 }
 
-// What is copied for a job goes by a pod that runs where its workers may, so that a volume is made in their zone, and as the user that they are.
+// The pod of a copy for a job runs on a node on which the job's workers can run, so that a new volume is in their zone, and as their user.
 func TestCopyForAJob(t *testing.T) {
 	const spec = `{"pod_spec":{"imagePullSecrets":[{"name":"pull"}],"affinity":{"nodeAffinity":{},"podAntiAffinity":{}}},"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"runAsUser":1000}}]}}`
 	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists",
@@ -279,7 +279,7 @@ func TestCopyForAJob(t *testing.T) {
 	}
 }
 
-// Nothing is copied to a claim that nobody can write to, and from it all the same. The user's own word for it is in the error.
+// A copy to a read-only claim is refused, with an error that names the flag; a copy from one is not.
 func TestCopyToAClaimThatIsReadOnly(t *testing.T) {
 	client, set := cluster(running)
 	claim := &core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "fixed", Namespace: "n"}, Spec: core.PersistentVolumeClaimSpec{AccessModes: []core.PersistentVolumeAccessMode{core.ReadOnlyMany}}}
@@ -297,7 +297,7 @@ func TestCopyToAClaimThatIsReadOnly(t *testing.T) {
 	}
 }
 
-// A stream that breaks is begun again; an answer is final.
+// A copy whose stream breaks is tried again; one whose pod answers with an error is not.
 func TestCopyAgain(t *testing.T) {
 	what := Copy{From: tree(t, twoFiles), Claim: "files", To: "mnist", Image: "r/elasticdl:1"}
 	client, set := cluster(running)
@@ -371,7 +371,7 @@ func TestCopyLeavesNoPod(t *testing.T) {
 	noPods(t, set, 1)
 }
 
-// A pod that ends while it receives ends the copy, though its stream hangs.
+// A copy ends with an error when its pod ends, although the stream hangs.
 func TestCopyEndsWithItsPod(t *testing.T) {
 	from := tree(t, twoFiles)
 	synctest.Test(t, func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestCopyEndsWithItsPod(t *testing.T) {
 	})
 }
 
-// What goes wrong here is told, not what the pod makes of it.
+// When reading a file fails, the error of the copy is that of the file, not that of the pod.
 func TestCopyOfAFileThatShrinks(t *testing.T) {
 	what := Copy{From: tree(t, twoFiles), Claim: "files", To: "mnist"}
 	client, set := cluster(running)
@@ -410,7 +410,7 @@ func TestCopyOfAFileThatShrinks(t *testing.T) {
 	noPods(t, set, 1)
 }
 
-// The pod that data goes through can do no more than write to the claim.
+// The pod of a copy has no rights but to write to the claim.
 func TestCopyPodIsConfined(t *testing.T) {
 	p, err := copyPod(Copy{Image: "i", Claim: "c"}, 1)
 	if err != nil {
@@ -423,7 +423,7 @@ func TestCopyPodIsConfined(t *testing.T) {
 	}
 }
 
-// What never ends its first line is not kept.
+// A first line that does not end is not kept in memory.
 func TestEndlessHeader(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(`{"list":"`), repeating{})
 	if _, err := readLine(bufio.NewReader(endless), 1<<20); err == nil || err.Error() != "a line of more than 1048576 bytes" {
@@ -444,7 +444,7 @@ func (repeating) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Whatever is sent, a directory is made of it whole or not at all, and nothing beside it.
+// FuzzReceive checks that whatever is sent, its directory is written whole or not at all, and nothing is written outside it.
 func FuzzReceive(f *testing.F) {
 	const hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 	one := func(name string, size int) string {

@@ -33,7 +33,7 @@ func stamped(seconds int, text string) string {
 	return morning.Add(time.Duration(seconds)*time.Second+time.Nanosecond).Format(time.RFC3339Nano) + " " + text + "\n"
 }
 
-// answerLogs answers each request for a log; the fake cluster does not say of which pod.
+// answerLogs answers each request for a log. The fake cluster does not pass on the name of the pod.
 func answerLogs(set *fake.Clientset, answer func(o *core.PodLogOptions) string) {
 	set.PrependReactor("get", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() != "log" {
@@ -44,7 +44,7 @@ func answerLogs(set *fake.Clientset, answer func(o *core.PodLogOptions) string) 
 	})
 }
 
-// TestLogs: without following, each log is copied whole, in the pods' order, an earlier life of a container first.
+// TestLogs checks that without following, each log is copied whole, in the order of the pods, an earlier run of a container first.
 func TestLogs(t *testing.T) {
 	objects, _ := submitted(t, nil)
 	c, set := testClient(append(objects,
@@ -96,7 +96,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestLogsOfADeadNode: what cannot be read is noted, and soon, and does not keep the others from being read.
+// TestLogsOfADeadNode checks that a log that cannot be read is noted without delay, and that the others are read.
 func TestLogsOfADeadNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, _ := submitted(t, nil)
@@ -123,7 +123,7 @@ func TestLogsOfADeadNode(t *testing.T) {
 	})
 }
 
-// TestTailOfACutConnection: of a line that was not brought whole nothing is written, so that all of it is when it comes again.
+// TestTailOfACutConnection checks that no part of an incomplete line is written, so that the line is written once when it is sent again.
 func TestTailOfACutConnection(t *testing.T) {
 	var out strings.Builder
 	l := &tail{f: &follower{out: &out}}
@@ -140,8 +140,8 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestFollow: a connection that breaks loses no line and repeats none, pods that come later are followed, and
-// the end of the job is the end.
+// TestFollow checks that a broken connection neither loses nor repeats a line, that later pods are followed, and that the end of the job ends
+// the call.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)
@@ -156,7 +156,7 @@ func TestFollow(t *testing.T) {
 			requests++
 			switch {
 			case o.SinceTime == nil:
-				return stamped(1, "one") + stamped(2, "two") // and the connection breaks
+				return stamped(1, "one") + stamped(2, "two") // then the connection breaks
 			case !o.SinceTime.Equal(&meta.Time{Time: morning.Add(2*time.Second + time.Nanosecond)}):
 				return stamped(3, "three")
 			}
@@ -186,7 +186,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestFollowOfNothing: whoever follows a job that is deleted is not left alone.
+// TestFollowOfNothing checks that Logs returns when the job that it follows is deleted.
 func TestFollowOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)

@@ -143,7 +143,7 @@ func TestDeniedReplacementEndsNothing(t *testing.T) {
 				t.Errorf("%v", p)
 			}
 		}
-		if n := asked.Load(); n < 20 || n > 40 { // of two pods, after 1, 2, 4, 8, 16 and then each 30 seconds
+		if n := asked.Load(); n < 20 || n > 40 { // of two pods, after 1, 2, 4, 8 and 16 seconds, then every 30 seconds
 			t.Errorf("asked %d times", n)
 		}
 		denied.Store(false)
@@ -171,7 +171,7 @@ func TestServersHaveRoom(t *testing.T) {
 		pods := newFakePods()
 		pods.before = func(_ context.Context, p Pod) error {
 			if p.ID.Role == pod.PS {
-				time.Sleep(time.Second) // the API server takes its time
+				time.Sleep(time.Second) // as slow as an API server can be
 			}
 			if len(pods.running()) >= int(room.Load()) {
 				return ErrFull
@@ -214,7 +214,7 @@ func TestDeletionIsOfOneLaunch(t *testing.T) {
 	}
 }
 
-// refusing is pods whose first deletion is refused.
+// refusing has fake pods whose first deletion is refused.
 type refusing struct {
 	*fakePods
 	refused chan pod.ID
@@ -242,7 +242,7 @@ func TestDeletionSparesTheNextLaunch(t *testing.T) {
 		m.table.Start(now)
 		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Running}, now)
 		go m.delete(t.Context(), pod.Action{Verb: pod.Delete, ID: ps(0), Launch: 1})
-		synctest.Wait() // until the deletion is refused
+		synctest.Wait() // now the deletion has been refused
 		m.mu.Lock()
 		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Deleted}, now.Add(time.Minute))
 		m.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A job that starts from another job's model starts from it again when it is resumed before its first own checkpoint, and knows the lineage
-// of its model.
+// A job that starts from another job's model starts from it again if it is resumed before its own first checkpoint. The lineage of its model
+// names that job.
 func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	from := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(from)}
@@ -57,7 +57,7 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	}
 }
 
-// rest writes checkpoints 1 and 2 of a job, with as many records, and makes c resume the job.
+// rest writes checkpoints 1 and 2 of a job, with 1 and 2 records, and makes c resume the job.
 func rest(t *testing.T, c *Config) {
 	t.Helper()
 	c.Resume, c.Job.CheckpointDir = true, t.TempDir()
@@ -79,8 +79,8 @@ func rest(t *testing.T, c *Config) {
 	}
 }
 
-// If a checkpoint is damaged after the master has started, or was restored, the checkpoint before it is used, which that master has not
-// read. Without one the training begins anew.
+// If a checkpoint is damaged after the master has started or was restarted, the checkpoint before it is used, which this master has not read
+// yet. If there is none the training begins anew.
 func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -127,7 +127,7 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	}
 }
 
-// Members of a ring that cannot read the checkpoint that it begins with meet again with the checkpoint before.
+// If the members of a ring cannot read the checkpoint that it begins with, the next world begins with the checkpoint before.
 func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { rest(t, c) })
@@ -164,8 +164,8 @@ func (f *failing) List(dir string) ([]string, error) {
 	return f.Files.List(dir)
 }
 
-// If the storage does not answer while the checkpoint before a damaged one is searched, the search is retried for some time. After that the
-// job ends, and can be resumed.
+// If the storage does not answer while the master looks for the checkpoint before a damaged one, the master tries again for some time. Then
+// the job ends, and can be resumed.
 func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 	for name, mends := range map[string]bool{"for some time": true, "for good": false} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 	}
 }
 
-// A job that began with another's model goes back to that when no checkpoint of its own can be read.
+// A job that began with another job's model goes back to that model when no checkpoint of its own can be read.
 func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	c := config(t)
 	other := config(t)
@@ -217,7 +217,7 @@ func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	}
 }
 
-// A checkpoint that a holder could not read is not used again, even if its record can be read.
+// A checkpoint that a holder of the model could not read is not used again, even if its record can be read.
 func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
 	c := config(t)
 	rest(t, &c) // checkpoints 1 and 2

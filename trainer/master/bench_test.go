@@ -22,9 +22,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// BenchmarkLeases is GetTask and ReportTask by 64 workers over loopback TCP, each on a
-// connection of its own; leases/s is what one master gives out and takes back. Plain is the same on connections that leave TLS when both
-// ends are proved, which calls never do: what TLS costs.
+// BenchmarkLeases measures GetTask and ReportTask by 64 workers over loopback TCP, each with its own connection. leases/s is the number of
+// leases that one master grants and settles. The case plain shows the cost of TLS: its connections leave TLS after both ends are
+// authenticated, which those of a job never do.
 func BenchmarkLeases(b *testing.B) {
 	b.Run("tls", func(b *testing.B) { benchmarkLeases(b, connect, func(l net.Listener) net.Listener { return l }) })
 	b.Run("plain", func(b *testing.B) {
@@ -92,7 +92,7 @@ func firstMaster() *rpc.Self {
 	return speak.Self(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
 }
 
-// connect connects a pod, in its first launch, to the master.
+// connect connects the first incarnation of a pod to the master.
 func connect(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	self := speak.Self(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1})
 	conn, err := rpc.Connect(address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
@@ -103,7 +103,7 @@ func connect(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	return wire.NewMasterClient(conn)
 }
 
-// listenServer is a parameter server that agrees to everything.
+// listenServer starts a parameter server that accepts all calls, and returns its address.
 func listenServer(b *testing.B) string {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,7 @@ func listenServer(b *testing.B) string {
 	return lis.Addr().String()
 }
 
-// plainListener accepts connections that leave TLS.
+// plainListener accepts connections that leave TLS after both ends are authenticated.
 type plainListener struct{ net.Listener }
 
 func (l plainListener) Accept() (net.Conn, error) {
@@ -127,7 +127,7 @@ func (l plainListener) Accept() (net.Conn, error) {
 	return prove.Of(firstMaster().Header()).Server(context.Background(), conn, false, credential.GRPC.Plain())
 }
 
-// connectPlain is connect, on a connection that leaves TLS.
+// connectPlain does the same as connect, with a connection that leaves TLS after both ends are authenticated.
 func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	self := identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {

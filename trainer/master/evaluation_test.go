@@ -19,7 +19,7 @@ func evaluated(c *Config) {
 	c.Job.ValidationData = "test"
 }
 
-// A snapshot that all servers have is evaluated before training goes on, then released; at the end the current model is evaluated, and
+// A snapshot that all servers have is evaluated before training goes on, and then released. At the end the current model is evaluated and
 // exported.
 func TestEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestEvaluation(t *testing.T) {
 	})
 }
 
-// A server that reports a released snapshot is told again to release it, as often as it reports it.
+// A server is told to release a snapshot again as often as it reports the snapshot after its release.
 func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Job.NumPS = 1 })
@@ -99,7 +99,7 @@ func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	})
 }
 
-// If the parts of the last evaluation are of different models, they give no result: the evaluation begins again with the later model.
+// If the parts of the last evaluation are of different versions, the evaluation begins again with the later version.
 func TestLastEvaluationIsOfOneModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, evaluated)
@@ -112,7 +112,7 @@ func TestLastEvaluationIsOfOneModel(t *testing.T) {
 			_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: second.Lease, Version: version, Metrics: []*wire.Metric{accuracy(2, 2)}})
 			return err
 		}
-		w.beats(58, 0) // somebody's late gradient
+		w.beats(58, 0) // a late gradient was applied
 		wantCode(t, report(58), codes.FailedPrecondition)
 		for range 2 {
 			w.done(0, w.task(0), accuracy(1, 4))
@@ -127,7 +127,7 @@ func TestLastEvaluationIsOfOneModel(t *testing.T) {
 	})
 }
 
-// A status has the last results, and how many there were.
+// A status has the last KeptEvaluations results, and the number of all results.
 func TestStatusIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Validation[0].Count, c.Job.NumPS = 1, 1 })
@@ -144,7 +144,7 @@ func TestStatusIsBounded(t *testing.T) {
 	})
 }
 
-// An evaluation whose snapshot dies with a server is given up; late reports of it are stale.
+// An evaluation is given up if its snapshot is lost with a server. Late reports about it are refused.
 func TestEvaluationWithdrawn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, evaluated)
@@ -186,7 +186,7 @@ func TestEvaluationMetricsDiffer(t *testing.T) {
 	})
 }
 
-// With nothing to train on, the model is evaluated as it stands.
+// Without training records, the current model is evaluated.
 func TestEvaluationOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Training = nil })

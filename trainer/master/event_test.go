@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// TestEvents checks that each event of a job is told once, in order.
+// TestEvents checks that each event of a job is reported once, in order.
 func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []string
@@ -48,7 +48,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// An evaluation whose snapshot a server has lost is given up, though the server is there.
+// An evaluation is given up if a server has lost the snapshot, although the server still runs.
 func TestSnapshotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var events []Event

@@ -17,7 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ringJob makes start's job one of a ring.
+// ringJob returns a change of start's job: it has a ring, and what change changes.
 func ringJob(change func(*Config)) func(*Config) {
 	return func(c *Config) {
 		c.Job.Strategy, c.Job.NumPS = job.AllReduce, 0
@@ -27,7 +27,7 @@ func ringJob(change func(*Config)) func(*Config) {
 	}
 }
 
-// peer is a worker of a ring: the test says what it says on its stream, its heartbeats come by themselves.
+// peer is a worker of a ring. The test sends the messages on its stream; its heartbeats are sent automatically.
 type peer struct {
 	w     *world
 	index int
@@ -36,14 +36,14 @@ type peer struct {
 
 	mu    sync.Mutex
 	words []*wire.Assembly
-	err   error // that ended the stream
+	err   error // the error that ended the stream, nil while it lasts
 	beat  *wire.HeartbeatRequest
 	reply *wire.HeartbeatReply
-	mute  bool // no heartbeats
-	idle  bool // flushes are the test's
+	mute  bool // it sends no heartbeats
+	idle  bool // the test answers orders to flush
 }
 
-// startRing runs a job whose workers have all arrived at the rendezvous.
+// startRing runs a job of a ring, and returns its workers, all of which have arrived at the rendezvous.
 func startRing(t *testing.T, change func(*Config)) (*world, []*peer) {
 	t.Helper()
 	w := start(t, ringJob(change))
@@ -54,7 +54,7 @@ func startRing(t *testing.T, change func(*Config)) (*world, []*peer) {
 	return w, peers
 }
 
-// peer is a worker of a ring: the test sends its messages, its heartbeats are sent automatically.
+// peer starts a worker of a ring, which arrives without a state.
 func (w *world) peer(index int) *peer {
 	w.Helper()
 	p := w.stranger(index)
@@ -63,7 +63,7 @@ func (w *world) peer(index int) *peer {
 	return p
 }
 
-// stranger opens a stream and says nothing.
+// stranger opens the stream of a worker, and sends nothing on it.
 func (w *world) stranger(index int) *peer {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
@@ -95,7 +95,7 @@ func (w *world) stranger(index int) *peer {
 	return p
 }
 
-// flushes does what the master orders and tells it at once, unless the test does so.
+// flushes reports to the master that an order to flush is done, and returns true; or false, if the test answers such orders.
 func (p *peer) flushes(number int64) bool {
 	p.mu.Lock()
 	if p.idle {
@@ -109,7 +109,7 @@ func (p *peer) flushes(number int64) bool {
 	return true
 }
 
-// live sends heartbeats until the master does not know the worker any more.
+// live sends heartbeats until the master answers that it does not know the worker.
 func (p *peer) live(client wire.MasterClient) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
@@ -135,7 +135,7 @@ func (p *peer) live(client wire.MasterClient) {
 	}
 }
 
-// says sends a heartbeat that change has changed, and makes the following ones say the same.
+// says applies a change to the heartbeats of p, and sends one.
 func (p *peer) says(change func(*wire.HeartbeatRequest)) *wire.HeartbeatReply {
 	p.w.Helper()
 	p.mu.Lock()
@@ -160,7 +160,8 @@ func (p *peer) arrive(a *wire.Arrival) {
 	synctest.Wait()
 }
 
-// had is a ledger of pairs: a lease of the first epoch, whose tasks are taken in their order and have 4 records, and records of it.
+// had returns a ledger. Each pair is a lease of the first epoch, whose tasks are leased in their order and have 4 records, and the number of
+// its records in the ledger.
 func had(pairs ...int64) []byte {
 	var l ledger.Ledger
 	for i := 0; i < len(pairs); i += 2 {
@@ -169,13 +170,13 @@ func had(pairs ...int64) []byte {
 	return l.Append(nil)
 }
 
-// back arrives from a formation with a state, and the ledger as [had] takes it.
+// back sends an arrival from a formation with the state of a round and the ledger that [had] makes of pairs.
 func (p *peer) back(formation, round int64, pairs ...int64) {
 	p.w.Helper()
 	p.arrive(&wire.Arrival{Formation: formation, Round: round, Version: round, Ledger: had(pairs...)})
 }
 
-// word is the next that the master says, nil if it has not said anything.
+// word returns the next message of the master, nil if there is none.
 func (p *peer) word() *wire.Assembly {
 	synctest.Wait()
 	p.mu.Lock()
@@ -188,7 +189,7 @@ func (p *peer) word() *wire.Assembly {
 	return word
 }
 
-// hears compares the words that are there with text like "world 2.3 [0 2] from [0]", id and formation, "recall 3",
+// hears compares the messages of the master with texts like "world 2.3 [0 2] from [0]" (id, formation, workers and sources), "recall 3",
 // "recall 3 now" and "flush 1".
 func (p *peer) hears(want ...string) {
 	p.w.Helper()
@@ -225,7 +226,7 @@ func say(a *wire.Assembly) string {
 	return fmt.Sprint(a)
 }
 
-// ended is why the stream has ended, nil while it lasts.
+// ended returns the error with which the stream has ended, nil while it lasts.
 func (p *peer) ended() error {
 	synctest.Wait()
 	p.mu.Lock()
@@ -233,14 +234,14 @@ func (p *peer) ended() error {
 	return p.err
 }
 
-// progress is a change of heartbeats: so many records of a lease are done.
+// of returns a change of heartbeats: so many records of a lease are done.
 func of(lease *wire.Task, done int64) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) {
 		r.Leases = []*wire.LeaseProgress{{Lease: lease.Lease, Done: done}}
 	}
 }
 
-// look is the job's status.
+// look returns the status of the job.
 func (w *world) look() *wire.JobStatus {
 	w.Helper()
 	synctest.Wait()
@@ -251,7 +252,7 @@ func (w *world) look() *wire.JobStatus {
 	return s
 }
 
-// wantTask compares a task with its records and what is done of them.
+// wantTask checks the first record of a training task, and how many of its records are done.
 func (w *world) wantTask(got *wire.Task, start, done int64) {
 	w.Helper()
 	if got.Kind != wire.TaskKind_TRAINING || got.Start != start || got.Done != done {
@@ -259,7 +260,7 @@ func (w *world) wantTask(got *wire.Task, start, done int64) {
 	}
 }
 
-// finish makes the ring's workers leave a job that is done.
+// finish ends the workers of a ring whose job is done, and waits for the end of the job.
 func (w *world) finish(peers ...*peer) {
 	w.Helper()
 	for _, p := range peers {

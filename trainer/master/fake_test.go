@@ -27,24 +27,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// world is a master with pods that do nothing by themselves: the test acts for them.
+// world is a master with fake pods: the test makes their calls.
 type world struct {
 	*testing.T
 	wire.MasterClient
 	wire.JobClient
-	self    *rpc.Self // the master
+	self    *rpc.Self // identity of the master
 	master  *memnet.Listener
 	pods    *fakePods
 	servers []*fakeServer
 	cancel  context.CancelFunc
-	end     context.CancelCauseFunc // of Run's context
+	end     context.CancelCauseFunc // ends the context of Run
 
-	ended  chan struct{} // Run has returned
+	ended  chan struct{} // closed when Run has returned
 	status *wire.JobStatus
 	err    error
 }
 
-// config is a job of 2 workers, 1 server and one shard of 8 records, 4 a task.
+// config returns a job with 2 workers, 1 server and a shard of 8 records, 4 for each task.
 func config(t *testing.T) Config {
 	j := job.Default()
 	j.Name, j.ModelDef, j.TrainingData = "test", "mnist.mnist_mlp.custom_model", "data"
@@ -60,8 +60,7 @@ func config(t *testing.T) Config {
 	}
 }
 
-// start runs the job of config, unless change says otherwise.
-// Everything of it is in the bubble of the test and gone at its end.
+// start runs the job of config with a change, nil for none. The job is in the bubble of the test and ends with it.
 func start(t *testing.T, change func(*Config)) *world {
 	t.Helper()
 	c := config(t)
@@ -88,11 +87,11 @@ func start(t *testing.T, change func(*Config)) *world {
 		cancel()
 		<-w.ended
 	})
-	time.Sleep(time.Minute) // old enough for a replacement at once
+	time.Sleep(time.Minute) // from then on a pod that is lost is replaced without a delay
 	return w
 }
 
-// dialer leads to the servers.
+// dialer returns a dialer that connects to the servers.
 func (w *world) dialer() rpc.Dialer {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		for _, s := range w.servers {
@@ -104,17 +103,17 @@ func (w *world) dialer() rpc.Dialer {
 	}
 }
 
-// dial connects whoever the test speaks for, call by call: the pod that a request names, in its last launch and in the
-// master's life of the model, or a user.
+// dial connects to the master. Each call comes from the pod that its request names, in its last incarnation and in the master's life of the
+// model, or from a user.
 func (w *world) dial(lis *memnet.Listener) *speak.Conn {
 	w.master = lis
-	self := w.self // a master that follows has another
+	self := w.self // the next master has another identity
 	return w.speaker(func(ctx context.Context, request any) identity.Header {
 		return w.headerTo(self, speak.ID(ctx, request))
 	})
 }
 
-// speaker connects whoever header says.
+// speaker connects to the master with the identities that header returns.
 func (w *world) speaker(header speak.Header) *speak.Conn {
 	conn := speak.Connect(w.master.DialContext, header)
 	w.Cleanup(func() { conn.Close() })
@@ -123,21 +122,21 @@ func (w *world) speaker(header speak.Header) *speak.Conn {
 
 func (w *world) header(id pod.ID) identity.Header { return w.headerTo(w.self, id) }
 
-// headerTo is what a pod says of itself to a master.
+// headerTo returns the header of a pod's calls to a master.
 func (w *world) headerTo(master *rpc.Self, id pod.ID) identity.Header {
 	h := master.Header()
 	h.Role, h.Index, h.Incarnation = id.Role, id.Index, w.pods.launch(id)
 	return h
 }
 
-// bubble is synctest.Test by its shorter name.
+// bubble runs a parallel test in a bubble.
 func bubble(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
 }
 
-// join makes every server known to the master.
+// join makes all servers join the master.
 func (w *world) join() {
 	w.Helper()
 	for i, s := range w.servers {
@@ -180,7 +179,7 @@ func (w *world) beat(r *wire.HeartbeatRequest) *wire.HeartbeatReply {
 	return reply
 }
 
-// train does all training tasks as one worker, and returns the first task that is of another kind.
+// train takes and reports all training tasks as one worker. It returns the first task of another kind.
 func (w *world) train(worker int) *wire.Task {
 	w.Helper()
 	for {
@@ -192,7 +191,7 @@ func (w *world) train(worker int) *wire.Task {
 	}
 }
 
-// leave makes the workers end as they do when they are told DONE, and waits for Run.
+// leave ends the workers as if they had got the task DONE, and waits until Run returns.
 func (w *world) leave() {
 	w.Helper()
 	for _, id := range w.pods.running() {
@@ -210,19 +209,19 @@ func wantCode(t *testing.T, err error, want codes.Code) {
 	}
 }
 
-// fakePods starts and ends pods in no time.
+// fakePods has pods that start and end at once.
 type fakePods struct {
 	events chan pod.Event
 
 	mu       sync.Mutex
-	live     map[pod.ID]int // incarnation of each living pod
+	live     map[pod.ID]int // incarnation of each live pod
 	created  []Pod
 	deleted  []pod.ID
 	refuse   int                              // number of creations that fail
 	disowned bool                             // deletions are refused with ErrDisowned; set before the start
 	before   func(context.Context, Pod) error // called before each creation; nil: no call
 	stubborn bool                             // deletions are accepted and have no effect
-	silent   bool                             // it is not told that pods run
+	silent   bool                             // the master is not told that pods run
 	away     time.Duration
 }
 
@@ -239,7 +238,7 @@ func (p *fakePods) Events() <-chan pod.Event {
 	return p.events
 }
 
-// stop suspends the master's loop for a while, beginning when it next waits.
+// stop suspends the loop of the master for some time when it next waits.
 func (p *fakePods) stop(away time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,11 +271,11 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 	return nil
 }
 
-// Adopt implements Pods: another master has begun.
+// Adopt implements Pods for the next master.
 func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.events) > 0 { // they were for the one before
+	for len(p.events) > 0 { // events for the earlier master
 		<-p.events
 	}
 	var all []pod.Event
@@ -300,7 +299,7 @@ func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 	return nil
 }
 
-// launch is the last that was created of a pod.
+// launch returns the last incarnation of a pod that was created, 0 if there was none.
 func (p *fakePods) launch(id pod.ID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,7 +312,7 @@ func (p *fakePods) launch(id pod.ID) int {
 	return launch
 }
 
-// ended is the pods that were deleted.
+// ended returns the pods that were deleted.
 func (p *fakePods) ended() []pod.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -327,7 +326,7 @@ func (p *fakePods) beStubborn() {
 	p.stubborn = true
 }
 
-// end ends a pod, if it is there, and lets the master take notice.
+// end ends a pod that runs, and tells the master.
 func (p *fakePods) end(id pod.ID, exit pod.Exit) {
 	p.mu.Lock()
 	launch := p.live[id]
@@ -346,7 +345,7 @@ func (p *fakePods) end(id pod.ID, exit pod.Exit) {
 	p.events <- pod.Event{ID: id, Launch: launch, Phase: phase, Exit: exit}
 }
 
-// kill ends a pod as kill -9 does.
+// kill ends a pod as SIGKILL does.
 func (w *world) kill(id pod.ID) {
 	w.pods.end(id, pod.Exit{Code: 137, Signal: 9})
 	synctest.Wait()
@@ -372,7 +371,7 @@ func (p *fakePods) last() Pod {
 	return p.created[len(p.created)-1]
 }
 
-// fakeServer is a parameter server that notes its orders.
+// fakeServer is a parameter server that keeps the orders that it gets.
 type fakeServer struct {
 	wire.UnimplementedParameterServerServer
 	address string
@@ -380,10 +379,10 @@ type fakeServer struct {
 
 	mu       sync.Mutex
 	orders   []*wire.ControlRequest
-	away     chan struct{} // not nil: calls wait until it is closed
+	away     chan struct{} // calls wait until it is closed; nil: they do not wait
 	refusal  func(*wire.ControlRequest) error
-	progress []int64       // of the first tasks that are asked for
-	had      ledger.Ledger // of all
+	progress []int64       // answer to a request for progress: records done of its first tasks
+	had      ledger.Ledger // answer to a request for the whole ledger
 	version  int64
 }
 
@@ -444,7 +443,7 @@ func (s *fakeServer) Progress(ctx context.Context, r *wire.ProgressRequest) (*wi
 	return reply, nil
 }
 
-// leave makes the server's calls wait until the returned function is called.
+// leave makes calls to the server wait until the returned function is called.
 func (s *fakeServer) leave() (back func()) {
 	away := make(chan struct{})
 	s.mu.Lock()
@@ -458,7 +457,7 @@ func (s *fakeServer) leave() (back func()) {
 	}
 }
 
-// refuses makes orders fail for which the function has an error.
+// refuses makes the server return the errors of a function for orders.
 func (s *fakeServer) refuses(which func(*wire.ControlRequest) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -478,10 +477,10 @@ func (s *fakeServer) last() *wire.ControlRequest {
 func worker(i int) pod.ID { return pod.ID{Role: pod.Worker, Index: i} }
 func ps(i int) pod.ID     { return pod.ID{Role: pod.PS, Index: i} }
 
-// elapsed is the bubble's time since from.
+// elapsed returns the time since from, in milliseconds.
 func elapsed(from time.Time) time.Duration { return time.Since(from).Round(time.Millisecond) }
 
-// addresses is where the servers of a reply listen, and their launches.
+// addresses returns the addresses and incarnations of the servers in a reply.
 func addresses(r *wire.JoinReply) []string {
 	var all []string
 	for _, s := range r.Servers {

@@ -17,7 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// modelOf is a directory with an exported model of version 50.
+// modelOf returns a directory with an exported model of version 50.
 func modelOf(t *testing.T, layout param.Layout) string {
 	dir := t.TempDir()
 	fill := func(_ int, dst []float32) error { clear(dst); return nil }
@@ -27,7 +27,7 @@ func modelOf(t *testing.T, layout param.Layout) string {
 	return dir
 }
 
-// fixedJob is a job on 6 records, 4 a task, of a model that is trained.
+// fixedJob returns a change of start's job: it uses a trained model on 6 records, 4 for each task.
 func fixedJob(t *testing.T, kind job.Type, outputs string) func(*Config) {
 	layout := param.Layout{{Name: "w", Shape: []int{3}, Trainable: true}}
 	return func(c *Config) {
@@ -37,7 +37,7 @@ func fixedJob(t *testing.T, kind job.Type, outputs string) func(*Config) {
 	}
 }
 
-// A job that evaluates has no servers and trains nothing: each record is measured once, even if workers are lost.
+// An evaluation job has no servers and trains nothing. Each record is measured once, even if workers are lost.
 func TestEvaluationJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, fixedJob(t, job.Evaluate, ""))
@@ -68,7 +68,7 @@ func TestEvaluationJob(t *testing.T) {
 	})
 }
 
-// A prediction of another version than the job's is refused; when all is predicted the parts are put together, and removed at the end.
+// A prediction with another version of the model is refused. When all records are predicted the parts are joined; at the end they are removed.
 func TestPredictionJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestPredictionJob(t *testing.T) {
 	})
 }
 
-// All workers are told of one commit, the newest that is whole when the job starts, and that it is another job's.
+// All workers use the same commit, the newest complete one at the start of the job, and know that it is another job's.
 func TestWorkersAreToldOfOneCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir, layout := t.TempDir(), param.Layout{{Name: "w", Shape: []int{3}, Trainable: true}}
@@ -132,7 +132,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 			t.Errorf("joined %v, %v", reply, err)
 		}
 
-		// So are those of a master that comes back.
+		// The workers of a restarted master use it, too.
 		c := config(t)
 		fixedJob(t, job.Evaluate, "")(&c)
 		c.Job.CheckpointDirForInit = dir
@@ -162,7 +162,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 	})
 }
 
-// The error of a model that is another names the job's flag and what differs.
+// The error about a model that does not fit names the flag of the job and the difference.
 func TestModelOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {
@@ -176,7 +176,7 @@ func TestModelOfAnother(t *testing.T) {
 	})
 }
 
-// say reports the end of a lease.
+// say sends the report of a lease.
 func (w *world) say(r *wire.ReportTaskRequest) {
 	w.Helper()
 	if _, err := w.ReportTask(w.Context(), r); err != nil {

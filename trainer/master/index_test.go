@@ -21,8 +21,8 @@ import (
 type scan struct {
 	begun time.Time
 	err   error
-	ended error // why it was ended before
-	deaf  bool  // it does not say so
+	ended error // why Index was ended before it was done
+	deaf  bool  // Index does not return the error of its context
 }
 
 func (s *scan) Index(ctx context.Context) (training, validation []task.Shard, err error) {
@@ -42,7 +42,7 @@ func (s *scan) Blocks(t task.Task) []task.Block {
 
 func (s *scan) Indexed() (bytes, of int64) { return int64(time.Since(s.begun).Seconds()) * 1e6, 3600e6 }
 
-// scans is a job whose data takes an hour to index.
+// scans returns a change of start's job: its data takes an hour to index.
 func scans(s *scan) func(*Config) {
 	s.begun = time.Now()
 	return func(c *Config) {
@@ -51,19 +51,19 @@ func scans(s *scan) func(*Config) {
 	}
 }
 
-// exist has these pods be those that were created.
+// exist replaces the list of the pods that were created.
 func (p *fakePods) exist(all ...Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.created = all
 }
 
-// While the master indexes its data it answers: pods that are there already are told to come again, users how far it is. The job
-// begins when it has done so, however long that takes.
+// A master answers calls while it indexes its data: pods that exist already are told to try again, and users see the progress. The job begins
+// when the index is complete, however long that takes.
 func TestMasterListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, scans(new(scan)))
-		w.pods.exist(Pod{ID: worker(0), Launch: 1}, Pod{ID: ps(0), Launch: 1}) // by a master before
+		w.pods.exist(Pod{ID: worker(0), Launch: 1}, Pod{ID: ps(0), Launch: 1}) // created by an earlier master
 		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Running}
 		ctx := t.Context()
 		_, join := w.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER})
@@ -104,7 +104,7 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 	})
 }
 
-// A worker of a ring that comes early is told so, too.
+// A worker of a ring that arrives before the index is complete is told to try again.
 func TestRingListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(scans(new(scan))))
@@ -125,7 +125,7 @@ func TestRingListensBeforeItIndexes(t *testing.T) {
 	})
 }
 
-// Data that is bad ends the job, with its reason, before a pod is created.
+// Bad data ends the job before a pod is created, with the reason.
 func TestBadDataEndsTheJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -137,10 +137,10 @@ func TestBadDataEndsTheJob(t *testing.T) {
 	})
 }
 
-// Who stops the job does not wait for the end of the scan.
+// A stop of the job does not wait for the end of the index.
 func TestStopEndsTheScan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := &scan{deaf: true} // the worse of both
+		s := &scan{deaf: true} // even if the index ignores its context's error
 		w := start(t, scans(s))
 		began := time.Now()
 		if _, err := w.Stop(t.Context(), &wire.StopRequest{Reason: "enough"}); err != nil {
@@ -153,7 +153,7 @@ func TestStopEndsTheScan(t *testing.T) {
 	})
 }
 
-// What is scaled meanwhile begins with as many workers.
+// A job that is scaled while it is indexed begins with the new number of workers.
 func TestScaledWhileItIsIndexed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, scans(new(scan)))
@@ -180,7 +180,7 @@ func TestScaledWhileItIsIndexed(t *testing.T) {
 	})
 }
 
-// far is data of which each record is a block of its own, far behind in its file.
+// far is data in which each record is a block of its own, at a large offset in its file.
 type far struct{ scan }
 
 func (*far) Blocks(t task.Task) []task.Block {
@@ -191,7 +191,7 @@ func (*far) Blocks(t task.Task) []task.Block {
 	return all
 }
 
-// What is told of a task fits into a message, however much of it there is.
+// The list of a task's blocks fits into a message: a list that is too long is left out.
 func TestBlocksFitIntoAMessage(t *testing.T) {
 	const start, limit = 1 << 50, 4 << 20
 	m := &master{Config: Config{Data: new(far)}}

@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A worker's first Join is answered at once, its next when the servers are there.
+// The first Join of a worker is answered at once, and the next when the servers have joined.
 func TestJoin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS = 2 })
@@ -51,7 +51,7 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// The next epoch opens when every server has applied what it gathered.
+// The next epoch opens when every server has applied the gradients that it has accumulated.
 func TestBarrier(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS, c.Job.NumEpochs = 2, 2 })
@@ -73,7 +73,7 @@ func TestBarrier(t *testing.T) {
 	})
 }
 
-// Servers know how many workers hold training leases. One that is away learns the last number only.
+// Servers are told how many workers hold training leases. A server that does not answer for some time then gets only the last number.
 func TestContributors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS, c.Job.GradsToWait = 2, 2 })
@@ -96,7 +96,7 @@ func TestContributors(t *testing.T) {
 		if got := w.servers[1].last().Contributors; got != 1 {
 			t.Errorf("the server that was away knows of %d contributors, want 1", got)
 		}
-		if n := len(w.servers[1].orders) - told; n > 2 { // what was on the way, and the latest
+		if n := len(w.servers[1].orders) - told; n > 2 { // the order that was under way, and the last
 			t.Errorf("%d orders after its absence", n)
 		}
 		w.kill(worker(1))
@@ -104,7 +104,7 @@ func TestContributors(t *testing.T) {
 	})
 }
 
-// beats makes every server say the same.
+// beats sends the same heartbeat from every server.
 func (w *world) beats(version, snapshot int64) {
 	for i, s := range w.servers {
 		s.mu.Lock()
@@ -114,7 +114,7 @@ func (w *world) beats(version, snapshot int64) {
 	}
 }
 
-// A worker without progress is deleted; what it holds is another's when it is gone.
+// A straggler is deleted. Its tasks are leased to another worker when it has ended.
 func TestStraggler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -136,7 +136,7 @@ func TestStraggler(t *testing.T) {
 	})
 }
 
-// One that cannot be deleted is told to leave, and loses its leases after as long again.
+// A straggler that cannot be deleted is told to leave, and loses its leases after the time limit has passed once more.
 func TestStragglerStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -163,7 +163,7 @@ func TestStragglerStays(t *testing.T) {
 	})
 }
 
-// A pod that is stopped and holds no lease, such as a server, is replaced for its silence.
+// A suspended pod (SIGSTOP) without leases, such as a server, is replaced because it sends no heartbeats.
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -213,7 +213,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A master after which another has begun ends at once, and touches no pod.
+// A superseded master ends at once, and deletes no pods.
 func TestSuperseded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -232,7 +232,7 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// Pods that do not end are not waited for without end.
+// At the end of a job, pods that do not end are waited for only until endLimit.
 func TestStopStubborn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -246,7 +246,7 @@ func TestStopStubborn(t *testing.T) {
 	})
 }
 
-// Servers that cannot be deleted any more hear that they are not needed.
+// When the master cannot delete pods any more, servers are told that they are not needed.
 func TestServersLeaveByThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Pods.(*fakePods).disowned = true })
@@ -269,7 +269,7 @@ func TestServersLeaveByThemselves(t *testing.T) {
 	})
 }
 
-// Workers of a job that is done leave by themselves; those that do not, and the servers, are deleted.
+// When a job is done its workers end by themselves. Workers that do not, and the servers, are deleted.
 func TestLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -313,7 +313,7 @@ func TestCreationRefused(t *testing.T) {
 	})
 }
 
-// A server that fails by itself too often ends the job.
+// A server that crashes too often ends the job.
 func TestServerCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var ends []PodEnded
@@ -386,7 +386,7 @@ func TestRunRefuses(t *testing.T) {
 	})
 }
 
-// A lost connection to the master is a matter of asking again, and ends nothing.
+// The loss of a server while it applies the end of an epoch does not end the job: the epoch is trained on again.
 func TestServerLeavesDuringBarrier(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -399,7 +399,7 @@ func TestServerLeavesDuringBarrier(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.join()
-		w.train(0) // again: the epoch was not applied
+		w.train(0) // once more, because the epoch was not applied
 		w.leave()
 		if w.err != nil || w.status.Life != 2 {
 			t.Error(w.err, w.status)

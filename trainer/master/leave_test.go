@@ -17,8 +17,8 @@ func leaves(how wire.Leave, worker int) *wire.HeartbeatRequest {
 	return &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(worker), Leave: how}
 }
 
-// A worker that is asked to leave has a successor at once, who goes on with its lease when it is handed back: before
-// the pod has ended.
+// A worker that is asked to leave gets a successor at once. The successor goes on with its task when the worker has handed back the lease,
+// before the pod has ended.
 func TestLeasesAreHandedBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -39,7 +39,7 @@ func TestLeasesAreHandedBack(t *testing.T) {
 			t.Error("it is still needed")
 		}
 		w.wantTask(w.task(2), lease.Start, 2)
-		if reply := w.beat(leaves(wire.Leave_ASKED, 0)); !reply.Unknown { // late
+		if reply := w.beat(leaves(wire.Leave_ASKED, 0)); !reply.Unknown { // a late heartbeat
 			t.Error("it is needed again")
 		}
 		w.pods.end(worker(0), pod.Exit{Code: 143})
@@ -50,7 +50,7 @@ func TestLeasesAreHandedBack(t *testing.T) {
 	})
 }
 
-// One that the cluster says is leaving gets nothing new to do; if it hands nothing back, its leases are taken when it ends.
+// A worker whose pod is leaving, as the cluster reports, gets no new leases. Leases that it does not hand back are taken back when it ends.
 func TestLeasesOfAPodThatIsLeaving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -72,13 +72,13 @@ func TestLeasesOfAPodThatIsLeaving(t *testing.T) {
 	})
 }
 
-// After the end there is nothing to hand back.
+// When the job is over, a worker that is asked to leave may end at once.
 func TestLeaveAfterTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
 		w.join()
 		w.train(0)
-		w.task(1) // DONE: the job is over
+		w.task(1) // returns DONE: the job is over
 		if reply := w.beat(leaves(wire.Leave_ASKED, 1)); !reply.Unknown {
 			t.Error("it has to stay")
 		}
@@ -86,8 +86,8 @@ func TestLeaveAfterTheEnd(t *testing.T) {
 	})
 }
 
-// The others make their round with the one that leaves, and then a world without it. What is in the state of its
-// lease is credited.
+// The others complete their round with the worker that leaves, and then form a world without it. The records of its lease that are in the
+// state are credited.
 func TestRingPartsFromWhoLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
@@ -105,14 +105,15 @@ func TestRingPartsFromWhoLeaves(t *testing.T) {
 			t.Error("it is still needed")
 		}
 		w.wantTask(w.task(0), lease.Start, 2)
-		p[2].close() // its departure is no news
+		p[2].close() // this changes nothing for the others
 		if more := p[0].word(); more != nil {
 			t.Errorf("worker 0 hears %q", say(more))
 		}
 	})
 }
 
-// Who leaves while it writes a checkpoint stays until that is made, or cannot be; the others go on without it, with what it had leased.
+// A worker that is asked to leave while it writes a checkpoint stays until the checkpoint is complete or has failed. The others go on without
+// it, with the rest of its lease.
 func TestLeaverWritesItsCheckpoint(t *testing.T) {
 	for phase, number := range map[wire.CutPhase]int64{wire.CutPhase_WRITTEN: 1, wire.CutPhase_FAILED: 0} {
 		t.Run(phase.String(), func(t *testing.T) {
@@ -155,7 +156,7 @@ func TestLeaverWritesItsCheckpoint(t *testing.T) {
 	}
 }
 
-// Where all were asked to leave, one of them makes the checkpoint.
+// If all workers were asked to leave, one of them still makes the checkpoint.
 func TestLeaverMakesACheckpoint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, p := startRing(t, func(c *Config) {
@@ -201,7 +202,7 @@ func TestLastOfARingStays(t *testing.T) {
 	})
 }
 
-// One whose stream breaks while it leaves does not get in again.
+// A worker whose stream breaks while it leaves is not admitted to the ring again.
 func TestRingWhoLeavesIsNoGuest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
@@ -221,7 +222,7 @@ func TestRingWhoLeavesIsNoGuest(t *testing.T) {
 	})
 }
 
-// One that has not come to the ring yet need not.
+// A worker that has not arrived at the ring yet leaves at once.
 func TestWhoIsNotInTheRingLeavesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
@@ -259,7 +260,7 @@ func TestScaledFromAChannel(t *testing.T) {
 	})
 }
 
-// With all workers preempted the job waits, says so, and goes on when one is back.
+// When all workers are preempted the job waits, reports that, and goes on with the first that runs again.
 func TestJobWaitsForWorkers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		log := new(bytes.Buffer)

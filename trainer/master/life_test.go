@@ -22,7 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A server that is lost takes its part of the model with it: the training begins anew, whether or not it had told of itself.
+// A part of the model is lost with a server: the training begins anew, whether or not the server had reported a version.
 func TestServerLost(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		t.Run(fmt.Sprint("told=", told), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestServerLost(t *testing.T) {
 				held := w.task(0)
 				w.pods.end(ps(0), pod.Exit{NodeLost: true})
 				time.Sleep(2 * time.Second)
-				// Nothing counts that was done in the life before, and nothing is held of it.
+				// Reports and leases of the earlier life do not count.
 				old := identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
 				before := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return old }))
 				_, err := before.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: held.Lease})
@@ -71,8 +71,8 @@ func TestServerLost(t *testing.T) {
 	}
 }
 
-// A cluster may restart a server in its pod, by --restart_policy: it is the same launch, and its values are gone. The training
-// begins anew, and does so once, however often the new process has to ask.
+// A cluster may restart a server in its pod, by --restart_policy: its incarnation is the same, and its values are lost. The training begins
+// anew once, however often the new process joins.
 func TestServerStartedAgainInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS = 2 })
@@ -107,7 +107,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 	})
 }
 
-// Of a job that is over nothing is lost any more, whoever comes.
+// A server that is restarted after the end of its job does not make the training begin anew.
 func TestServerStartedAgainAtTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -129,7 +129,7 @@ func TestServerStartedAgainAtTheEnd(t *testing.T) {
 	})
 }
 
-// A server that is lost before anything was trained on is replaced, and that is all.
+// When a server is lost before anything was trained on, it is replaced, and no training is reported as lost.
 func TestServerLostAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -144,7 +144,7 @@ func TestServerLostAtFirst(t *testing.T) {
 	})
 }
 
-// A server that is lost before anybody was given something to do with the new model is the newest reason for that.
+// When another server is lost before the training has begun anew, the reason that is reported is the newer loss.
 func TestServerLostAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lives []BegunAnew
@@ -178,7 +178,7 @@ func TestServerLostAgain(t *testing.T) {
 	})
 }
 
-// hanging is a connection to a server that hangs from some time on: what is sent stays with the sender.
+// hanging is a connection to a server that hangs once hangs is closed: then writes block.
 type hanging struct {
 	net.Conn
 	hangs  <-chan struct{}
@@ -201,7 +201,7 @@ func (c *hanging) Close() error {
 	return c.Conn.Close()
 }
 
-// The connection of a server that hangs takes seconds to close. The mutex is not held meanwhile: nobody waits for it.
+// Closing the connection to a server that hangs takes seconds. The mutex is not held meanwhile.
 func TestHungServerHoldsNobody(t *testing.T) {
 	for name, leave := range map[string]func(*servers) error{
 		"it ends": func(s *servers) error {
@@ -254,7 +254,7 @@ func TestHungServerHoldsNobody(t *testing.T) {
 	}
 }
 
-// Two launches of a server are alive at once: the node of the first is cut off from the cluster, and not from the master.
+// An older incarnation of a server is refused. It may still run, if its node has lost its connection to the cluster but not to the master.
 func TestOldLaunchIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -280,7 +280,7 @@ func TestOldLaunchIsRefused(t *testing.T) {
 	})
 }
 
-// Nobody settles a lease, dismisses a pod, takes a place or ends the job who is not what the call needs.
+// A caller with the wrong job, incarnation, role or index cannot settle a lease, dismiss a pod, join or end the job.
 func TestForgedCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -290,7 +290,7 @@ func TestForgedCalls(t *testing.T) {
 			truth, h := w.header(worker(0)), w.header(worker(0))
 			change(&h)
 			conn := w.speaker(func(context.Context, any) identity.Header { return h })
-			if h.Role != identity.User && h.Index == 0 { // these have a certificate of what they say
+			if h.Role != identity.User && h.Index == 0 { // the certificate of the others matches their header
 				conn.Proves = func(identity.Header) *credential.Credential { return prove.Of(truth) }
 			}
 			return wire.NewMasterClient(conn), wire.NewJobClient(conn)
@@ -312,7 +312,7 @@ func TestForgedCalls(t *testing.T) {
 				"as server": second(m.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: "elsewhere:1"})),
 			} {
 				if call == "as server" && c.want == codes.PermissionDenied && name != "another role" {
-					wantCode(t, err, codes.PermissionDenied) // it is a worker that says it is a server
+					wantCode(t, err, codes.PermissionDenied) // a worker must not join as a server
 					continue
 				}
 				if got := status.Code(err); got != c.want {
@@ -325,7 +325,7 @@ func TestForgedCalls(t *testing.T) {
 				}
 			}
 		}
-		// A pod does not end or scale its job.
+		// A pod must not stop or scale its job, or read its status.
 		_, j := as(func(*identity.Header) {})
 		for _, err := range []error{second(j.Stop(t.Context(), &wire.StopRequest{})), second(j.Scale(t.Context(), &wire.ScaleRequest{Workers: 1})), second(j.Status(t.Context(), &wire.StatusRequest{}))} {
 			wantCode(t, err, codes.PermissionDenied)
@@ -336,7 +336,7 @@ func TestForgedCalls(t *testing.T) {
 	})
 }
 
-// Where users do not come by the network, nobody's call to stop or scale exists.
+// Where users do not call the master, the calls to stop and scale a job do not exist.
 func TestNoCallsOfUsers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Users = false })
@@ -349,12 +349,11 @@ func TestNoCallsOfUsers(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Workers that wait for a server that is silent, or away, are not stragglers: neither while it is, nor before they have had
-// the time for their task since.
+// Workers that wait for a server that hangs or is being replaced are not stragglers. When it answers again, their time limit begins anew.
 func TestNobodyIsBlamedForAServer(t *testing.T) {
 	for name, absent := range map[string]func(w *world, workersBeat func(time.Duration)){
 		"hangs": func(w *world, workersBeat func(time.Duration)) {
-			workersBeat(4 * time.Second) // less than makes it a lost one
+			workersBeat(4 * time.Second) // shorter than the limit after which the server is lost
 		},
 		"is replaced late": func(w *world, workersBeat func(time.Duration)) {
 			w.pods.end(ps(0), pod.Exit{NodeLost: true})
@@ -392,7 +391,7 @@ func TestNobodyIsBlamedForAServer(t *testing.T) {
 						t.Fatalf("worker %d was replaced for want of a server", i)
 					}
 				}
-				beats(6 * time.Second) // now it is their own fault
+				beats(6 * time.Second) // now the servers answer, and the workers are stragglers
 				if w.pods.isRunning(worker(0)) {
 					t.Error("a straggler is not replaced")
 				}
@@ -401,8 +400,7 @@ func TestNobodyIsBlamedForAServer(t *testing.T) {
 	}
 }
 
-// A worker in whose life of the model a server was lost joins again and waits for the next one. It sends no heartbeats meanwhile,
-// and is not replaced for that.
+// When a server is lost, workers join again and wait for its successor. They send no heartbeats meanwhile, and are not replaced for that.
 func TestWorkerThatJoinsAgainIsNotSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.TaskTimeout.Duration = 5 * time.Second })
@@ -412,7 +410,7 @@ func TestWorkerThatJoinsAgainIsNotSilent(t *testing.T) {
 		w.beat(beat)
 		w.pods.end(ps(0), pod.Exit{NodeLost: true})
 		time.Sleep(500 * time.Millisecond)
-		w.beat(beat) // which tells it
+		w.beat(beat) // the reply says that a server was lost
 		for range 4 {
 			if _, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil {
 				t.Fatal(err)
@@ -423,7 +421,7 @@ func TestWorkerThatJoinsAgainIsNotSilent(t *testing.T) {
 		if r, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(r.Servers) == 0 {
 			t.Fatal(r, err)
 		}
-		time.Sleep(7 * time.Second) // while it connects to the servers
+		time.Sleep(7 * time.Second) // the worker connects to the servers meanwhile
 		if !w.pods.isRunning(worker(0)) {
 			t.Fatal("a worker that waited for a server was replaced")
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// runJob makes start's job one of a program, which may fail so often.
+// runJob returns a change of start's job: it runs a program, which may fail this many times.
 func runJob(restarts int) func(*Config) {
 	return func(c *Config) {
 		name, workers := c.Job.Name, c.Job.NumWorkers
@@ -25,7 +25,7 @@ func runJob(restarts int) func(*Config) {
 	}
 }
 
-// startProgram runs a program on two workers, which are in their first world.
+// startProgram runs a program on two workers, and returns them in their first world.
 func startProgram(t *testing.T, restarts int) (w *world, a, b *peer) {
 	t.Helper()
 	w = start(t, runJob(restarts))
@@ -36,7 +36,7 @@ func startProgram(t *testing.T, restarts int) (w *world, a, b *peer) {
 	return w, a, b
 }
 
-// enters compares the next world that a worker is told of, as in "2 [0 1] from []", whatever else it was told before.
+// enters compares the next world that the master sends with a text like "2 [0 1] from []", and skips other messages before it.
 func (p *peer) enters(want string) *wire.World {
 	p.w.Helper()
 	for {
@@ -50,13 +50,13 @@ func (p *peer) enters(want string) *wire.World {
 	}
 }
 
-// fails comes from a world without a state; processes may have failed in it.
+// fails sends an arrival from a formation, without a state, and with the failures of processes.
 func (p *peer) fails(formation int64, failures ...*wire.Failure) {
 	p.w.Helper()
 	p.arrive(&wire.Arrival{Formation: formation, Round: -1, Failures: failures})
 }
 
-// fails is the reason why the job has failed.
+// fails waits for the end of the job, and checks that it has failed for this reason.
 func (w *world) fails(want string) {
 	w.Helper()
 	<-w.ended
@@ -65,7 +65,7 @@ func (w *world) fails(want string) {
 	}
 }
 
-// However many processes fail of one world by themselves, the program has failed once; not if somebody else did it to them.
+// Failures of several processes of a world are charged once. A failure is not charged if another has ended the process, as by SIGKILL.
 func TestProgramIsCharged(t *testing.T) {
 	own := &wire.Failure{Code: 1}
 	const charged, uncharged = "; the program starts again (charged)", "; the program starts again (not charged)"
@@ -104,8 +104,8 @@ func TestProgramIsCharged(t *testing.T) {
 	}
 }
 
-// A program that fails soon after each start starts again at longer and longer intervals, also if nothing is charged. Who joins meanwhile does
-// not change when; once the processes have lasted, or have made a round, they start again at once.
+// A program that fails soon after each start is restarted at longer and longer intervals, also if the failures are not charged. A worker that
+// joins meanwhile does not change the time of the restart. After processes that ran for some time or completed a round, it restarts at once.
 func TestProgramPaces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -113,7 +113,7 @@ func TestProgramPaces(t *testing.T) {
 		dies := func(after time.Duration) time.Duration {
 			t.Helper()
 			time.Sleep(pause + after)
-			a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation }) // of a program without records it is the world that it is in
+			a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation }) // without records, the formation of the worker's world
 			a.fails(formation, &wire.Failure{Signal: int32(syscall.SIGKILL)})
 			b.fails(formation)
 			formation++
@@ -137,7 +137,7 @@ func TestProgramPaces(t *testing.T) {
 		if want := "; the program starts again in 1m0s, after 12 failures in a row within 30s of the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
 			t.Errorf("the last failure: %q, want %q", s.Failure, want)
 		}
-		time.Sleep(20 * time.Second) // of the pause
+		time.Sleep(20 * time.Second) // a part of the pause
 		a.fails(formation)
 		b.fails(formation)
 		formation++
@@ -177,7 +177,7 @@ func TestProgramPaces(t *testing.T) {
 	})
 }
 
-// What follows from the loss of a member is nobody's fault, also if no failure is allowed.
+// Failures that follow the loss of a member are not charged, so that they end no job, even if no failure is allowed.
 func TestProgramLosesMember(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -189,12 +189,12 @@ func TestProgramLosesMember(t *testing.T) {
 		if s := w.look(); s.Restarts != 0 || s.Life != 1 || job.State(s.State).Ended() {
 			t.Errorf("status %v", s)
 		}
-		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this is its own
+		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this failure is the program's own
 		w.fails("the program failed: rank 0 (pid 9): killed by SIGABRT")
 	})
 }
 
-// Nor is what follows from a member's being asked to leave.
+// Failures that follow the departure of a member that was asked to leave are not charged.
 func TestProgramIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -209,7 +209,7 @@ func TestProgramIsLeft(t *testing.T) {
 	})
 }
 
-// The failure that is one too many has the reason of the process that failed first, wherever it was.
+// When the program has failed too often, the reason is that of the process that failed first, on whichever worker.
 func TestProgramFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)
@@ -224,7 +224,7 @@ func TestProgramFails(t *testing.T) {
 	})
 }
 
-// The job has succeeded when the processes of all workers have ended with 0 in one world, the one that is.
+// The job has succeeded when the processes of all workers have ended with exit code 0 in the current world.
 func TestProgramSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)
@@ -235,7 +235,7 @@ func TestProgramSucceeds(t *testing.T) {
 		a.enters("2 [0 1] from []")
 		b.enters("2 [0 1] from []")
 		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })
-		time.Sleep(time.Minute) // the other says again and again that it was done with the world before
+		time.Sleep(time.Minute) // meanwhile the other reports that it finished in the world before
 		if s := w.look(); job.State(s.State).Ended() {
 			t.Fatalf("status %v, and one has not ended", s)
 		}
@@ -251,7 +251,7 @@ func TestProgramSucceeds(t *testing.T) {
 	})
 }
 
-// Workers that are recalled for a newcomer after their processes have ended with 0 have reached the end of the job, and begin nothing anew.
+// If workers are recalled for a newcomer after their processes have ended with exit code 0, the job has succeeded, and nothing begins anew.
 func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	for _, by := range []string{"arrival", "heartbeat"} {
 		t.Run(by, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	}
 }
 
-// Workers that arrive without a state, as those of programs that keep none, begin no new life, and a newcomer begins with them.
+// Workers of a program whose processes keep no state do not begin a new life when a newcomer joins; all of them begin together.
 func TestProgramGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -302,7 +302,7 @@ func TestProgramGrows(t *testing.T) {
 	})
 }
 
-// A worker whose process is restarted while the others train does not delay them, and interrupts none of their rounds when it is ready.
+// A worker whose process is restarted does not delay the others, which train on, and does not interrupt a round when it is ready.
 func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -325,7 +325,7 @@ func TestProgramTakesPartAgain(t *testing.T) {
 	})
 }
 
-// Who breaks off while the others finish their round for a newcomer ends that round: they would wait for it.
+// A worker that breaks off while the others finish their round for a newcomer ends that round, in which they would wait for it.
 func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -352,7 +352,7 @@ func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 	})
 }
 
-// A newcomer learns from the first heartbeat of those that train that processes keep their state.
+// A newcomer is told that processes keep their state, once a heartbeat of a training worker has said so.
 func TestProgramKeeps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, _ := startProgram(t, 0)
@@ -378,13 +378,13 @@ func TestProgramKeeps(t *testing.T) {
 	})
 }
 
-// asks is a process's request for records.
+// asks sends a process's request for records.
 func (w *world) asks(worker int, d *wire.Dataset) (*wire.Task, error) {
 	reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: int32(worker), Now: true, Dataset: d})
 	return reply.GetTask(), err
 }
 
-// All processes train on the same records, which are over after the last epoch; the job is not.
+// All processes train on the same records. There are no more records after the last epoch, but the job goes on.
 func TestProgramDataset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -404,7 +404,7 @@ func TestProgramDataset(t *testing.T) {
 		_, err := w.asks(1, other)
 		wantCode(t, err, codes.FailedPrecondition)
 		records := int64(0)
-		for i := range 2 { // what each was given first
+		for i := range 2 { // the first lease of each worker
 			lease := w.task(i)
 			records += lease.End - lease.Start
 			w.done(i, lease)
@@ -426,7 +426,7 @@ func TestProgramDataset(t *testing.T) {
 	})
 }
 
-// The next master knows how often the program has failed, and what it trains on.
+// After a restart the master knows how often the program has failed, and its data set.
 func TestProgramMasterComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, runJob(1))

@@ -25,9 +25,9 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	record []byte
-	err    error // of whoever writes
+	err    error // error of the next writes
 	pods   *fakePods
-	ahead  []int // how many pods had been created at each write
+	ahead  []int // number of running pods at each write
 }
 
 func (m *memory) Write(_ context.Context, record []byte) error {
@@ -49,7 +49,7 @@ func (m *memory) fail(err error) {
 	m.err = err
 }
 
-// reigned is a job whose masters follow each other.
+// reigned is a job whose master is replaced.
 type reigned struct {
 	*world
 	memory  *memory
@@ -57,7 +57,7 @@ type reigned struct {
 	notices chan Notice
 }
 
-// reign starts the first master of a job with a server and two workers.
+// reign starts the first master of a job with a server and two workers, unless change changes it.
 func reign(t *testing.T, change func(*Config)) *reigned {
 	t.Helper()
 	r := &reigned{memory: new(memory), notices: make(chan Notice, 1)}
@@ -72,7 +72,7 @@ func reign(t *testing.T, change func(*Config)) *reigned {
 	return r
 }
 
-// ends gives the master a notice, and returns when it has gone.
+// ends sends the master a notice, waits until the master has ended, and checks its error.
 func (r *reigned) ends(n Notice, want error) {
 	r.Helper()
 	r.notices <- n
@@ -106,7 +106,7 @@ func (r *reigned) follow() {
 	synctest.Wait()
 }
 
-// rejoin makes the servers join again as they are asked to, with the values of a life.
+// rejoin makes all servers join again with the values of a life, and checks that they were asked to.
 func (r *reigned) rejoin(holds int64) {
 	r.Helper()
 	for i, s := range r.servers {
@@ -120,7 +120,7 @@ func (r *reigned) rejoin(holds int64) {
 	synctest.Wait()
 }
 
-// A restored master knows the pods, asks the server what is in the model, and leases out the rest; a worker keeps the leases that it
+// A restarted master knows the pods, asks the servers which records are in the model, and leases the others. A worker keeps the leases that it
 // reports.
 func TestMasterComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestMasterComesBack(t *testing.T) {
 		if task := r.task(1, second.Lease); task.Kind != wire.TaskKind_WAIT {
 			t.Errorf("%v is given away, which worker 0 may be about to announce", task)
 		}
-		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER}) // it has nothing to announce
+		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER}) // without leases
 		rest := r.task(0)
 		if rest.Number != first.Number || rest.Done != 3 || rest.Lease <= second.Lease {
 			t.Errorf("worker 0 is given %v, want what is left of %v under another number", rest, first)
@@ -169,7 +169,7 @@ func TestMasterComesBack(t *testing.T) {
 	})
 }
 
-// Records that not all servers have are trained on again.
+// Records that some server does not have are trained on again.
 func TestWhatAllServersHaveIsCredited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, func(c *Config) { c.Job.NumPS = 2 })
@@ -225,7 +225,7 @@ func TestServerLostWithoutMaster(t *testing.T) {
 	}
 }
 
-// Where nothing was trained on yet, servers that have values and those that have none begin together, in the same life.
+// Before anything was trained on, servers that have values and servers that have none begin together, in the same life.
 func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -239,7 +239,7 @@ func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 	})
 }
 
-// A pod is created only after its number is written, however long that takes.
+// A pod is created only after its number is stored, however long that takes.
 func TestPodsAreWrittenBeforeTheyAre(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, func(c *Config) { c.Memory.(*memory).err = errors.New("no API server") })
@@ -255,7 +255,7 @@ func TestPodsAreWrittenBeforeTheyAre(t *testing.T) {
 	})
 }
 
-// A superseded master ends and leaves the pods alone, whatever it was about to do.
+// A superseded master ends, and neither creates nor deletes pods.
 func TestSupersededMasterEndsNothing(t *testing.T) {
 	for name, act := range map[string]func(r *reigned){
 		"by itself":      func(*reigned) {},
@@ -276,7 +276,7 @@ func TestSupersededMasterEndsNothing(t *testing.T) {
 	}
 }
 
-// A job that was suspended ends its pods; it rests until the next master, which makes others.
+// The master of a suspended job ends the pods. The next master creates others.
 func TestSuspension(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -298,7 +298,7 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
-// A job that a previous master has ended stays ended.
+// A job that an earlier master has ended stays ended.
 func TestEndIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -320,7 +320,7 @@ func TestEndIsKept(t *testing.T) {
 	})
 }
 
-// A master that reads any record either begins or returns an error that says what is wrong.
+// FuzzRecord checks that a master with any record either begins, or returns an error that says what is wrong with the record.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
 	f.Add([]byte(`{"format":2}`))

@@ -13,11 +13,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// When all workers are lost the model is, too: the training begins anew and completes.
+// When all workers are lost the model is lost: the training begins anew and completes.
 func TestRingAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumEpochs = 2 })
-		for range 3 { // one of the second epoch
+		for range 3 { // the third task is of the second epoch
 			w.done(0, w.task(0))
 		}
 		fourth := w.task(0)
@@ -50,7 +50,7 @@ func TestRingAnew(t *testing.T) {
 	})
 }
 
-// A task that kills every worker before anything is trained on is charged, and named.
+// A task on which every worker crashes, before anything was trained on, is charged. The error of the job names it.
 func TestRingPoison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers, c.Job.RelaunchOnWorkerFailure, c.Training[0].Count = 1, 10, 4 }))
@@ -74,7 +74,7 @@ func TestRingPoison(t *testing.T) {
 	})
 }
 
-// Reports of a worker from a lost life of the model are ignored.
+// Reports of a worker about a lost life of the model are ignored.
 func TestRingLateHeartbeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -105,7 +105,7 @@ func snapshot(version, snapshot int64) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) { r.Version, r.Snapshot = version, snapshot }
 }
 
-// The snapshot of one worker is that of all: any worker can evaluate it, and late reports of others withdraw nothing.
+// All workers of a ring have the same snapshot: any worker can evaluate it, and late reports of others do not withdraw it.
 func TestRingEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -117,7 +117,7 @@ func TestRingEvaluation(t *testing.T) {
 		if first.Kind != wire.TaskKind_EVALUATION || first.Version != 50 || second.Kind != wire.TaskKind_EVALUATION {
 			t.Fatalf("%v and %v with a snapshot of version 50", first, second)
 		}
-		w.kill(worker(0)) // who said that there is one
+		w.kill(worker(0)) // the worker that reported the snapshot
 		p[1].says(snapshot(49, 0))
 		p[1].back(1, 51)
 		again := w.task(1, first.Lease)
@@ -144,7 +144,7 @@ func TestRingEvaluation(t *testing.T) {
 	})
 }
 
-// With the model its evaluations and their results are lost; the training that begins anew has its own.
+// When the model is lost, so are its evaluations and their results. The training that begins anew has its own.
 func TestRingEvaluationAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { evaluatedRing(c); c.Job.NumWorkers, c.Job.Output = 1, "model" })
@@ -155,7 +155,7 @@ func TestRingEvaluationAnew(t *testing.T) {
 		}
 		p[0].says(snapshot(57, 0))
 		w.done(0, w.task(0))
-		p[0].says(snapshot(100, 100)) // too late: the evaluation of the end is asked for
+		p[0].says(snapshot(100, 100)) // too late: the last evaluation has begun
 		if last := w.task(0); last.Kind != wire.TaskKind_EVALUATION || last.Version != 0 {
 			t.Fatalf("%v after the training", last)
 		}
@@ -175,7 +175,7 @@ func TestRingEvaluationAnew(t *testing.T) {
 	})
 }
 
-// What is left in the accumulators at the end is applied before the model is measured and written, whichever workers die.
+// Gradients that are left in accumulators at the end are applied before the model is evaluated and exported, whichever workers are lost.
 func TestRingFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.GlobalBatchSize, c.Job.NumEpochs, c.Job.Output = 100, 2, "model" })
@@ -199,11 +199,11 @@ func TestRingFlush(t *testing.T) {
 		if export.Kind != wire.TaskKind_EXPORT {
 			t.Fatalf("%v after the flush", export)
 		}
-		// Lost with the last worker: all again, and a flush of another number.
+		// When the last worker is lost all is done again, and the flush gets another number.
 		w.kill(worker(1))
 		next := w.peer(2)
 		next.idle = true
-		time.Sleep(time.Second) // for the replacement of worker 1
+		time.Sleep(time.Second) // until worker 1 is replaced
 		next.hears("world 3.3 [2] from []")
 		if last := w.train(2); last.Kind != wire.TaskKind_WAIT {
 			t.Fatalf("%v before the flush", last)
@@ -216,7 +216,7 @@ func TestRingFlush(t *testing.T) {
 	})
 }
 
-// The version of the trained model comes with the flush, also when nothing is accumulated.
+// The report of the flush has the version of the trained model, also if no gradients are accumulated.
 func TestRingFinalVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -237,7 +237,8 @@ func TestRingFinalVersion(t *testing.T) {
 	})
 }
 
-// A state may be lost with a step of which the master has not heard. So no lease outlives the model, even if nothing of it was credited.
+// A state may be lost with a step of which the master does not know. So all leases are taken back when the model is lost, even if no record of
+// them was credited.
 func TestRingAnewUnheard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })

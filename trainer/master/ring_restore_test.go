@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A member that was asked to leave, and whose successor the previous master has created, may end while there is no master. The next master
+// A member that was asked to leave may end while there is no master, after the earlier master has created its successor. The next master
 // reports its end, and the others do not wait for it.
 func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	})
 }
 
-// A life that the previous master could not write has begun all the same: the next one gets another number.
+// A life that the earlier master could not store has begun all the same: the next life gets another number.
 func TestNoLifeBeginsTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, ringJob(nil))
@@ -85,7 +85,7 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 	})
 }
 
-// A superseded master sends no worker a world, as the next master would not know it.
+// A superseded master sends no world, because the next master would not know it.
 func TestSupersededMasterFormsNoWorld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, superseded := range []bool{false, true} {
@@ -110,8 +110,7 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 	})
 }
 
-// The progress of a member in a world of a lost model does not count, even if the life has the same number: nothing of it was credited, so
-// the next life was not counted.
+// The progress of a member in a world of a lost model does not count, even if the life has the same number because no record of it was credited.
 func TestWordOfALostModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
@@ -131,8 +130,8 @@ func TestWordOfALostModel(t *testing.T) {
 	})
 }
 
-// A world outlives its streams and its master. Requests to its members are repeated on the next stream. What is in the model is taken from
-// the first member that the next master hears.
+// A world outlives its streams and its master. Requests to its members are repeated on the next streams. The next master learns which records
+// are in the model from the first member that reports.
 func TestWorldOutlivesItsMaster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		formed := 0

@@ -7,12 +7,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What a lost worker brought to the last round is credited when no death can take back that round: as long as one member has it, and others
-// are to copy it, it may be lost with that one.
+// Records of a lost worker that are in the last round are credited when the round cannot be lost any more. While only one member has it, and the
+// others are about to copy it, it may be lost with that member.
 func TestRingLostMemberAndRound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		dies   bool // who has the round, before the others have it
+		dies   bool // the member that has the round is lost before the others have it
 		credit int64
 	}{{"copied", false, 3}, {"lost", true, 2}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestRingSourceStreamBreaks(t *testing.T) {
 		next.hears("recall 2 now")
 		next.back(2, -1)
 		next.hears("world 2.3 [0 1] from [0]")
-		// Without its stream it works on, until its pod ends.
+		// It works on without its stream until its pod ends.
 		again.close()
 		next.hears()
 		w.kill(worker(0))

@@ -12,12 +12,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The workers of a job form its ring without a delay once all are there, and train to its end.
+// The workers of a job form its ring without delay when all have arrived, and train to the end.
 func TestRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(nil))
 		begin := time.Now()
-		for range 2 { // there are no servers to wait for
+		for range 2 { // also the second Join does not wait, because there are no servers
 			if reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(reply.Servers) > 0 {
 				t.Fatal(reply, err)
 			}
@@ -42,7 +42,7 @@ func TestRing(t *testing.T) {
 		if w.status.Version != 4 || w.status.State != "Succeeded" {
 			t.Errorf("status %v", w.status)
 		}
-		a.hears() // that others leave at the end calls nobody back
+		a.hears() // workers that leave at the end do not cause a recall
 	})
 }
 
@@ -67,13 +67,13 @@ func TestRingStrangers(t *testing.T) {
 	t.Run("servers", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			p := start(t, nil).stranger(0)
-			p.send(&wire.Arrival{Round: -1, Address: "worker-0:1"}) // it may be refused before it speaks
+			p.send(&wire.Arrival{Round: -1, Address: "worker-0:1"}) // it may be refused before it sends this
 			wantCode(t, p.ended(), codes.FailedPrecondition)
 		})
 	})
 }
 
-// The members do not wait for a newcomer: they come back together after a round, and go on from their state.
+// Members do not stop when a newcomer arrives: they come back together after a round, and go on from their state.
 func TestRingGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -103,14 +103,14 @@ func TestRingGrows(t *testing.T) {
 	})
 }
 
-// What the ring has of a lost member's leases is known when the others have met; exactly that is credited then.
+// The records of a lost member's leases that are in the state are known when the others have formed a world. Exactly these are credited then.
 func TestRingLostMember(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		kill     func(*world, *peer) // worker 0, which holds both tasks
-		ledger   []int64             // of worker 1
-		heard    int64               // of the first lease
-		first    int64               // done of the first task when it is given again; 4: it is not
+		kill     func(*world, *peer) // ends worker 0, which holds both leases; nil: its pod is killed
+		ledger   []int64             // ledger of worker 1, as had takes it
+		heard    int64               // progress of the first lease that worker 0 has reported
+		first    int64               // records of the first task that are done when it is leased again; 4: it is not leased again
 		requeued int64
 	}{
 		{name: "nothing", requeued: 2},
@@ -142,7 +142,7 @@ func TestRingLostMember(t *testing.T) {
 					c.kill(w, p[0])
 				}
 				p[1].hears("recall 1 now")
-				if again := w.task(1); again.Kind != wire.TaskKind_WAIT { // in five seconds
+				if again := w.task(1); again.Kind != wire.TaskKind_WAIT { // after five seconds
 					t.Fatalf("%v before the ring has met", again)
 				}
 				p[1].back(1, 3, c.ledger...)
@@ -172,7 +172,7 @@ func TestRingLostGuest(t *testing.T) {
 	})
 }
 
-// A worker that loses its stream keeps its leases, and comes back as another member.
+// A worker that loses its stream keeps its leases, and arrives as another member.
 func TestRingStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -185,7 +185,7 @@ func TestRingStreamBreaks(t *testing.T) {
 		p[1].hears("world 2.2 [1 0] from [0]")
 		again.hears("world 2.2 [1 0] from [0]")
 		w.done(0, first)
-		// One that comes again before its stream is known to be broken takes the seat of the other.
+		// A worker that opens another stream before the master knows that the first is broken takes over its seat.
 		third := w.peer(0)
 		wantCode(t, again.ended(), codes.OK)
 		p[1].hears("recall 2 now")
@@ -197,11 +197,11 @@ func TestRingStreamBreaks(t *testing.T) {
 	})
 }
 
-// A process that alone has the model and loses its stream keeps its seat, and the training goes on from there.
+// The only process that has the model keeps its seat when it loses its stream, and the training goes on from its state.
 func TestRingLastStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })
-		p[0].close() // it has not said which process it is
+		p[0].close() // a stream without the number of its process
 		again := w.stranger(0)
 		again.arrive(&wire.Arrival{Round: -1, Process: 7})
 		go again.live(w.MasterClient)
@@ -211,13 +211,13 @@ func TestRingLastStreamBreaks(t *testing.T) {
 		third := w.stranger(0)
 		third.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7, Broken: true, Suspect: -1})
 		third.hears("world 2.3 [0] from [0]")
-		// The word of the third world may be lost as well.
+		// The message about the third world may be lost as well.
 		third.close()
 		synctest.Wait()
 		fourth := w.stranger(0)
 		fourth.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7})
 		fourth.hears("world 2.4 [0] from [0]")
-		// One that does not come back is lost with its pod.
+		// A process that does not come back is lost when its pod ends.
 		fourth.close()
 		synctest.Wait()
 		w.kill(worker(0))
@@ -226,8 +226,8 @@ func TestRingLastStreamBreaks(t *testing.T) {
 	})
 }
 
-// A cluster may restart a worker in its pod, by --restart_policy. It has nothing of the model, and its leases are in part in
-// the others': it is replaced, and what of the leases is in the model is credited.
+// A cluster may restart a worker in its pod, by --restart_policy. The new process does not have the model, and some records of its leases are in
+// the state of the others. So it is replaced, and these records are credited.
 func TestRingWorkerStartedAgainInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
@@ -257,7 +257,7 @@ func TestRingWorkerStartedAgainInPlace(t *testing.T) {
 	})
 }
 
-// The ring waits for a worker whose stream breaks if no other has the model; when it is back it is a member again.
+// The ring waits for a worker whose stream breaks if no other has the model. When the worker is back it is a member again.
 func TestRingStray(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.MinWorkers = 2 }))
@@ -273,7 +273,7 @@ func TestRingStray(t *testing.T) {
 		synctest.Wait()
 		next := w.peer(2)
 		next.hears()
-		time.Sleep(10 * time.Second) // as long as its heartbeats come
+		time.Sleep(10 * time.Second) // meanwhile its heartbeats arrive
 		next.hears()
 		again := w.stranger(0)
 		again.arrive(&wire.Arrival{Formation: 1, Round: 5, Process: 7})
@@ -282,7 +282,7 @@ func TestRingStray(t *testing.T) {
 	})
 }
 
-// An arrival that comes again is not taken for one from the last world: its ledger is old.
+// A repeated arrival is not taken for one from the last world, because its ledger is old.
 func TestRingArrivesTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
@@ -303,7 +303,7 @@ func TestRingArrivesTwice(t *testing.T) {
 	})
 }
 
-// The ring does not wait for a member that dies while the world is forming, nor for one that has not fetched its world.
+// The ring does not wait for a member that is lost while a world is being formed, or before it has received its world.
 func TestRingDeathWhileForming(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
@@ -313,7 +313,7 @@ func TestRingDeathWhileForming(t *testing.T) {
 		p[2].back(1, 6)
 		w.kill(worker(2))
 		p[1].back(1, 7)
-		p[3].hears("recall 1 now", "world 2.2 [1 3] from [0 1]") // called back before it came
+		p[3].hears("recall 1 now", "world 2.2 [1 3] from [0 1]") // the recall was sent before its arrival
 		w.kill(worker(1))
 		p[3].hears("recall 2 now")
 		p[3].back(2, 7)
@@ -321,7 +321,7 @@ func TestRingDeathWhileForming(t *testing.T) {
 	})
 }
 
-// Leases of the end come back like others, also from a ring that cannot be formed again.
+// The lease of the export is taken back from a lost worker as others are, also if the ring cannot be formed again.
 func TestRingLostExport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.Output, c.Job.MinWorkers = "model", 2 })
@@ -339,7 +339,7 @@ func TestRingLostExport(t *testing.T) {
 	})
 }
 
-// A silent worker is replaced after --heartbeat_timeout; time in which the master did not run does not count as silence.
+// A worker that sends no heartbeats is replaced after --heartbeat_timeout. Time in which the master did not run does not count.
 func TestRingSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -348,7 +348,7 @@ func TestRingSilence(t *testing.T) {
 		if len(w.pods.ended()) > 0 {
 			t.Fatalf("%v were deleted though they were heard", w.pods.ended())
 		}
-		// The master stops, and with it the machine that the workers are on.
+		// The master is suspended, as are the workers on the same machine.
 		away := 3 * time.Minute
 		w.pods.stop(away)
 		for _, x := range p {
@@ -377,8 +377,8 @@ func TestRingSilence(t *testing.T) {
 	})
 }
 
-// A worker that hangs and keeps the ring waiting is found within twice the time limit: another member is excluded, the rest meet, and the
-// hanging worker does not arrive.
+// A worker that hangs and delays the ring is found within twice the time limit: another member is excluded, the others come back, and the
+// hanging worker does not.
 func TestRingStraggler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) {
@@ -480,7 +480,7 @@ func TestRingLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.peer(8) // the others come back when they like
+		w.peer(8) // the others have not come back yet
 		time.Sleep(10 * time.Second)
 		w.cancel()
 		<-w.ended
@@ -507,13 +507,13 @@ func TestRingLog(t *testing.T) {
 	})
 }
 
-// Scaling down removes the newest workers, and credits what is in the model of their leases.
+// Scaling down removes the newest workers, and credits the records of their leases that are in the model.
 func TestRingShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
 		p[0].hears("world 1.1 [0 1 2 3] from []")
 		lease := w.task(2)
-		w.pods.beStubborn() // nobody waits for the end of those that go, but for the round
+		w.pods.beStubborn() // the others wait for the end of the round, not for the end of the removed pods
 		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
 			t.Fatal(err)
 		}
@@ -554,7 +554,7 @@ func TestRingEvicts(t *testing.T) {
 	})
 }
 
-// Time in which the master did not run is not counted.
+// The clock of the master does not count time in which the master did not run.
 func TestClock(t *testing.T) {
 	begin := time.Now()
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
@@ -564,7 +564,7 @@ func TestClock(t *testing.T) {
 		{10, 8, 8},
 		{10, 10, 10},
 		{10, 70, 10},
-		{0, 72, 10}, // not set again yet
+		{0, 72, 10}, // the timer is not set again yet
 		{75, 74, 12},
 		{75, 80, 13},
 	} {

@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A worker that has failed and is not replaced changes nothing of how many were asked for, and the status and the log say what became of it.
+// A worker that has failed and is not replaced does not change the number of workers that are wanted. The status and the log say what happened.
 func TestWorkerGivenUpIsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lines strings.Builder
@@ -43,7 +43,7 @@ func TestWorkerGivenUpIsShown(t *testing.T) {
 	})
 }
 
-// What was done before a master came is no speed of its own, whenever it hears of it.
+// Records that were trained on under an earlier master do not count in the speed, whenever the next master learns of them.
 func TestSpeedAfterAMaster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -74,7 +74,7 @@ func TestSpeedAfterAMaster(t *testing.T) {
 	})
 }
 
-// What the processes of a program begin with is theirs: nothing is said of initial values.
+// The log of a program does not mention initial values, because its processes have their own.
 func TestProgramBeginsWithoutValues(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lines strings.Builder

@@ -79,7 +79,7 @@ func TestStaleReports(t *testing.T) {
 	})
 }
 
-// A worker that asks again because the reply was lost gets the same lease; one that holds it gets the next.
+// A worker that asks again because the reply was lost gets the same lease. One that holds that lease gets the next.
 func TestLostReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -110,7 +110,7 @@ func TestGetTaskWaits(t *testing.T) {
 		if task := w.task(1); task.Kind != wire.TaskKind_WAIT || elapsed(begin) != longPoll {
 			t.Errorf("%v after %v", task, elapsed(begin))
 		}
-		// It is woken by what it waits for.
+		// The call returns as soon as there is a task.
 		begin = time.Now()
 		time.AfterFunc(time.Second, func() { w.pods.end(worker(0), pod.Exit{Code: 137}) })
 		if task := w.task(1); task.Lease != 3 || task.Start != first.Start || elapsed(begin) != time.Second {
@@ -119,7 +119,7 @@ func TestGetTaskWaits(t *testing.T) {
 	})
 }
 
-// A cancelled call takes no lease.
+// A call that was canceled takes no lease.
 func TestGetTaskGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -140,7 +140,7 @@ func TestGetTaskGivenUp(t *testing.T) {
 	})
 }
 
-// Of a failed lease, only the records that are not in the model are done again.
+// Only those records of a failed lease are trained on again that are not in the model.
 func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -160,14 +160,14 @@ func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 	})
 }
 
-// What every server has of a lost worker's leases is credited; the rest is leased to another worker.
+// The records of a lost worker's leases that every server has are credited. The others are leased again.
 func TestLostWorkerProgress(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		servers  [2][]int64
 		away     bool  // server 1 does not answer
-		beat     int64 // told by a heartbeat of lease 1
-		first    int64 // done of lease 1's task when it is given again
+		beat     int64 // progress of lease 1 in a heartbeat
+		first    int64 // records of lease 1's task that are done when it is leased again; -1: it is not leased again
 		second   int64
 		wait     time.Duration
 		requeued int64
@@ -245,14 +245,14 @@ func TestStrangersLeave(t *testing.T) {
 	})
 }
 
-// A task that fails too often fails the job, with an error that names the task and the reason.
+// A task that fails too often ends the job with an error that names the task and the reason.
 func TestTaskFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
 		w.join()
 		for {
 			reply, err := w.GetTask(t.Context(), new(wire.GetTaskRequest))
-			if err != nil || reply.Task.Kind == wire.TaskKind_DONE { // the master may be gone already
+			if err != nil || reply.Task.Kind == wire.TaskKind_DONE { // the master may have ended already
 				break
 			}
 			task := reply.Task
@@ -276,12 +276,12 @@ func TestTaskFails(t *testing.T) {
 	})
 }
 
-// A worker that crashes on a task is charged, and so is the task.
+// The crash of a worker is charged to the worker and to its task.
 func TestCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.RelaunchOnWorkerFailure = 1; c.Job.MaxTaskRetries = 10 })
 		w.join()
-		for _, i := range []int{0, 1, 2, 3} { // 0 and 1 are replaced by 2 and 3, which are not
+		for _, i := range []int{0, 1, 2, 3} { // 0 and 1 are replaced by 2 and 3; these are not replaced
 			for !w.pods.isRunning(worker(i)) {
 				time.Sleep(time.Second)
 			}
@@ -297,7 +297,7 @@ func TestCrashes(t *testing.T) {
 	})
 }
 
-// A worker that waits for storage is no straggler as long as it says so, and what it gives back charges nobody.
+// A worker that waits for storage is no straggler as long as its effort rises.
 func TestWorkerWaitsForStorage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.TaskTimeout.Duration = 10 * time.Second })
@@ -313,7 +313,7 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 				t.Fatal("a worker that waits for storage is replaced")
 			}
 		}
-		for range 6 { // the timer may be later than the heartbeat of its instant
+		for range 6 { // the timer may fire after a heartbeat of the same instant
 			time.Sleep(2 * time.Second)
 			if beat(effort) {
 				return
@@ -323,8 +323,8 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 	})
 }
 
-// A task that is handed back because of storage is not charged, and goes to another worker next. A job whose data stays unreadable ends,
-// and names the file.
+// A task that is handed back because of storage is not charged, and is leased to another worker next. A job whose data stays unreadable ends
+// with an error that names the file.
 func TestStorageThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.MaxTaskRetries = 2 })
@@ -337,7 +337,7 @@ func TestStorageThatIsGone(t *testing.T) {
 			}
 			return task
 		}
-		for i := range 3 { // with progress each time
+		for i := range 3 { // each lease makes progress
 			if task := returned(i % 2); task.Start != 0 || task.Done != int64(i) {
 				t.Fatalf("lease %v", task)
 			}

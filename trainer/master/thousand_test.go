@@ -26,10 +26,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// playersEnv makes this test binary the players of a job of a thousand workers, for the master at that address.
+// playersEnv makes a process of this test binary simulate the server and the thousand workers of a job. Its value is the master's address.
 const playersEnv = "ELASTICDL_PLAYERS_OF"
 
-// authorityEnv is how the players prove who they are.
+// authorityEnv has the authority that signs the certificates of the simulated pods.
 const authorityEnv = "ELASTICDL_TEST_AUTHORITY"
 
 func TestMain(m *testing.M) {
@@ -42,13 +42,13 @@ func TestMain(m *testing.M) {
 
 const (
 	thousand = 1000
-	perTask  = 5 * time.Second // what a player takes for a lease
+	perTask  = 5 * time.Second // time of a simulated worker for a lease
 	killed   = 100
 )
 
-// BenchmarkThousandWorkers is a master with a thousand workers, played by another process over loopback TCP: each sends
-// two heartbeats a second and takes five seconds for a lease. cores is what the master takes of a processor, MB what it
-// has of memory; ms/100 is what it takes until a hundred that are killed at once have successors.
+// BenchmarkThousandWorkers measures a master with a thousand workers, which another process simulates over loopback TCP. Each sends two
+// heartbeats a second and takes five seconds for a lease. cores is the master's use of processors, and MB its memory. ms/100 is the time
+// until a hundred workers that are killed at once have successors.
 func BenchmarkThousandWorkers(b *testing.B) {
 	for range b.N {
 		runThousand(b)
@@ -97,7 +97,7 @@ func runThousand(b *testing.B) {
 		}
 		return s
 	}
-	for look().RecordsDone < thousand*10 { // each has done a lease
+	for look().RecordsDone < thousand*10 { // one lease for each worker
 		time.Sleep(100 * time.Millisecond)
 	}
 	const window = 10 * time.Second
@@ -122,7 +122,7 @@ func runThousand(b *testing.B) {
 	<-ended
 }
 
-// playThousand acts as the workers and a server.
+// playThousand simulates the workers and a server.
 func playThousand(address string) {
 	if err := prove.Share("uid", []byte(os.Getenv(authorityEnv))); err != nil {
 		panic(err)
@@ -177,7 +177,7 @@ func playWorker(address, server string, index int32) {
 	}
 }
 
-// processorTime is what this process has had of its processors.
+// processorTime returns the processor time of this process.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -186,7 +186,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resident is the memory of this process, in bytes.
+// resident returns the resident memory of this process, in bytes.
 func resident(b *testing.B) int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -199,7 +199,7 @@ func resident(b *testing.B) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// anybody connects whichever pod a request names, in its first launch.
+// anybody connects to the master. Each call comes from the first incarnation of the pod that its request names.
 func anybody(address string) *speak.Conn {
 	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return rpc.TCP(ctx, address) },
 		func(ctx context.Context, request any) identity.Header {

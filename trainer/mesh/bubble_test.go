@@ -20,20 +20,20 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// town is nodes in memory: worker i listens at the address "i".
+// town has the nodes of workers on a network in memory. Worker i listens at the address "i".
 type town struct {
 	t         *testing.T
 	listeners []*memnet.Listener
 	nodes     []*Node
-	wrap      func(from int, to string, c net.Conn) net.Conn // what is dialled; nil: as it is
+	wrap      func(from int, to string, c net.Conn) net.Conn // wraps each connection that a node dials; nil: no wrapping
 }
 
-// newPlainTown is one whose connections leave TLS, so that what passes can be counted.
+// newPlainTown returns a town whose connections leave TLS, so that bytes can be counted.
 func newPlainTown(t *testing.T, workers int) *town { return makeTown(t, workers, 0, true) }
 
 func newTown(t *testing.T, workers int) *town { return makeTown(t, workers, 0, false) }
 
-// newStrictTown is one whose nodes have a limit on silence.
+// newStrictTown returns a town whose nodes have a limit on silence.
 func newStrictTown(t *testing.T, workers int, silence time.Duration) *town {
 	return makeTown(t, workers, silence, false)
 }
@@ -68,7 +68,7 @@ func (w *town) close() {
 	}
 }
 
-// world is one of these workers, in the order of ranks.
+// world returns the group of these workers, in the order of their ranks.
 func world(formation int64, rank int, workers ...int) Group {
 	w := Group{Formation: formation, Rank: rank}
 	for _, i := range workers {
@@ -77,7 +77,7 @@ func world(formation int64, rank int, workers ...int) Group {
 	return w
 }
 
-// connect makes a world of these workers.
+// connect connects these workers as a world, and returns their meshes by rank.
 func (w *town) connect(formation int64, workers ...int) []*Mesh {
 	w.t.Helper()
 	meshes := make([]*Mesh, len(workers))
@@ -98,7 +98,7 @@ func (w *town) connect(formation int64, workers ...int) []*Mesh {
 	return meshes
 }
 
-// rounds is what workers do: rounds without end, or so many.
+// rounds makes at most so many rounds, as workers do, and checks their sums.
 func rounds(m *Mesh, most int) error {
 	w := m.Group()
 	scratch := make([]float32, ring.ScratchSize)
@@ -120,7 +120,7 @@ func rounds(m *Mesh, most int) error {
 	return nil
 }
 
-// all runs f on every mesh.
+// all runs f on all meshes at the same time, and returns the errors.
 func all(meshes []*Mesh, f func(m *Mesh) error) []error {
 	errs := make([]error, len(meshes))
 	var wg sync.WaitGroup
@@ -137,7 +137,7 @@ func closeAll(meshes []*Mesh) {
 	}
 }
 
-// wantBroken checks what a call returned on a mesh that is broken: what all others return from now on.
+// wantBroken checks that err is the BrokenError of a mesh, and that all further calls return the same error.
 func wantBroken(t *testing.T, m *Mesh, err error) {
 	t.Helper()
 	broken, ok := errors.AsType[*BrokenError](err)
@@ -161,16 +161,16 @@ func wantBroken(t *testing.T, m *Mesh, err error) {
 	<-m.Broken()
 }
 
-// Whichever link breaks and at whichever byte, every rank's rounds end, and nothing is left.
+// Whichever link breaks, and after whichever byte, the rounds of all ranks end with an error, and no goroutine is left.
 func TestAnyLinkBreaks(t *testing.T) {
 	for _, size := range []int{2, 4, 6} {
 		for from := 1; from < size; from++ {
 			for _, to := range ring.Peers(from, size) {
-				if to > from { // the higher dials
+				if to > from { // the higher rank dials
 					continue
 				}
 				at := []int{0, 5, 30, 100}
-				if from-to == 1 || size <= 4 { // others carry little
+				if from-to == 1 || size <= 4 { // the other links carry only a few bytes
 					at = append(at, 2000, 50_000, 200_001)
 				}
 				for _, bytes := range at {
@@ -203,7 +203,7 @@ func breakLink(t *testing.T, size, from int, to string, bytes int) {
 	}
 }
 
-// A connection that breaks while it says hello is dialled again.
+// A connection that breaks before its hello is complete is dialed again.
 func TestBrokenHello(t *testing.T) {
 	for bytes := range helloSize {
 		synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestBrokenHello(t *testing.T) {
 	}
 }
 
-// Who welcomed a peer that never hears of it may think that the world is connected: it breaks, on either side.
+// A node whose answer does not arrive may take the world for connected. Then the world breaks on both sides.
 func TestBrokenAnswer(t *testing.T) {
 	for bytes := range welcomeSize {
 		synctest.Test(t, func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestBrokenAnswer(t *testing.T) {
 	}
 }
 
-// A silent peer keeps the others waiting, until one of them breaks the world.
+// The others wait for a silent peer until one of them breaks the world.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 4)
@@ -288,7 +288,7 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// Close lets what was flushed arrive, and is what later calls are told.
+// After Close, data that was flushed arrives, and later calls return ErrClosed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 2)
@@ -315,7 +315,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Arrived tells of the first bytes that nobody has received, again and again, and takes none.
+// Arrived reports each time whether bytes have arrived that were not received yet, and does not receive them.
 func TestArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 3)
@@ -371,7 +371,7 @@ func TestArrived(t *testing.T) {
 	})
 }
 
-// greeted is what a node answers to a hello; nil: nothing, within a second.
+// greeted returns the answer of a node to a hello, nil if there is none within a second.
 func (w *town) greeted(to int, h hello) (net.Conn, *answer) {
 	w.t.Helper()
 	raw, err := w.dial(w.t.Context(), fmt.Sprint(to))
@@ -419,7 +419,7 @@ func TestWhoIsWelcome(t *testing.T) {
 		}
 		conn, _ := w.dial(t.Context(), "0")
 		conn.Write(bytes.Repeat([]byte("GET / "), 20))
-		if said, err := io.ReadAll(conn); len(said) > 7 || err != nil { // an alert of TLS
+		if said, err := io.ReadAll(conn); len(said) > 7 || err != nil { // longer than an alert of TLS
 			t.Errorf("who speaks otherwise is answered: %q, %v", said, err)
 		}
 		silent, _ := w.dial(t.Context(), "0")
@@ -430,7 +430,7 @@ func TestWhoIsWelcome(t *testing.T) {
 	})
 }
 
-// A rank that is no neighbour has no business here: its link would be taken for one that is missing.
+// A rank that is no neighbor is refused: its link would be counted as one of those that are missing.
 func TestStrangerOfTheSameWorld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 1)
@@ -451,7 +451,7 @@ func TestStrangerOfTheSameWorld(t *testing.T) {
 	})
 }
 
-// A peer that has not heard of the world is waited for; one in a newer world is not.
+// A peer that does not know the world yet is waited for; one that is in a newer world is not.
 func TestLatePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 2)
@@ -497,7 +497,7 @@ func TestLatePeer(t *testing.T) {
 	})
 }
 
-// Somebody else listens where the peer was.
+// Connect returns an error if another worker listens at the address of a peer.
 func TestAnotherWorkerUnderTheAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 3)
@@ -551,7 +551,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// Close ends a Connect that waits.
+// Close ends a Connect that waits for peers.
 func TestCloseWhileConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 3)

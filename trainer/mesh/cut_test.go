@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// cut is a connection that breaks after so many written or read bytes.
+// cut is a connection that breaks after so many bytes were written or read, from the hello on.
 type cut struct {
 	net.Conn
 	mu   sync.Mutex
 	left int
-	said bool // hello: what passes before is TLS
+	said bool // the hello was written; bytes before it are of TLS
 }
 
 func (c *cut) take(n int) int {

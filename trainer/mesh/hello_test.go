@@ -12,17 +12,17 @@ import (
 
 const testJob = "uid-1"
 
-// worker is who a worker of the tests' job is.
+// worker returns the identity of a worker of the tests' job.
 func worker(i int) identity.Header {
 	return identity.Header{Protocol: identity.Protocol, Job: testJob, Role: pod.Worker, Index: i, Incarnation: 1}
 }
 
-// greets is a hello of a worker of the tests' job.
+// greets returns a hello of a worker of the tests' job.
 func greets(formation int64, from, to, fromRank, toRank, size int) hello {
 	return hello{worker(from), formation, to, fromRank, toRank, size, toLink}
 }
 
-// The hellos of the tests' workers and what welcomes them are of these sizes.
+// helloSize and welcomeSize are the sizes in bytes of the tests' hellos and of the answers that welcome them.
 var (
 	helloSize   = len(greets(1, 1, 0, 1, 0, 2).append(nil))
 	welcomeSize = len(answer{verdict: welcome, from: worker(1)}.append(nil))
@@ -74,7 +74,7 @@ func TestHelloOfAnotherOrder(t *testing.T) {
 	}
 }
 
-// Lengths are bounded before anything of that length is read, and nothing is read of who is not admitted.
+// A length is checked before data of that length is read. Of a caller that is not admitted nothing more is read.
 func TestHelloIsReadAsFarAsAdmitted(t *testing.T) {
 	long := greets(1, 2, 3, 1, 0, 2).append(nil)
 	long[6], long[7] = 0xff, 0xff
@@ -94,7 +94,7 @@ func TestHelloIsReadAsFarAsAdmitted(t *testing.T) {
 	}
 }
 
-// unreadable is what is not to be read.
+// unreadable is a reader that must not be read.
 type unreadable struct{ *testing.T }
 
 func (u unreadable) Read([]byte) (int, error) {

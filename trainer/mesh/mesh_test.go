@@ -21,7 +21,7 @@ func loopback(t *testing.T, size int) []*Mesh {
 	return connectAll(t, size, func(c net.Conn) net.Conn { return c })
 }
 
-// wrapped is a listener whose connections are wrapped.
+// wrapped is a listener that wraps its connections.
 type wrapped struct {
 	net.Listener
 	wrap func(net.Conn) net.Conn
@@ -35,7 +35,7 @@ func (w wrapped) Accept() (net.Conn, error) {
 	return w.wrap(c), nil
 }
 
-// connectAll connects size workers over TCP, both ends of each connection wrapped.
+// connectAll connects size workers over TCP, and wraps both ends of each connection.
 func connectAll(t *testing.T, size int, wrap func(net.Conn) net.Conn) []*Mesh {
 	t.Helper()
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
@@ -86,7 +86,7 @@ func TestReduceOverLoopback(t *testing.T) {
 		for _, n := range []int{0, 1, 5, 1000, 300_000, 2_000_001} {
 			t.Run(fmt.Sprint(size, "x", n), func(t *testing.T) {
 				meshes := loopback(t, size)
-				if n > 1_000_000 && size%2 == 1 { // also the other way of a link
+				if n > 1_000_000 && size%2 == 1 { // also over links that do not copy from memory
 					meshes = connectAll(t, size, func(c net.Conn) net.Conn { return far{c} })
 				}
 				var wg sync.WaitGroup
@@ -127,7 +127,7 @@ func TestReduceOverLoopback(t *testing.T) {
 	}
 }
 
-// Nothing is received at once, also when the links are watched.
+// Recv of no bytes returns at once, also when the links are watched.
 func TestReceiveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 2)

@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
 
-// give is memory of this process, for a reader with that nonce.
+// give returns a guard of this process, and its memory as a reader with that nonce sees it.
 func give(n nonce) (*guard, memory) {
 	g := newGuard(n)
 	return g, memory{g.card(), n}
@@ -33,7 +33,7 @@ func canRead(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// What a process gives away can be copied, until it clears its guard.
+// The memory of a process can be copied until it clears its guard.
 func TestCopyFromMemory(t *testing.T) {
 	canRead(t)
 	g, m := give(newNonce())
@@ -55,7 +55,7 @@ func TestCopyFromMemory(t *testing.T) {
 	}
 }
 
-// A card of another process is no permission.
+// Memory cannot be copied with a card of another process, address or nonce.
 func TestCardOfAnother(t *testing.T) {
 	g, m := give(newNonce())
 	for name, m := range map[string]memory{
@@ -70,8 +70,8 @@ func TestCardOfAnother(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// Nor is what the peer knows to lie somewhere in the memory of another: process, address and content may all be right,
-// as those of a guard are that was shown to somebody else before.
+// Memory cannot be copied with a valid card that was made for another connection: its process, address and nonce are right, but the other end of
+// this connection has not made it.
 func TestRightCardOfAnother(t *testing.T) {
 	canRead(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,12 +135,12 @@ func FuzzCard(f *testing.F) {
 	})
 }
 
-// far is a connection that does not know where its ends are.
+// far is a connection without the addresses of its ends, so that its link does not copy from memory.
 type far struct{ net.Conn }
 
 func (far) LocalAddr() net.Addr { return &net.UnixAddr{} }
 
-// Large messages arrive whole both ways that a link may carry them, and may be changed after a Flush.
+// Large messages arrive whole over links that copy from memory and over those that do not. The sender may change them after a Flush.
 func TestLargeMessages(t *testing.T) {
 	var ends atomic.Int32
 	for name, wrap := range map[string]func(net.Conn) net.Conn{
@@ -180,7 +180,7 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// sendRounds sends one array again and again, changed after each Flush.
+// sendRounds sends the same array several times, and changes it after each Flush.
 func sendRounds(m *Mesh, rounds int) error {
 	b := make([]byte, ring.Whole+1)
 	for i := range rounds {
@@ -197,7 +197,7 @@ func sendRounds(m *Mesh, rounds int) error {
 	return nil
 }
 
-// Nothing is copied from a rank that broke its mesh, though it had said where.
+// No memory is copied from a rank that has broken its mesh, although it has sent the address.
 func TestBreakBeforeCopy(t *testing.T) {
 	canRead(t)
 	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
@@ -214,7 +214,7 @@ func TestBreakBeforeCopy(t *testing.T) {
 	}
 }
 
-// What was sent is kept until the other has copied it, whether or not its sender still holds it; then it is let go.
+// Sent data is kept in memory until the receiver has copied it, even if the sender has no reference to it. Then it can be collected.
 func TestSentIsKept(t *testing.T) {
 	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
 	if !meshes[0].links[1].near.read {
@@ -247,7 +247,7 @@ func TestSentIsKept(t *testing.T) {
 	}
 }
 
-// A link that breaks when the world is agreed upon and its ends find out where they are breaks the world at both.
+// A link that breaks while its ends find out whether they can copy from memory breaks the world at both ends.
 func TestBreakWhileApproaching(t *testing.T) {
 	for bytes := range 2 * meetingSize {
 		synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestBreakWhileApproaching(t *testing.T) {
 			for r := range 2 {
 				go func() {
 					m, err := w.nodes[r].Connect(t.Context(), world(7, r, 0, 1))
-					if m != nil { // its last word was the other's first
+					if m != nil { // the link broke after this end was done
 						defer m.Close()
 						err = rounds(m, 1)
 					}

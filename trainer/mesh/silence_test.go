@@ -11,10 +11,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
 
-// limit is the limit on silence of these tests.
+// limit is the limit on silence in these tests.
 const limit = 5 * time.Second
 
-// valve holds up what goes through its connections while it is shut. Nothing is reset, and nothing is lost.
+// valve delays all data on its connections while it is shut. It resets no connection and loses no data.
 type valve struct {
 	mu   sync.Mutex
 	shut chan struct{} // closed when it opens again; nil: it is open
@@ -37,7 +37,7 @@ func (v *valve) open() {
 	}
 }
 
-// through is the dialling end of a connection through a valve.
+// through returns the dialing end of a connection through a valve.
 func (v *valve) through(c net.Conn) net.Conn {
 	return &valved{Conn: c, valve: v, closed: make(chan struct{})}
 }
@@ -79,7 +79,7 @@ func (c *valved) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Close tells the other end nothing if the valve is shut.
+// Close closes the connection only if the valve is open, so that the other end does not notice it otherwise.
 func (c *valved) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
@@ -92,7 +92,7 @@ func (c *valved) Close() error {
 	return nil
 }
 
-// wantSilent checks that a mesh broke because of the link to a rank, and why, and when.
+// wantSilent checks because of which rank, and why, a mesh broke, and that it broke after the limit.
 func wantSilent(t *testing.T, err error, rank int, why error, took time.Duration) {
 	t.Helper()
 	broken, ok := errors.AsType[*BrokenError](err)
@@ -104,7 +104,7 @@ func wantSilent(t *testing.T, err error, rank int, why error, took time.Duration
 	}
 }
 
-// Two workers that do not reach each other, and reach everybody else, name each other. No kernel says a word.
+// Two workers that cannot reach each other, but all others, name each other, although the kernel reports no error.
 func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 3, limit)
@@ -145,7 +145,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// A step may take as long as it likes: who computes is asked and answers, though it neither sends nor reads.
+// A long step does not break a world: the node of a worker that computes answers when it is asked.
 func TestLongStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 4, limit)
@@ -165,7 +165,7 @@ func TestLongStep(t *testing.T) {
 	})
 }
 
-// Who sends to a peer that does not read for long waits, too: its window is full, and it is there.
+// A worker that sends to a live peer that does not read for a long time waits, too, with a full TCP window.
 func TestFullWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)
@@ -186,7 +186,7 @@ func TestFullWindow(t *testing.T) {
 	})
 }
 
-// A worker that is stopped is waited for as long as the limit says, not longer.
+// A suspended worker (SIGSTOP) is waited for until the limit, not longer.
 func TestStoppedWorker(t *testing.T) {
 	for _, stopped := range []time.Duration{limit * 3 / 4, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestStoppedWorker(t *testing.T) {
 			}
 			errs := all(meshes[:2], func(m *Mesh) error { return rounds(m, 1) })
 			found := errs[0]
-			if !errors.Is(found, ErrSilent) { // the other was first
+			if !errors.Is(found, ErrSilent) { // the other rank noticed it first
 				found = errs[1]
 			}
 			wantSilent(t, found, 2, ErrSilent, time.Since(start))
@@ -224,7 +224,7 @@ func TestStoppedWorker(t *testing.T) {
 	}
 }
 
-// valve puts a valve into the first connection that is made, and nothing into those after it.
+// valve puts a valve into the first connection that is dialed, and into no later one.
 func (w *town) valve() *valve {
 	link, first := new(valve), true
 	w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
@@ -237,7 +237,7 @@ func (w *town) valve() *valve {
 	return link
 }
 
-// A link may be dead while its ends are alive and reach each other: something between them has forgotten the connection.
+// A link may be dead although its ends can reach each other, because a device between them has forgotten the connection.
 func TestForgottenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)
@@ -255,7 +255,7 @@ func TestForgottenConnection(t *testing.T) {
 	})
 }
 
-// Nor need the end of a connection arrive: who asks hears that the peer has left.
+// The end of a connection may not arrive. Then a worker that asks the peer learns that it has left the world.
 func TestPeerLeftInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)

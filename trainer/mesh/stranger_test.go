@@ -19,13 +19,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// someone is who a stranger proves to be, and says it is: either may be wrong.
+// someone has the certificate of a stranger and the identity that it claims. Either may be wrong.
 type someone struct {
 	proves *credential.Credential
 	says   identity.Header
 }
 
-// strangers know everything of worker 1 that can be guessed, and have certificates of their own, or none.
+// strangers returns callers that claim to be worker 1 or another, and lack the certificate of worker 1.
 func strangers() map[string]someone {
 	nobody, err := credential.New(prove.Authority(testJob).Root())
 	if err != nil {
@@ -55,7 +55,7 @@ func strangers() map[string]someone {
 	return all
 }
 
-// Who does not belong to the job takes nobody's place, whatever it knows of the world, and learns nothing.
+// A stranger cannot take the place of a member, whatever it knows of the world, and gets no information.
 func TestStrangerReplacesNobody(t *testing.T) {
 	for name := range strangers() {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestStrangerReplacesNobody(t *testing.T) {
 				h := greets(5, 1, 0, 1, 0, 3)
 				h.from = from.says
 				if conn, err := from.proves.Client(t.Context(), raw, credential.Mesh, identity.Is(worker(0).ID())); err == nil {
-					conn.Write(h.append(nil)) // whose certificate is refused hears of that when it reads
+					conn.Write(h.append(nil)) // if its certificate is refused, reading returns the error
 					if a, err := readAnswer(conn); err == nil && (a.verdict != foreign || a.from != (identity.Header{}) || a.text == "") {
 						t.Errorf("it is answered %+v", a)
 					}
@@ -106,7 +106,7 @@ func TestStrangerReplacesNobody(t *testing.T) {
 	}
 }
 
-// Nor does it by listening where a peer was: whoever answers must be that worker.
+// A stranger that listens at the address of a peer is refused: Connect checks the identity of the worker that answers.
 func TestImpostor(t *testing.T) {
 	names := slices.Collect(maps.Keys(strangers()))
 	for _, name := range append(names, "another worker") {
@@ -151,7 +151,7 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
-// Connections that say nothing are bounded; the oldest make room for those that come.
+// The number of silent connections is bounded: the oldest are closed when new ones come.
 func TestSilentConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 2)

@@ -7,8 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
-// benchmarks are models of which a step (forward, backward and update, batch 64) is timed. The
-// numbers of floating-point operations are those of the products alone, a multiply-add being two.
+// benchmarks are models of which one step is timed: forward, backward and update, batch 64. The numbers of floating-point operations count
+// only the products, a multiply-add as two.
 var benchmarks = []struct {
 	name  string
 	input []int
@@ -53,7 +53,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkPeak is what a core could do.
+// BenchmarkPeak measures the peak of floating-point operations of one core.
 func BenchmarkPeak(b *testing.B) {
 	flops := 0
 	for b.Loop() {

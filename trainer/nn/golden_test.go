@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
-// values makes what values of testdata/goldens.py makes.
+// values returns the same numbers as the function values of testdata/goldens.py.
 func values(salt, n int, scale, shift float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -31,7 +31,7 @@ func array(salt int, scale, shift float64, shape ...int) Array {
 	return Array{Shape: shape, Data: values(salt, n, scale, shift)}
 }
 
-// dot is a loss for tests: the sum of x times weights.
+// dot is a loss for tests: the sum of the products of inputs and weights.
 type dot struct {
 	node
 	weights []float32
@@ -66,14 +66,14 @@ func (o *dot) backward(s examples) {
 	copy(s.of(o.in[0].grad, size), s.of(o.weights, size))
 }
 
-// result is a pass of a model, everything copied.
+// result has copies of the output, loss and gradients of a pass.
 type result struct {
 	output []float32
 	loss   float32
-	grads  [][]float32 // of the input, then of the trainable parameters
+	grads  [][]float32 // gradients of the input, then of the trainable parameters
 }
 
-// model declares a network; its parameters get values(2), values(3) and so on, by scales and shifts.
+// model is a network for a test, with its input. Its parameters get values(2), values(3) and so on, with these scales and shifts.
 type model struct {
 	build        func(b *Builder) Module
 	scale, shift []float64
@@ -141,7 +141,7 @@ type golden struct {
 	Squares float64
 }
 
-// check compares got with what PyTorch has, within tolerance of the largest element.
+// check compares got with the numbers of PyTorch. They may differ by tolerance times the largest element.
 func (g golden) check(t *testing.T, what string, got []float32, tolerance float64) {
 	t.Helper()
 	if want := (len(got) + g.Every - 1) / g.Every; len(g.Values) != want {
@@ -168,7 +168,7 @@ func convolution(in int, c Conv2D) func(*Builder) Module {
 	return func(b *Builder) Module { return b.Conv2D(in, c) }
 }
 
-// mnist is the network of zoo's mnist_functional_api without its dropout.
+// mnist returns the network of zoo's mnist_functional_api without dropout.
 func mnist(b *Builder) Module {
 	return Sequential{
 		b.Conv2D(1, Conv2D{Filters: 32, Kernel: [2]int{3, 3}, ReLU: true}),
@@ -237,7 +237,7 @@ var models = map[string]model{
 		input: array(1, .5, .5, 5, 28, 28, 1), labels: []int32{7, 2, 1, 0, 4}},
 }
 
-// TestGoldens compares every layer and the MNIST network with PyTorch in float64, with every set of kernels.
+// TestGoldens compares every layer and network of models with PyTorch in float64, with every set of kernels.
 func TestGoldens(t *testing.T) {
 	data, err := os.ReadFile("testdata/goldens.json")
 	if err != nil {
@@ -287,7 +287,7 @@ func eachKernels(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// residual declares a block of zoo's cifar10_resnet20, which halves the image if it has more filters than inputs.
+// residual returns a block of zoo's cifar10_resnet20. It halves the image if it has more filters than inputs.
 func residual(b *Builder, in, filters int) Module {
 	conv := func(in, stride int) *Conv2D {
 		return b.Conv2D(in, Conv2D{Filters: filters, Kernel: [2]int{3, 3}, Stride: [2]int{stride, stride}, Padding: Half, NoBias: true})
@@ -300,7 +300,7 @@ func residual(b *Builder, in, filters int) Module {
 	return forward(func(t *Tape, x *Tensor) *Tensor { return t.AddReLU(body.Forward(t, x), past.Forward(t, x)) })
 }
 
-// resnet is the network of zoo's cifar10_resnet20 with blocks of other filters.
+// resnet returns the network of zoo's cifar10_resnet20 with blocks of these numbers of filters.
 func resnet(b *Builder, classes int, filters ...int) Module {
 	in := filters[0]
 	net := Sequential{

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// small is a network of every kind of operation.
+// small returns a network with every kind of operation.
 func small(b *Builder) Module {
 	return Sequential{
 		b.Conv2D(2, Conv2D{Filters: 8, Kernel: [2]int{3, 3}, Padding: Same, ReLU: true}),
@@ -43,7 +43,7 @@ func (r result) equal(other result) error {
 	return nil
 }
 
-// TestThreads: the number of threads changes no bit.
+// TestThreads checks that results are bit-identical for any number of threads.
 func TestThreads(t *testing.T) {
 	eachKernels(t, func(t *testing.T) {
 		for _, batch := range []int{1, 3, 64} {
@@ -57,7 +57,7 @@ func TestThreads(t *testing.T) {
 	})
 }
 
-// TestFusedReLU: a layer's own ReLU is that of the tape, whoever masks its gradient.
+// TestFusedReLU checks that the ReLU of a layer gives the same gradients as that of the tape, whichever operation masks them.
 func TestFusedReLU(t *testing.T) {
 	type consumer func(t *Tape, n *BatchNorm, x *Tensor) *Tensor
 	pool := MaxPool{}
@@ -103,12 +103,12 @@ func TestFusedReLU(t *testing.T) {
 	}
 }
 
-// forward is a function as a module.
+// forward makes a function a module.
 type forward func(t *Tape, x *Tensor) *Tensor
 
 func (f forward) Forward(t *Tape, x *Tensor) *Tensor { return f(t, x) }
 
-// TestMemoryIsReused: a tape that has seen other batches computes what a new one does, and allocates nothing.
+// TestMemoryIsReused checks that a tape that was used for other batches computes the same as a new one, and allocates no memory.
 func TestMemoryIsReused(t *testing.T) {
 	tape, module := smallModel(1, 2).tape(t)
 	for _, batch := range []int{1, 64, 5, 64, 63, 2} {
@@ -131,7 +131,7 @@ func TestMemoryIsReused(t *testing.T) {
 	}
 }
 
-// TestValuesAfterBackward: values are what they were, and asking for them changes no gradient.
+// TestValuesAfterBackward checks that values are the same after the backward pass, and that reading them changes no gradient.
 func TestValuesAfterBackward(t *testing.T) {
 	var before, after, grads []float32
 	for _, ask := range []bool{true, false} {
@@ -166,7 +166,7 @@ func TestValuesAfterBackward(t *testing.T) {
 	}
 }
 
-// TestBatchSizes: without operations across the batch, the gradient is the mean of its examples' gradients.
+// TestBatchSizes checks that the gradient of a batch is the mean of its examples' gradients, without operations across the batch.
 func TestBatchSizes(t *testing.T) {
 	build := func(b *Builder) Module {
 		return Sequential{
@@ -206,7 +206,7 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
-// TestDropout: the rate, the scale, the same elements on the way back, and others in the next pass.
+// TestDropout checks the rate and the scale, that the backward pass drops the same elements, and that the next pass drops others.
 func TestDropout(t *testing.T) {
 	m := model{build: one(Dropout{Rate: .25}), input: Array{[]int{4, 10000}, values(1, 40000, .1, 1)}}
 	tape, module := m.tape(t)
@@ -222,7 +222,7 @@ func TestDropout(t *testing.T) {
 			t.Fatalf("element %d: %v became %v, gradient %v", i, x, v, dx)
 		}
 	}
-	if math.Abs(float64(zeros)-10000) > 400 { // more than 4 deviations
+	if math.Abs(float64(zeros)-10000) > 400 { // more than 4 standard deviations
 		t.Errorf("%d of 40000 elements dropped", zeros)
 	}
 	if second := m.pass(t, tape, module); slices.Equal(first.output, second.output) {
@@ -238,7 +238,7 @@ func TestDropout(t *testing.T) {
 	}
 }
 
-// TestInference: moving statistics, no dropout, and no gradient.
+// TestInference checks that inference uses the moving statistics and no dropout, and computes no gradient.
 func TestInference(t *testing.T) {
 	m := smallModel(6, 2)
 	m.build = func(b *Builder) Module {
@@ -264,7 +264,7 @@ func TestInference(t *testing.T) {
 	}
 }
 
-// TestMovingStatisticsOfPyTorch compares with BatchNorm1d and BatchNorm2d of momentum 0.01, in float64.
+// TestMovingStatisticsOfPyTorch compares moving statistics with those of BatchNorm1d and BatchNorm2d with momentum 0.01, in float64.
 func TestMovingStatisticsOfPyTorch(t *testing.T) {
 	flat := Array{[]int{5, 2}, []float32{-4, -1, 3, 6, -1, 2, 6, -2, 2, 5}}
 	image := Array{Shape: []int{2, 2, 2, 2}} // examples, rows, columns, channels
@@ -337,7 +337,7 @@ func TestMaxPoolOfNaN(t *testing.T) {
 	}
 }
 
-// TestMovingStatistics: moving the averages by what was observed is Keras' update.
+// TestMovingStatistics checks that the moving averages are updated as in Keras.
 func TestMovingStatistics(t *testing.T) {
 	m := models["batch norm, two dimensions"]
 	tape, module := m.tape(t)
@@ -359,8 +359,8 @@ func TestMovingStatistics(t *testing.T) {
 	}
 }
 
-// TestControlFlow: a model may look at values and do something else in every pass; what
-// a pass does not use has no gradient.
+// TestControlFlow checks that a model may read values and differ in every pass, and that the gradient of a parameter that a pass does not use
+// is zero.
 func TestControlFlow(t *testing.T) {
 	b := NewBuilder(1)
 	positive, negative := b.Dense(1, Dense{Name: "positive", Units: 2}), b.Dense(1, Dense{Name: "negative", Units: 2})
@@ -483,8 +483,8 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
-// TestAbsorbedNormalization: a normalisation that another operation does on the way has the same values and gradients as
-// one that is looked at before, whenever it is asked for and whoever else reads it.
+// TestAbsorbedNormalization checks that a normalization that is computed within the next operation has the same values and gradients as a
+// separate one, whenever its values are read and whichever other operation reads them.
 func TestAbsorbedNormalization(t *testing.T) {
 	const before, between, later, after, never = 0, 1, 2, 3, 4
 	for name, use := range map[string]func(t *Tape, c *Conv2D, x, y *Tensor) *Tensor{
@@ -517,7 +517,7 @@ func TestAbsorbedNormalization(t *testing.T) {
 					ask(before)
 					z := use(tape, conv, x, y)
 					ask(between)
-					if when == later { // another reader when the first has run
+					if when == later { // a second operation reads y after the first has run
 						z.Data()
 						used[0] = slices.Clone(tape.ReLU(y).Data())
 					}

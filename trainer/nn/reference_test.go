@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exact is a network once more, in float64 and without a thought for speed: what
-// finite differences are taken of.
+// exact is a tensor of a simple implementation of the layers in float64, of which finite differences are taken.
 type exact struct {
 	dims []int
 	data []float64
@@ -24,7 +23,7 @@ func widen(x []float32) []float64 {
 	return out
 }
 
-// at calls f with every output pixel of a window over x, and every pixel of x that it covers.
+// at calls f for every output pixel of a window over x with every pixel of x that the window covers there.
 func (x exact) at(kernel, stride [2]int, padding Padding, f func(out, kernel, in int)) (h, w int) {
 	n, ih, iw := x.dims[0], x.dims[1], x.dims[2]
 	var top, left int
@@ -125,7 +124,7 @@ func (n *BatchNorm) exact(x exact, gamma, beta []float64) exact {
 	return exact{x.dims, y}
 }
 
-// product is the loss of model.run without labels.
+// product returns the loss of model.run without labels.
 func (x exact) product() float64 {
 	sum := 0.0
 	for i, w := range values(99, len(x.data), 1, 0) {
@@ -134,8 +133,8 @@ func (x exact) product() float64 {
 	return sum
 }
 
-// compare checks the output, and some gradients of every tensor against finite differences of
-// f, which computes the network from the input and its trainable parameters.
+// compare checks the output, and compares some gradients of every tensor with finite differences of f, which computes the network from its
+// input and its trainable parameters.
 func compare(t *rapid.T, tb testing.TB, m model, f func(x exact, p [][]float64) exact) {
 	tape, module := m.tape(tb)
 	got := m.pass(tb, tape, module)
@@ -237,8 +236,7 @@ func TestMaxPoolAgainstFiniteDifferences(t *testing.T) {
 	})
 }
 
-// TestNetworkAgainstFiniteDifferences passes gradients through a whole network, and through two
-// uses of one tensor and of one layer.
+// TestNetworkAgainstFiniteDifferences checks the gradients of a whole network in which a tensor and a layer are used twice.
 func TestNetworkAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		channels := rapid.IntRange(1, 6).Draw(r, "channels")
@@ -276,14 +274,14 @@ type network struct {
 	dense *Dense
 }
 
-// Forward is a residual block, the same convolution again, and the rest.
+// Forward computes a residual block, the same convolution again, and the other layers.
 func (n *network) Forward(t *Tape, x *Tensor) *Tensor {
 	y := t.Add(n.conv.Forward(t, x), x)
 	y = n.norm.Forward(t, n.conv.Forward(t, y))
 	return n.dense.Forward(t, n.pool.Forward(t, y))
 }
 
-// TestShortcutAgainstFiniteDifferences passes gradients through images that are cut down, and their means.
+// TestShortcutAgainstFiniteDifferences checks the gradients of Shortcut and GlobalAveragePool.
 func TestShortcutAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		in := rapid.IntRange(1, 20).Draw(r, "channels")

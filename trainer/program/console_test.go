@@ -30,7 +30,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A line without end is not kept for ever.
+// A line that does not end is passed on in parts, and no more than longestLine of it is kept in memory.
 func TestLongLine(t *testing.T) {
 	var out bytes.Buffer
 	w := (&console{}).lines(&out, "")

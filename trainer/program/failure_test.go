@@ -82,7 +82,7 @@ func TestRootCause(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	at := time.Date(2026, 11, 22, 23, 25, 9, 0, time.Local)
-	f, _ := ParseFailure([]byte(strings.ReplaceAll(recorded, "1700000000", "4000000000"))) // later
+	f, _ := ParseFailure([]byte(strings.ReplaceAll(recorded, "1700000000", "4000000000"))) // a later time
 	f.File = "/logs/attempt_0/0/error.json"
 	got := Report("main.py", "node", []Exit{
 		{Rank: 5, Local: 1, Pid: 77, Code: -9, Signal: 9, At: at},
@@ -115,7 +115,7 @@ Root Cause (first observed failure):
   traceback : Signal 9 (SIGKILL) received by PID 77
 ============================================================
 `
-	// The width is the longest line's, at most 60.
+	// The width of the report is that of its longest line, at most 60.
 	width := len("  traceback : Signal 9 (SIGKILL) received by PID 77")
 	want = strings.ReplaceAll(strings.ReplaceAll(want, strings.Repeat("=", 60), strings.Repeat("=", width)), strings.Repeat("-", 60), strings.Repeat("-", width))
 	if got != want {
@@ -123,7 +123,7 @@ Root Cause (first observed failure):
 	}
 }
 
-// A failure without an error file is reported with the last words of the process, whose traceback is above them.
+// A failure without an error file is reported with the last error message that the process wrote to standard error.
 func TestReportWithoutErrorFile(t *testing.T) {
 	got := Report("main.py", "node", []Exit{{Pid: 77, Code: 1, Words: "ValueError: no label"}})
 	if want := "\n  error_file: <N/A>\n  traceback : ValueError: no label (exit code 1)\n"; !strings.Contains(got, want) {

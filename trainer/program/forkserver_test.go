@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stub is a module named torch, for tests of what does not depend on the real one.
+// stub is a module named torch, for tests that do not need PyTorch.
 var stub = map[string]string{
 	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\n",
 	"stub/torch/distributed/__init__.py": "",
@@ -21,7 +21,7 @@ var stub = map[string]string{
 	"stub/torch/nn/parallel.py":          "",
 }
 
-// newForkBench makes a program whose interpreter has the stub.
+// newForkBench returns a program whose interpreter has the stub.
 func newForkBench(t *testing.T, o Options, files map[string]string) *bench {
 	t.Helper()
 	path := needPython(t)
@@ -39,7 +39,7 @@ func newForkBench(t *testing.T, o Options, files map[string]string) *bench {
 	return newBench(t, o, files)
 }
 
-// world prints what a script finds; what differs by nature between two processes (pids, the log's directory) is not in it.
+// world is a script that prints its environment and the state of its interpreter, without values that always differ, such as pids.
 const world = `
 import os, sys, threading, inspect, random, signal
 import helper
@@ -68,7 +68,7 @@ if __name__ == "__main__":
 
 const helperModule = "import os\ndef who(): return __name__ + ' ' + os.environ['RANK']\n"
 
-// What a script finds is the same under both methods.
+// A script finds the same environment and interpreter whether it is forked or executed.
 func TestGolden(t *testing.T) {
 	files := map[string]string{"main.py": world, "helper.py": helperModule, "pkg/__init__.py": "", "pkg/mod.py": world, "sub/main.py": world,
 		"sub/helper.py": helperModule, "link.py": "-> sub/main.py"}
@@ -97,7 +97,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// both compares what a program shows under both methods, line by line.
+// both compares the outputs of a program under both start methods, line by line, and returns that of Exec.
 func both(t *testing.T, show func(StartMethod) string) string {
 	t.Helper()
 	forked, executed := strings.Split(show(Fork), "\n"), strings.Split(show(Exec), "\n")
@@ -112,7 +112,7 @@ func both(t *testing.T, show func(StartMethod) string) string {
 	return strings.Join(executed, "\n")
 }
 
-// endings are scripts by rank; what they print when they end, and how that is, is the same under both methods.
+// endings are scripts, by rank. Their output and their exit codes are the same under both start methods.
 var endings = []string{
 	"import sys; sys.exit(5)",
 	"raise SystemExit('no more')",
@@ -181,7 +181,7 @@ func TestGoldenEndings(t *testing.T) {
 	}
 }
 
-// A script that does not parse fails as under plain Python.
+// A script with a syntax error fails as under plain Python.
 func TestGoldenSyntaxError(t *testing.T) {
 	both(t, func(method StartMethod) string {
 		b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: method}, map[string]string{"main.py": "x = (\n"})
@@ -196,7 +196,7 @@ func importers(b *bench) []string {
 	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))
 }
 
-// Processes are children of the agent that share one import, and the death of the fork server is nothing to them.
+// Forked processes are children of the agent and share one import of torch. They go on when the fork server dies.
 func TestForkServerDies(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 2}, map[string]string{
 		"main.py": "import os, torch, time\nprint('up', os.getppid(), flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)\nos._exit(4)\n"})
@@ -228,7 +228,7 @@ func TestForkServerDies(t *testing.T) {
 	}
 }
 
-// Whoever is stopped by force is gone with its children, also if it was forked.
+// When a process is killed its children are killed, too, also if it was forked.
 func TestForkedGroupEnds(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 2}, map[string]string{
 		"main.py": "import os, time, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif os.fork() == 0: print('child', flush=True)\ntime.sleep(1000)\n"})
@@ -247,7 +247,7 @@ func TestForkedGroupEnds(t *testing.T) {
 	}
 }
 
-// Whatever stands against a fork is said, and the program runs all the same.
+// If a program cannot be forked it is executed, and the log says why, once.
 func TestFallback(t *testing.T) {
 	hello := map[string]string{"main.py": "print('ran')"}
 	with := func(name, text string) map[string]string {
@@ -258,7 +258,7 @@ func TestFallback(t *testing.T) {
 		files   map[string]string
 		torch   string // what the stub does when it is imported
 		env     func(int) []string
-		want    string // in the log
+		want    string // expected in the log
 	}{
 		"no torch":     {files: hello, torch: "raise ImportError('no such thing')", want: `level=DEBUG msg="processes are started by exec" reason="the program's interpreter has no torch: `},
 		"broken torch": {files: hello, torch: "raise OSError('libcuda')", want: "the last: the fork server failed: OSError: libcuda"},
@@ -276,7 +276,7 @@ func TestFallback(t *testing.T) {
 			}
 			c.options.LocalSize = n
 			files := c.files
-			if c.torch != "" { // before the stub in the path
+			if c.torch != "" { // in the path before the stub
 				files = map[string]string{"over/torch/__init__.py": c.torch}
 				maps.Copy(files, c.files)
 			}
@@ -306,7 +306,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A crash soon after a fork may be the fork's fault.
+// After a crash soon after a fork, which the fork may have caused, processes are executed.
 func TestCrashEndsForks(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"})
 	for i, want := range []StartMethod{Fork, Exec} {
@@ -319,7 +319,7 @@ func TestCrashEndsForks(t *testing.T) {
 	}
 }
 
-// The fork server has the values that its children are to have.
+// A fork server is started again if its children need another value of a variable that is read at import.
 func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 1}, map[string]string{"main.py": "import os, torch; print(os.environ['OMP_NUM_THREADS'])"})
 	g := b.start(2)
@@ -329,7 +329,7 @@ func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
 	}
 }
 
-// The second fork server has imported what the program imports from site-packages, but for what starts threads.
+// The second fork server imports the modules that the program imports from site-packages, except those that start threads.
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user}, learnAfter: 300 * time.Millisecond}, map[string]string{
@@ -360,7 +360,7 @@ time.sleep(1000)
 	}
 }
 
-// A program is ready when its fork server has imported torch; one that is not forked is ready at once.
+// Ready returns when the fork server has imported torch; for a program that is not forked, it returns at once.
 func TestReady(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Fork, RunID: "ready"}, map[string]string{"main.py": ""})
 	b.Program.Ready(t.Context())

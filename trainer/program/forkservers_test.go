@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A long import is said, once, and a short one is not.
+// The log reports a long import once, and a short one not at all.
 func TestImportIsSaid(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration

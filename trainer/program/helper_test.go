@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// limit is how long a test waits for what must come.
+// limit is the longest time for which a test waits for an event.
 const limit = 30 * time.Second
 
 // output is a console, or a log, that a test reads while it is written.
@@ -44,7 +44,7 @@ type bench struct {
 	log      output
 }
 
-// newBench makes a program from files and options. At the test's end it is closed, and no process of it may be left.
+// newBench returns a program of these files and options. At the end of the test it closes the program, and checks that no process is left.
 func newBench(t *testing.T, o Options, files map[string]string) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir()}
@@ -90,7 +90,7 @@ func newBench(t *testing.T, o Options, files map[string]string) *bench {
 	return b
 }
 
-// marked returns the live processes with the entry in their environment, but for this one.
+// marked returns the live processes that have the entry in their environment, except this one.
 func marked(entry string) []string {
 	var found []string
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -104,7 +104,7 @@ func marked(entry string) []string {
 	return found
 }
 
-// start starts n processes, a whole world.
+// start starts a world of n processes.
 func (b *bench) start(n int) *Group {
 	b.t.Helper()
 	return b.startAt(Position{WorldSize: n, LocalSize: n, GroupWorldSize: 1, MasterAddr: "127.0.0.1", MasterPort: 1234, Interface: "lo"})
@@ -119,7 +119,7 @@ func (b *bench) startAt(p Position) *Group {
 	return g
 }
 
-// ends returns all exits of a group, by local rank.
+// ends waits for all processes of a group, and returns their exits by local rank.
 func (b *bench) ends(g *Group) []Exit {
 	b.t.Helper()
 	return b.endsWithin(g, limit)

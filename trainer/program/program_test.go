@@ -51,7 +51,8 @@ func TestContractOfEnvironment(t *testing.T) {
 	}
 }
 
-// The variable that has NCCL's errors handled has the name that the version knows, and the user's value under whichever name.
+// The variable that enables NCCL's error handling is set under the name that the version of PyTorch reads. If the user sets it, under either
+// name, it is left as it is.
 func TestNCCLErrorHandling(t *testing.T) {
 	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 	for _, c := range []struct{ version, user, want string }{
@@ -97,7 +98,7 @@ func TestExits(t *testing.T) {
 	if want := "Signal 9 (SIGKILL) received by PID " + strconv.Itoa(exits[2].Pid); exits[2].Message() != want {
 		t.Errorf("%q, want %q", exits[2].Message(), want)
 	}
-	// An error file is of one start.
+	// The error file of an earlier start is not read.
 	if e := b.ends(b.startAt(Position{WorldSize: 8, LocalSize: 4, FirstRank: 4})); e[3].Failure != nil {
 		t.Errorf("an older failure is told: %+v", e[3].Failure)
 	}
@@ -148,7 +149,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// sorted returns the lines of two ranks in their order.
+// sorted returns two lines in the order of their ranks.
 func sorted(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if len(lines) == 3 && lines[0] > lines[1] {
@@ -157,7 +158,7 @@ func sorted(text string) string {
 	return strings.Join(lines, "")
 }
 
-// A leader's end ends what it forked, before that can hold anybody up.
+// When a process ends, its children are killed before its exit is reported.
 func TestGroupEndsWithItsLeader(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sh", "-c", `sh -c "trap '' TERM HUP; while :; do sleep 100; done" & echo "pid $!"; wait`}}, nil)
 	g := b.start(1)
@@ -191,14 +192,14 @@ func TestStop(t *testing.T) {
 	if e := exits[1]; e.Signal != 9 || !e.Stopped {
 		t.Errorf("who stayed: %+v", e)
 	}
-	g.Stop(syscall.SIGTERM, time.Hour) // of what is gone
+	g.Stop(syscall.SIGTERM, time.Hour) // the processes have ended
 }
 
 func TestKillEndsOne(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sleep", "100"}}, nil)
 	g := b.start(2)
 	g.Kill(1, 0)
-	g.Kill(5, 0) // nobody
+	g.Kill(5, 0) // there is no process 5
 	if e := <-g.Exits(); e.Local != 1 || e.Signal != 9 || !e.Stopped {
 		t.Errorf("%+v", e)
 	}
@@ -211,7 +212,7 @@ func TestKillEndsOne(t *testing.T) {
 	}
 }
 
-// Stop reaches what is stopped itself.
+// Stop ends a process that is suspended (SIGSTOP).
 func TestStopOfStopped(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sleep", "100"}}, nil)
 	g := b.start(1)
@@ -227,10 +228,10 @@ func TestStopOfStopped(t *testing.T) {
 	}
 }
 
-// agentEnv has the directory in which a process of this test binary is an agent, and the program's command.
+// agentEnv makes a process of this test binary an agent. Its value is the agent's directory and the program's command.
 const agentEnv = "ELASTICDL_TEST_AGENT"
 
-// TestMain also runs the agent that TestNothingOutlivesTheAgent kills.
+// TestMain runs the tests, or the agent that TestNothingOutlivesTheAgent kills.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(agentEnv); text != "" {
 		os.Unsetenv(agentEnv)
@@ -262,7 +263,7 @@ if child:
 time.sleep(1000)`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newForkBench(t, Options{Command: []string{"true"}}, c.files) // for its environment
+			b := newForkBench(t, Options{Command: []string{"true"}}, c.files) // whose environment is used
 			agent := exec.Command(os.Args[0])
 			agent.Env = append(b.options.Env, agentEnv+"="+strings.Join(append([]string{b.dir}, c.command...), "|"))
 			agent.Stderr = os.Stderr

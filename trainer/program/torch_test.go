@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// loaders is a script whose data set is defined in __main__, which every way of starting DataLoader workers must find.
+// loaders is a script whose data set is defined in __main__. The workers of a DataLoader must find it, however they are started.
 const loaders = `
 import os, sys, random, torch, numpy
 from torch.utils.data import Dataset, DataLoader
@@ -40,7 +40,7 @@ func TestTorchGolden(t *testing.T) {
 				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, LocalSize: 2, Redirects: Streams{all: Stdout}}, map[string]string{"main.py": loaders})
 				g := b.start(2)
 				var all strings.Builder
-				for _, e := range b.endsWithin(g, 2*time.Minute) { // each of its spawned children imports torch
+				for _, e := range b.endsWithin(g, 2*time.Minute) { // slow, because each spawned child imports torch
 					if e.Code != 0 {
 						t.Errorf("%+v", e)
 					}
@@ -63,12 +63,13 @@ func TestTorchGolden(t *testing.T) {
 	}
 }
 
-// torchCommand runs main.py. The name of the interpreter is one that is known for Python's.
+// torchCommand returns the command that runs main.py. The interpreter has a name that is recognized as Python's.
 func torchCommand(python torch.Python) []string {
 	return []string{filepath.Join(filepath.Dir(python.Path), "python3"), "main.py"}
 }
 
-// The version is found under both methods, so that PyTorch does not warn; and what PyTorch 2.x imports with the first optimizer is there.
+// The version of PyTorch is known under both start methods, so that PyTorch does not warn. A forked script finds the module imported that
+// PyTorch 2.x imports with the first optimizer.
 func TestTorchVersion(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		for _, method := range []StartMethod{Fork, Exec} {
@@ -89,7 +90,7 @@ func TestTorchVersion(t *testing.T) {
 	}
 }
 
-// Without OMP_NUM_THREADS, OpenBLAS has threads as soon as it is imported; it ends them for a fork.
+// Without OMP_NUM_THREADS, OpenBLAS starts threads when it is imported, and ends them before a fork. So the program is forked all the same.
 func TestTorchFromProcessWithThreads(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -103,7 +104,8 @@ func TestTorchFromProcessWithThreads(t *testing.T) {
 	}
 }
 
-// last is a script whose last act is a collective, five times by three processes. Python's lock changes hands only where somebody waits.
+// last is a script that ends right after a collective, five times with three processes. With its long switch interval, Python's lock is
+// released only by a thread that waits.
 const last = `
 import os, sys, torch
 import torch.distributed as dist
@@ -125,7 +127,7 @@ def play():
 play()
 `
 
-// A process ends well although one of gloo's threads still has to drop the tensor of the last collective.
+// A process ends with exit code 0 although a thread of gloo has not yet released the tensor of the last collective.
 func TestTorchLastCollective(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -139,7 +141,7 @@ func TestTorchLastCollective(t *testing.T) {
 	}
 }
 
-// A restart costs no import.
+// A restart does not import torch again.
 func TestTorchRestart(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {

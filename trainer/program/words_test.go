@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Of what a process has written at last the exception is told, or else the last line, as text, and not too much of it.
+// lastWords returns the last exception in a text, or else its last line, as printable text of at most 240 characters.
 func TestLastWords(t *testing.T) {
 	const stack = "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\n    main()\n  File \"main.py\", line 2, in main\n\n    raise ValueError\n"
 	for _, c := range []struct{ text, want string }{
@@ -20,7 +20,7 @@ func TestLastWords(t *testing.T) {
 		{stack + "ValueError: no label\n[W socket.cpp:436] a warning at the end\n", "ValueError: no label"},
 		{stack + "KeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n" + stack + "ValueError: no label\n", "ValueError: no label"},
 		{"[rank1]: " + strings.ReplaceAll(strings.TrimSpace(stack), "\n", "\n[rank1]: ") + "\n[rank1]: RuntimeError: [gloo/pair.cc:589] Connection closed\n", "RuntimeError: [gloo/pair.cc:589] Connection closed"},
-		{stack, "raise ValueError"}, // cut off
+		{stack, "raise ValueError"}, // the text is cut off before the exception
 		{"\x1b[31mred\x1b[0m \x1b]0;title\a\ttab\r\n", `red \x1b]0;title\a tab`},
 		{"\xff\n", `\xff`},
 		{strings.Repeat("é", 300), strings.Repeat("é", 240) + "…"},
@@ -31,8 +31,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// A script that lacks a module has the wrong interpreter, perhaps: which one it was is said, in the process's own words and in its error file, and of
-// nothing else.
+// The error of a failed import names the interpreter, which may be the wrong one, whether the message comes from standard error or from the
+// error file. Other errors do not name it.
 func TestInterpreterIsNamed(t *testing.T) {
 	needPython(t)
 	python, err := exec.LookPath("python3")
@@ -59,8 +59,8 @@ func TestInterpreterIsNamed(t *testing.T) {
 	}
 }
 
-// What a process says before it fails by itself is known, whether its standard error is shown, shown and kept, or kept. Who has written an
-// error file, was killed, or ended well has said it there, or nothing.
+// The last error message of a process that fails by itself is reported, whether its standard error is shown, shown and kept, or only kept.
+// The message of an error file, and of a signal, has precedence.
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ name, redirects, tee, script, want string }{
 		{"shown", "", "", "echo no data >&2; exit 3", "no data (exit code 3)"},

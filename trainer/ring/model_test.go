@@ -7,23 +7,22 @@ import (
 	"testing"
 )
 
-// The machines of a model: what it takes from a rank to another until the other goes on, and what a network card sends and receives,
-// at the same time.
+// hop is the latency of a message, in seconds. bandwidth is the number of bytes that a network card sends, and receives, in a second.
 const (
 	hop       = 50e-6
 	bandwidth = 10e9 / 8
 )
 
-// model is a network in virtual time. Each rank has its own clock; nothing depends on when its goroutine runs.
+// model is a network in virtual time. Each rank has its own clock, so that the result does not depend on the scheduling of goroutines.
 type model map[[2]int]*modelPipe
 
-// modelPipe is what one rank sends to another.
+// modelPipe has the messages of one rank to another.
 type modelPipe struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	arrived []message // not received
-	taken   []float64 // when each message was received
-	part    int       // bytes of the first that were received
+	arrived []message // messages that are not received yet
+	taken   []float64 // time at which each message was received
+	part    int       // bytes of the first message of arrived that are received already
 }
 
 type message struct {
@@ -31,12 +30,12 @@ type message struct {
 	at    float64
 }
 
-// modelRank is a rank's end.
+// modelRank is the link of one rank.
 type modelRank struct {
 	model
 	rank           int
 	now            float64
-	sent, received float64 // when the network card is free again
+	sent, received float64 // time at which the network card is free again
 }
 
 func (r *modelRank) Send(to int, b []byte) error {
@@ -84,7 +83,7 @@ func (r *modelRank) Recv(from int, b []byte) error {
 
 func (r *modelRank) Flush() error { return nil }
 
-// modelled returns the seconds until all of so many ranks have summed n numbers, bucket by bucket.
+// modelled returns the seconds until size ranks have summed n numbers, bucket by bucket.
 func modelled(t *testing.T, size, n int) float64 {
 	m := make(model)
 	for from := range size {
@@ -118,16 +117,16 @@ func modelled(t *testing.T, size, n int) float64 {
 	return last
 }
 
-// TestManyRanks: what a network takes for many ranks is near to what it must take.
+// TestManyRanks checks that the time of a sum over many ranks is near to the least possible.
 func TestManyRanks(t *testing.T) {
 	for _, c := range []struct {
 		size, n int
-		most    float64 // times the least
+		most    float64 // greatest time, as a multiple of the least possible
 	}{
 		{2, 1_000_000, 1.3}, {4, 1_000_000, 1.6}, {8, 2_000_000, 1.4}, {32, 2_000_000, 1.4},
 	} {
 		t.Run(fmt.Sprintf("%d ranks, %d numbers", c.size, c.n), func(t *testing.T) {
-			// Each number goes out of each rank twice, but for its own part.
+			// Each rank sends each number twice, except those of its own part.
 			least := 2 * float64(c.size-1) / float64(c.size) * 4 * float64(c.n) / bandwidth
 			if got := modelled(t, c.size, c.n); got > c.most*least {
 				t.Errorf("takes %.2g s, %.2f times the least, at most %.2f", got, got/least, c.most)
@@ -136,7 +135,7 @@ func TestManyRanks(t *testing.T) {
 			}
 		})
 	}
-	// A few numbers of many ranks are gathered: as many waits as the logarithm, and not as the ring.
+	// A few numbers of many ranks are gathered, which waits as often as the logarithm of the ranks, not as often as their number.
 	const size, n = 100, 200
 	waits := math.Ceil(math.Log2(size))
 	if got := modelled(t, size, n); got > 2*(waits*hop+4*size*n/bandwidth) {

@@ -17,24 +17,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
-// network is links in memory between all ranks of a world. A rank is delayed by what its source of
-// randomness says; a send is copied only when the next Ahead are made, as late as many links do.
+// network has the links in memory between all ranks of a world. A rank is delayed at random. A message is copied only when Ahead later ones
+// are sent, as late as a link may do that.
 type network struct {
 	size  int
 	pipes map[[2]int]*pipe
 }
 
-// pipe is what was sent from one rank to another: the sender's own memory, until it is copied.
+// pipe has the messages of one rank to another. They are in the memory of the sender until they are copied.
 type pipe struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	sent    [][]byte // not copied yet: at most Ahead
-	bytes   []byte   // copied, not received
-	sizes   []int    // of the messages that were not received
-	part    int      // of the first that was
+	sent    [][]byte // messages that are not copied yet, at most Ahead
+	bytes   []byte   // bytes that are copied and not received yet
+	sizes   []int    // sizes of the messages that are not received yet
+	part    int      // bytes of the first of them that are received already
 }
 
-// receive fails if a message is not received as it was sent, though it is long.
+// receive counts n bytes as received. It returns an error if a message of Whole bytes or more is not received as a whole.
 func (p *pipe) receive(n int) error {
 	for n > 0 {
 		first := p.sizes[0]
@@ -63,14 +63,14 @@ func newNetwork(size int) *network {
 	return n
 }
 
-// end is one rank's link.
+// end is the link of one rank.
 type end struct {
 	*network
 	rank   int
 	random *rand.Rand // nil: no delays
 }
 
-// delay is some of the time not 0.
+// delay sleeps at random.
 func (e *end) delay() {
 	if e.random != nil && e.random.IntN(3) == 0 {
 		time.Sleep(time.Duration(e.random.IntN(1000)))
@@ -90,7 +90,7 @@ func (e *end) Send(to int, b []byte) error {
 	return nil
 }
 
-// move copies all but the last few that were sent.
+// move copies all messages except the last keep ones.
 func (p *pipe) move(keep int) {
 	for len(p.sent) > keep {
 		p.bytes = append(p.bytes, p.sent[0]...)
@@ -126,7 +126,7 @@ func (e *end) Flush() error {
 	return nil
 }
 
-// left is how many bytes nobody received.
+// left returns the number of bytes that were copied and not received.
 func (n *network) left() int {
 	total := 0
 	for _, p := range n.pipes {
@@ -135,7 +135,7 @@ func (n *network) left() int {
 	return total
 }
 
-// world runs f on every rank, in a bubble if seed, of delays, is not 0.
+// world runs f on every rank, and checks that all bytes are received. If seed is not 0 it runs in a bubble, with random delays.
 func world(t *testing.T, size int, seed uint64, f func(rank int, l Link)) {
 	t.Helper()
 	run := func(t *testing.T) {
@@ -160,7 +160,7 @@ func world(t *testing.T, size int, seed uint64, f func(rank int, l Link)) {
 	}
 }
 
-// reduced is what Reduce makes of the first n of the ranks' numbers, on every rank.
+// reduced returns the results of Reduce on every rank, of the first n numbers of each.
 func reduced(t *testing.T, size int, seed uint64, given [][]float32, n int) [][]float32 {
 	t.Helper()
 	out := make([][]float32, size)
@@ -170,13 +170,13 @@ func reduced(t *testing.T, size int, seed uint64, given [][]float32, n int) [][]
 			t.Error(err)
 		}
 		out[r] = slices.Clone(data)
-		clear(data) // it is ours again
+		clear(data) // after Reduce the caller may change its data
 		clear(scratch)
 	})
 	return out
 }
 
-// lengths are those at which the way of reducing changes, for a size.
+// lengths returns the numbers of values at which Reduce changes its algorithm, for a size of the world.
 func lengths(size int) []int {
 	all := []int{0, 1, 2, size - 1, size, size + 1, 1000, small / size, small/size + 1, small + 1}
 	if size <= few {
@@ -249,7 +249,7 @@ func TestReduceIsOneResult(t *testing.T) {
 	}
 }
 
-// Calls follow one another on the same links.
+// Several calls can follow each other on the same links.
 func TestCallsFollowOneAnother(t *testing.T) {
 	for size := 1; size <= 7; size++ {
 		for seed := range uint64(4) {
@@ -277,12 +277,12 @@ func TestCallsFollowOneAnother(t *testing.T) {
 	}
 }
 
-// block is what a rank gives in a call: nothing, a little, or more than fits into one message with others.
+// block returns the data of a rank in a call: none, a few bytes, or more than fits into one message with others.
 func block(rank, call int) []byte {
 	return bytes.Repeat([]byte{byte(rank)}, []int{0, 1, 3, Whole - 4, Whole}[rank*call%5])
 }
 
-// An error of the link is what every function returns, whichever call it is.
+// Every function returns the error of its link, whichever call of the link fails.
 func TestLinkFails(t *testing.T) {
 	for name, f := range map[string]func(l Link) error{
 		"small":  func(l Link) error { return Reduce(l, 0, 2, make([]float32, 10), make([]float32, ScratchSize)) },
@@ -314,7 +314,7 @@ func TestLinkFails(t *testing.T) {
 
 var errLink = errors.New("link broken")
 
-// failing is a link from which zeros come, until a call fails.
+// failing is a link that receives zeros until a call fails.
 type failing struct{ left int }
 
 func (f *failing) call() error {
@@ -363,7 +363,7 @@ func FuzzLengths(f *testing.F) {
 	})
 }
 
-// Every rank in need gets the state from one that has it, over links that there are, and nobody in a circle.
+// Every rank without the state gets it from a rank that has it, over existing links and without cycles.
 func TestRelay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 9).Draw(t, "size")
@@ -420,8 +420,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// Buckets are told in their order, each when it is final and not before, and cover everything, whatever the
-// order in which stretches become so.
+// Next returns the buckets in their order, each when it is final and not before. They cover all numbers, in whatever order the stretches become
+// final.
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5, 64*segment + 1, 9 * 64 * segment * segments}).Draw(t, "n")
@@ -496,11 +496,11 @@ func covered(stretches [][2]int) (total int) {
 	return total
 }
 
-// Early are those that are told before the beginning of what the backward pass makes is final.
+// Early returns the number of buckets that are final before the last gradient of the backward pass is.
 func TestEarlyBuckets(t *testing.T) {
 	for _, c := range []struct{ n, trained, early int }{{10, 10, 0}, {10, 0, 0}, {2_000_000, 2_000_000, 7}, {2_000_000, 1_999_000, 7}} {
 		b := NewBuckets(c.n, c.trained)
-		b.Final(1, c.n) // all but the last that is made
+		b.Final(1, c.n) // all but the gradient that is computed last
 		told := 0
 		for _, _, ok := b.Next(); ok && c.trained > 0; _, _, ok = b.Next() {
 			told++

@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// cable is a connection that ends nowhere once it is pulled: nothing is reset, and nothing arrives.
+// cable is a connection to a node that can vanish: once the cable is pulled, nothing arrives and nothing is reset.
 type cable struct {
 	net.Conn
 	pulled func() bool
@@ -61,7 +61,7 @@ func (mute) Rendezvous(s grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) 
 	return status.FromContextError(s.Context().Err()).Err()
 }
 
-// towards is a client of a mute master. The cable to it can be pulled.
+// towards returns a client of a mute master, and a function that pulls the cable to it.
 func towards(t *testing.T) (master wire.MasterClient, pull func()) {
 	lis := memnet.Listen(8 << 10)
 	srv := NewServer(self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1}), false)
@@ -91,7 +91,7 @@ func towards(t *testing.T) (master wire.MasterClient, pull func()) {
 	}
 }
 
-// A node that vanishes tells nobody: no FIN, no RST. What is on a connection to it ends all the same, and soon.
+// A node that vanishes sends neither FIN nor RST. A stream to it ends within timing.Vanish all the same.
 func TestNodeVanishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		master, pull := towards(t)
@@ -113,7 +113,7 @@ func TestNodeVanishes(t *testing.T) {
 	})
 }
 
-// A peer that is there and says nothing is no reason to end a stream.
+// A stream to a live peer that sends nothing does not end.
 func TestQuietStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		master, _ := towards(t)
@@ -129,7 +129,7 @@ func TestQuietStream(t *testing.T) {
 	})
 }
 
-// A call has a deadline of ours, whether or not its caller thought of one.
+// A call without a deadline gets one of timing.Call.
 func TestCallHasADeadline(t *testing.T) {
 	for _, own := range []time.Duration{0, time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

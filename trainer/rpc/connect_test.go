@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// A connection that is not made is tried again soon: the network may have lost its first packet for good.
+// An attempt to connect that is not answered is repeated soon, as the network may have lost its first packet.
 func TestConnectTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := make(chan struct{})

@@ -24,7 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// busy is a master that has an answer to a heartbeat.
+// busy is a master that answers heartbeats.
 type busy struct{ wire.UnimplementedMasterServer }
 
 func (busy) Heartbeat(context.Context, *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
@@ -36,10 +36,10 @@ func (busy) Rendezvous(s grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) 
 	return err
 }
 
-// self is who somebody is, and what proves it.
+// self returns an identity with the certificate that proves it.
 func self(h identity.Header) *Self { return NewSelf(h, prove.Of(h)) }
 
-// certifying gives a certificate to nobody.
+// certifying is a server that refuses every request for a certificate.
 type certifying struct {
 	wire.UnimplementedCertificationServer
 }
@@ -53,7 +53,7 @@ var (
 	aWorker   = identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
 )
 
-// guarded serves a master until the test ends, which gives certificates to strangers or does not let them in.
+// guarded serves a master until the test ends. With strangers it accepts callers without a certificate, which may ask for one.
 func guarded(t *testing.T, strangers bool) *memnet.Listener {
 	lis := memnet.Listen(64 << 10)
 	srv := NewServer(self(theMaster), strangers)
@@ -64,7 +64,7 @@ func guarded(t *testing.T, strangers bool) *memnet.Listener {
 	return lis
 }
 
-// dialer leads to a listener, and counts.
+// dialer returns a dialer that connects to a listener and counts the connections.
 func dialer(lis *memnet.Listener, dials *int) Dialer {
 	return func(ctx context.Context, _ string) (net.Conn, error) {
 		*dials++
@@ -72,7 +72,7 @@ func dialer(lis *memnet.Listener, dials *int) Dialer {
 	}
 }
 
-// foreign connects to a server with what a caller proves, and nothing else of this package.
+// foreign connects to a server with the credential of a caller, without the header that this package adds to each call.
 func foreign(t *testing.T, lis *memnet.Listener, c *credential.Credential, dials *int) *grpc.ClientConn {
 	conn, err := connection("test", dialer(lis, dials), &caller{c, theMaster.ID()})
 	if err != nil {
@@ -82,7 +82,7 @@ func foreign(t *testing.T, lis *memnet.Listener, c *credential.Credential, dials
 	return conn
 }
 
-// nobody is who has no certificate.
+// nobody returns a credential without a certificate.
 func nobody(t *testing.T) *credential.Credential {
 	c, err := credential.New(prove.Authority("uid").Root())
 	if err != nil {
@@ -91,7 +91,7 @@ func nobody(t *testing.T) *credential.Credential {
 	return c
 }
 
-// strange are the headers of callers that are not whom they prove to be, if anybody.
+// strange are headers that do not match the certificate of their caller.
 var strange = map[string]metadata.MD{
 	"no header":   nil,
 	"another's":   metadata.Pairs(HeaderKey, Text(identity.Header{Job: "uid", Role: pod.Worker, Index: 1, Incarnation: 1, Life: 1})),
@@ -99,8 +99,8 @@ var strange = map[string]metadata.MD{
 	"no base64":   metadata.Pairs(HeaderKey, "{}"),
 }
 
-// Whoever does not prove what it says hears why it is refused, and nothing of the job. Who has no certificate may ask for one, if there are any
-// to be had, and else says nothing at all.
+// A caller whose header does not match its certificate is refused with the reason, and learns nothing of the job. A caller without a
+// certificate may only ask for one, and cannot connect if the server accepts no strangers.
 func TestStrangersHearNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
@@ -138,7 +138,7 @@ func TestStrangersHearNothing(t *testing.T) {
 	})
 }
 
-// A call is refused by its header, whether or not its message comes: no memory is taken for that.
+// A call is refused by its header, before its message arrives, so that no memory is used for the message.
 func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
@@ -157,7 +157,7 @@ func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 	})
 }
 
-// Nobody answers for another: not with the certificate of another pod, and not with another's header.
+// A client refuses the answers of a server that has the certificate, the header or the job of another.
 func TestWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := theMaster
@@ -187,7 +187,7 @@ func TestWhoAnswers(t *testing.T) {
 	})
 }
 
-// Connections that say nothing are few, and take nobody's place who is known.
+// The number of connections without an identity is bounded. They do not displace connections of known callers.
 func TestStrangersAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis, dials := guarded(t, true), 0
@@ -229,7 +229,7 @@ func TestStrangersAreFew(t *testing.T) {
 	})
 }
 
-// A stranger is heard a few times, so that it learns what is wrong, and then its connection ends.
+// A stranger's calls are refused with the reason a few times; then its connection is closed.
 func TestStrangersAreNotHeardForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
@@ -246,7 +246,7 @@ func TestStrangersAreNotHeardForEver(t *testing.T) {
 	})
 }
 
-// scribe is a server that notes who gives it orders.
+// scribe is a parameter server that notes the senders of its orders.
 type scribe struct {
 	wire.UnimplementedParameterServerServer
 	heard []identity.Header
@@ -257,7 +257,7 @@ func (s *scribe) Control(ctx context.Context, _ *wire.ControlRequest) (*wire.Con
 	return new(wire.ControlReply), nil
 }
 
-// A call may tell of a life that its caller has left meanwhile. A master is not heard any more when a later one was.
+// A call may name an earlier life than that of its caller. A master is refused once a later one was heard.
 func TestWhoSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := identity.Header{Job: "uid", Life: 5}
@@ -299,7 +299,7 @@ func TestWhoSpeaks(t *testing.T) {
 	})
 }
 
-// The table of calls has those that there are, and no others.
+// The tables identity.Calls and identity.Open have all calls of all services, each in one of them, and no others.
 func TestEveryCallIsListed(t *testing.T) {
 	var all []string
 	for _, service := range []grpc.ServiceDesc{wire.Master_ServiceDesc, wire.Job_ServiceDesc, wire.ParameterServer_ServiceDesc, wire.Certification_ServiceDesc} {

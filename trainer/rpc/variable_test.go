@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// FuzzLayout: a layout of any message that is read and valid has a size that a model may have, and is itself.
+// FuzzLayout checks that a valid layout of any message has an allowed size, and is equal to itself.
 func FuzzLayout(f *testing.F) {
 	for _, variables := range [][]*wire.Variable{
 		{{Name: "w", Shape: []int64{784, 10}, Trainable: true}, {Name: "mean", Shape: []int64{10}, Momentum: 0.99}},

@@ -115,7 +115,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What a URL was signed with is found by its name.
+// Credential returns the name of the query parameter that holds a secret, "" if there is none.
 func TestCredential(t *testing.T) {
 	for location, want := range map[string]string{
 		"https://b.s3.amazonaws.com/main.py?X-Amz-Expires=60&X-Amz-Signature=00":        "X-Amz-Signature",

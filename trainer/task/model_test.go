@@ -28,26 +28,26 @@ type model struct {
 	shards   []Shard
 	now      time.Time
 	leases   map[int64]Lease
-	settled  []Lease           // no longer held
-	credited map[record]int    // in this epoch
-	charged  map[string]int    // by task
-	returned map[string]int    // by task: in a row, without progress
-	effort   map[int64]int64   // by lease: the most
-	told     map[int64]int64   // by lease: the most progress
+	settled  []Lease           // leases that are no longer held
+	credited map[record]int    // by record: how often it was credited in this epoch
+	charged  map[string]int    // by task: its charged failures
+	returned map[string]int    // by task: how often in a row it was returned without progress
+	effort   map[int64]int64   // by lease: the greatest effort that was reported
+	told     map[int64]int64   // by lease: the greatest progress that was reported
 	touched  map[int]time.Time // by worker: when it showed progress last, or got its first lease
 	fatal    string            // the reason that failed the queue
-	total    int               // tasks of this epoch
+	total    int               // number of tasks in this epoch
 	exports  int
 	kept     []saved
-	version  int64 // evaluated last
+	version  int64 // version of the last evaluation
 
 	given       map[int64]bool  // ids of leases, of all masters
 	over        map[string]bool // training tasks of this epoch that are settled
 	incarnation int
 	hints       []hint
-	orphans     []orphan       // leases of the masters before
-	adopted     map[int64]bool // of those, by this master
-	closed      bool           // no more of them are adopted
+	orphans     []orphan       // leases of earlier masters
+	adopted     map[int64]bool // orphans that this master has adopted
+	closed      bool           // no more orphans are adopted
 }
 
 func newModel(t *rapid.T) *model {
@@ -100,7 +100,7 @@ func (m *model) lease() Lease {
 	return m.leases[rapid.SampledFrom(ids).Draw(m.t, "lease")]
 }
 
-// credit counts the records of l up to done.
+// credit counts the records of l up to done as credited.
 func (m *model) credit(l Lease, done int64) {
 	if l.Kind != Training {
 		return
@@ -360,10 +360,10 @@ func (m *model) Export(t *rapid.T) {
 // saved is the content of a checkpoint.
 type saved struct {
 	ledger   ledger.Ledger
-	credited map[record]int // of the epoch after those that are complete
+	credited map[record]int // by record: how often it was credited in the open epoch
 }
 
-// Save makes a checkpoint of what is credited now or a little less: a holder of the model may be behind, by less than an epoch.
+// Save makes a checkpoint of the records that are credited now, or of a few less: a holder of the model may be behind, by less than an epoch.
 func (m *model) Save(t *rapid.T) {
 	if m.q.TrainingDone() {
 		t.Skip("not in an epoch")
@@ -410,7 +410,7 @@ func (m *model) Rewind(t *rapid.T) {
 	}
 }
 
-// Check tests what holds after every step.
+// Check checks what holds after every step.
 func (m *model) Check(t *rapid.T) {
 	s := m.q.Stats()
 	if sum := s.Todo + s.Leased + s.Settled; sum != m.total {

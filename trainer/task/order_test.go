@@ -32,7 +32,7 @@ func TestPermutation(t *testing.T) {
 	})
 }
 
-// All orders of a few numbers are about equally frequent, and each of many numbers is about equally often at each place.
+// All orders of a few numbers are about equally frequent. Each of many numbers is about equally often at each place.
 func TestShuffleIsFair(t *testing.T) {
 	const tries = 24000
 	orders := make(map[string]int)
@@ -68,7 +68,7 @@ func TestShuffleIsFair(t *testing.T) {
 	}
 }
 
-// The cut, and the part of it within a limit of records, are the same as when every task is enumerated.
+// TestCut compares cutUp with a simple enumeration of tasks, and checks that a limit of records is kept exactly.
 func TestCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var shards []Shard

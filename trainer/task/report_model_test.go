@@ -2,7 +2,7 @@ package task
 
 import "pgregory.net/rapid"
 
-// Below: the reports of workers about a lease.
+// The methods of model in this file report about leases, as workers do.
 
 func (m *model) Touch(t *rapid.T) {
 	l := m.lease()
@@ -48,7 +48,7 @@ func (m *model) Fail(*rapid.T) {
 	m.end(l)
 }
 
-// Work reports effort: the worker waits for its data.
+// Work reports effort, as of a worker that waits for its data.
 func (m *model) Work(t *rapid.T) {
 	l := m.lease()
 	effort := rapid.Int64Range(0, 5).Draw(t, "effort")

@@ -105,7 +105,7 @@ func (m *model) inModel(ahead func(rest int64) int64) *ledger.Ledger {
 	return l
 }
 
-// prefix returns how many records of a task's order are credited.
+// prefix returns how many records from the beginning of a task are credited.
 func (m *model) prefix(t Task) (n int64) {
 	order := m.policy.Order(t)
 	for n < t.Records() && m.credited[record{t.Shard, order[n]}] > 0 {
@@ -124,7 +124,7 @@ func (m *model) holder(t Task) int {
 	return -1
 }
 
-// Announce announces a lease of an earlier master, for the first time or again.
+// Announce announces a lease of an earlier master, once or several times.
 func (m *model) Announce(t *rapid.T) {
 	if len(m.orphans) == 0 {
 		t.Skip("nothing is held from before")
@@ -186,7 +186,7 @@ func (m *model) AnnounceImpossible(t *rapid.T) {
 		task  ledger.Task
 		done  int64
 	}{
-		{m.q.lastID + 1, ledger.Task{Epoch: epoch}, 0}, // not given out yet
+		{m.q.lastID + 1, ledger.Task{Epoch: epoch}, 0}, // an id that was not given out yet
 		{0, ledger.Task{Epoch: epoch}, 0},
 		{1, ledger.Task{Epoch: epoch, Number: -1}, 0},
 		{1, ledger.Task{Epoch: epoch, Number: m.q.cut.tasks}, 0},
@@ -210,11 +210,11 @@ func (m *model) Announced(t *rapid.T) {
 	m.closed = true
 }
 
-// Replace replaces the master by one with the newest snapshot, to which all workers announce their leases. It acts as the one
-// before (law 13).
+// Replace replaces the master by one with the newest snapshot, to which all workers announce their leases. It must act as the one before
+// (law 13).
 func (m *model) Replace(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
-		if l := m.leases[id]; l.Kind != Training || l.Done == l.Records() { // those are due again, or settled
+		if l := m.leases[id]; l.Kind != Training || l.Done == l.Records() { // they are due again, or settled
 			t.Skip("something is held that is not announced")
 		}
 	}
@@ -232,7 +232,7 @@ func (m *model) Replace(t *rapid.T) {
 		}
 	}
 	were := saved.Stats()
-	were.Measured, were.ToMeasure = 0, 0 // no evaluation is asked for
+	were.Measured, were.ToMeasure = 0, 0 // evaluations are not restored
 	if a, b := were, m.q.Stats(); a != b {
 		t.Fatalf("saved %v\nrestored %v", a, b)
 	}
@@ -253,7 +253,7 @@ func (m *model) Replace(t *rapid.T) {
 	}
 }
 
-// TestRestoreSettlesCompleteEpochs restores ledgers with epochs that are not marked complete: those with all tasks are settled.
+// TestRestoreSettlesCompleteEpochs checks that an epoch is settled if a restored ledger has all its tasks without marking it complete.
 func TestRestoreSettlesCompleteEpochs(t *testing.T) {
 	shards, p := []Shard{{"train", 0, 95}}, Policy{RecordsPerTask: 10, Epochs: 9}
 	var l ledger.Ledger
@@ -332,8 +332,8 @@ func TestSnapshotIsBounded(t *testing.T) {
 	}
 }
 
-// A task that failed before the restart is leased after the others, and the place in the order is kept, so that tasks which
-// workers are about to announce are not leased to others first.
+// After a restart, leasing goes on at the same place in the order, so that tasks that workers are about to announce are leased after those that
+// were not leased yet. Tasks that failed before come last.
 func TestRestoredOrder(t *testing.T) {
 	q := newQueue(t, 6, Policy{RecordsPerTask: 1, Epochs: 1})
 	for range 4 {
@@ -357,7 +357,7 @@ func TestRestoredOrder(t *testing.T) {
 	}
 }
 
-// FuzzRestore restores any snapshot: it is refused, or all records are trained on once.
+// FuzzRestore checks that any snapshot is refused, or after its restore all records are trained on once.
 func FuzzRestore(f *testing.F) {
 	for _, s := range []Snapshot{
 		{},

@@ -135,7 +135,7 @@ func TestMaxRecords(t *testing.T) {
 		{2, 130, 130, 70, 1},
 		{2, 100, 100, 100, 4},
 		{2, 45, 45, 155, 2},
-		{0, 250, 250, 0, 2}, // only MaxRecords ends it
+		{0, 250, 250, 0, 2}, // it ends only by MaxRecords
 	} {
 		q := newQueue(t, 100, Policy{RecordsPerTask: 30, Epochs: tt.epochs, MaxRecords: tt.limit})
 		var tasks int
@@ -225,7 +225,7 @@ func TestStragglers(t *testing.T) {
 	if _, ok := q.Deadline(); ok {
 		t.Fatal("deadline without leases")
 	}
-	a, b := lease(t, q, 0, at(0)), lease(t, q, 0, at(1)) // b is held in reserve
+	a, b := lease(t, q, 0, at(0)), lease(t, q, 0, at(1)) // the worker holds b in reserve
 	deadline(10)
 	must(t, q.Touch(a.ID, 0, 5, at(4)))
 	deadline(14)
@@ -342,7 +342,7 @@ func TestPrediction(t *testing.T) {
 		all = append(all, l)
 	}
 	must(t, q.Touch(all[0].ID, 0, 9, start))
-	q.Lose(0, nil, "", start) // before it has written its part
+	q.Lose(0, nil, "", start) // the worker is lost before it has written its part
 	must(t, q.Done(all[1].ID, 1, start))
 	must(t, q.Done(all[2].ID, 2, start))
 	again := lease(t, q, 1, start)
@@ -469,7 +469,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A task that needs longer than the limit before it shows progress ends too: each further worker has twice the time.
+// A task that needs more time than the limit before it shows progress is completed, too: each further worker has twice the time.
 func TestSlowTaskEnds(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now, need := start, 125*time.Second
@@ -495,7 +495,7 @@ func TestSlowTaskEnds(t *testing.T) {
 	}
 }
 
-// A rewind keeps doubled limits: an overdue worker that alone has the model causes a rewind each time.
+// A rewind keeps doubled limits: whenever the only worker that has the model is overdue, its loss causes a rewind.
 func TestSlowExportEnds(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now := start
@@ -533,7 +533,7 @@ func TestLimitIsBounded(t *testing.T) {
 	}
 }
 
-// Progress of an evaluation and an export keeps the worker from being overdue and is not credited: the next worker begins again.
+// A worker whose evaluation or export makes progress is not overdue. The progress is not credited: the next worker begins again.
 func TestProgressWithoutCredit(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10, Timeout: 10 * time.Second})
 	must(t, err)
@@ -550,7 +550,7 @@ func TestProgressWithoutCredit(t *testing.T) {
 		if deadline, _ := q.Deadline(); !deadline.Equal(at(16)) {
 			t.Errorf("%v: deadline after %v", kind, deadline.Sub(start))
 		}
-		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) { // of an export: bytes
+		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) { // the progress of an export is in bytes
 			t.Errorf("%v: %v for much", kind, err)
 		}
 		if lost := q.Lose(0, map[int64]int64{l.ID: 9}, "", at(7)); len(lost) != 1 || lost[0].Done != 0 {
@@ -567,7 +567,7 @@ func TestProgressWithoutCredit(t *testing.T) {
 	}
 }
 
-// Effort that rises keeps a worker from being overdue; constant effort does not.
+// A worker whose effort rises is not overdue; one whose effort is constant is.
 func TestEffort(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	l := lease(t, q, 0, at(0))
