@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// brief is an event in a few words.
+// brief returns an event as a short text.
 func brief(e pod.Event) string {
 	return strings.TrimSpace(fmt.Sprintf("%v/%d %v %s %d", e.ID, e.Launch, e.Phase, e.Node, e.Exit.Code))
 }
@@ -35,8 +35,7 @@ func (s *apiServer) next(r *Runtime, n int) []string {
 	return all
 }
 
-// A master that comes back finds the pods of the one before, each once, as they are; what becomes of them while it looks, and after
-// that, is told once too.
+// A restarted master finds each pod of the earlier one once, with its present phase. Later changes, also during the listing, are reported once.
 func TestRuntimeAdopts(t *testing.T) {
 	s := newAPIServer(t)
 	before := testRuntime(t, s)
@@ -58,12 +57,12 @@ func TestRuntimeAdopts(t *testing.T) {
 
 	r := testRuntime(t, s)
 	looked := false
-	s.after = func(method, path string) error { // when the list is taken, and before it is known
+	s.after = func(method, path string) error { // when the list is made, and before it is received
 		if method == http.MethodGet && strings.HasSuffix(path, "/pods") && !looked {
 			looked = true
 			s.change(name(worker(0)), nil)
 			s.change(name(worker(3)), exits(0))
-			late := s.get(name(worker(4))).DeepCopy() // whose creation was under way
+			late := s.get(name(worker(4))).DeepCopy() // a pod that the earlier master was creating
 			late.Name, late.Labels = name(worker(9)), manifest.PodLabels("test", worker(9))
 			s.put(late)
 		}
@@ -90,7 +89,7 @@ func TestRuntimeAdopts(t *testing.T) {
 	s.change(name(worker(4)), runs)
 	s.expect(r, worker(4), 1, pod.Running)
 	creates := s.creates
-	s.create(r, worker(4), 1) // as a master does that was lost before it knew
+	s.create(r, worker(4), 1) // as if the earlier master was lost before its creation was answered
 	if p := s.get(name(worker(4))); s.creates != creates+1 || p.Status.Phase != core.PodRunning {
 		t.Errorf("it was made again: %v", p.Status.Phase)
 	}
@@ -103,7 +102,7 @@ func TestRuntimeAdopts(t *testing.T) {
 	s.quiet(r)
 }
 
-// An API server that does not answer is waited for, as by every request.
+// Adopt waits for an API server that does not answer, as all requests do.
 func TestRuntimeAdoptsLater(t *testing.T) {
 	s := newAPIServer(t)
 	before := testRuntime(t, s)

@@ -52,10 +52,10 @@ func newIssuer(id string) *issuer {
 	return &issuer{id, key}
 }
 
-// said is what a token says.
+// said has the claims of a token.
 type said = map[string]any
 
-// bound is what the token of a pod says, of the job "uid" in the namespace "default".
+// bound returns the claims of a pod's token, of the job "uid" in the namespace "default".
 func bound(name string, uid types.UID) said {
 	now := time.Now()
 	return said{
@@ -67,7 +67,7 @@ func bound(name string, uid types.UID) said {
 	}
 }
 
-// with returns what is said, but for one word.
+// with returns a token with these claims and one of them changed, removed if value is nil.
 func (i *issuer) with(says said, name string, value any) string {
 	changed := said{}
 	maps.Copy(changed, says)
@@ -93,7 +93,7 @@ func signed(key jose.SigningKey, says said) string {
 	return token
 }
 
-// jwks is what a cluster with these issuers tells of its keys.
+// jwks returns the published keys of a cluster with these issuers.
 func jwks(issuers ...*issuer) []byte {
 	var set jose.JSONWebKeySet
 	for _, i := range issuers {
@@ -119,7 +119,7 @@ func crowd() *Runtime {
 	return r
 }
 
-// newTestCertifier gives certificates of job "uid" by tokens of these issuers.
+// newTestCertifier returns a certifier of job "uid" that accepts tokens of these issuers.
 func newTestCertifier(issuers ...*issuer) *certifier {
 	return newCertifier(certifierConfig{
 		Job: "uid", Namespace: "default", Pods: crowd(), Authority: prove.Authority("uid"), Once: true,
@@ -127,7 +127,7 @@ func newTestCertifier(issuers ...*issuer) *certifier {
 	})
 }
 
-// applicant has no certificate yet.
+// applicant returns a credential without a certificate.
 func applicant(t testing.TB) *credential.Credential {
 	t.Helper()
 	c, err := credential.New(prove.Authority("uid").Root())
@@ -137,7 +137,7 @@ func applicant(t testing.TB) *credential.Credential {
 	return c
 }
 
-// ask asks for a certificate, and takes it.
+// ask requests a certificate and takes it into by.
 func (c *certifier) ask(t testing.TB, by *credential.Credential, token string) error {
 	t.Helper()
 	request, err := by.Request()
@@ -151,7 +151,7 @@ func (c *certifier) ask(t testing.TB, by *credential.Credential, token string) e
 	return by.Take(reply.Certificate)
 }
 
-// A token of a pod's makes its bearer who the master knows that pod to be, and valid for long.
+// A pod's token gives its bearer a certificate for the pod as the master knows it, valid for a day or longer.
 func TestCertify(t *testing.T) {
 	cluster := newIssuer("k")
 	for uid, want := range map[types.UID]identity.Name{
@@ -168,7 +168,7 @@ func TestCertify(t *testing.T) {
 	}
 }
 
-// Every other token gets nothing, and never what is in it is told.
+// Every other token is refused, and neither the error nor the log contains it.
 func TestNobodyElseIsCertified(t *testing.T) {
 	cluster, stranger := newIssuer("k"), newIssuer("k")
 	good := bound("w", "w")
@@ -233,7 +233,7 @@ func TestNobodyElseIsCertified(t *testing.T) {
 	}
 }
 
-// A request that does not prove its key is none.
+// A request is refused if it does not prove the possession of its key.
 func TestCertifyProvenKeysOnly(t *testing.T) {
 	cluster := newIssuer("k")
 	c := newTestCertifier(cluster)
@@ -245,17 +245,18 @@ func TestCertifyProvenKeysOnly(t *testing.T) {
 	broken[len(broken)-1] ^= 1
 	for name, request := range map[string][]byte{"none": nil, "another's": broken, "4097 bytes": make([]byte, maxRequest+1)} {
 		_, err := c.Certify(t.Context(), &wire.CertifyRequest{Token: cluster.sign(bound("w", "w")), Request: request})
-		if status.Code(err) != codes.InvalidArgument || strings.Contains(err.Error(), "4097 bytes") != (len(request) > maxRequest) { // which nobody reads
+		if status.Code(err) != codes.InvalidArgument || strings.Contains(err.Error(), "4097 bytes") != (len(request) > maxRequest) { // too long
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A stolen token is of no use where its pod was before: unless the pod's process may be started anew, which has another key each time.
+// A stolen token is refused once its pod has a certificate, because the thief has another key. This does not hold where the process of a pod may
+// be restarted, because it has another key each time.
 func TestATokenIsOfOneKey(t *testing.T) {
 	cluster := newIssuer("k")
 	c, first, thief := newTestCertifier(cluster), applicant(t), applicant(t)
-	for range 2 { // it renews
+	for range 2 { // the second time it renews its certificate
 		if err := c.ask(t, first, cluster.sign(bound("w", "w"))); err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestATokenIsOfOneKey(t *testing.T) {
 	}
 }
 
-// What is noted of the keys of pods goes with the pods, and of a pod that is gone no key is the right one.
+// The noted key of a pod is forgotten with the pod. A pod that has ended gets no certificate with any key.
 func TestKeysGoWithTheirPods(t *testing.T) {
 	r := crowd()
 	key, other := fingerprint{1}, fingerprint{2}
@@ -301,7 +302,7 @@ func TestKeysGoWithTheirPods(t *testing.T) {
 	}
 }
 
-// told is the keys of a cluster, which change.
+// told has the keys of a cluster, which a test changes.
 type told struct {
 	keys
 	text  []byte
@@ -318,7 +319,7 @@ func newTold(issuers ...*issuer) *told {
 	return k
 }
 
-// expect looks what becomes of a token, and how often the keys were read until then.
+// expect checks whether a token is accepted, and how often the keys were read up to then.
 func (k *told) expect(t *testing.T, what, token string, want string, reads int) {
 	t.Helper()
 	var says claims
@@ -328,7 +329,7 @@ func (k *told) expect(t *testing.T, what, token string, want string, reads int) 
 	}
 }
 
-// A cluster changes its keys now and then. A stranger, who can name any, does not have them read all the time, nor keep anybody out.
+// A cluster changes its keys from time to time. Tokens with unknown keys neither cause the keys to be read all the time, nor block known keys.
 func TestKeysAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next, none := newIssuer("old"), newIssuer("next"), newIssuer("none")
@@ -352,7 +353,7 @@ func TestKeysAreReadAgain(t *testing.T) {
 	})
 }
 
-// While a cluster does not tell its keys, tokens of those that are known are good, and nobody else is refused for good.
+// While the keys of a cluster cannot be read, tokens with known keys are accepted, and others are told to try again.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := newIssuer("old"), newIssuer("next")
@@ -371,7 +372,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// Who asks and goes does not leave others without keys, and who has a known one waits for nobody.
+// Reading the keys goes on when the caller that caused it has left. Tokens with known keys do not wait for it.
 func TestKeysAreReadForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := newIssuer("old")
@@ -407,7 +408,7 @@ func TestKeysAreReadForAll(t *testing.T) {
 	})
 }
 
-// Where the API server does not tell a pod its keys, their issuer publishes them.
+// If a pod may not read the keys from the API server, they are read from their issuer.
 func TestPublishedKeys(t *testing.T) {
 	cluster := newIssuer("k")
 	var allowed, lies, plain atomic.Bool
@@ -468,7 +469,7 @@ func TestPublishedKeys(t *testing.T) {
 	}
 }
 
-// An issuer that sends on to where anybody on the way may answer is not believed.
+// A redirect of an issuer to an address without TLS is refused.
 func TestPublishedKeysStayOnHTTPS(t *testing.T) {
 	open := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("{}")) }))
 	defer open.Close()
@@ -481,7 +482,7 @@ func TestPublishedKeysStayOnHTTPS(t *testing.T) {
 	}
 }
 
-// FuzzToken: whatever is sent for a token, only one that the cluster has signed makes its bearer somebody.
+// FuzzToken checks that only a token that the cluster has signed is accepted.
 func FuzzToken(f *testing.F) {
 	cluster := newIssuer("k")
 	c := newTestCertifier(cluster)
@@ -493,7 +494,7 @@ func FuzzToken(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.e30.")
 	f.Fuzz(func(t *testing.T, token string) {
 		b, err := c.bearer(t.Context(), token)
-		if err == nil && (token != good || b.uid != "w") { // white space around it aside, which tokens of files have
+		if err == nil && (token != good || b.uid != "w") { // white space around a token is accepted, as files of tokens have it
 			if strings.TrimSpace(token) != good {
 				t.Errorf("%q is of %v", token, b.name)
 			}
@@ -501,7 +502,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzClaims: whatever the cluster has signed, its bearer is a pod that the master knows, and of this job.
+// FuzzClaims checks that the bearer of any accepted token is a pod of this job that the master knows.
 func FuzzClaims(f *testing.F) {
 	cluster := newIssuer("k")
 	c := newTestCertifier(cluster)

@@ -24,7 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// left puts what a master before has left into the state, and a pod of its.
+// left stores the state that an earlier master has left, and creates a pod of the job.
 func (c *nodes) left(incarnation string, s *wire.JobStatus) {
 	c.Helper()
 	text, err := protojson.Marshal(s)
@@ -42,19 +42,19 @@ func (c *nodes) left(incarnation string, s *wire.JobStatus) {
 	c.put(p)
 }
 
-// swept reports whether the pod that was left is told to go.
+// swept reports whether the pod of left was deleted, or is being deleted.
 func (c *nodes) swept() bool {
 	p := c.get("elasticdl-test-worker-7")
 	return p == nil || p.DeletionTimestamp != nil
 }
 
-// never fails a test whose job is trained again.
+// never is a run that fails the test: the job must not be trained again.
 func (c *nodes) never(context.Context, master.Config) (*wire.JobStatus, error) {
 	c.Error("the job is trained again")
 	return &wire.JobStatus{}, errors.New("trained again")
 }
 
-// A master that moves finds its pods at work, and the job ends as if nothing had been.
+// A master that moves to another node finds its pods running, and the job succeeds without a loss.
 func TestMasterComesBackToItsPods(t *testing.T) {
 	const epochs = 60
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs })
@@ -88,10 +88,10 @@ func TestMasterComesBackToItsPods(t *testing.T) {
 	}
 }
 
-// A job that is over is not trained again, whatever its master was doing when it was lost.
+// A job that is over is not trained again, even if its master was lost while it ended the job.
 func TestEndedJobIsNotTrainedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
-		left, reason string // what the first master wrote last
+		left, reason string // status that the first master wrote last
 		err          string
 		retries      int32
 	}{
@@ -116,7 +116,7 @@ func TestEndedJobIsNotTrainedAgain(t *testing.T) {
 	}
 }
 
-// A master goes on with what the one before has written, in the same pod too, and takes nothing of the job for that of a job before.
+// A master goes on from the record of the earlier one, also in the same pod, and does not take the job's checkpoints for those of an earlier job.
 func TestMasterGoesOnAfterAnother(t *testing.T) {
 	mount := t.TempDir()
 	c := newNodes(t, func(j *job.Job) {
@@ -174,7 +174,7 @@ func TestMasterGoesOnAfterAnother(t *testing.T) {
 	}
 }
 
-// noticed is a run that ends as it is told.
+// noticed is a run that ends with the next notice, or with its context.
 func noticed(ctx context.Context, config master.Config) (*wire.JobStatus, error) {
 	s := &wire.JobStatus{Name: "test", State: "Running", RecordsDone: 1, RecordsPerSecond: 5}
 	config.OnStatus(s)
@@ -188,7 +188,7 @@ func noticed(ctx context.Context, config master.Config) (*wire.JobStatus, error)
 	}
 }
 
-// What a master that is told to go has to do is said by its Job.
+// When the pod of a master is asked to end, the state of its Job decides what the master does.
 func TestMasterIsToldToGo(t *testing.T) {
 	later, long := meta.NewTime(time.Now().Add(-time.Hour)), int64(60)
 	for name, tt := range map[string]struct {
@@ -229,7 +229,7 @@ func TestMasterIsToldToGo(t *testing.T) {
 	}
 }
 
-// A master that was told to go, and whose Job was suspended or deleted only after it had asked, does not leave pods to nobody.
+// A master that is asked to end deletes the pods also if its Job is suspended or deleted only after the master has first read it.
 func TestMasterLooksTwice(t *testing.T) {
 	for state, root := range map[string]func(*batch.Job){
 		"Suspended": func(o *batch.Job) { o.Spec.Suspend = new(true) },
@@ -251,8 +251,8 @@ func TestMasterLooksTwice(t *testing.T) {
 	}
 }
 
-// A job fails in this order: it is written, so that no master after this one trains it; its pods go; the Job takes the next end of
-// the process for its own.
+// A job fails in this order: the failure is stored, so that no later master trains it; its pods are deleted; the Job gets a backoff limit of 0,
+// so that it fails with the process of the master.
 func TestOrderOfAFailure(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
@@ -279,8 +279,8 @@ func TestOrderOfAFailure(t *testing.T) {
 	}
 }
 
-// A master whose Role does not allow it to end its Job fails with the job's reason and that of the refusal. Those after it only try
-// again, and the first that may ends the Job.
+// A master whose Role does not allow it to end its Job fails with the reason of the job and that of the refusal. Later masters only try
+// to end the Job again, until one is allowed to.
 func TestJobThatCannotBeEnded(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
@@ -313,7 +313,7 @@ func TestJobThatCannotBeEnded(t *testing.T) {
 	}
 }
 
-// Without a word of it in the state, no end of a job is one: the Job starts another master, which finds out.
+// If the end of a job cannot be stored, the job has not ended: the Job starts another master.
 func TestEndThatCannotBeWritten(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("bad data")} {
 		c := newNodes(t, nil)
@@ -338,7 +338,7 @@ func TestEndThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A master that is told to go before it has begun leaves no pods to nobody, either.
+// A master of a suspended Job that is asked to end before it has begun deletes the pods, too.
 func TestMasterIsToldToGoAtOnce(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
@@ -350,7 +350,7 @@ func TestMasterIsToldToGoAtOnce(t *testing.T) {
 	}
 }
 
-// Another master that has begun the job is the only one: this one ends at once, and leaves it the pods and the state.
+// When another master has begun the job, the superseded one ends at once, and changes neither the pods nor the state.
 func TestMasterGivesWay(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})

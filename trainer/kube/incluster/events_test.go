@@ -27,14 +27,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// testEvents is a writer of events to a cluster that only remembers, and what it logs.
+// testEvents returns a writer of events, the fake cluster to which it writes, and its log.
 func testEvents() (*eventWriter, *fake.Clientset, *strings.Builder) {
 	set, log := fake.NewClientset(), new(strings.Builder)
 	w := newEventWriter(set.CoreV1().Events("default"), "default", "test", "the-job", "master-a", "node-1", slog.New(logline.New(log, slog.LevelInfo)))
 	return w, set, log
 }
 
-// written is the events that a cluster has, in the order of their names, which is that of their beginning.
+// written returns the events of a cluster, in the order of their names, which is that of their creation.
 func written(t *testing.T, set *fake.Clientset) []core.Event {
 	t.Helper()
 	list, err := set.CoreV1().Events("default").List(context.Background(), meta.ListOptions{})
@@ -50,7 +50,7 @@ var (
 	crashed   = master.PodEnded{ID: worker0, Launch: 1, Reason: "exit code 1: no such file", Charged: true}
 )
 
-// TestEventWords: what a user has to know of a job is told about its Job, and nothing else.
+// TestEventWords checks which events of a master become events of its Job, and with which texts.
 func TestEventWords(t *testing.T) {
 	for _, tt := range []struct {
 		e               master.Event
@@ -112,7 +112,7 @@ func TestEventWords(t *testing.T) {
 	}
 }
 
-// TestEventsAreFew: what befalls many pods, again and again, is counted, and does not hide what befalls the job.
+// TestEventsAreFew checks that events about many pods are combined and counted, and do not hide events about the job.
 func TestEventsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, _ := testEvents()
@@ -147,7 +147,7 @@ func TestEventsAreFew(t *testing.T) {
 	})
 }
 
-// TestSameEvent: what has happened again as it was is not said to be similar.
+// TestSameEvent checks that a repeated event is counted, and is not called combined.
 func TestSameEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, _ := testEvents()
@@ -161,14 +161,14 @@ func TestSameEvent(t *testing.T) {
 	})
 }
 
-// TestEventsWait: a master goes on while the API server does not answer, and nothing is lost or written twice.
+// TestEventsWait checks that a master does not wait for an API server that does not answer, and that no event is lost or written twice.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, log := testEvents()
 		var back atomic.Bool
 		tries := 0
 		set.PrependReactor("create", "events", func(a kubetesting.Action) (bool, runtime.Object, error) {
-			if tries++; tries == 1 { // performed, and the answer was lost
+			if tries++; tries == 1 { // the event is created, and the answer is lost
 				set.Tracker().Add(a.(kubetesting.CreateAction).GetObject())
 			}
 			return !back.Load(), nil, kubetest.Refused
@@ -198,7 +198,7 @@ func TestEventsWait(t *testing.T) {
 	})
 }
 
-// TestEventsAtTheEnd: what is waiting is written before the master's process ends, also what waits for its turn; but not for ever.
+// TestEventsAtTheEnd checks that waiting events are written before the process of the master ends, for at most eventLimit.
 func TestEventsAtTheEnd(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -226,12 +226,12 @@ func TestEventsAtTheEnd(t *testing.T) {
 			case !answers && (len(all) != before || took != eventLimit || !strings.Contains(log.String(), "not written in time") || !strings.Contains(log.String(), "TrainingFailed")):
 				t.Errorf("%d events, before %d, after %v, log %s", len(all), before, took, log)
 			}
-			w.hear(begunAnew) // which a late call to the master may bring
+			w.hear(begunAnew) // a late call to the master may cause an event after the end
 		})
 	}
 }
 
-// TestEventsDenied: a master that may not write events says so once.
+// TestEventsDenied checks that a master that may not write events logs that once.
 func TestEventsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, log := testEvents()
@@ -251,7 +251,7 @@ func TestEventsDenied(t *testing.T) {
 	})
 }
 
-// told is the events that were written, as "Warning PodFailed".
+// told returns the events that were written, as in "Warning PodFailed".
 func (c *nodes) told() []string {
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
@@ -262,8 +262,7 @@ func (c *nodes) told() []string {
 	return all
 }
 
-// TestMasterTellsEvents: a job that begins anew says so by an event while it runs, and that it was stopped before its master's
-// process is gone.
+// TestMasterTellsEvents checks that a master writes an event when the training begins anew, and one before it ends, when the job was stopped.
 func TestMasterTellsEvents(t *testing.T) {
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 1000 })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -284,7 +283,7 @@ func TestMasterTellsEvents(t *testing.T) {
 	}
 }
 
-// TestMasterMayTellNoEvents: a job whose master may write no events does what another does.
+// TestMasterMayTellNoEvents checks that a job succeeds although its master may not write events.
 func TestMasterMayTellNoEvents(t *testing.T) {
 	for _, denied := range []bool{false, true} {
 		c := newNodes(t, nil)
@@ -308,7 +307,7 @@ func TestMasterMayTellNoEvents(t *testing.T) {
 	}
 }
 
-// TestMasterTellsWhyItFails: what cannot begin says why by an event, too.
+// TestMasterTellsWhyItFails checks that a job that cannot begin gives the reason in an event, too.
 func TestMasterTellsWhyItFails(t *testing.T) {
 	told := func(c *nodes) string {
 		c.apiServer.mu.Lock()

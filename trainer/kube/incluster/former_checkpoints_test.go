@@ -9,14 +9,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// What an earlier job of a name has left does not make the new one fail, and the newest of it is not lost; what the user names is
-// left alone.
+// Checkpoints of an earlier job of the same name are moved aside, the newest of them are kept, and the new job does not fail. A directory that
+// the user names is not changed.
 func TestEarlierCheckpointsAreSetAside(t *testing.T) {
 	j := job.Default()
 	j.Name, j.Volumes = "j", []job.Volume{{ClaimName: "c", MountPath: t.TempDir()}}
 	j.CheckpointDir = j.ClaimDir()
 	log := slog.New(slog.DiscardHandler)
-	if err := setAside(j, log); err != nil { // there is nothing
+	if err := setAside(j, log); err != nil { // there are no checkpoints
 		t.Fatal(err)
 	}
 	write := func(dir, text string) {

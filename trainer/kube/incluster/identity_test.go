@@ -59,7 +59,7 @@ func updates(set *fake.Clientset) (n int) {
 	return n
 }
 
-// The first master fills the Secret, and every later one has what the first has written.
+// The first master writes the authority into the Secret, and every later one uses it.
 func TestAuthorityIsMadeOnce(t *testing.T) {
 	set := fake.NewClientset(identityOf(nil))
 	var log bytes.Buffer
@@ -85,14 +85,14 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Of masters that find it empty at once one wins; the others are refused by the resource version, and take the winner's.
+// When several masters find the Secret empty, one writes it. The others are refused because of the resource version, and use its authority.
 func TestAuthorityOfRacingMasters(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(identityOf(nil))
 	var wrote atomic.Int32
 	s.after = func(method, path string) error {
 		if method == "PUT" && strings.Contains(path, "/secrets/") && wrote.Add(1) == 1 {
-			return errors.New("the answer is lost") // it asks again, and finds its own
+			return errors.New("the answer is lost") // it reads the Secret again, and finds its own authority
 		}
 		return nil
 	}
@@ -116,7 +116,7 @@ func TestAuthorityOfRacingMasters(t *testing.T) {
 	}
 }
 
-// Who is refused by the resource version takes what is there.
+// A master whose update is refused because of the resource version uses the authority in the Secret.
 func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := fake.NewClientset(identityOf(nil))
@@ -137,7 +137,7 @@ func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 	})
 }
 
-// kubectl apply makes one object after the other: the Secret may come later than the master.
+// kubectl apply creates one object after another, so the Secret may be created after the master has begun.
 func TestAuthorityMayComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := fake.NewClientset()
@@ -153,7 +153,7 @@ func TestAuthorityMayComeLater(t *testing.T) {
 	})
 }
 
-// What is no authority, or another's key, is an error that names the Secret and does not tell what is in it; and stays.
+// A Secret without a valid authority gives an error that names the Secret and does not contain its data. The Secret is not changed.
 func TestAuthorityThatIsNone(t *testing.T) {
 	_, one := newAuthority(t)
 	_, other := newAuthority(t)

@@ -36,20 +36,20 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// nodes is an API server whose pods are run, as goroutines.
+// nodes is an API server whose pods run as goroutines.
 type nodes struct {
 	*apiServer
 	roles sync.WaitGroup
 
-	host string // all addresses are of it; "" = 127.0.0.1
+	host string // host of all addresses; "": 127.0.0.1
 
 	mu       sync.Mutex
-	master   string // address, once it
+	master   string // address of the master, once it
 	listened bool
 	leaves   map[types.UID]context.CancelFunc
 }
 
-// newNodes has a job of 2 workers and a server, as the user's side submits it.
+// newNodes returns nodes with a submitted job of 2 workers and a server.
 func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 	t.Helper()
 	c := &nodes{apiServer: newAPIServer(t), master: "127.0.0.1:1", leaves: make(map[types.UID]context.CancelFunc)}
@@ -79,7 +79,7 @@ func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 	return c
 }
 
-// writeRecords writes digits without a meaning.
+// writeRecords writes n records of artificial images with labels.
 func writeRecords(t *testing.T, path string, n int) {
 	t.Helper()
 	file, err := os.Create(path)
@@ -103,7 +103,7 @@ func writeRecords(t *testing.T, path string, n int) {
 	}
 }
 
-// kubelet runs the pods that there are, until ctx ends.
+// kubelet runs all pods until ctx ends.
 func (c *nodes) kubelet(ctx context.Context) {
 	for {
 		c.apiServer.mu.Lock()
@@ -137,8 +137,8 @@ func (c *nodes) kubelet(ctx context.Context) {
 	}
 }
 
-// token is the file of a pod's token, which a kubelet has the API server make for the audience that the pod's volume says, and where
-// the pod finds it.
+// token writes a pod's token, for the audience of the pod's volume, as a kubelet does. It returns the file, and the path at which the pod's
+// container sees it.
 func (c *nodes) token(p *core.Pod) (file, seen string) {
 	c.Helper()
 	for _, v := range p.Spec.Volumes {
@@ -162,7 +162,7 @@ func (c *nodes) token(p *core.Pod) (file, seen string) {
 	return "", ""
 }
 
-// environ is the environment of a pod, as a kubelet makes it, of one whose token is in a file of this machine.
+// environ returns the environment of a pod as a kubelet makes it, with the path of the token on this machine.
 func (c *nodes) environ(p *core.Pod) func(name string) string {
 	c.Helper()
 	file, seen := c.token(p)
@@ -182,7 +182,7 @@ func (c *nodes) environ(p *core.Pod) func(name string) string {
 	}
 }
 
-// run is the life of a pod.
+// run runs a pod until it ends.
 func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	_, id, launch, _ := manifest.ParseLabels(p.Labels)
 	c.mu.Lock()
@@ -201,11 +201,11 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	if main(ctx, its) != nil {
 		code = 1
 	}
-	c.apiServer.mu.Lock() // all at once: the API server takes away what has ended as soon as it is deleted
+	c.apiServer.mu.Lock() // held for the end and the removal together: the API server removes a pod that has ended as soon as it is deleted
 	defer c.apiServer.mu.Unlock()
 	now := c.pods[p.Name]
 	if now == nil || now.UID != p.UID {
-		return // taken away
+		return // it was removed
 	}
 	now = now.DeepCopy()
 	exits(code)(now)
@@ -217,7 +217,7 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	}
 }
 
-// Write takes the master's log, which says where it listens before there is a pod.
+// Write takes the log of the master, and reads from it the address of the master, which is there before any pod.
 func (c *nodes) Write(line []byte) (int, error) {
 	if found := listens.FindSubmatch(line); found != nil {
 		c.mu.Lock()
@@ -229,7 +229,7 @@ func (c *nodes) Write(line []byte) (int, error) {
 
 var listens = regexp.MustCompile(`Master started .*address=(\S+)`)
 
-// root changes the master's Job, which it makes if there is none.
+// root changes the master's Job, and creates it if there is none.
 func (c *nodes) root(how func(*batch.Job)) {
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
@@ -242,26 +242,26 @@ func (c *nodes) root(how func(*batch.Job)) {
 	c.wake()
 }
 
-// retries is the Job's backoff limit: how often it may still start a master.
+// retries returns the backoff limit of the Job: how many more masters it may start.
 func (c *nodes) retries() int32 {
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
 	return *c.jobs["elasticdl-test-master"].Spec.BackoffLimit
 }
 
-// begin starts a master, and answers how it ends.
+// begin starts a master, and returns a channel with its error.
 func (c *nodes) begin(ctx context.Context, name string) <-chan error {
 	c.Helper()
 	return c.beginWith(ctx, name, master.Run)
 }
 
-// beginWith starts a master that runs the job as run does.
+// beginWith starts a master that runs the job by run, and returns a channel with its error.
 func (c *nodes) beginWith(ctx context.Context, name string, run func(context.Context, master.Config) (*wire.JobStatus, error)) <-chan error {
 	c.Helper()
 	listen := net.JoinHostPort(cmp.Or(c.host, "127.0.0.1"), "0")
 	c.mu.Lock()
 	if c.listened {
-		listen = c.master // where the pods look for it
+		listen = c.master // the address that the pods know
 	}
 	c.mu.Unlock()
 	m, err := newKubeMaster(MasterConfig{
@@ -291,7 +291,7 @@ func (c *nodes) beginWith(ctx context.Context, name string, run func(context.Con
 	return end
 }
 
-// status is what the state holds.
+// status returns the status in the stored state.
 func (c *nodes) status() *wire.JobStatus {
 	c.Helper()
 	c.apiServer.mu.Lock()
@@ -309,14 +309,14 @@ func (c *nodes) statusLocked() *wire.JobStatus {
 	return s
 }
 
-// state is all that the state holds.
+// state returns all data of the stored state.
 func (c *nodes) state() map[string]string {
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
 	return c.maps["elasticdl-test-state"].Data
 }
 
-// edit changes a ConfigMap as the user's side does.
+// edit changes a ConfigMap as the command line does.
 func (c *nodes) edit(name string, data map[string]string) {
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
@@ -329,10 +329,10 @@ func (c *nodes) edit(name string, data map[string]string) {
 	c.note("configmaps", "MODIFIED", m)
 }
 
-// A job succeeds although it is scaled, loses a worker and the API server goes away at times.
+// A job succeeds although it is scaled, loses a worker, and the API server does not answer at times.
 func TestMasterRunsAJob(t *testing.T) {
 	const epochs = 60
-	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs }) // so many that it does not end before all that has happened
+	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs }) // so many that the job does not end before the test has done all this
 	end := c.begin(t.Context(), "master-a")
 	there := func(name string) func() bool {
 		return func() bool { return c.pods[name] != nil && c.pods[name].Status.Phase == core.PodRunning }
@@ -360,12 +360,12 @@ func TestMasterRunsAJob(t *testing.T) {
 	}
 }
 
-// On a cluster of IPv6 only, all listen and are found at addresses of it.
+// On a cluster with only IPv6, all processes listen and are reached at IPv6 addresses.
 func TestJobOnIPv6(t *testing.T) {
 	switch l, err := net.Listen("tcp", "[::1]:0"); {
 	case err == nil:
 		l.Close()
-	case os.Getenv("CI") != "": // where nobody reads what was skipped
+	case os.Getenv("CI") != "": // where a skipped test would not be noticed
 		t.Fatal("this machine has no IPv6: ", err)
 	default:
 		t.Skip("this machine has no IPv6: ", err)
@@ -391,7 +391,7 @@ func TestJobOnIPv6(t *testing.T) {
 	}
 }
 
-// What was made with kubectl apply outlives its Job: the next one of that name does not take it for its own.
+// Objects that kubectl apply has created outlive their Job. The next Job of the same name does not use their state.
 func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 	for _, left := range []string{"Running", "Succeeded"} {
 		c := newNodes(t, nil)
@@ -414,8 +414,8 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 	}
 }
 
-// A worker of a former job of the name would take this master for its own, as it was told no other address: while it
-// lives, there is nobody whom it could take this job's tasks from.
+// A master creates no pods while a worker of an earlier job of the same name runs: that worker knows the same address, and would take this
+// master for its own.
 func TestMasterWaitsForThePodsOfTheFormerJob(t *testing.T) {
 	c := newNodes(t, nil)
 	former := &core.Pod{
@@ -427,7 +427,7 @@ func TestMasterWaitsForThePodsOfTheFormerJob(t *testing.T) {
 	}
 	c.put(former)
 	done := former.DeepCopy()
-	done.Name, done.Status.Phase = "elasticdl-test-worker-7", core.PodSucceeded // it is not waited for
+	done.Name, done.Status.Phase = "elasticdl-test-worker-7", core.PodSucceeded // a pod that has ended is not waited for
 	c.put(done)
 	end := c.begin(t.Context(), "master-b")
 	c.await("the job is begun", func() bool { return c.maps["elasticdl-test-state"].Data[keyMaster] != "" })
@@ -448,7 +448,7 @@ func TestMasterWaitsForThePodsOfTheFormerJob(t *testing.T) {
 	}
 }
 
-// Whoever deletes the job ends it.
+// Deleting the Job stops the job.
 func TestMasterStops(t *testing.T) {
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 1000 })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -465,7 +465,7 @@ func TestMasterStops(t *testing.T) {
 	c.await("its pods are gone", func() bool { return len(c.pods) == 0 })
 }
 
-// What cannot begin says why.
+// A job that cannot begin fails with the reason.
 func TestMasterFailsWithAReason(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*job.Job)
@@ -489,7 +489,7 @@ func TestMasterFailsWithAReason(t *testing.T) {
 	}
 }
 
-// kubectl apply makes the Job first, and what its pod needs after that.
+// kubectl apply creates the Job before the objects that its pod needs. The master waits for them.
 func TestMasterWaitsForItsSpec(t *testing.T) {
 	c := newNodes(t, nil)
 	c.apiServer.mu.Lock()
@@ -528,7 +528,7 @@ func TestStateIsNotTooLarge(t *testing.T) {
 	}
 }
 
-// Evaluations of many metrics are too large without any pod: the latest stay.
+// Evaluations of many metrics may be too large for the state even without pods. Then only the latest are kept.
 func TestStateOfManyMetrics(t *testing.T) {
 	s := &wire.JobStatus{Name: "test", State: "Running", Pods: []*wire.PodStatus{{Role: wire.Role_WORKER, State: "Running"}}}
 	for i := range master.KeptEvaluations {
@@ -548,7 +548,7 @@ func TestStateOfManyMetrics(t *testing.T) {
 	}
 }
 
-// Living pods that do not run have long reasons.
+// The state is bounded also if many pods wait, with long reasons.
 func TestStateOfMuchThatWaits(t *testing.T) {
 	s := &wire.JobStatus{Name: "test", State: "Running"}
 	for i := range 3000 {
@@ -564,13 +564,13 @@ func TestStateOfMuchThatWaits(t *testing.T) {
 	}
 }
 
-// The memory of a pod can be doubled until --max_memory.
+// The memory of a pod can be doubled up to --max_memory.
 func TestGrowth(t *testing.T) {
 	j := kubetest.Job()
 	j.Worker.Request["memory"], j.PS.Request["memory"], j.MaxMemory = "1Gi", "3Gi", "5Gi"
 	got, err := growth(j)
 	if err != nil || got[pod.Worker] != 3 || got[pod.PS] != 1 {
-		t.Errorf("%v, %v", got, err) // 1, 2, 4, 5; 3, 5
+		t.Errorf("%v, %v", got, err) // a worker grows by 1, 2, 4, 5 Gi, a server by 3, 5 Gi
 	}
 	j.MaxMemory = ""
 	if got, err = growth(j); err != nil || got[pod.Worker] != 0 || got[pod.PS] != 0 {
@@ -578,7 +578,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// A watch may begin with the past: a job is not scaled back to it.
+// A watch may begin with an older version of the spec. The job is not scaled back to it.
 func TestSpecOfThePast(t *testing.T) {
 	spec := func(version, workers string) *core.ConfigMap {
 		return &core.ConfigMap{

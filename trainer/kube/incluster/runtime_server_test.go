@@ -25,15 +25,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// apiServer is the Jobs, pods, ConfigMaps, Secrets and events of the namespace "default", and the keys of its tokens. The test is its kubelet.
+// apiServer is a fake API server with the Jobs, pods, ConfigMaps, Secrets and events of the namespace "default". The test acts as the kubelet.
 type apiServer struct {
 	*testing.T
 	http   *httptest.Server
-	issuer *issuer // of tokens
+	issuer *issuer // signs the tokens
 
 	mu      sync.Mutex
 	version int
-	oldest  int // watches cannot begin before it
+	oldest  int // watches cannot begin before this version
 	jobs    map[string]*batch.Job
 	pods    map[string]*core.Pod
 	maps    map[string]*core.ConfigMap
@@ -43,15 +43,15 @@ type apiServer struct {
 	changed chan struct{}
 	cut     chan struct{} // closed to end all watches
 	down    bool
-	refuse  func(method, path string) error // in place of an answer; after, of one to a request that was performed
+	refuse  func(method, path string) error // error in the place of an answer, before the request is performed; after: when it was performed
 	after   func(method, path string) error
-	creates int // requests
+	creates int // number of requests to create
 }
 
-// change is what a watch tells.
+// change is an event of a watch.
 type change struct {
 	version int
-	kind    string // of the collection: "pods"
+	kind    string // name of the collection, such as "pods"
 	verb    string
 	object  meta.Object
 }
@@ -78,7 +78,7 @@ func (s *apiServer) client() kubernetes.Interface {
 	return client
 }
 
-// away makes the server not answer: connections are closed.
+// away closes all connections, and makes the server refuse requests until it is called with false.
 func (s *apiServer) away(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *apiServer) away(down bool) {
 	}
 }
 
-// compact forgets what has happened, so that watches cannot be continued.
+// compact removes all earlier versions, so that watches cannot go on from them.
 func (s *apiServer) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *apiServer) compact() {
 	s.oldest = s.version
 }
 
-// note tells the watches. The mutex is held.
+// note adds a change and wakes the watches. The caller holds the mutex.
 func (s *apiServer) note(kind, verb string, o meta.Object) {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
@@ -105,13 +105,13 @@ func (s *apiServer) note(kind, verb string, o meta.Object) {
 	s.wake()
 }
 
-// wake makes watches and await look again. The mutex is held.
+// wake makes watches and await check again. The caller holds the mutex.
 func (s *apiServer) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// change changes a pod, which is there; nil: it is gone.
+// change changes an existing pod, or removes it if how is nil.
 func (s *apiServer) change(name string, how func(*core.Pod)) {
 	s.Helper()
 	s.mu.Lock()
@@ -131,14 +131,14 @@ func (s *apiServer) change(name string, how func(*core.Pod)) {
 	}
 }
 
-// get is a pod, nil if there is none.
+// get returns a pod, nil if there is none.
 func (s *apiServer) get(name string) *core.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pods[name]
 }
 
-// put makes an object as somebody else.
+// put creates an object as another client does.
 func (s *apiServer) put(o meta.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *apiServer) add(o meta.Object) {
 	}
 }
 
-// await returns when ok says so, which is asked after every change.
+// await waits until ok returns true. It calls ok after every change.
 func (s *apiServer) await(what string, ok func() bool) {
 	s.Helper()
 	for {
@@ -357,7 +357,7 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 	return nil, api.NewMethodNotSupported(resource, r.Method)
 }
 
-// selection is the objects that a list or watch is about.
+// selection returns a function that reports whether a list or watch selects an object.
 func selection(r *http.Request) func(meta.Object) bool {
 	q := r.URL.Query()
 	selector, err := labels.Parse(q.Get("labelSelector"))
@@ -414,7 +414,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, kind string) {
 	}
 }
 
-// typedAs is an object that says what it is, as those of a watch do.
+// typedAs returns an object with its type, as objects of a watch have it.
 func typedAs(o meta.Object) any {
 	switch o := o.(type) {
 	case *core.Pod:
@@ -429,7 +429,7 @@ func typedAs(o meta.Object) any {
 	panic(fmt.Sprintf("%T", o))
 }
 
-// A kubelet's words.
+// Changes that a kubelet makes to a pod.
 
 func runs(p *core.Pod) {
 	p.Spec.NodeName = "node-1"

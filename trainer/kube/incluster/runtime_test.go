@@ -47,7 +47,7 @@ func (s *apiServer) create(r *Runtime, id pod.ID, launch int) {
 	}
 }
 
-// expect takes the next event, which is about the pod and has its phase, and answers it.
+// expect returns the next event, and checks that it is about the pod, of that launch and with that phase.
 func (s *apiServer) expect(r *Runtime, id pod.ID, launch int, phase pod.Phase) pod.Event {
 	s.Helper()
 	select {
@@ -62,7 +62,7 @@ func (s *apiServer) expect(r *Runtime, id pod.ID, launch int, phase pod.Phase) p
 	panic("unreachable")
 }
 
-// quiet says that there is no event but those of a pod that is made now.
+// quiet checks that there are no more events: it creates a pod, whose event must be the next.
 func (s *apiServer) quiet(r *Runtime) {
 	s.Helper()
 	last := pod.ID{Role: pod.Worker, Index: 999}
@@ -106,7 +106,7 @@ func TestRuntimeTellsThePodsLives(t *testing.T) {
 	}
 }
 
-// Why a pod has to leave is known when it has left.
+// The event of a pod's end has the reason for which the pod was asked to leave.
 func TestRuntimeKeepsTheCause(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -127,7 +127,7 @@ func TestRuntimeKeepsTheCause(t *testing.T) {
 	}
 }
 
-// While the API server is away nothing is given up, and what happens meanwhile is learnt.
+// During an outage of the API server no request fails, and afterwards the events of the outage are reported.
 func TestRuntimeSurvivesAnOutage(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -165,7 +165,7 @@ func TestRuntimeSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// A server that is gone and there again under its name, both unseen, is the end of the one and the other's begin.
+// If a server was deleted and another was created under its name while the API server was away, both the end and the beginning are reported.
 func TestRuntimeTellsLaunchesApart(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -185,7 +185,7 @@ func TestRuntimeTellsLaunchesApart(t *testing.T) {
 	s.quiet(r)
 }
 
-// A pod that was made and was gone before it was ever seen has ended.
+// The end of a pod is reported even if the pod was deleted before the watch had seen it.
 func TestRuntimeMissesNoPodThatItNeverSaw(t *testing.T) {
 	s := newAPIServer(t)
 	blind := func(method, path string) error {
@@ -207,7 +207,7 @@ func TestRuntimeMissesNoPodThatItNeverSaw(t *testing.T) {
 	s.quiet(r)
 }
 
-// A list that is older than a pod says nothing about it.
+// A list of pods that is older than a pod does not end that pod.
 func TestRuntimeDoesNotMissWhatCameLater(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -227,7 +227,7 @@ func TestRuntimeDoesNotMissWhatCameLater(t *testing.T) {
 	}
 }
 
-// A creation whose answer is lost is done once.
+// A pod is created once, although the answer to its creation is lost.
 func TestRuntimeCreatesOnce(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -251,7 +251,7 @@ func TestRuntimeCreatesOnce(t *testing.T) {
 	s.expect(r, worker0, 1, pod.Leaving)
 }
 
-// A former launch of a server's name makes room for the next one.
+// The pod of an earlier launch of a server is deleted to make room for the next, which has the same name.
 func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 	for name, gone := range map[string]func(*apiServer, *Runtime){
 		"failed": func(s *apiServer, r *Runtime) {
@@ -282,7 +282,7 @@ func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 	}
 }
 
-// The pods of a job of the same name before this one are none of its business.
+// The pods of an earlier job of the same name are neither taken over nor deleted.
 func TestRuntimeLeavesOthersAlone(t *testing.T) {
 	s := newAPIServer(t)
 	old, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker0, Launch: 1}, manifest.Owner("elasticdl-test-master", "the-job-before"))
@@ -310,8 +310,8 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, tt := range map[string]struct {
 		err     error
-		refused string // "": it is done in the end
-		is      error  // beside that
+		refused string // "": the pod is created in the end
+		is      error  // error that matches as well
 	}{
 		"conflict":    {err: api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "quota", errors.New("modified"))},
 		"busy":        {err: api.NewTooManyRequestsError("too many")},
@@ -359,7 +359,7 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 	}
 }
 
-// A master whose own pod was deleted has a token that is good for nothing.
+// A master whose own pod was deleted has an invalid token: Delete returns ErrDisowned.
 func TestRuntimeOfDeletedMaster(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -382,7 +382,7 @@ func TestRuntimeOfDeletedMaster(t *testing.T) {
 	}
 }
 
-// What the API server fails to do again and again, as with a webhook that is out of order, is told.
+// A request that the API server fails repeatedly, for example because of a broken webhook, returns the error.
 func TestRuntimeTellsWhatIsBroken(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -395,7 +395,7 @@ func TestRuntimeTellsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// A creation that is not wanted any more is not tried again.
+// A creation whose context has ended is not tried again.
 func TestRuntimeStopsCreating(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -407,7 +407,7 @@ func TestRuntimeStopsCreating(t *testing.T) {
 	}
 }
 
-// Nobody listens any more: that holds up nothing.
+// Close returns although events are not read.
 func TestRuntimeClosesUnread(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -417,7 +417,7 @@ func TestRuntimeClosesUnread(t *testing.T) {
 	r.Close()
 }
 
-// Whose turn comes late is not refused for that.
+// A request that waits long for its turn at the rate limit does not fail for that.
 func TestRuntimeHasPatienceWithItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{config: RuntimeConfig{Log: slog.New(slog.DiscardHandler)}, rate: flowcontrol.NewTokenBucketRateLimiter(1, 1)}
@@ -433,8 +433,8 @@ func TestRuntimeHasPatienceWithItself(t *testing.T) {
 	})
 }
 
-// Of pods that have failed the newest few are kept, for their logs and reasons: a node that refuses pods does not fill the
-// cluster with them, and those whose logs say something are not driven out by those that never ran.
+// Of failed pods only the newest few are kept, for their logs and reasons, so that a node that rejects pods does not fill the cluster with them.
+// Rejected pods, which have no logs, are counted apart and do not displace crashed pods.
 func TestRuntimeSweepsFailedPods(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -466,7 +466,7 @@ func TestRuntimeSweepsFailedPods(t *testing.T) {
 			t.Errorf("worker-%d is there: %t", i, there)
 		}
 	}
-	s.quiet(r) // nothing is told of it
+	s.quiet(r) // the deletions are not reported
 }
 
 func TestRuntimeSweeps(t *testing.T) {
@@ -476,7 +476,7 @@ func TestRuntimeSweeps(t *testing.T) {
 		s.create(before, pod.ID{Role: pod.Worker, Index: i}, 1)
 	}
 	s.change("elasticdl-test-worker-1", exits(0))
-	if err := testRuntime(t, s).Sweep(t.Context()); err != nil { // of the next master
+	if err := testRuntime(t, s).Sweep(t.Context()); err != nil { // by the next master
 		t.Fatal(err)
 	}
 	var left []string
@@ -490,7 +490,7 @@ func TestRuntimeSweeps(t *testing.T) {
 	}
 }
 
-// A node that does not answer does not give its pods back: in the end they are taken from it.
+// A pod whose node does not answer is not deleted there. After some time it is deleted by force, as of a lost node.
 func TestRuntimeTakesPodsFromDeadNodes(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -518,7 +518,7 @@ func TestRuntimeTakesPodsFromDeadNodes(t *testing.T) {
 	}
 }
 
-// Images that nobody can pull end the hope after a while, unless there were images before.
+// A pod whose image cannot be pulled is hopeless after pullPatience, unless other pods of the job have run.
 func TestRuntimeGivesUpOnImages(t *testing.T) {
 	waiting := func(reason string) func(*core.Pod) {
 		return func(p *core.Pod) {

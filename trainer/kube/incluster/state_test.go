@@ -23,7 +23,7 @@ func emptyState() *core.ConfigMap {
 	return &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}}
 }
 
-// testRecorders are masters of one job, not begun.
+// testRecorders returns the recorders of n masters of one job that have not begun.
 func testRecorders(t *testing.T, n int) (*apiServer, []*recorder) {
 	s := newAPIServer(t)
 	s.put(emptyState())
@@ -34,7 +34,7 @@ func testRecorders(t *testing.T, n int) (*apiServer, []*recorder) {
 	return s, all
 }
 
-// Of masters that begin at once each has a number of its own, and only the last may write.
+// Masters that begin at the same time get different incarnations, and only the last may write.
 func TestIncarnationsAreSwapped(t *testing.T) {
 	s, all := testRecorders(t, 4)
 	var began sync.WaitGroup
@@ -65,7 +65,7 @@ func TestIncarnationsAreSwapped(t *testing.T) {
 	}
 }
 
-// A master that has written before, and knows the state by heart, does not write over what another has written since.
+// A superseded master that has a copy of the state does not overwrite what a later one has written.
 func TestSupersededWriterWritesNothing(t *testing.T) {
 	s, all := testRecorders(t, 2)
 	first, second := all[0], all[1]
@@ -94,7 +94,7 @@ func TestSupersededWriterWritesNothing(t *testing.T) {
 	}
 }
 
-// What a Job of the name before has left is nobody's.
+// The state that an earlier Job of the same name has left is not used.
 func TestRecordOfAnotherJob(t *testing.T) {
 	s, all := testRecorders(t, 2)
 	for i, r := range all {
@@ -115,7 +115,7 @@ func TestRecordOfAnotherJob(t *testing.T) {
 	}
 }
 
-// What the next master has to know does not wait for the next status, and is there when the call returns.
+// A record is stored when Write returns, and does not wait for the next status.
 func TestRecordsAreNotPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := fake.NewClientset(emptyState())
@@ -148,7 +148,7 @@ func TestRecordsAreNotPaced(t *testing.T) {
 	})
 }
 
-// The largest record fits beside the largest status, and a larger one is refused before it is sent.
+// The largest record and the largest status fit into a ConfigMap together. A larger record is refused before it is sent.
 func TestRecordFits(t *testing.T) {
 	set := fake.NewClientset(emptyState())
 	r := newRecorder(set.CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master", slog.New(slog.DiscardHandler))
@@ -158,12 +158,12 @@ func TestRecordFits(t *testing.T) {
 	if err := r.Write(t.Context(), make([]byte, master.MostRecord+1)); err == nil || !strings.Contains(err.Error(), "elasticdl-test-state") {
 		t.Errorf("%v", err)
 	}
-	if master.MostRecord+stateLimit > 950_000 { // of 2^20 that a ConfigMap may have
+	if master.MostRecord+stateLimit > 950_000 { // a ConfigMap may have 2^20 bytes
 		t.Errorf("%d bytes are too much", master.MostRecord+stateLimit)
 	}
 }
 
-// FuzzPast: whatever is in a state, it is read as a master left it, or refused with a name.
+// FuzzPast checks that any stored state is read, or refused with an error that names the ConfigMap.
 func FuzzPast(f *testing.F) {
 	f.Add("the-job", "3", "a on b", "{}", `{"state":"Running"}`)
 	f.Add("another", "3", "a on b", "{}", `{"state":"Succeeded"}`)

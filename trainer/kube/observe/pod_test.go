@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// parsePod is worker-3 of job test, launch 1, on node-1, with what the text says beside that.
+// parsePod returns the pod of a text in YAML, as launch 1 of worker-3 of job test.
 func parsePod(t *testing.T, text string) *core.Pod {
 	t.Helper()
 	p := new(core.Pod)
@@ -23,7 +23,7 @@ func parsePod(t *testing.T, text string) *core.Pod {
 	return p
 }
 
-// The statuses are those that Kubernetes 1.36 writes, without what nobody reads.
+// The statuses are those of Kubernetes 1.36, without fields that are not read.
 func TestObserve(t *testing.T) {
 	const deleted = "metadata: {deletionTimestamp: '2026-11-21T07:00:30Z', deletionGracePeriodSeconds: 30}\nspec: {nodeName: node-1}\n"
 	ended := func(phase, state string) string {
@@ -166,7 +166,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// A pod whose object is gone ended, by what its last state says.
+// Vanished returns the end of a pod whose object was deleted, from its last state.
 func TestVanished(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status string
@@ -187,7 +187,7 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// What is waited for is told on one line that fits into a table.
+// The reason for which a pod waits is one short line.
 func TestWaitingIsShort(t *testing.T) {
 	p := parsePod(t, "status: {phase: Pending}")
 	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse, Reason: "Unschedulable", Message: strings.Repeat("0/5000 nodes\nare available ", 100)}}
@@ -196,7 +196,7 @@ func TestWaitingIsShort(t *testing.T) {
 	}
 }
 
-// An image without elasticdl is called that, and a container that ends over and over again by what it ended with.
+// The reason says if the image has no elasticdl, and for a container that ends again and again, its last error.
 func TestWaitingSaysWhy(t *testing.T) {
 	const text = `failed to create containerd task: OCI runtime create failed: exec: "worker": executable file not found in $PATH: unknown`
 	backOff := core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting failed container"}}

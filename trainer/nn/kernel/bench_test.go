@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// now tells the time for benchmarks.
+// now returns the time for benchmarks.
 var now = func() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
@@ -28,7 +28,7 @@ func fastest(b *testing.B, f func()) float64 {
 // peak measures GFLOP/s of the active set's multiply-add loop.
 func peak() float64 {
 	best := 0.0
-	for range 1000 { // short ones: some are not interrupted
+	for range 1000 { // many short runs, of which some are not interrupted
 		start := now()
 		flops := FMAPeak(5_000)
 		best = max(best, float64(flops)/(now()-start).Seconds()/1e9)
@@ -36,7 +36,7 @@ func peak() float64 {
 	return best
 }
 
-// conv is the forward pass of an image with stride 1 and no padding; dX is that of a padded one.
+// conv returns the product of the forward pass of an image with stride 1 and no padding. dX is the same of a padded image.
 func conv(h, w, c, k, f int) GemmArgs {
 	oh, ow := h-k+1, w-k+1
 	return GemmArgs{Blocks: oh, M: ow, N: f, Segs: k, K: k * c, ABlock: w * c, ARow: c, ASeg: w * c, AStep: 1,
@@ -57,7 +57,7 @@ func denseGrad(m, n, k int) GemmArgs {
 	return GemmArgs{M: m, N: n, K: k, ARow: 1, AStep: m, BRow: n, CRow: n}
 }
 
-// BenchmarkGemm reports the fastest call, beside the peak of the same moment.
+// BenchmarkGemm reports the fastest call, and the peak that was measured at the same time.
 func BenchmarkGemm(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -126,8 +126,7 @@ func TestGemm(t *testing.T) {
 	})
 }
 
-// TestGemmBits holds large matrices, packed or not, cut into parts or not, and both vector sets to
-// the same bits.
+// TestGemmBits checks that products of large matrices have the same bits with both vector sets, packed or not, and cut into parts or not.
 func TestGemmBits(t *testing.T) {
 	defer Use(Name())
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,7 +138,7 @@ func TestGemmBits(t *testing.T) {
 		g.ARow, g.AStep = g.K, 1
 		switch rapid.IntRange(0, 3).Draw(t, "a") {
 		case 0:
-			g.ARow = 1024 // a stride that the packing of A looks for
+			g.ARow = 1024 // a stride at which A is packed
 		case 1:
 			g.ARow, g.AStep = 1, 256
 		case 2:
@@ -186,7 +185,7 @@ func TestGemmBits(t *testing.T) {
 	})
 }
 
-// TestGemmAllocates nothing once its scratch has grown.
+// TestGemmAllocates checks that Gemm allocates no memory once its scratch has grown.
 func TestGemmAllocates(t *testing.T) {
 	forEachSet(t, func(t *testing.T) {
 		g := GemmArgs{M: 60, N: 256, K: 300, ARow: 512, AStep: 1, BRow: 1024, CRow: 1024,

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// arena hands out guarded slices, each at an odd place, and remembers them.
+// arena allocates guarded slices that are not aligned, and keeps them for comparison.
 type arena struct {
 	t      *rapid.T
 	seed   uint64
@@ -29,7 +29,7 @@ func (a *arena) take(n int) []float32 {
 	return x
 }
 
-// positive is take without negative elements.
+// positive does the same as take, without negative elements.
 func (a *arena) positive(n int) []float32 {
 	x := a.take(n)
 	for i, v := range x {
@@ -38,7 +38,7 @@ func (a *arena) positive(n int) []float32 {
 	return x
 }
 
-// sparse is take with zeros, negative zeros, a NaN and infinities.
+// sparse does the same as take, with zeros, negative zeros, a NaN and infinities.
 func (a *arena) sparse(n int) []float32 {
 	x := a.take(n)
 	for i := range x {
@@ -58,7 +58,7 @@ func (a *arena) sparse(n int) []float32 {
 	return x
 }
 
-// operations are all functions, on arguments from an arena: rows of columns.
+// operations are calls of all functions with arguments from an arena of so many rows and columns.
 var operations = map[string]func(a *arena, rows, columns int) any{
 	"Axpy":     func(a *arena, r, c int) any { Axpy(0.37, a.take(r*c), a.take(r*c)); return nil },
 	"Add":      func(a *arena, r, c int) any { Add(a.take(r*c), a.take(r*c)); return nil },
@@ -148,7 +148,7 @@ var operations = map[string]func(a *arena, rows, columns int) any{
 	},
 }
 
-// TestSetsAgree holds every set to the bits of the portable one, and to its slices.
+// TestSetsAgree checks that every set has the same bits as the portable one, and writes only to its slices.
 func TestSetsAgree(t *testing.T) {
 	defer Use(Name())
 	for name, run := range operations {
@@ -159,7 +159,7 @@ func TestSetsAgree(t *testing.T) {
 				seed := rapid.Uint64Range(0, 1<<40).Draw(t, "seed")
 				var want *arena
 				var wantResult string
-				for _, set := range slices.Backward(Names()) { // generic first
+				for _, set := range slices.Backward(Names()) { // the generic set first
 					if err := Use(set); err != nil {
 						t.Fatal(err)
 					}
@@ -190,7 +190,7 @@ func TestSetsAgree(t *testing.T) {
 	}
 }
 
-// TestLong crosses the stretches that long slices are split into.
+// TestLong checks slices that are longer than the stretches into which they are split.
 func TestLong(t *testing.T) {
 	forEachSet(t, func(t *testing.T) {
 		const n = 3<<16 + 11
@@ -216,7 +216,7 @@ func TestLong(t *testing.T) {
 	})
 }
 
-// TestOptimizers follows the textbook in float64 for many steps.
+// TestOptimizers compares many steps with the textbook's formulas in float64.
 func TestOptimizers(t *testing.T) {
 	const n, lr, mu, b1, b2, eps = 37, 0.01, 0.9, 0.9, 0.999, 1e-7
 	type state struct{ p, g, m, v, h float64 }
@@ -266,7 +266,7 @@ func TestOptimizers(t *testing.T) {
 	})
 }
 
-// TestStatistics computes a variance whose mean is a thousand times the deviation.
+// TestStatistics checks the variance of numbers whose mean is a thousand times their deviation.
 func TestStatistics(t *testing.T) {
 	forEachSet(t, func(t *testing.T) {
 		const rows, columns = 40000, 11
@@ -295,14 +295,14 @@ func TestStatistics(t *testing.T) {
 
 func TestMaxPool(t *testing.T) {
 	forEachSet(t, func(t *testing.T) {
-		// Two output pixels of one channel, then the first of equals.
+		// Two output pixels of one channel. Of equal elements the first counts.
 		dst, index := make([]float32, 2), make([]uint8, 2)
 		MaxPool2x2(dst, index, []float32{1, 5, 7, 7}, []float32{9, 2, 7, 7}, 1)
 		if !slices.Equal(dst, []float32{9, 7}) || !slices.Equal(index, []uint8{2, 0}) {
 			t.Fatal(dst, index)
 		}
 		nan := float32(math.NaN())
-		for at := range 4 { // of the window; eight channels, which AVX2 wants
+		for at := range 4 { // each element of the window; eight channels, as AVX2 needs
 			window := make([]float32, 4*8)
 			for i := range window {
 				window[i] = float32(i % 5)
@@ -344,7 +344,7 @@ func TestDropout(t *testing.T) {
 				}
 			}
 		}
-		// Five deviations of the binomials: a quarter is dropped, another seed's quarter is independent.
+		// At most five standard deviations of the binomials: a quarter is dropped, and the quarter of another seed is independent.
 		if math.Abs(float64(zeros)-n/4) > 5*math.Sqrt(n*3./16) || math.Abs(float64(both)-n/16) > 5*math.Sqrt(n*15./256) {
 			t.Fatalf("%d of %d are dropped, %d with both seeds", zeros, n, both)
 		}

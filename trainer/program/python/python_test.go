@@ -10,7 +10,7 @@ import (
 
 func TestUnpackWritesEveryModule(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "packages")
-	for range 2 { // a second time over the first
+	for range 2 { // the second time over existing files
 		if err := Unpack(dir); err != nil {
 			t.Fatal(err)
 		}

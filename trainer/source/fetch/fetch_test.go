@@ -92,7 +92,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// only checks what is in a directory.
+// only checks the names of all entries of a directory.
 func only(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var got []string
@@ -114,7 +114,7 @@ func get(t *testing.T, dir string, o Options, command ...string) (string, error)
 	return Fetch(t.Context(), p, dir, o)
 }
 
-// web serves files by their names.
+// web serves files by their names, and counts the requests.
 func web(t *testing.T, files map[string][]byte) (address string, requests func() int) {
 	var mu sync.Mutex
 	n := 0
@@ -147,18 +147,18 @@ func TestFile(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 != 0o111 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	again, err := get(t, dir, Options{}, address+"/dir/main.py") // it may have changed
+	again, err := get(t, dir, Options{}, address+"/dir/main.py") // fetched again, because it may have changed
 	if err != nil || again != path || requests() != 2 {
 		t.Errorf("%s, %v after %d requests", again, err, requests())
 	}
-	again, err = get(t, dir, Options{}, address+"/dir/main.py#sha256="+sum(main)) // it has not
+	again, err = get(t, dir, Options{}, address+"/dir/main.py#sha256="+sum(main)) // not fetched again, because its checksum is known
 	if err != nil || again != path || requests() != 2 {
 		t.Errorf("%s, %v after %d requests", again, err, requests())
 	}
 	only(t, dir, sum(main))
 }
 
-// Those who fetch at the same time into one directory have the same program, whole.
+// Calls that fetch into one directory at the same time all get the complete program.
 func TestAtTheSameTime(t *testing.T) {
 	archive := zipped(t, code...)
 	address, _ := web(t, map[string][]byte{"code.zip": archive})
@@ -244,7 +244,7 @@ func TestBadArchives(t *testing.T) {
 	}
 }
 
-// Both limits hold for what an archive has in it, not for what it says.
+// Both limits hold for the actual content of an archive, not for the sizes that it declares.
 func TestLimits(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -315,7 +315,7 @@ func TestBucket(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none")) // not the developer's
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none")) // so that the developer's file is not read
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
 	memory := s3mem.New()
 	if err := memory.CreateBucket("b"); err != nil {
@@ -328,7 +328,7 @@ func TestBucket(t *testing.T) {
 		}
 	}
 	server := httptest.NewUnstartedServer(gofakes3.New(memory).Server())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that have read enough
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // errors of clients that stop reading early
 	server.Start()
 	defer server.Close()
 	query := "?region=us-east-1&use_path_style=true&endpoint=" + url.QueryEscape(server.URL)
@@ -362,7 +362,7 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// Whatever an archive is, nothing is written beside the directory, and no link into it.
+// FuzzUnpack checks that whatever is in an archive, no file is written outside the directory, and no link into it.
 func FuzzUnpack(f *testing.F) {
 	evil := []entry{{"x", "-> ..", 0o777}, {"x/y", "z", 0o644}, {"../z", "z", 0o644}}
 	for _, e := range [][]entry{code, evil} {
@@ -388,14 +388,14 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// An archive of this machine is unpacked if it has its checksum, or leaves nothing.
+// Unpack unpacks a local archive that has the checksum; otherwise it leaves no files.
 func TestUnpack(t *testing.T) {
 	whole := tarred(t, code...)
 	file, to := filepath.Join(t.TempDir(), "code.tar"), filepath.Join(t.TempDir(), "workdir")
 	for _, test := range []struct {
 		archive []byte
 		sum     string
-		want    string // "": it is unpacked
+		want    string // "": the archive is unpacked
 	}{
 		{whole, sum(whole), ""},
 		{whole, sum(nil), "correct the address or the checksum"},

@@ -49,7 +49,7 @@ func names(f *Folder) string {
 	return strings.Join(all, " ")
 }
 
-// What is left out, and what is not.
+// Read leaves out files by default and by .dockerignore, and follows links within the directory.
 func TestRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -81,7 +81,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Law 2, and what cannot be taken along.
+// Read refuses links that lead out of the directory (law 2), and folders that cannot be packed.
 func TestReadRefuses(t *testing.T) {
 	big := tree(t, map[string]string{"main.py": "", "data/train.bin": ""})
 	if err := os.Truncate(filepath.Join(big, "data/train.bin"), MaxBytes+1); err != nil {
@@ -120,7 +120,7 @@ func archive(t *testing.T, dir string) []byte {
 	return b.Bytes()
 }
 
-// Law 1: files count, and whether they may be executed; not when they were made, and what else they are allowed.
+// An archive depends on the files and whether they are executable, not on their times and other permissions (law 1).
 func TestArchive(t *testing.T) {
 	files := map[string]string{"main.py": "print(1)", "run.sh": "#!/bin/sh", "net/a.py": "", "logs/": "", "long/" + strings.Repeat("x", 150): "y"}
 	dir := tree(t, files)
@@ -170,7 +170,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// A file that changes while it is read is no archive.
+// Archive returns an error if a file changes while it is read.
 func TestArchiveOfAFileThatChanges(t *testing.T) {
 	for _, text := range []string{"longer than it was", ""} {
 		dir := tree(t, map[string]string{"main.py": "print(1)"})
