@@ -31,17 +31,18 @@ func checkpointBenchmarks() []benchmark {
 	}
 }
 
-// pace is the time between two checkpoints, and calm the part of it at its end in which nothing is left of the one before.
+// pace is the time between two checkpoints, and calm the last part of it, in which the previous checkpoint has no effect any
+// more.
 const (
 	pace = 30 * time.Second
 	calm = 15 * time.Second
 )
 
-// publishedStall is how long DLRover's training waits for a checkpoint, in seconds, by its own figures.
+// publishedStall is the time in seconds for which DLRover's training waits for a checkpoint, by its own figures.
 const publishedStall = 0.2
 
-// besideTraining has a job of a model of 1 GB, values and slots, make a checkpoint every 30 s: how long the training waits for it, what
-// the training loses by it, and by how much the process that copies grows.
+// besideTraining measures a job of a model of 1 GB, values and slots, that makes a checkpoint every 30 s: how long the training
+// waits for a checkpoint, by how much it slows down, and by how much the process that copies grows.
 func besideTraining(ctx context.Context, b *bench, who string, strategy job.Strategy, workers int) error {
 	checkpoints := b.n(3)
 	without, _, err := b.largeJob(ctx, strategy, workers, 0)
@@ -61,16 +62,16 @@ func besideTraining(ctx context.Context, b *bench, who string, strategy job.Stra
 	return nil
 }
 
-// beside is what the logs of a job say of its checkpoints, in order.
+// beside has what the logs of a job report about its checkpoints, in order.
 type beside struct {
-	waited      []float64 // seconds that the training waited for each
-	whole, calm []float64 // records per second from one to the next, and in the last part of that
+	waited      []float64 // seconds for which the training waited for each checkpoint
+	whole, calm []float64 // records per second from one checkpoint to the next, and in the calm part of that time
 }
 
 var copiedLine = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Copied for a checkpoint number=\d+ version=\d+ waited=(\S+)`)
 
-// largeJob trains the model of 1 GB until so many checkpoints are made, and for a while after each. It returns the most memory that a
-// process of those has had that have the model to copy.
+// largeJob trains the model of 1 GB until the given number of checkpoints is made, and for a while after each. It returns the
+// peak memory of the processes that copy the model.
 func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, checkpoints int) (mb float64, t beside, err error) {
 	l, err := b.startLive(ctx, gigabyte, strategy, workers, func(j *job.Job) {
 		if checkpoints > 0 {
@@ -92,7 +93,7 @@ func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, ch
 	var found []copied
 	err = l.await(ctx, fmt.Sprintf("%d checkpoints", checkpoints), func() bool {
 		found = l.copied()
-		return len(found) > checkpoints // of the last one only its beginning
+		return len(found) > checkpoints // the last checkpoint has only begun
 	})
 	if err != nil {
 		return 0, t, err
@@ -108,7 +109,8 @@ func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, ch
 	return mb, t, err
 }
 
-// rate is the records per second that were trained on between two moments. What is between two steps is a part of the later one.
+// rate returns the records per second between two moments. The records of an interval between two steps belong to the later
+// step.
 func rate(steps []step, from, to time.Time) float64 {
 	done := func(t time.Time) float64 {
 		sum := 0.0
@@ -128,8 +130,8 @@ func rate(steps []step, from, to time.Time) float64 {
 	return (done(to) - done(from)) / to.Sub(from).Seconds()
 }
 
-// besideDisk writes 1 GB as a checkpoint's shard, and restores it, beside a file of as many bytes that is written in large pieces and synced,
-// and read. What is read is on the disk only.
+// besideDisk writes and restores 1 GB as a shard of a checkpoint, and compares with a plain file of the same size that is
+// written in large pieces and synced, and read. Reads come from the disk, not from the cache.
 func besideDisk(_ context.Context, b *bench) error {
 	dir := filepath.Join(b.dir, "disk")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -196,7 +198,7 @@ func besideDisk(_ context.Context, b *bench) error {
 	return nil
 }
 
-// largePart is a model of 1 GB, values and slots.
+// largePart returns a model of 1 GB, values and slots.
 func largePart() checkpoint.Part {
 	array := func() []float32 {
 		values := make([]float32, largeBytes/3/4)
@@ -208,23 +210,23 @@ func largePart() checkpoint.Part {
 	return checkpoint.Part{Values: array(), Slots: [][]float32{array(), array()}}
 }
 
-// processorTime is the time, in seconds, that processors have spent in this process, and in the kernel for it.
+// processorTime returns the CPU time of this process in seconds, including that of the kernel on its behalf.
 func processorTime() float64 {
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
-		panic(err) // it has no other error than that the arguments are wrong
+		panic(err) // it fails only for invalid arguments
 	}
 	return float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9
 }
 
-// throughput is the rate of what moves 1 GB.
+// throughput returns the rate of a function that moves 1 GB.
 func throughput(move func() error) (float64, error) {
 	start := time.Now()
 	err := move()
 	return largeBytes / time.Since(start).Seconds() / 1e9, err
 }
 
-// pieces is how much is written or read at once without us.
+// pieces is the size of one read or write of the plain file.
 const pieces = 8 << 20
 
 func plainWrite(path string, p checkpoint.Part) error {
@@ -258,7 +260,7 @@ func plainRead(path string) error {
 	}
 }
 
-// onDiskOnly has the kernel forget what it keeps of a file.
+// onDiskOnly drops a file from the kernel's cache.
 func onDiskOnly(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -268,13 +270,13 @@ func onDiskOnly(path string) error {
 	return errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
-// copied is a copy for a checkpoint, as a process says it in its log.
+// copied is a copy for a checkpoint, as a process logs it.
 type copied struct {
 	at     time.Time
 	waited float64
 }
 
-// copied returns what the logs say of copies so far.
+// copied returns the copies that the logs report so far.
 func (l *live) copied() []copied {
 	var all []copied
 	for _, path := range l.paths("*.log") {

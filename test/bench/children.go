@@ -17,7 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ps"
 )
 
-// runChild is bench as a process of its own, so that its memory is its own:
+// runChild runs one of these roles as a process of its own, whose memory can be measured separately:
 //
 //	server OPTIMIZER DATA     a parameter server, whose --data_encryption is DATA; prints its address
 //	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
@@ -37,13 +37,13 @@ func runChild(ctx context.Context, name string, args []string) error {
 	return fmt.Errorf("child %q: unknown", name)
 }
 
-// What children prove who they are with: they are processes of one job.
+// The UID of the children's job, and the name of the environment variable with the authority of their credentials.
 const (
 	jobUID       = "bench"
 	authorityEnv = "ELASTICDL_BENCH_AUTHORITY"
 )
 
-// serve ends with its standard input.
+// serve runs a parameter server until its standard input ends.
 func serve(ctx context.Context, optimizer string, plain bool) error {
 	server, err := ps.NewServer(ps.ServerConfig{
 		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3}, PlainData: plain,
@@ -63,7 +63,7 @@ func serve(ctx context.Context, optimizer string, plain bool) error {
 	return server.Serve(lis)
 }
 
-// child is a running runChild.
+// child is a running process of runChild.
 type child struct {
 	cmd  *exec.Cmd
 	in   io.Writer
@@ -76,7 +76,7 @@ func startChild(ctx context.Context, args ...string) (*child, error) {
 	return startChildBehind(ctx, nil, args...)
 }
 
-// startChildBehind starts a child by the words of a command that runs another.
+// startChildBehind starts a child with a prefix: the words of a command that runs another command.
 func startChildBehind(ctx context.Context, prefix []string, args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -109,13 +109,13 @@ func startChildBehind(ctx context.Context, prefix []string, args ...string) (*ch
 	return c, nil
 }
 
-// answer is the next line that the child prints.
+// answer returns the next line that the child prints.
 func (c *child) answer() (string, error) {
 	line, err := c.out.ReadString('\n')
 	return strings.TrimSpace(line), err
 }
 
-// peakMemory is the largest resident set of a process so far, in MB.
+// peakMemory returns the largest resident set of a process so far, in MB.
 func peakMemory(pid int) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

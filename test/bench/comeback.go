@@ -27,19 +27,19 @@ func comebackBenchmarks() []benchmark {
 	}
 }
 
-// comebacks is how often each is killed.
+// comebacks is how many times each kind of process is killed.
 const comebacks = 4
 
-// kept is a job of a model of 100 MB on two servers and two workers, with a checkpoint every 3 s in its own directory.
+// kept starts a job of a model of 100 MB on two servers and two workers, with a checkpoint every 3 s in its own directory.
 func (b *bench) kept(ctx context.Context) (*live, error) {
 	return b.startLive(ctx, hundredBytes, job.ParameterServer, 2, func(j *job.Job) {
 		j.NumPS, j.CheckpointInterval.Duration = 2, 3*time.Second
-		j.CheckpointDir, _ = local.CheckpointDir(j.Name) // else the job says why
+		j.CheckpointDir, _ = local.CheckpointDir(j.Name) // without it the job reports why
 	})
 }
 
-// serverComesBack kills one of two servers: all workers train again from the last checkpoint when each has stepped since the servers
-// went back to it.
+// serverComesBack kills one of two servers, and measures until all workers train again from the last checkpoint: until each has
+// completed a step after the servers went back to it.
 func serverComesBack(ctx context.Context, b *bench) error {
 	l, err := b.kept(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func serverComesBack(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// jobComesBack kills every process of a job, and resumes it by the command that users have.
+// jobComesBack kills every process of a job, and resumes it by the command of users.
 func jobComesBack(ctx context.Context, b *bench) error {
 	l, err := b.kept(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func jobComesBack(ctx context.Context, b *bench) error {
 		return err
 	}
 	var took []float64
-	for range b.n(comebacks) + 1 { // the first one is of the job that was stopped
+	for range b.n(comebacks) + 1 { // the first one belongs to the job that was stopped
 		began := time.Now()
 		resume := exec.Command(self, "resume", l.job.Name)
 		resume.Stderr = os.Stderr
@@ -113,9 +113,10 @@ func jobComesBack(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// masterComesBack kills the master of a job of 100,000 tasks: from the start of the next one's process until it has leased a task.
+// masterComesBack kills the master of a job of 100,000 tasks, and measures from the start of the next master's process until it
+// has leased a task.
 func masterComesBack(ctx context.Context, b *bench) error {
-	const tasks = 100_000 // of one record
+	const tasks = 100_000 // each task has one record
 	dir, err := b.manyRecords(ctx, tasks)
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func masterComesBack(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// manyRecords makes a directory of at least so many records of the shipped digits.
+// manyRecords creates a directory of at least the given number of records, from the shipped digits.
 func (b *bench) manyRecords(ctx context.Context, records int) (string, error) {
 	from, err := b.mnist(ctx)
 	if err != nil {
@@ -179,7 +180,7 @@ func (b *bench) manyRecords(ctx context.Context, records int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const shipped = 5000 // or more
+	const shipped = 5000 // at least
 	dir := filepath.Join(b.dir, "many")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -200,7 +201,7 @@ var (
 	taskLeased = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Task leased `)
 )
 
-// lines returns when something was logged after a moment, in order.
+// lines returns the times, in order, at which something was logged after a moment.
 func (l *live) lines(logs string, what *regexp.Regexp, after time.Time) []time.Time {
 	var all []time.Time
 	for _, path := range l.paths(logs) {
@@ -229,7 +230,7 @@ func tail(path string, bytes int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-bytes), bytes))
 }
 
-// another waits for a checkpoint that was made after a moment, and a little longer.
+// another waits for a checkpoint that was made after a moment, and for one second more.
 func (l *live) another(ctx context.Context, after time.Time) error {
 	asked := time.Now()
 	err := l.await(ctx, "another checkpoint", func() bool {
@@ -243,10 +244,10 @@ func (l *live) another(ctx context.Context, after time.Time) error {
 	if err != nil {
 		return err
 	}
-	return pause(ctx, time.Second) // whoever has lived less than a second is replaced a second after its start
+	return pause(ctx, time.Second) // a process that ends in its first second is replaced only one second after its start
 }
 
-// pidOf reads the process that a file of the job's directory names.
+// pidOf returns the process ID in a file of the job's directory.
 func (l *live) pidOf(file string) (int, error) {
 	var at struct {
 		PID int `json:"pid"`
@@ -285,7 +286,7 @@ func (l *live) killAll(ctx context.Context, launcher int) error {
 	return err
 }
 
-// ignoreKilled is the error of a process that ended by itself.
+// ignoreKilled returns the error of a process, or nil if it was killed.
 func ignoreKilled(err error) error {
 	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.Sys().(syscall.WaitStatus).Signaled() {
 		return nil

@@ -18,17 +18,18 @@ import (
 //go:embed peers/elastic.py peers/keeping.py peers/replicas.py peers/workload.py
 var scripts embed.FS
 
-// python is an interpreter that has PyTorch.
+// python is an interpreter with PyTorch.
 type python struct{ path, version string }
 
 var (
 	debian = "/usr/bin/python3"                // PyTorch 1.13
 	pypi   = "build/tools/torch/bin/python3"   // PyTorch 2.x
-	fault  = "build/tools/torchft/bin/python3" // the same, and torchft
+	fault  = "build/tools/torchft/bin/python3" // PyTorch 2.x with torchft
 	howTo  = map[string]string{debian: "make bench-peers", pypi: "make torch", fault: "make torchft"}
 )
 
-// findPython returns an interpreter and the version of a package that it has; an error that is a missingPeer if it has it not.
+// findPython returns an interpreter and the version of a package in it; the error is a missingPeer if it does not have the
+// package.
 func findPython(ctx context.Context, path, pack string) (python, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -41,7 +42,7 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 	if err != nil {
 		return python{}, missingPeer(fmt.Sprintf("%s has no %s: %s installs it", path, pack, howTo[path]))
 	}
-	if path == debian { // whose PyTorch calls itself 1.13.0a0
+	if path == debian { // its PyTorch reports the version 1.13.0a0
 		if of, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", "python3-torch").Output(); err == nil {
 			out = of
 		}
@@ -50,12 +51,12 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 	return python{abs, version}, nil
 }
 
-// setting is what a job runs.
+// setting describes what a job runs.
 type setting struct {
 	python    python
-	script    string // of peers
-	megabytes int    // of parameters; 0: the MNIST CNN
-	size      int    // processes, each on a node of its own
+	script    string // script of the peers
+	megabytes int    // size of the parameters in MB; 0 = the MNIST CNN
+	size      int    // number of processes, each on a node of its own
 	limit     time.Duration
 }
 
@@ -77,7 +78,7 @@ func (s setting) command(dir, steps string) ([]string, error) {
 	return []string{filepath.Join(dir, s.script), fmt.Sprint(time.Now().Add(s.limit).Unix()), steps, fmt.Sprint(s.megabytes)}, nil
 }
 
-// environ returns what all of a script's processes have in their environment.
+// environ returns the environment of all processes of a script.
 func environ() []string {
 	return append(append(os.Environ(), "GLOO_SOCKET_IFNAME=lo"), threadsOf(1)...)
 }
@@ -86,13 +87,13 @@ func environ() []string {
 type torchrun struct {
 	dir      string
 	python   python
-	endpoint string   // of the rendezvous
-	args     []string // of every agent
+	endpoint string   // address of the rendezvous
+	args     []string // arguments of every agent
 	agents   []*exec.Cmd
 	serial   int
 }
 
-// newTorchrun starts a job with torchrun's defaults but for the flags.
+// newTorchrun starts a job with torchrun's defaults, changed by the flags.
 func newTorchrun(ctx context.Context, dir, steps string, s setting, flags []string) (crew, error) {
 	command, err := s.command(dir, steps)
 	if err != nil {
@@ -105,10 +106,11 @@ func newTorchrun(ctx context.Context, dir, steps string, s setting, flags []stri
 	t := &torchrun{dir: dir, python: s.python, endpoint: endpoint, args: slices.Concat([]string{
 		"-m", "torch.distributed.run", fmt.Sprintf("--nnodes=1:%d", s.size), "--nproc_per_node=1", "--max_restarts=100000",
 		"--rdzv_id=bench", "--rdzv_backend=c10d", "--rdzv_endpoint=" + endpoint,
-		// What is the default, said of a second worker that there is not: with Python 3.11, PyTorch 1.13 fails on the default itself.
+		// The default, written for a second worker that does not exist: with Python 3.11, PyTorch 1.13 fails on the default
+		// itself.
 		"--redirects=1:0", "--tee=1:0",
 	}, flags, command)}
-	if strings.HasPrefix(s.python.version, "2.") { // which refuses that
+	if strings.HasPrefix(s.python.version, "2.") { // PyTorch 2 refuses the flags above
 		t.args = slices.DeleteFunc(t.args, func(a string) bool { return a == "--redirects=1:0" || a == "--tee=1:0" })
 	}
 	return t, t.start(ctx, s.size)
@@ -122,7 +124,7 @@ func freeAddress() (string, error) {
 	return free.Addr().String(), free.Close()
 }
 
-// start starts so many agents; the others when the first holds the rendezvous.
+// start starts a number of agents; the others start when the first has opened the rendezvous.
 func (t *torchrun) start(ctx context.Context, agents int) error {
 	if err := t.join(ctx); err != nil {
 		return err
@@ -144,7 +146,7 @@ func (t *torchrun) start(ctx context.Context, agents int) error {
 
 // join starts one more agent.
 func (t *torchrun) join(context.Context) error {
-	// PyTorch 2.15's agents share one store unless they are told not to, and a node that joins later waits in vain for its address.
+	// PyTorch 2.15's agents share one store by default, and a node that joins later waits in vain for the store's address.
 	env := append(environ(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("agent-%d.log", t.serial)), env, t.python.path, t.args...)
 	if err == nil {
@@ -154,7 +156,7 @@ func (t *torchrun) join(context.Context) error {
 	return err
 }
 
-// keeper returns the agent that holds the rendezvous, with which the job would end.
+// keeper returns the agent that hosts the rendezvous; if it is lost, the job ends.
 func (t *torchrun) keeper() int { return t.agents[0].Process.Pid }
 
 // end ends every process of the job.
@@ -165,10 +167,10 @@ func (t *torchrun) end(context.Context) {
 	}
 }
 
-// words returns what the agents said last.
+// words returns the last lines of the agents' logs.
 func (t *torchrun) words() string { return lastWords(t.dir, "agent-*.log") }
 
-// background starts a process whose output goes to a file.
+// background starts a process that writes its output to a file.
 func background(log string, env []string, program string, args ...string) (*exec.Cmd, error) {
 	out, err := os.Create(log)
 	if err != nil {
@@ -181,10 +183,10 @@ func background(log string, env []string, program string, args ...string) (*exec
 	return cmd, cmd.Start()
 }
 
-// lastWords returns the ends of files.
+// lastWords returns the last lines of files.
 func lastWords(dir, pattern string) string {
 	var all strings.Builder
-	paths, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are right
+	paths, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are valid
 	for _, path := range paths {
 		text, _ := os.ReadFile(path)
 		fmt.Fprintf(&all, "\n%s: %s", filepath.Base(path), text[max(0, len(text)-1000):])

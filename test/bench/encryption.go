@@ -27,13 +27,13 @@ func encryptionBenchmarks() []benchmark {
 	}
 }
 
-// off sends gradients and values outside TLS.
+// off makes a job send gradients and values without TLS.
 func off(j *job.Job) { j.DataEncryption = "off" }
 
-// encryptedRing is the all-reduce of two processes that do not see that they are on one machine, beside two ends of crypto/tls that send
-// one another as many bytes at the same time.
+// encryptedRing compares the all-reduce of two processes that do not detect that they share a machine with two ends of
+// crypto/tls that send each other the same number of bytes at the same time.
 func encryptedRing(ctx context.Context, b *bench) error {
-	// Who dials has another address than who is dialled.
+	// The two ends have different addresses.
 	ours, err := startRanksAt(ctx, 2, "tls", func(i int) ([]string, string) { return nil, fmt.Sprintf("127.0.0.%d", 2+i) })
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func encryptedRing(ctx context.Context, b *bench) error {
 	return err
 }
 
-// exchange is one connection of crypto/tls between two ends that both send.
+// exchange is one connection of crypto/tls whose two ends both send.
 type exchange struct{ ends [2]*tls.Conn }
 
 func newExchange() (*exchange, error) {
@@ -78,7 +78,7 @@ func newExchange() (*exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	accepted, err := lis.Accept() // it is in the queue
+	accepted, err := lis.Accept() // the connection is already in the queue
 	if err != nil {
 		dialled.Close()
 		return nil, err
@@ -86,7 +86,7 @@ func newExchange() (*exchange, error) {
 	return &exchange{[2]*tls.Conn{tls.Client(dialled, config), tls.Server(accepted, config)}}, nil
 }
 
-// both has each end send so many bytes, in writes of 1 MiB, and receive as many.
+// both makes each end send and receive a number of bytes, in writes of 1 MiB.
 func (e *exchange) both(bytes int) error {
 	done := make(chan error, 4)
 	for i := range e.ends {
@@ -109,13 +109,13 @@ func (e *exchange) both(bytes int) error {
 	for range cap(done) {
 		if err := <-done; err != nil && failed == nil {
 			failed = err
-			e.close() // the others do not wait for ever
+			e.close() // the other goroutines must not wait forever
 		}
 	}
 	return failed
 }
 
-// onlyWriter hides that io.Discard reads by itself, in small pieces.
+// onlyWriter hides the ReadFrom method of io.Discard, which reads in small pieces.
 type onlyWriter struct{ io.Writer }
 
 func (e *exchange) close() {
@@ -124,7 +124,7 @@ func (e *exchange) close() {
 	}
 }
 
-// anyTLS returns the settings that anybody would make a connection of TLS 1.3 with.
+// anyTLS returns plain settings for connections with TLS 1.3.
 func anyTLS() (*tls.Config, error) {
 	card, err := prove.Authority(jobUID).Issue(identity.Name{Job: jobUID, ID: pod.ID{Role: pod.PS}}, time.Now(), time.Hour)
 	if err != nil {
@@ -156,7 +156,8 @@ func encryptedSteps(ctx context.Context, b *bench) error {
 	return err
 }
 
-// encryptedLeases has the master give out tasks, and take them back, over TLS, and over connections that left TLS when both ends were proved.
+// encryptedLeases measures how many tasks the master leases and takes back, over TLS, and over connections that leave TLS after
+// both ends are authenticated.
 func encryptedLeases(ctx context.Context, b *bench) error {
 	found, err := turns(b.n(3),
 		func() (float64, error) { return leaseRate(ctx, "tls") },
@@ -167,7 +168,7 @@ func encryptedLeases(ctx context.Context, b *bench) error {
 	return err
 }
 
-// encryptedRecovery kills workers of rings with TLS and without, some of each in turn.
+// encryptedRecovery kills workers of rings with TLS and without, in turns.
 func encryptedRecovery(ctx context.Context, b *bench) error {
 	var encrypted, plain interruptions
 	for range b.n(2) {
@@ -192,7 +193,7 @@ func encryptedRecovery(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// encryptedStart measures how long after its start the last of four workers of a ring has stepped.
+// encryptedStart measures the time from the start of a job until the last of four workers of a ring has completed a step.
 func encryptedStart(ctx context.Context, b *bench) error {
 	start := func(change func(*job.Job)) side {
 		return func() (float64, error) {
@@ -236,12 +237,12 @@ func encryptedStart(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// handshakes are more than a job of four workers and two servers has until all step: of each pod with the master, twice; of each worker
-// with each server, for calls and for data; of each two workers.
+// handshakes is more than the number of handshakes of a job of four workers and two servers until all workers step: of each pod
+// with the master, twice; of each worker with each server, for calls and for data; of each pair of workers.
 const handshakes = 2*6 + 2*4*2 + 6
 
-// certificates is what a job without TLS would not do at its start, one after the other: an authority, a certificate for the master and
-// each of six pods, and all handshakes.
+// certificates measures, in sequence, what only a job with TLS does at its start: create an authority, a certificate for the
+// master and each of six pods, and do all handshakes.
 func certificates(ctx context.Context, b *bench) error {
 	found, err := turns(b.n(9), func() (float64, error) {
 		start := time.Now()
@@ -266,7 +267,7 @@ func certificates(ctx context.Context, b *bench) error {
 	return err
 }
 
-// shake has two processes prove to one another who they are.
+// shake makes two processes authenticate each other.
 func shake(ctx context.Context, a, b *credential.Credential) error {
 	near, far := net.Pipe()
 	ended := make(chan error, 1)

@@ -16,9 +16,9 @@ func goodputBenchmarks() []benchmark {
 // window is the time between two kills.
 const window = 10 * time.Second
 
-// goodput kills a worker of a ring every ten seconds, four times. The ring has as many workers as there are cores, so that
-// nobody does the work of those who are lost. What it does undisturbed is measured for half as many windows before that, and for as many after it,
-// so that a machine that becomes slower or faster on the way makes no difference.
+// goodput kills a worker of a ring every ten seconds, four times. The ring has as many workers as there are cores, so that no
+// other worker has spare time for the work of a lost one. The undisturbed rate is measured for half as many windows before the
+// kills, and for as many after them, so that a gradual change of the machine's speed has no effect.
 func goodput(ctx context.Context, b *bench) error {
 	kills, workers := b.n(4), runtime.NumCPU()
 	if workers < 2 {
@@ -68,8 +68,8 @@ func goodput(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// undisturbed waits until the ring is whole and has found its pace, and for so many
-// windows more, whose beginnings it returns.
+// undisturbed waits until the ring is complete and has a steady rate, and then for a number of windows, whose start times it
+// returns.
 func (r *liveRing) undisturbed(ctx context.Context, windows int) ([]time.Time, error) {
 	if err := r.whole(ctx); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (r *liveRing) undisturbed(ctx context.Context, windows int) ([]time.Time, e
 	return all, r.read()
 }
 
-// rates are the records per second that the ring has applied in each of the windows.
+// rates returns the records per second that the ring has applied in each of the windows.
 func (r *liveRing) rates(windows []time.Time) []float64 {
 	var all []float64
 	updates := r.updates()

@@ -15,17 +15,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// live is a running job of one of bench's own models, by either strategy, whose workers log every step.
+// live is a running job of one of bench's own models, with either strategy, whose workers log every step.
 type live struct {
 	job     *job.Job
 	logs    string
-	workers map[string]*stepLog // by the path of the log
+	workers map[string]*stepLog // step logs by path
 }
 
-// bigBatch is the minibatch of bench's own models: their size is what matters, not what they learn.
+// bigBatch is the minibatch size of bench's own models: their size matters, not what they learn.
 const bigBatch = 8
 
-// ownJob is a job of a model that bench itself has, on the shipped digits, until it is stopped.
+// ownJob returns a job of one of bench's own models, on the shipped digits, that trains until it is stopped.
 func (b *bench) ownJob(ctx context.Context, model string, strategy job.Strategy, workers int) (*job.Job, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *bench) ownJob(ctx context.Context, model string, strategy job.Strategy,
 	return j, os.Setenv("ELASTICDL_HOME", b.dir)
 }
 
-// startLive starts a job that change has changed.
+// startLive starts a job with changes.
 func (b *bench) startLive(ctx context.Context, model string, strategy job.Strategy, workers int, change func(*job.Job)) (*live, error) {
 	j, err := b.ownJob(ctx, model, strategy, workers)
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) startLive(ctx context.Context, model string, strategy job.Strate
 	return b.alive(j), nil
 }
 
-// alive follows a job that was started.
+// alive follows a job that is already started.
 func (b *bench) alive(j *job.Job) *live {
 	return &live{job: j, logs: filepath.Join(b.dir, "jobs", j.Name, "logs"), workers: make(map[string]*stepLog)}
 }
@@ -66,11 +66,11 @@ func (b *bench) alive(j *job.Job) *live {
 func (l *live) stop(ctx context.Context) { local.Stop(context.WithoutCancel(ctx), l.job.Name) }
 
 func (l *live) paths(pattern string) []string {
-	found, _ := filepath.Glob(filepath.Join(l.logs, pattern)) // the pattern is right
+	found, _ := filepath.Glob(filepath.Join(l.logs, pattern)) // the pattern is valid
 	return found
 }
 
-// read reads what the workers have logged since.
+// read reads what the workers have logged since the last call.
 func (l *live) read() error {
 	parse := parseStep
 	if l.job.Strategy == job.ParameterServer {
@@ -87,21 +87,21 @@ func (l *live) read() error {
 	return nil
 }
 
-// steps are what was trained on so far, in order: each minibatch beside servers, each round of a ring.
+// steps returns the steps so far, in order: each minibatch with parameter servers, each round of a ring.
 func (l *live) steps() []step {
 	var all []step
 	for _, w := range l.workers {
 		all = append(all, w.steps...)
 	}
 	slices.SortFunc(all, func(a, b step) int { return a.at.Compare(b.at) })
-	if l.job.Strategy == job.AllReduce { // all of a ring log the same one
+	if l.job.Strategy == job.AllReduce { // all workers of a ring log the same steps
 		slices.SortStableFunc(all, func(a, b step) int { return cmp.Compare(a.version, b.version) })
 		all = slices.CompactFunc(all, func(a, b step) bool { return a.version == b.version })
 	}
 	return all
 }
 
-// since returns when the workers had all stepped after a moment, so many of them; zero: they have not yet.
+// since returns the time by which a number of workers had each completed a step after a moment; zero if they have not yet.
 func (l *live) since(t time.Time, workers int) time.Time {
 	var firsts []time.Time
 	for _, w := range l.workers {
@@ -119,7 +119,7 @@ func (l *live) since(t time.Time, workers int) time.Time {
 	return firsts[workers-1]
 }
 
-// await waits until the logs say something, as long as the job trains.
+// await waits until a condition on the logs is true, as long as the job trains.
 func (l *live) await(ctx context.Context, what string, is func() bool) error {
 	looked := time.Now()
 	err := await(ctx, what, 10*time.Minute, func() (bool, error) {
@@ -132,7 +132,7 @@ func (l *live) await(ctx context.Context, what string, is func() bool) error {
 		if time.Since(looked) < 5*time.Second {
 			return false, pause(ctx, 20*time.Millisecond)
 		}
-		looked = time.Now() // seldom: each question takes a core for a moment
+		looked = time.Now() // seldom, because each request takes a core for a moment
 		status, err := local.Status(ctx, l.job.Name)
 		if err == nil && job.State(status.State).Ended() {
 			err = fmt.Errorf("job %s: %s", status.State, status.Reason)
@@ -146,7 +146,7 @@ func (l *live) await(ctx context.Context, what string, is func() bool) error {
 	return nil
 }
 
-// pids are those of the job's running processes of a role.
+// pids returns the process IDs of the job's running processes of a role.
 func (l *live) pids(ctx context.Context, role wire.Role) ([]int, error) {
 	status, err := local.Status(ctx, l.job.Name)
 	if err != nil {
@@ -161,7 +161,7 @@ func (l *live) pids(ctx context.Context, role wire.Role) ([]int, error) {
 	return all, nil
 }
 
-// memory is the most that any process has had that holds the model: the servers, or the workers of a ring.
+// memory returns the peak memory of the processes that hold the model: the parameter servers, or the workers of a ring.
 func (l *live) memory(ctx context.Context) (mb float64, err error) {
 	role := wire.Role_PS
 	if l.job.Strategy == job.AllReduce {
@@ -178,12 +178,12 @@ func (l *live) memory(ctx context.Context) (mb float64, err error) {
 	return mb, err
 }
 
-// stamp is how a line of a log says when it was.
+// stamp is the format of the time in a line of a log.
 const stamp = "2006-01-02 15:04:05,000"
 
 var lossLine = regexp.MustCompile(`^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Loss = \S+, steps = \d+`)
 
-// parseLoss reads a line of the log of a worker beside servers that says every loss.
+// parseLoss parses a line in the log of a worker with parameter servers that logs every loss.
 func parseLoss(line []byte) (s step, ok bool) {
 	m := lossLine.FindSubmatch(line)
 	if m == nil {

@@ -22,15 +22,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// liveRing is a running job of the AllReduce strategy whose workers log every step.
+// liveRing is a running ring whose workers log every step.
 type liveRing struct {
 	job     *job.Job
 	handle  *local.Handle
 	logs    string
-	workers map[int]*stepLog // all that have been
+	workers map[int]*stepLog // logs of all present and former workers
 }
 
-// mnistRing is a ring on the shipped digits that trains until it is stopped.
+// mnistRing returns a job of a ring on the shipped digits that trains until it is stopped.
 func (b *bench) mnistRing(ctx context.Context, workers int) (*job.Job, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *bench) mnistRing(ctx context.Context, workers int) (*job.Job, error) {
 	return j, nil
 }
 
-// ringJob is an epoch of the AllReduce strategy, one thread a worker.
+// ringJob returns a job of one epoch on a ring, with one thread per worker.
 func ringJob(model, data string, workers int) *job.Job {
 	j := job.Default()
 	j.Name, j.ModelDef, j.TrainingData = "bench-ring", model, data
@@ -65,7 +65,7 @@ func (r *liveRing) stop(ctx context.Context) {
 	local.Stop(context.WithoutCancel(ctx), r.job.Name)
 }
 
-// read reads what the workers have logged since.
+// read reads what the workers have logged since the last call.
 func (r *liveRing) read() error {
 	paths, err := filepath.Glob(filepath.Join(r.logs, "worker-*.log"))
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *liveRing) read() error {
 	return nil
 }
 
-// members are the workers that have stepped in the newest world.
+// members returns the workers that have stepped in the newest world.
 func (r *liveRing) members() map[int]*stepLog {
 	var world int64 = -1
 	for _, l := range r.workers {
@@ -101,7 +101,7 @@ func (r *liveRing) members() map[int]*stepLog {
 	return found
 }
 
-// whole waits until as many workers as wanted step together.
+// whole waits until the wanted number of workers step together.
 func (r *liveRing) whole(ctx context.Context) error {
 	return r.await(ctx, "step of all workers together", func() bool { return len(r.members()) == r.job.NumWorkers })
 }
@@ -115,7 +115,7 @@ func (r *liveRing) await(ctx context.Context, what string, is func() bool) error
 		if ok := is(); ok || time.Since(looked) < time.Second {
 			return ok, nil
 		}
-		looked = time.Now() // seldom: each question takes a core for a moment
+		looked = time.Now() // seldom, because each request takes a core for a moment
 		status, err := local.Status(ctx, r.job.Name)
 		if err == nil && job.State(status.State).Ended() {
 			err = fmt.Errorf("job %s: %s", status.State, status.Reason)
@@ -128,16 +128,16 @@ func (r *liveRing) await(ctx context.Context, what string, is func() bool) error
 	return nil
 }
 
-// lost is a worker that was taken away.
+// lost describes a worker that was killed or stopped.
 type lost struct {
 	worker, pid int
-	took        time.Duration // until the last of the survivors had stepped without it
-	next        int           // the number of its replacement
+	took        time.Duration // time until the last of the survivors had stepped without it
+	next        int           // number of its replacement
 }
 
-// lose takes a random worker away when the ring has been whole for a while.
+// lose sends a signal to a random worker after the ring has been complete for a while, and measures the consequences.
 func (r *liveRing) lose(ctx context.Context, how syscall.Signal) (lost, error) {
-	// One that has lived less than a second would be replaced a second after its start.
+	// A worker that ends in its first second is replaced only one second after its start.
 	if err := pause(ctx, time.Second+rand.N(500*time.Millisecond)); err != nil {
 		return lost{}, err
 	}
@@ -147,7 +147,7 @@ func (r *liveRing) lose(ctx context.Context, how syscall.Signal) (lost, error) {
 	return r.signal(ctx, how)
 }
 
-// signal takes a random worker of the newest world away.
+// signal sends a signal to a random worker of the newest world.
 func (r *liveRing) signal(ctx context.Context, how syscall.Signal) (lost, error) {
 	members := r.members()
 	numbers := slices.Collect(maps.Keys(members))
@@ -172,13 +172,13 @@ func (r *liveRing) signal(ctx context.Context, how syscall.Signal) (lost, error)
 	return victim, nil
 }
 
-// complain adds the last words of the master to an error.
+// complain adds the last lines of the master's log to an error.
 func (r *liveRing) complain(err error) error {
 	text, _ := os.ReadFile(filepath.Join(r.logs, "master.log"))
 	return fmt.Errorf("%w; the master said: %s", err, text[max(0, len(text)-1500):])
 }
 
-// updates are the updates of the model, in order, whichever workers have logged them.
+// updates returns the updates of the model, in order, whichever workers have logged them.
 func (r *liveRing) updates() []step {
 	byVersion := make(map[int64]step)
 	for _, l := range r.workers {
@@ -191,7 +191,7 @@ func (r *liveRing) updates() []step {
 	return slices.SortedFunc(maps.Values(byVersion), func(a, b step) int { return cmp.Compare(a.version, b.version) })
 }
 
-// joined waits for the first step of a worker, and returns how long after the start of its process that was.
+// joined waits for the first step of a worker, and returns the time from the start of its process to that step.
 func (r *liveRing) joined(ctx context.Context, worker int) (time.Duration, error) {
 	var first step
 	err := r.await(ctx, fmt.Sprintf("step of worker-%d", worker), func() bool {
@@ -213,7 +213,7 @@ func (r *liveRing) joined(ctx context.Context, worker int) (time.Duration, error
 	return first.at.Sub(started), err
 }
 
-// replaced checks that nobody was replaced but those that were taken away.
+// replaced checks that only the workers that bench has taken away were replaced.
 func (r *liveRing) replaced(ctx context.Context, workers int) error {
 	status, err := local.Status(ctx, r.job.Name)
 	if err == nil && status.Relaunched != int64(workers) {
@@ -235,13 +235,13 @@ func (r *liveRing) pid(ctx context.Context, worker int) (int, error) {
 	return 0, fmt.Errorf("worker-%d does not run", worker)
 }
 
-// processStart is when a process was started, to a hundredth of a second, rather too early.
+// processStart returns the start time of a process, rounded down to a hundredth of a second.
 func processStart(pid int) (time.Time, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return time.Time{}, err
 	}
-	// The 22nd field; the second may have spaces in it, and ends with the last parenthesis.
+	// The start time is the 22nd field. The second field may contain spaces, and ends with the last parenthesis.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	ticks, err := strconv.ParseInt(fields[22-3], 10, 64)
 	if err != nil {
@@ -257,7 +257,7 @@ func processStart(pid int) (time.Time, error) {
 
 var stepLine = regexp.MustCompile(`^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Step applied version=(\d+) records=(\d+) workers=(\d+) world=(\d+)`)
 
-// parseStep reads a line of a worker's log.
+// parseStep parses a line of a worker's log.
 func parseStep(line []byte) (s step, ok bool) {
 	m := stepLine.FindSubmatch(line)
 	if m == nil {

@@ -1,11 +1,13 @@
-// Command bench measures what the project claims, each figure beside a peer, a physical limit or a bar in the same run.
+// Command bench measures what the project claims. Each figure is compared with a peer, a physical limit or a fixed bar in the
+// same run.
 //
 //	go run ./test/bench [-only REGEXP] [-out FILE] [-times N] [-events N] [-peer_events N]
 //	go run ./test/bench -page docs/benchmarks.md FILE…
 //
-// Ours and the peer take turns. A ratio is of the medians; the least and the most of each side stand beside it, and where turns were
-// taken side by side the least and the most of their ratios. A bar that is missed makes the command fail, and so does a row that cannot be
-// measured; one whose peer is not installed is skipped, and says so. The second form writes the tables of a page from what was measured.
+// ElasticDL and the peer are measured in turns. A ratio is that of the medians; the minimum and maximum of each side are shown
+// beside it, and those of the ratios where turns were paired. The command fails if a bar is missed, or if a row cannot be
+// measured; a row whose peer is not installed is skipped, with a message. The second form writes the tables of a page from the
+// results.
 package main
 
 import (
@@ -25,11 +27,11 @@ import (
 	"time"
 )
 
-// benchmark measures one thing. Its name is what -only chooses by.
+// benchmark is one measurement. -only selects it by its name.
 type benchmark struct {
 	name string
 	run  func(ctx context.Context, b *bench) error
-	long bool // it takes minutes, and runs only if -only chooses it
+	long bool // it takes minutes, and runs only if -only selects it
 }
 
 var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), encryptionBenchmarks(), jobBenchmarks(), recoveryBenchmarks(),
@@ -38,17 +40,17 @@ var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchma
 // bench collects the results of a run.
 type bench struct {
 	binary  string // the elasticdl to run
-	dir     string // for files, removed at the end
+	dir     string // directory of files, removed at the end
 	results []Result
-	kills   *interruptions // of a ring, when they have been measured
-	// What torchrun was found to do when something of it was frozen, by its version and what it was.
+	kills   *interruptions // the results of killing workers of a ring, once they are measured
+	// How long torchrun takes after something is frozen, by its version and what is frozen.
 	torchrunsFrozen map[string][]float64
-	times           int // how many times as many turns as usual
-	events          int // losses of each kind, where scripts are measured; 0: as many as is usual
-	peerEvents      int // the same, of the peers
+	times           int // factor of the number of turns
+	events          int // number of losses of each kind in measurements of scripts; 0 = the usual number
+	peerEvents      int // number of losses of each kind for the peers
 }
 
-// n returns how many turns or losses there are instead of as many as is usual.
+// n returns the number of turns or losses, given the usual one.
 func (b *bench) n(usual int) int { return usual * b.times }
 
 func main() {
@@ -159,7 +161,7 @@ func (b *bench) print() {
 	w.Flush()
 }
 
-// report is a file of results.
+// report is the content of a file of results.
 type report struct {
 	Where   machine  `json:"where"`
 	Results []Result `json:"results"`

@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// The models of which checkpoints are made: a multilayer perceptron for the shipped digits, as large as is wanted.
+// The models for measurements of checkpoints: multilayer perceptrons of different sizes for the shipped digits.
 const (
 	gigabyte     = "bench.gigabyte.custom_model"     // 1 GB with Adam's two slots
 	hundredBytes = "bench.hundred_mb.custom_model"   // 100 MB, and 200 MB of slots
@@ -21,7 +21,7 @@ const (
 	largeBytes   = 3 * 4 * (largeUnits*perUnit + 10) // values and slots
 )
 
-// models returns those that bench itself has, as an elasticdl.
+// models returns bench's own models, by which it acts as elasticdl.
 func models() ([]*zoo.Model, error) {
 	digits, err := zoo.Lookup("mnist_mlp")
 	if err != nil {
@@ -42,7 +42,7 @@ func models() ([]*zoo.Model, error) {
 	return []*zoo.Model{sized("gigabyte", largeUnits), sized("hundred_mb", middleUnits), sized("tiny", 10)}, nil
 }
 
-// beElasticdl is bench as the program elasticdl, with models of its own, if its arguments are those of a command.
+// beElasticdl runs the program elasticdl with bench's own models, if its arguments are those of a command.
 func beElasticdl() error {
 	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is where and when something was measured.
+// machine describes where and when something was measured.
 type machine struct {
 	Start   time.Time `json:"start"`
 	Minutes float64   `json:"minutes"`
@@ -24,16 +24,16 @@ type machine struct {
 	Memory  float64   `json:"memory_gb"`
 	Kernel  string    `json:"kernel"`
 	Go      string    `json:"go"`
-	Load    string    `json:"load"` // average of the last minute before it began
+	Load    string    `json:"load"` // load average of the last minute before the measurement
 }
 
-// thisMachine says what is known of the machine.
+// thisMachine returns a description of this machine.
 func thisMachine(ctx context.Context) machine {
 	m := machine{Start: time.Now(), Cores: runtime.NumCPU(), Go: runtime.Version(), CPU: runtime.GOARCH}
 	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
 		m.Commit = strings.TrimSpace(string(out))
 	}
-	info, _ := os.ReadFile("/proc/cpuinfo") // which is for people, and may be missing
+	info, _ := os.ReadFile("/proc/cpuinfo") // informative only; the file may be missing
 	for line := range strings.Lines(string(info)) {
 		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
 			m.CPU = strings.TrimSpace(value)
@@ -66,7 +66,7 @@ func (r Result) threads() string {
 	return fmt.Sprint(r.Threads)
 }
 
-// ratio returns the ratio, and the least and the most of the turns.
+// ratio returns the ratio, and the minimum and maximum of the turns.
 func (r Result) ratio() string {
 	if r.Turns.N < 2 {
 		return short(r.Ratio)
@@ -74,7 +74,7 @@ func (r Result) ratio() string {
 	return fmt.Sprintf("%s (%s–%s)", short(r.Ratio), short(r.Turns.Least), short(r.Turns.Most))
 }
 
-// chapters are the parts of the page, in order: the rows whose names begin so.
+// chapters lists the parts of the page, in order: each has the rows whose names begin with its prefix.
 var chapters = []struct{ prefix, title, text string }{
 	{"step/", "Training steps", "Forward, backward and update of one minibatch of 64, in one process; the peer in the faster of its two memory formats. Each turn is the median of some steps. " +
 		"PyTorch of Debian computes with OpenBLAS's OpenMP build, so that both share their threads, and with as many threads as ours. The MLP is 784-256-10. " +
@@ -98,13 +98,13 @@ var chapters = []struct{ prefix, title, text string }{
 		"the Python package. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The scripts save and load no checkpoint. torchrun's node that holds the rendezvous is never killed: the job would end. *A step, undisturbed* says how much of a figure is the step itself."},
 }
 
-// What is between these lines of a page is written by bench.
+// Bench writes the text between these lines of a page.
 const (
 	generatedFrom = "<!-- make bench-page: from here -->"
 	generatedTo   = "<!-- make bench-page: to here -->"
 )
 
-// writePage writes tables of what files of results have. A row that several have is of the last one.
+// writePage writes tables of the results in files to a page. A row that several files have is that of the last file.
 func writePage(path string, files []string) error {
 	if len(files) == 0 {
 		return errors.New("-page: expected files of results as arguments")
@@ -131,10 +131,10 @@ func writePage(path string, files []string) error {
 	return os.WriteFile(path, []byte(before+generatedFrom+"\n"+tables(reports)+"\n"+generatedTo+after), 0o644)
 }
 
-// tables writes the chapters that have rows.
+// tables returns the chapters that have rows.
 func tables(reports []report) string {
 	var text strings.Builder
-	newest := make(map[string]int) // the report that a row is of
+	newest := make(map[string]int) // index of the report with the row
 	for i, r := range reports {
 		for _, row := range r.Results {
 			newest[row.Name+row.Peer] = i
@@ -165,7 +165,7 @@ func tables(reports []report) string {
 	return text.String()
 }
 
-// mark names the report that a row is of, if there are several.
+// mark returns a mark of the report of a row, if there are several reports.
 func mark(i, of int) string {
 	if of == 1 {
 		return ""
@@ -173,7 +173,7 @@ func mark(i, of int) string {
 	return fmt.Sprintf("[%d] ", i+1)
 }
 
-// markdown writes a row of a table; a bar that was missed is bold.
+// markdown returns a row of a table; a bar that was missed is bold.
 func (r Result) markdown(name, mark string) string {
 	if name == "" {
 		name = r.Name

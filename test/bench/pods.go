@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// pods are network namespaces of this machine, joined by a bridge as a node joins its pods. The bridge is in one more, so that nothing of
-// the machine's own network changes.
+// pods has network namespaces of this machine, joined by a bridge as a node joins its pods. The bridge is in another namespace,
+// so that the machine's own network does not change.
 type pods struct {
 	bridge string
 	names  []string
 }
 
-// newPods makes so many; an error that is a missingPeer if this process may not, or the machine cannot.
+// newPods creates n namespaces. The error is a missingPeer if this process has no permission, or the machine does not support
+// it.
 func newPods(ctx context.Context, n int) (*pods, error) {
 	if os.Geteuid() != 0 {
 		return nil, missingPeer("network namespaces are made by root only")
@@ -54,20 +55,20 @@ func newPods(ctx context.Context, n int) (*pods, error) {
 	return p, nil
 }
 
-// end removes them, as far as they were made.
+// end removes those namespaces that were created.
 func (p *pods) end(ctx context.Context) {
 	for _, name := range append([]string{p.bridge}, p.names...) {
-		exec.CommandContext(context.WithoutCancel(ctx), "ip", "netns", "delete", name).Run() // it may not have been made
+		exec.CommandContext(context.WithoutCancel(ctx), "ip", "netns", "delete", name).Run() // it may not have been created
 	}
 }
 
 // host returns the address of a pod.
 func (p *pods) host(i int) string { return fmt.Sprintf("10.231.77.%d", i+1) }
 
-// enter returns the words before a command that is to run in a pod.
+// enter returns the prefix of a command that runs in a pod.
 func (p *pods) enter(i int) []string { return []string{"ip", "netns", "exec", p.names[i]} }
 
-// spaces returns the files of the namespaces; none of no pods.
+// spaces returns the files of the namespaces; none if there are no pods.
 func (p *pods) spaces() []string {
 	if p == nil {
 		return nil

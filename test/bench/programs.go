@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// crew is a job of a script's processes, whoever starts them.
+// crew is a job of a script's processes, started by ElasticDL or by a peer.
 type crew interface {
-	join(ctx context.Context) error // one more node comes for one that was lost, unless it comes by itself
-	keeper() int                    // the node whose loss ends the job; 0: none
+	join(ctx context.Context) error // starts a node in place of a lost one, unless the job does that itself
+	keeper() int                    // the node whose loss would end the job; 0 = none
 	end(ctx context.Context)
-	words() string // what it said last
+	words() string // the last lines of the logs
 }
 
-// starter starts a crew in a directory; the steps go to another one.
+// starter starts a crew in a directory; the processes write their steps to another one.
 type starter func(ctx context.Context, dir, steps string, s setting, flags []string) (crew, error)
 
-// What is measured of a job, in seconds.
+// Names of the measured times of a job, in seconds.
 const (
 	processKilled = "a process killed until all step again"
 	processWhole  = "a process killed until as many step as before"
@@ -44,10 +44,10 @@ type scriptJob struct {
 	found map[string][]float64
 }
 
-// event does something to a job that steps, and notes how long what follows takes.
+// event does something to a running job, and records how long the consequences take.
 type event func(ctx context.Context, j *scriptJob) error
 
-// measure has a job of a script go through so many of each event, and returns what was found, ascending.
+// measure starts a job of a script, lets n of each event happen, and returns the results in ascending order.
 func (b *bench) measure(ctx context.Context, start starter, s setting, flags []string, n int, events ...event) (map[string][]float64, error) {
 	s.limit = 2*time.Minute + time.Duration(n*len(events))*2*time.Minute
 	dir, err := os.MkdirTemp(b.dir, "script-")
@@ -87,12 +87,12 @@ func (j *scriptJob) note(what string, took time.Duration) {
 	fmt.Fprintf(os.Stderr, "  %T: %s: %.2f s\n", j.crew, what, took.Seconds())
 }
 
-// pick returns a random process of the whole world, which has stepped for a while, and its node.
+// pick returns a random process of the complete world, after it has stepped for a while, and its node.
 func (j *scriptJob) pick(ctx context.Context) (pid, node int, err error) {
 	if _, err := j.whole(ctx, j.size); err != nil {
 		return 0, 0, err
 	}
-	// A node that has lived less than a second would be replaced a second after its start.
+	// A node that ends in its first second is replaced only one second after its start.
 	if err := pause(ctx, time.Second+rand.N(500*time.Millisecond)); err != nil {
 		return 0, 0, err
 	}
@@ -109,7 +109,7 @@ func (j *scriptJob) pick(ctx context.Context) (pid, node int, err error) {
 	return pid, node, err
 }
 
-// pickNode returns a random node of the whole world whose loss does not end the job.
+// pickNode returns a random node of the complete world whose loss does not end the job.
 func (j *scriptJob) pickNode(ctx context.Context) (node int, err error) {
 	_, node, err = j.pick(ctx)
 	for err == nil && node == j.keeper() {
@@ -118,7 +118,7 @@ func (j *scriptJob) pickNode(ctx context.Context) (node int, err error) {
 	return node, err
 }
 
-// nodeOf returns the agent that started a process; the process itself if bench did.
+// nodeOf returns the agent that started a process, or the process itself if bench started it.
 func nodeOf(pid int) (int, error) {
 	_, parent, err := processState(pid)
 	if parent == os.Getpid() {
@@ -146,7 +146,7 @@ func loseProcess(ctx context.Context, j *scriptJob) error {
 	return err
 }
 
-// loseNode kills an agent and its processes, has another one come, and waits until all step.
+// loseNode kills an agent and its processes, starts another if necessary, and waits until all processes step.
 func loseNode(ctx context.Context, j *scriptJob) error {
 	node, err := j.pickNode(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func loseNode(ctx context.Context, j *scriptJob) error {
 	return nil
 }
 
-// nodes returns those of the newest world.
+// nodes returns the nodes of the newest world.
 func (j *scriptJob) nodes() (all []int, err error) {
 	for pid := range j.newest().firsts {
 		node, err := nodeOf(pid)
@@ -203,10 +203,11 @@ func (j *scriptJob) nodes() (all []int, err error) {
 	return all, nil
 }
 
-// frozenLimit is how long a job has to notice that some of it is frozen. torchrun's own limit is that of its process group, half an hour.
+// frozenLimit is the time in which a job must notice that a part of it is frozen. torchrun's own limit is that of its process
+// group, half an hour.
 const frozenLimit = time.Minute
 
-// freezeProcess stops a process without ending it.
+// freezeProcess suspends a process (SIGSTOP).
 func freezeProcess(ctx context.Context, j *scriptJob) error {
 	pid, _, err := j.pick(ctx)
 	if err != nil {
@@ -219,8 +220,8 @@ func freezeProcess(ctx context.Context, j *scriptJob) error {
 	return err
 }
 
-// freezeNode stops an agent and its processes: nothing more comes from them, and no connection ends, as when a machine is lost; but the kernel
-// still answers for them.
+// freezeNode suspends an agent and its processes: they send nothing more, and no connection ends, as when a machine is lost;
+// but the kernel still answers for them.
 func freezeNode(ctx context.Context, j *scriptJob) error {
 	node, err := j.pickNode(ctx)
 	if err != nil {
@@ -231,10 +232,10 @@ func freezeNode(ctx context.Context, j *scriptJob) error {
 	if err == nil {
 		j.note(nodeStops, took)
 	}
-	return errors.Join(err, signalAll(pids, syscall.SIGKILL)) // one that stays stopped would never end
+	return errors.Join(err, signalAll(pids, syscall.SIGKILL)) // a process that stays suspended would never end
 }
 
-// block is a job of a script, and how often what is done to it.
+// block is a job of a script, with its event and the number of events.
 type block struct {
 	start starter
 	setting
@@ -243,12 +244,13 @@ type block struct {
 	events []event
 }
 
-// inTurns measures blocks in two rounds, so that what the machine does besides reaches all of them. It returns what was found of each.
+// inTurns measures blocks in two rounds, so that disturbances of the machine affect all of them. It returns the results of each
+// block.
 func (b *bench) inTurns(ctx context.Context, blocks ...block) ([]map[string][]float64, error) {
 	found := make([]map[string][]float64, len(blocks))
 	for round := range 2 {
 		for i, k := range blocks {
-			n := (k.n + 1 - round) / 2 // of an odd number the first round has more
+			n := (k.n + 1 - round) / 2 // if the number is odd, the first round has one more
 			if n == 0 {
 				continue
 			}
@@ -288,11 +290,11 @@ func programBenchmarks() []benchmark {
 	return append(all, benchmark{name: "run/torchft", long: true, run: besideTorchft})
 }
 
-// tuned has torchrun look often, and not wait long for others; its other times stay.
+// tuned has flags with which torchrun polls often, and waits only briefly for other nodes; its other times are the defaults.
 var tuned = []string{"--rdzv_conf=last_call_timeout=1", "--monitor_interval=0.1"}
 
-// programs measures losses of jobs of `elasticdl run`, of an unmodified script and of one with the package, beside torchrun's of the
-// unmodified one.
+// programs measures losses in jobs of `elasticdl run`, of an unmodified script and of one with the package, and compares them
+// with torchrun's of the unmodified script.
 func (b *bench) programs(ctx context.Context, name, path string, megabytes int) error {
 	python, err := findPython(ctx, path, "torch")
 	if err != nil {
@@ -318,7 +320,7 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 		}
 		for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"}, {processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"}, {undisturbed, ""}} {
 			if len(found[i][a.what]) == 0 || len(found[2][a.what]) == 0 {
-				continue // a step takes longer than is waited for one
+				continue // a step takes longer than the limit of these measurements
 			}
 			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.what), Unit: "s", Peer: "torchrun " + python.version + ", tuned", Target: a.target},
 				found[i][a.what], found[2][a.what])
@@ -327,13 +329,13 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 	return nil
 }
 
-// frozen is how something is frozen, and what is then measured.
+// frozen is a way to freeze something, and the time that is measured then.
 type frozen struct {
 	name, what string
 	freeze     event
 }
 
-// torchrunFrozen freezes something of a job of torchrun's, once for all benchmarks that ask.
+// torchrunFrozen freezes a part of a job of torchrun, once for all benchmarks that need the result.
 func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (peer string, seconds []float64, err error) {
 	peer = "torchrun " + python.version + ", tuned"
 	at := python.version + f.what
@@ -352,7 +354,8 @@ func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (pe
 	return peer, seconds, nil
 }
 
-// freezes stops processes and nodes of jobs whose limit on silence is a second; and of torchrun, which has a minute to notice.
+// freezes suspends processes and nodes of jobs whose limit of silence is one second; and of torchrun, which has a minute to
+// notice.
 func (b *bench) freezes(ctx context.Context, name, path string) error {
 	const silence = 1.0
 	python, err := findPython(ctx, path, "torch")

@@ -17,7 +17,8 @@ func recoveryBenchmarks() []benchmark {
 	}
 }
 
-// besideTorchrun compares the losses of workers of ours, each of which is a process and a pod, with those of torchrun's processes and nodes.
+// besideTorchrun compares losses of ElasticDL's workers, each of which is a process and a pod, with those of torchrun's
+// processes and nodes.
 func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ...string) error {
 	ours, err := b.ringKills(ctx)
 	if err != nil {
@@ -45,7 +46,7 @@ func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ..
 	return nil
 }
 
-// recoveryKill says how long survivors and newcomers take.
+// recoveryKill measures how long survivors and newcomers take after a worker is killed.
 func recoveryKill(ctx context.Context, b *bench) error {
 	ours, err := b.ringKills(ctx)
 	if err != nil {
@@ -56,13 +57,13 @@ func recoveryKill(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// interruptions are how long a job of several workers took after each loss of one, in seconds.
+// interruptions has the times, in seconds, that a job of several workers took after each loss of one.
 type interruptions struct {
 	survivors []float64 // from the loss to the survivors' next step
 	newcomers []float64 // from a replacement's start to its first step
 }
 
-// ringKills kills random workers of a ring of four, once for all benchmarks that ask.
+// ringKills kills random workers of a ring of four, once for all benchmarks that need the result.
 func (b *bench) ringKills(ctx context.Context) (*interruptions, error) {
 	if b.kills != nil {
 		return b.kills, nil
@@ -75,7 +76,7 @@ func (b *bench) ringKills(ctx context.Context) (*interruptions, error) {
 	return found, nil
 }
 
-// killsOf adds what the kills of so many workers of a new ring cost.
+// killsOf adds to found the times after killing a number of workers of a new ring.
 func (b *bench) killsOf(ctx context.Context, kills int, change func(*job.Job), found *interruptions) error {
 	j, err := b.mnistRing(ctx, 4)
 	if err != nil {
@@ -104,7 +105,7 @@ func (b *bench) killsOf(ctx context.Context, kills int, change func(*job.Job), f
 	return r.replaced(ctx, kills)
 }
 
-// recoveryStop stops workers without killing them: only their silence tells of it.
+// recoveryStop suspends workers without killing them: they are only noticed by their silence.
 func recoveryStop(ctx context.Context, b *bench) error {
 	const silence = time.Second
 	j, err := b.mnistRing(ctx, 4)
@@ -135,7 +136,7 @@ func recoveryStop(ctx context.Context, b *bench) error {
 	return b.frozenTorchrun(ctx, found)
 }
 
-// frozenTorchrun compares with a process, and with a node, of torchrun's that is frozen.
+// frozenTorchrun compares with a frozen process, and with a frozen node, of torchrun.
 func (b *bench) frozenTorchrun(ctx context.Context, ours []float64) error {
 	const name = "recovery/kill -STOP to the survivors' next step, beside "
 	python, err := findPython(ctx, pypi, "torch")

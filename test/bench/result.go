@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Sample is what one side was measured to do. N is 0 for a bar, which is no measurement.
+// Sample summarizes the measurements of one side. N is 0 for a bar, which is not measured.
 type Sample struct {
 	Median float64 `json:"median"`
 	Least  float64 `json:"least"`
@@ -22,13 +22,13 @@ func sampled(values []float64) Sample {
 	return Sample{Median: median(ascending), Least: ascending[0], Most: ascending[n-1], N: n}
 }
 
-// median returns the middle of ascending numbers, or the mean of the middle two.
+// median returns the middle of ascending numbers, or the mean of the two middle ones.
 func median(ascending []float64) float64 {
 	n := len(ascending)
 	return (ascending[(n-1)/2] + ascending[n/2]) / 2
 }
 
-// String returns the median, and the least and the most beside it.
+// String returns the median, the minimum and the maximum.
 func (s Sample) String() string {
 	switch s.N {
 	case 0, 1:
@@ -37,7 +37,7 @@ func (s Sample) String() string {
 	return fmt.Sprintf("%s (%s–%s, n=%d)", short(s.Median), short(s.Least), short(s.Most), s.N)
 }
 
-// short writes three digits of a number, and all of those before the point.
+// short returns a number with three digits, or all digits before the point.
 func short(v float64) string {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return fmt.Sprint(v)
@@ -50,20 +50,20 @@ func short(v float64) string {
 type Result struct {
 	Name    string  `json:"name"`
 	Unit    string  `json:"unit,omitempty"`
-	Threads int     `json:"threads,omitempty"` // of each process; 0: it does not matter
+	Threads int     `json:"threads,omitempty"` // threads of each process; 0 = irrelevant
 	Ours    Sample  `json:"ours"`
-	Peer    string  `json:"peer,omitempty"` // name and version, or what the bar is
+	Peer    string  `json:"peer,omitempty"` // name and version, or the meaning of the bar
 	Theirs  Sample  `json:"theirs"`
-	Ratio   float64 `json:"ratio"` // ours / theirs, of the medians
-	// Worst has the ratio be of the worst of ours.
+	Ratio   float64 `json:"ratio"` // ratio of the medians, ours / theirs
+	// Worst makes the ratio that of the worst measurement of ours.
 	Worst bool `json:"worst,omitempty"`
-	// Turns are the ratios of turns that were taken side by side; N is 0 where there are none.
+	// Turns has the ratios of paired turns; N is 0 if the turns were not paired.
 	Turns   Sample `json:"turns"`
-	Target  string `json:"target,omitempty"`  // what the ratio should be, as "<= 0.7"; "": nothing is expected
-	Skipped string `json:"skipped,omitempty"` // why nothing was measured; "": it was
+	Target  string `json:"target,omitempty"`  // required ratio, as "<= 0.7"; "" = none
+	Skipped string `json:"skipped,omitempty"` // why nothing was measured; "" = it was measured
 }
 
-// missed reports whether the ratio is not what it should be.
+// missed reports whether the ratio misses the target.
 func (r Result) missed() bool {
 	if r.Skipped != "" || r.Target == "" {
 		return false
@@ -79,7 +79,7 @@ func (r Result) missed() bool {
 	return !(r.Ratio >= bound)
 }
 
-// verdict says what became of the target.
+// verdict returns whether the target is met, in words.
 func (r Result) verdict() string {
 	switch {
 	case r.Target == "":
@@ -90,7 +90,7 @@ func (r Result) verdict() string {
 	return "ok"
 }
 
-// paired adds a row of turns that were taken side by side.
+// paired adds a row of paired turns.
 func (b *bench) paired(r Result, ours, theirs []float64) {
 	ratios := make([]float64, len(ours))
 	for i := range ours {
@@ -100,13 +100,13 @@ func (b *bench) paired(r Result, ours, theirs []float64) {
 	b.compared(r, ours, theirs)
 }
 
-// compared adds a row of measurements of ours and of a peer.
+// compared adds a row that compares measurements of ours and of a peer.
 func (b *bench) compared(r Result, ours, theirs []float64) {
 	r.Ours, r.Theirs = sampled(ours), sampled(theirs)
 	b.add(r)
 }
 
-// bar adds a row of measurements of ours, which should be below a number, or above it.
+// bar adds a row that compares measurements of ours with a fixed number.
 func (b *bench) bar(r Result, bar float64, ours ...float64) {
 	r.Ours, r.Theirs = sampled(ours), Sample{Median: bar, Least: bar, Most: bar}
 	if r.Peer == "" {
@@ -118,7 +118,7 @@ func (b *bench) bar(r Result, bar float64, ours ...float64) {
 	b.add(r)
 }
 
-// within adds two rows: what the median of seconds, and the worst of them, should be at most.
+// within adds two rows: the limits of the median and of the maximum of a time in seconds.
 func (b *bench) within(name string, seconds []float64, middle, worst float64) {
 	b.bar(Result{Name: name + ", median", Unit: "s"}, middle, seconds...)
 	b.bar(Result{Name: name + ", worst", Unit: "s", Worst: true}, worst, seconds...)
@@ -134,7 +134,8 @@ func (b *bench) add(r Result) {
 	fmt.Fprintf(os.Stderr, "  %s: %v %s; %s %v: %s %s %s\n", r.Name, r.Ours, r.Unit, r.Peer, r.Theirs, short(r.Ratio), r.Target, r.verdict())
 }
 
-// skip notes that a row is left out because its peer is missing, or the machine does not allow it; any other error is returned.
+// skip records that a row is left out because its peer is missing, or the machine does not support it; it returns any other
+// error.
 func (b *bench) skip(name string, err error) error {
 	if _, missing := err.(missingPeer); !missing {
 		return err
@@ -144,7 +145,7 @@ func (b *bench) skip(name string, err error) error {
 	return nil
 }
 
-// missingPeer says why a row is left out.
+// missingPeer is the reason why a row is left out.
 type missingPeer string
 
 func (m missingPeer) Error() string { return string(m) }
@@ -152,7 +153,8 @@ func (m missingPeer) Error() string { return string(m) }
 // side measures one side once.
 type side func() (float64, error)
 
-// turns has all sides measure n times, in turn; who begins changes, so that no side has always the other's warm or hot machine.
+// turns lets all sides measure n times, in turn. The side that begins changes, so that no side always follows the same other
+// one.
 func turns(n int, sides ...side) ([][]float64, error) {
 	found := make([][]float64, len(sides))
 	for turn := range n {

@@ -38,7 +38,7 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// TestTurns: all sides measure as often, and each begins.
+// TestTurns checks that all sides measure equally often, and each begins some turns.
 func TestTurns(t *testing.T) {
 	var order strings.Builder
 	note := func(name string, v float64) side {
@@ -53,7 +53,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPage writes rows of two runs between the lines that are there for it, and every row into a chapter.
+// TestPage checks that rows of two runs are written between the marks of a page, and every row into a chapter.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, results ...Result) string {
@@ -101,7 +101,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestChapters: what every benchmark measures has a chapter of the page.
+// TestChapters checks that the rows of every benchmark have a chapter of the page.
 func TestChapters(t *testing.T) {
 	for _, m := range benchmarks {
 		found := false

@@ -23,7 +23,8 @@ import (
 //go:embed peers/gloo.py
 var glooScript string
 
-// ringSizes are what is reduced: batches of calls, so long that a process that comes late does not count.
+// ringSizes has the sizes of the reductions: batches of calls that are long enough to hide that processes do not begin at the
+// same moment.
 var ringSizes = []struct {
 	name                   string
 	floats, calls, batches int
@@ -54,8 +55,8 @@ func ringBenchmarks() []benchmark {
 	return all
 }
 
-// ring is our all-reduce beside gloo's, each in processes of its own: the time of
-// one, where it is short, or its bus bandwidth, of bytes*2(n-1)/n, which every rank sends at the least.
+// ring compares our all-reduce with gloo's, each in processes of its own: the time of a call if it is short, or else its bus
+// bandwidth, that of bytes*2(n-1)/n, which every rank must send at least.
 func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods, target string) error {
 	python, err := findPython(ctx, pypi, "torch")
 	if err != nil {
@@ -65,7 +66,7 @@ func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods
 	}
 	encryption := "tls"
 	if pods != nil {
-		encryption = "off" // as gloo
+		encryption = "off" // as with gloo
 	}
 	ours, err := startRanks(ctx, processes, pods, encryption)
 	if err != nil {
@@ -101,16 +102,16 @@ func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods
 	return nil
 }
 
-// busBandwidth returns what every rank sends at the least, in GB/s.
+// busBandwidth returns the rate of what every rank must send at least, in GB/s.
 func busBandwidth(processes, floats int, seconds float64) float64 {
 	return 4 * float64(floats) * 2 * float64(processes-1) / float64(processes) / seconds / 1e9
 }
 
-// ranks are the ranks of one world.
+// ranks has the processes of a world, by rank.
 type ranks []*child
 
-// startRanks starts a world, whose --data_encryption is given: each rank in a pod, or, if there are none, all on this machine, where
-// they copy from one another's memory.
+// startRanks starts a world with a value of --data_encryption: each rank in a pod, or, without pods, all on this machine, where
+// they copy from each other's memory.
 func startRanks(ctx context.Context, size int, pods *pods, encryption string) (ranks, error) {
 	return startRanksAt(ctx, size, encryption, func(i int) (prefix []string, host string) {
 		if pods == nil {
@@ -120,7 +121,7 @@ func startRanks(ctx context.Context, size int, pods *pods, encryption string) (r
 	})
 }
 
-// startRanksAt starts each rank behind the words of a command, listening at a host.
+// startRanksAt starts each rank with the prefix of a command, listening at a host.
 func startRanksAt(ctx context.Context, size int, encryption string, at func(i int) (prefix []string, host string)) (ranks, error) {
 	var c ranks
 	var addresses []string
@@ -147,7 +148,7 @@ func startRanksAt(ctx context.Context, size int, encryption string, at func(i in
 	return c, nil
 }
 
-// ask lets all ranks reduce, and returns the seconds of one call as rank 0 measured it.
+// ask makes all ranks reduce, and returns the seconds of one call as measured by rank 0.
 func (c ranks) ask(floats, calls, batches int) (seconds float64, err error) {
 	for _, rank := range c {
 		if _, err := fmt.Fprintln(rank.in, floats, calls, batches); err != nil {
@@ -168,8 +169,8 @@ func (c ranks) end() {
 	}
 }
 
-// ringRank is one rank: it prints its address, reads those of all, and then lines "FLOATS CALLS
-// BATCHES" until its input ends; rank 0 answers each with the seconds of a call in the median batch.
+// ringRank runs one rank: it prints its address, reads the addresses of all, and then lines "FLOATS CALLS BATCHES" until its
+// input ends; rank 0 answers each line with the seconds of a call in the median batch.
 func ringRank(ctx context.Context, number, host string, plain bool) error {
 	rank, err := strconv.Atoi(number)
 	if err != nil {
@@ -216,8 +217,8 @@ func ringRank(ctx context.Context, number, host string, plain bool) error {
 // ringCalls returns the seconds of a call in the median batch.
 func ringCalls(m *mesh.Mesh, rank, size int, data, scratch []float32, calls, batches int) (float64, error) {
 	var all []float64
-	for i := range batches + 1 { // the first warms up
-		if _, err := ring.Gather(m, rank, size, nil); err != nil { // all begin together
+	for i := range batches + 1 { // the first batch is a warm-up
+		if _, err := ring.Gather(m, rank, size, nil); err != nil { // so that all ranks begin together
 			return 0, err
 		}
 		start := time.Now()

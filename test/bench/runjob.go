@@ -17,7 +17,7 @@ type runJob struct {
 	cmd       *exec.Cmd
 }
 
-// newRunJob starts a job with the defaults but for the flags.
+// newRunJob starts a job with the defaults, changed by the flags.
 func (b *bench) newRunJob(_ context.Context, dir, steps string, s setting, flags []string) (crew, error) {
 	command, err := s.command(dir, steps)
 	if err != nil {
@@ -30,10 +30,10 @@ func (b *bench) newRunJob(_ context.Context, dir, steps string, s setting, flags
 	return r, err
 }
 
-// join does nothing: the master replaces what is lost.
+// join does nothing: the master replaces lost workers.
 func (r *runJob) join(context.Context) error { return nil }
 
-// keeper names nobody: whoever is lost, the job goes on.
+// keeper returns 0: the job survives the loss of any worker.
 func (r *runJob) keeper() int { return 0 }
 
 // end stops the job.
@@ -45,5 +45,5 @@ func (r *runJob) end(ctx context.Context) {
 	timer.Stop()
 }
 
-// words returns what the job said last.
+// words returns the last lines of the job's log.
 func (r *runJob) words() string { return lastWords(r.dir, "run.log") }

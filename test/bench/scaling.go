@@ -27,10 +27,9 @@ func scalingBenchmarks() []benchmark {
 	}
 }
 
-// scaling compares rings of two and of four workers of one thread each with one such
-// worker, twice which two cores should do; and with what two cores can do at
-// all, which is two jobs of one worker each that know nothing of one another. More
-// workers than cores can do no more than that either.
+// scaling compares rings of two and of four workers, of one thread each, with one such worker: two cores should be twice as
+// fast, and more workers than cores cannot be faster. It also compares with two independent jobs of one worker each, which is
+// the most that two cores can do.
 func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs int, target string) error {
 	var sides []side
 	for _, m := range []struct{ workers, jobs int }{{1, 1}, {2, 1}, {4, 1}, {1, 2}} {
@@ -63,7 +62,7 @@ func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs i
 	return nil
 }
 
-// ringRate is the records per second of so many jobs at the same time, all together.
+// ringRate returns the sum of the records per second of several jobs that run at the same time.
 func (b *bench) ringRate(ctx context.Context, one *job.Job, workers, jobs, epochs int) (float64, error) {
 	var rings []*liveRing
 	defer func() {
@@ -91,8 +90,8 @@ func (b *bench) ringRate(ctx context.Context, one *job.Job, workers, jobs, epoch
 	return sum, nil
 }
 
-// rate waits for the end of the job and returns its records per second between a fifth
-// and nine tenths of its way: all workers are at work then.
+// rate waits for the end of the job, and returns its records per second between a fifth and nine tenths of its records: all
+// workers are at work then.
 func (r *liveRing) rate(ctx context.Context) (float64, error) {
 	status, err := r.handle.Wait(ctx)
 	if err != nil {

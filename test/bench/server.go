@@ -22,7 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
-// modelFloats is the size of the model that is pushed and pulled: 100 MB.
+// modelFloats is the number of values of the model that is pushed and pulled: 100 MB.
 const (
 	modelFloats = 25_000_000
 	modelBytes  = 4 * modelFloats
@@ -42,7 +42,7 @@ func modelLayout() param.Layout {
 	return param.Layout{{Name: "dense/kernel", Shape: []int{modelFloats / 1000, 1000}, Trainable: true}}
 }
 
-// initial makes the model that a server begins with.
+// initial returns the initial model of a server.
 func initial() (param.Layout, []float32, error) { return modelLayout(), filled(), nil }
 
 func filled() []float32 {
@@ -53,7 +53,7 @@ func filled() []float32 {
 	return values
 }
 
-// self makes the identity of a process of the benchmark, in a job of its own.
+// self returns the identity of a process of the benchmark, in a job of its own.
 func self(role pod.Role, index int) *rpc.Self {
 	return speak.Self(identity.Header{Job: jobUID, Role: role, Index: index, Incarnation: 1, Life: 1})
 }
@@ -66,8 +66,8 @@ func connect(ctx context.Context, addr string, worker int, plain bool) (*ps.Clie
 	return client, filled(), nil
 }
 
-// pushPull moves a model to a server, which applies it, and back; the peer is the same bytes through one connection on
-// loopback: of crypto/tls, or with --data_encryption=off plain TCP.
+// pushPull measures how fast a model moves to a server, which applies it, and back. The peer moves the same bytes through one
+// connection on loopback: of crypto/tls, or with --data_encryption=off plain TCP.
 func pushPull(ctx context.Context, b *bench) error {
 	return errors.Join(
 		b.pushPull(ctx, "tls", Result{Name: "ps/push+pull 100 MB, SGD", Peer: "crypto/tls of " + runtime.Version(), Unit: "GB/s", Threads: 1, Target: ">= 0.9"}),
@@ -115,8 +115,8 @@ func (b *bench) pushPull(ctx context.Context, encryption string, r Result) error
 	return err
 }
 
-// adam is the server's update by bytes moved (four arrays read, three written)
-// beside a memory copy (one read, one written) of arrays as large.
+// adam compares the server's update, by bytes moved (four arrays read, three written), with a memory copy (one read, one
+// written) of arrays of the same size.
 func adam(_ context.Context, b *bench) error {
 	optimizer, err := optim.New(optim.Config{Name: "Adam", LearningRate: 1e-3})
 	if err != nil {
@@ -146,7 +146,7 @@ func adam(_ context.Context, b *bench) error {
 	return err
 }
 
-// serverMemory is a server's peak memory while four workers push and pull, by its parameters.
+// serverMemory compares a server's peak memory, while four workers push and pull, with the size of its parameters.
 func serverMemory(ctx context.Context, b *bench, optimizer, target string) error {
 	server, err := startChild(ctx, "server", optimizer, "tls")
 	if err != nil {
@@ -190,7 +190,7 @@ func serverMemory(ctx context.Context, b *bench, optimizer, target string) error
 	return nil
 }
 
-// leases asks the master's own benchmark, which has its 64 callers on loopback.
+// leases runs the master's own benchmark, which has 64 callers on loopback.
 func leases(ctx context.Context, b *bench) error {
 	found, err := turns(b.n(3), func() (float64, error) { return leaseRate(ctx, "tls") })
 	if err == nil {
@@ -199,7 +199,7 @@ func leases(ctx context.Context, b *bench) error {
 	return err
 }
 
-// leaseRate runs the master's benchmark of leases of that name.
+// leaseRate returns the rate of a benchmark of leases of the master, by name.
 func leaseRate(ctx context.Context, name string) (float64, error) {
 	out, err := exec.CommandContext(ctx, "go", "test", "./trainer/master", "-run", "^$", "-bench", "^BenchmarkLeases$/^"+name+"$", "-benchtime", "2s").CombinedOutput()
 	if err != nil {
@@ -208,7 +208,7 @@ func leaseRate(ctx context.Context, name string) (float64, error) {
 	return metric(string(out), "leases/s")
 }
 
-// metric finds "VALUE UNIT" in the output of go test -bench.
+// metric returns the value in "VALUE UNIT" in the output of go test -bench.
 func metric(out, unit string) (value float64, err error) {
 	fields := strings.Fields(out)
 	for i, f := range fields {
@@ -220,7 +220,7 @@ func metric(out, unit string) (value float64, err error) {
 	return 0, fmt.Errorf("no %s in %q", unit, out)
 }
 
-// loopback is one TCP connection whose far end counts what it is sent.
+// loopback is one TCP connection whose far end counts the bytes that it receives.
 type loopback struct {
 	lis      net.Listener
 	conn     net.Conn
@@ -267,7 +267,7 @@ func newLoopback(encrypted bool) (*loopback, error) {
 	return l, nil
 }
 
-// copy sends as many bytes as values has, in writes of 1 MiB.
+// copy sends the number of bytes of values, in writes of 1 MiB.
 func (l *loopback) copy(values []float32) error {
 	for sent := 0; sent < 4*len(values); {
 		n, err := l.conn.Write(l.chunk[:min(len(l.chunk), 4*len(values)-sent)])

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// step is one applied update, as a process says it in its log.
+// step is one applied update, as a process logs it.
 type step struct {
 	at      time.Time
-	world   int64 // a number that changes whenever the processes that step together do
-	size    int   // how many they are
+	world   int64 // number of the world, which changes whenever the set of processes changes
+	size    int   // number of processes
 	version int64
-	records int64 // that the update is of
+	records int64 // number of records in the update
 }
 
 // stepLog follows the applied steps in the log of one process.
 type stepLog struct {
 	path   string
 	parse  func(line []byte) (step, bool)
-	offset int64 // of the first line that has not been read
+	offset int64 // offset of the first line that has not been read
 	steps  []step
 }
 
-// read takes in the lines that are new. A log that is not there yet has none.
+// read reads the new lines. A log that does not exist yet has none.
 func (l *stepLog) read() error {
 	file, err := os.Open(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func (l *stepLog) read() error {
 	return nil
 }
 
-// last is the newest step, the zero step if there is none.
+// last returns the newest step, or the zero step if there is none.
 func (l *stepLog) last() step {
 	if len(l.steps) == 0 {
 		return step{}
@@ -63,7 +63,7 @@ func (l *stepLog) last() step {
 	return l.steps[len(l.steps)-1]
 }
 
-// outside is the first step from the given one on that is not of that world.
+// outside returns the first step, from the given index on, that is not of that world.
 func (l *stepLog) outside(world int64, from int) (step, bool) {
 	for _, s := range l.steps[from:] {
 		if s.world != world {
@@ -73,8 +73,8 @@ func (l *stepLog) outside(world int64, from int) (step, bool) {
 	return step{}, false
 }
 
-// resumed takes one process of a world away and returns how long after that the last
-// of the survivors has applied a step of a world without it.
+// resumed removes one process of a world, and returns the time until the last of the survivors has applied a step in a world
+// without it.
 func resumed(ctx context.Context, survivors []*stepLog, limit time.Duration, takeAway func() error) (time.Duration, error) {
 	if err := readAll(survivors); err != nil {
 		return 0, err
@@ -113,7 +113,7 @@ func readAll(logs []*stepLog) error {
 	return nil
 }
 
-// awaitSteps reads the logs until they are as wanted.
+// awaitSteps reads the logs until a condition is true.
 func awaitSteps(ctx context.Context, what string, limit time.Duration, logs []*stepLog, is func() bool) error {
 	return await(ctx, what, limit, func() (bool, error) {
 		if err := readAll(logs); err != nil {
@@ -123,8 +123,8 @@ func awaitSteps(ctx context.Context, what string, limit time.Duration, logs []*s
 	})
 }
 
-// await looks every few milliseconds whether there is what it waits for. What is
-// measured has its time in a log, so that looking seldom costs no precision.
+// await polls a condition every few milliseconds until it is true. Measured times come from logs, so that polling costs no
+// precision.
 func await(ctx context.Context, what string, limit time.Duration, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no %s in %v", what, limit))
 	defer cancel()
@@ -142,7 +142,7 @@ func await(ctx context.Context, what string, limit time.Duration, is func() (boo
 	}
 }
 
-// pause lets what is measured run undisturbed for a while.
+// pause waits, and lets the measured processes run undisturbed.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
 
-// TestParseStep reads what a worker's logger writes.
+// TestParseStep parses what a worker's logger writes.
 func TestParseStep(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(logline.New(&out, slog.LevelDebug))
@@ -32,8 +32,8 @@ func TestParseStep(t *testing.T) {
 	}
 }
 
-// TestResumed: a step that the survivors had still begun with the lost one does not
-// count, the last survivor does, and a line counts when it is whole.
+// TestResumed checks that a step which the survivors had begun with the lost process does not count, that the last survivor
+// determines the time, and that an incomplete line does not count.
 func TestResumed(t *testing.T) {
 	paths := []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
 	var logs []*stepLog

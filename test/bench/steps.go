@@ -28,8 +28,8 @@ var torchSteps string
 
 const batch = 64
 
-// stepModels are what is stepped: PyTorch's names for them, the target beside
-// PyTorch, and how many steps are a turn.
+// stepModels has the models whose steps are measured: PyTorch's names for them, the target of the ratio to PyTorch, and the
+// number of steps in a turn.
 var stepModels = []struct {
 	name, target string
 	calls        int
@@ -68,8 +68,7 @@ func stepBenchmarks() []benchmark {
 	)
 }
 
-// smallCNN is the small network of many tutorials; it is here and not in the
-// zoo because nobody trains it but the bench.
+// smallCNN returns the small network of many tutorials. It is not in the zoo because only the bench trains it.
 func smallCNN() (*zoo.Model, error) {
 	m, err := zoo.Lookup("mnist_functional_api")
 	if err != nil {
@@ -89,7 +88,7 @@ func smallCNN() (*zoo.Model, error) {
 	return &small, nil
 }
 
-// stepper returns one forward + backward + SGD update of a model.
+// stepper returns a function that does one forward pass, backward pass and SGD update of a model.
 func stepper(m *zoo.Model, threads int) (step func() error, end func(), err error) {
 	engine, err := zoo.NewEngine(m, threads, 1)
 	if err != nil {
@@ -125,7 +124,7 @@ func stepper(m *zoo.Model, threads int) (step func() error, end func(), err erro
 	}, engine.Close, nil
 }
 
-// typical is the median of some calls, in milliseconds, after one that warms up.
+// typical returns the median time of some calls, in milliseconds, after one warm-up call.
 func typical(calls int, f func() error) (float64, error) {
 	var all []float64
 	for i := range calls + 1 {
@@ -141,7 +140,7 @@ func typical(calls int, f func() error) (float64, error) {
 	return median(all), nil
 }
 
-// step compares a step of a model with those of all PyTorches that are installed.
+// step compares a step of a model with those of all installed versions of PyTorch.
 func (b *bench) step(ctx context.Context, row Result, calls int, build func() (*zoo.Model, error)) error {
 	m, err := build()
 	if err != nil {
@@ -184,7 +183,7 @@ func (b *bench) step(ctx context.Context, row Result, calls int, build func() (*
 	return nil
 }
 
-// twoThreads compares a small model, of which there is little to share, on two threads and on one.
+// twoThreads compares a small model, with little work to share, on two threads and on one.
 func twoThreads(_ context.Context, b *bench) error {
 	m, err := zoo.Lookup("mnist_mlp")
 	if err != nil {
@@ -214,7 +213,7 @@ type torch struct {
 	out *bufio.Reader
 }
 
-// startScript starts a script that answers questions with numbers, on so many threads, and asks the first.
+// startScript starts a script that answers requests with numbers, on a number of threads, and sends the first request.
 func startScript(python python, script string, threads int, args []string, first ...any) (*torch, error) {
 	cmd := exec.Command(python.path, append([]string{"-c", script}, args...)...)
 	cmd.Env = append(cmd.Environ(), threadsOf(threads)...)
@@ -239,19 +238,19 @@ func startScript(python python, script string, threads int, args []string, first
 	return p, nil
 }
 
-// openMP is where Debian has the build of OpenBLAS that shares PyTorch's threads. The other build has threads of its own, which
-// would disturb them.
+// openMP is the directory of Debian's build of OpenBLAS that shares PyTorch's threads. The other build has threads of its own,
+// which would compete with them.
 const openMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
 
-// threadsOf returns the environment in which PyTorch, and OpenBLAS within it, has so many threads.
+// threadsOf returns the environment in which PyTorch, and OpenBLAS within it, uses a number of threads.
 func threadsOf(threads int) []string {
 	return []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", threads), fmt.Sprintf("OPENBLAS_NUM_THREADS=%d", threads), fmt.Sprintf("MKL_NUM_THREADS=%d", threads),
-		"OPENBLAS_CORETYPE=" + coreType(), "LD_LIBRARY_PATH=" + openMP, // where that is not installed, nothing is found there
+		"OPENBLAS_CORETYPE=" + coreType(), "LD_LIBRARY_PATH=" + openMP, // without that package the directory does not exist
 	}
 }
 
-// coreType is what Debian's OpenBLAS should take this CPU for; by itself it takes new ones for a Prescott.
+// coreType returns the core type that Debian's OpenBLAS should use for this CPU; by itself it treats new CPUs as a Prescott.
 func coreType() string {
 	switch {
 	case cpu.X86.HasAVX512F:
@@ -262,7 +261,7 @@ func coreType() string {
 	return ""
 }
 
-// ask writes a line and reads the number that answers it.
+// ask writes a line, and returns the number that answers it.
 func (p *torch) ask(words ...any) (answer float64, err error) {
 	if _, err := fmt.Fprintln(p.in, words...); err != nil {
 		return 0, err
@@ -276,11 +275,11 @@ func (p *torch) ask(words ...any) (answer float64, err error) {
 }
 
 func (p *torch) stop() {
-	p.in.Close() // it ends at the end of its input
+	p.in.Close() // the process ends when its input ends
 	p.cmd.Wait()
 }
 
-// peak runs the FMA loop: the floating-point limit of one core, in GFLOP/s.
+// peak runs a loop of FMA instructions, and returns the floating-point limit of one core, in GFLOP/s.
 func peak() (float64, error) {
 	flops := 0
 	ms, err := typical(5, func() error { flops = kernel.FMAPeak(1 << 20); return nil })
@@ -300,7 +299,8 @@ func peakStep(_ context.Context, b *bench) error {
 	return b.besidePeak("peak/mnist_cnn", mnistCNNFlops, ">= 0.55", step)
 }
 
-// peakOfTwo is what two threads of the machine can do at most, beside one: two processors may share what multiplies. Nothing is expected.
+// peakOfTwo compares the limit of two threads of the machine with that of one: two processors may share arithmetic units. It
+// has no target.
 func peakOfTwo(_ context.Context, b *bench) error {
 	const loops = 1 << 20
 	rate := func(threads int) side {
@@ -331,7 +331,7 @@ func peakGemm(_ context.Context, b *bench) error {
 	return b.besidePeak("peak/gemm 256x1024x1024", 2*m*n*k, ">= 0.70", func() error { multiply(); return nil })
 }
 
-// besidePeak compares what does so many floating-point operations with the peak.
+// besidePeak compares the rate of a function with a known number of floating-point operations with the peak.
 func (b *bench) besidePeak(name string, flops float64, target string, f func() error) error {
 	found, err := turns(b.n(7), func() (float64, error) {
 		ms, err := typical(5, f)
@@ -343,7 +343,7 @@ func (b *bench) besidePeak(name string, flops float64, target string, f func() e
 	return err
 }
 
-// gemm returns one C[m n] = A[m k] · B[k n] on one thread.
+// gemm returns a function that computes C[m n] = A[m k] · B[k n] on one thread.
 func gemm(m, n, k int) func() {
 	random := rand.New(rand.NewPCG(3, 4))
 	fill := func(n int) []float32 {

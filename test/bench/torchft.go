@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// torchft is a job of replica groups of one process each, and the lighthouse by which they find each other. Nobody starts lost ones again:
-// torchft leaves that to others, here to the bench.
+// torchft is a job of replica groups of one process each, and the lighthouse by which they find each other. torchft does not
+// replace lost groups; the bench does.
 type torchft struct {
 	dir        string
 	python     python
-	address    string // of the lighthouse
+	address    string // address of the lighthouse
 	args       []string
 	lighthouse *exec.Cmd
 	processes  []*exec.Cmd
@@ -61,7 +61,7 @@ func (t *torchft) join(context.Context) error {
 	return err
 }
 
-// keeper names nobody: the lighthouse is no replica.
+// keeper returns 0: the lighthouse is not a replica.
 func (t *torchft) keeper() int { return 0 }
 
 // end ends every process of the job.
@@ -74,10 +74,11 @@ func (t *torchft) end(context.Context) {
 	}
 }
 
-// words returns what the processes said last.
+// words returns the last lines of the processes' logs.
 func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
 
-// besideTorchft compares losses of processes that keep their state with those of torchft's replica groups, on the same kind of script.
+// besideTorchft compares losses of processes that keep their state with losses of torchft's replica groups, for the same kind
+// of script.
 func besideTorchft(ctx context.Context, b *bench) error {
 	const name = "run/small, package"
 	python, err := findPython(ctx, fault, "torchft")

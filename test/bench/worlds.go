@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// worlds is what the processes of a script have stepped: each writes its steps to a file of a directory, named by its pid.
+// worlds has the steps of a script's processes: each writes its steps to a file of a directory, named by its pid.
 type worlds struct {
 	dir  string
-	logs map[int]*stepLog // of processes that live, by pid
+	logs map[int]*stepLog // logs of living processes, by pid
 	all  map[int64]*world
 }
 
@@ -25,11 +25,11 @@ type worlds struct {
 type world struct {
 	size   int
 	firsts map[int]time.Time // each process's first step in it, by pid
-	last   time.Time         // the newest step of all
-	steps  int               // of all processes together
+	last   time.Time         // time of the newest step
+	steps  int               // number of steps of all processes
 }
 
-// complete returns when the last of its processes had stepped; zero: one has not.
+// complete returns the time at which the last of its processes had stepped; zero if one has not.
 func (w *world) complete() time.Time {
 	if len(w.firsts) < w.size {
 		return time.Time{}
@@ -41,9 +41,9 @@ func newWorlds(dir string) (*worlds, error) {
 	return &worlds{dir: dir, logs: make(map[int]*stepLog), all: make(map[int64]*world)}, os.MkdirAll(dir, 0o755)
 }
 
-// read takes in the steps that are new.
+// read reads the new steps.
 func (s *worlds) read() error {
-	paths, _ := filepath.Glob(filepath.Join(s.dir, "*.steps")) // the pattern is right
+	paths, _ := filepath.Glob(filepath.Join(s.dir, "*.steps")) // the pattern is valid
 	for _, path := range paths {
 		pid, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), ".steps"))
 		if err != nil {
@@ -54,7 +54,7 @@ func (s *worlds) read() error {
 			l = &stepLog{path: path, parse: parseScriptStep}
 			s.logs[pid] = l
 		}
-		ended := !alive(pid) // before the last of its steps are read
+		ended := !alive(pid) // checked before reading, so that its last steps are read
 		if err := l.read(); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (s *worlds) note(pid int, step step) {
 	w.steps++
 }
 
-// perStep returns how long a step took until now, after the first of each process; 0 if there was no other.
+// perStep returns the mean time of a step until now, not counting the first of each process; 0 if there was no other.
 func (w *world) perStep() time.Duration {
 	others := w.steps/w.size - 1
 	if w.complete().IsZero() || others < 1 {
@@ -96,7 +96,7 @@ func (w *world) perStep() time.Duration {
 	return w.last.Sub(w.complete()) / time.Duration(others)
 }
 
-// parseScriptStep reads a line of peers/workload.py.
+// parseScriptStep parses a line of peers/workload.py.
 func parseScriptStep(line []byte) (s step, ok bool) {
 	var seconds float64
 	_, err := fmt.Sscanf(string(line), "STEP %d %d %f", &s.size, &s.world, &seconds)
@@ -104,7 +104,7 @@ func parseScriptStep(line []byte) (s step, ok bool) {
 	return s, err == nil
 }
 
-// newest returns the world of the newest step; nil: there is none.
+// newest returns the world of the newest step, or nil if there is none.
 func (s *worlds) newest() *world {
 	var found *world
 	for _, w := range s.all {
@@ -115,7 +115,7 @@ func (s *worlds) newest() *world {
 	return found
 }
 
-// await waits until the steps are as wanted.
+// await waits until a condition on the steps is true.
 func (s *worlds) await(ctx context.Context, what string, limit time.Duration, is func() bool) error {
 	return await(ctx, what, limit, func() (bool, error) {
 		if err := s.read(); err != nil {
@@ -125,7 +125,7 @@ func (s *worlds) await(ctx context.Context, what string, limit time.Duration, is
 	})
 }
 
-// whole waits until so many processes step in one world, and returns it.
+// whole waits until size processes step in one world, and returns it.
 func (s *worlds) whole(ctx context.Context, size int) (w *world, err error) {
 	err = s.await(ctx, fmt.Sprintf("step of %d processes in one world", size), 2*time.Minute, func() bool {
 		w = s.newest()
@@ -134,10 +134,11 @@ func (s *worlds) whole(ctx context.Context, size int) (w *world, err error) {
 	return w, err
 }
 
-// errNever says that nothing has stepped again in time.
+// errNever reports that no process has stepped again in time.
 var errNever = errors.New("no step")
 
-// after does something to the processes of the newest world, and returns how long after that all of some other world had stepped.
+// after does something to the processes of the newest world, and returns the time until all processes of another world had
+// stepped.
 func (s *worlds) after(ctx context.Context, limit time.Duration, do func() error) (time.Duration, error) {
 	if err := s.read(); err != nil {
 		return 0, err
@@ -165,27 +166,27 @@ func (s *worlds) after(ctx context.Context, limit time.Duration, do func() error
 	return first.Sub(start), err
 }
 
-// alive reports whether there is a process, and it is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	state, _, err := processState(pid)
 	return err == nil && state != 'Z' && state != 'X'
 }
 
-// processState returns a process's state, as Linux has it, and its parent.
+// processState returns a process's state letter of Linux, and its parent.
 func processState(pid int) (state byte, parent int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name before may have anything in it, and ends with the last parenthesis.
+	// The name before it may contain any character, and ends with the last parenthesis.
 	_, err = fmt.Sscanf(string(text[strings.LastIndexByte(string(text), ')')+1:]), " %c %d", &state, &parent)
 	return state, parent, err
 }
 
-// tree returns a process and all that descend from it.
+// tree returns a process and all of its descendants.
 func tree(pid int) []int {
 	children := make(map[int][]int)
-	paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, path := range paths {
 		child, err := strconv.Atoi(filepath.Base(path))
 		if err != nil {
@@ -202,7 +203,7 @@ func tree(pid int) []int {
 	return all
 }
 
-// signalAll sends a signal to processes, the first first.
+// signalAll sends a signal to processes, in the given order.
 func signalAll(pids []int, s syscall.Signal) error {
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {

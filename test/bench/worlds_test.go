@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWorlds: a world counts when all of its processes have stepped in it, whatever was before; steps of processes that have ended count,
-// and their files go.
+// TestWorlds checks that a world counts when all of its processes have stepped in it, whatever happened before; steps of
+// processes that have ended count, and their files are removed.
 func TestWorlds(t *testing.T) {
 	s, err := newWorlds(filepath.Join(t.TempDir(), "steps"))
 	if err != nil {
@@ -25,11 +25,11 @@ func TestWorlds(t *testing.T) {
 		defer file.Close()
 		fmt.Fprintf(file, "STEP %d %d %.6f\n", size, world, float64(start.Add(after).UnixMicro())/1e6)
 	}
-	self, parent, gone := os.Getpid(), os.Getppid(), 1<<22+1 // more than there are
+	self, parent, gone := os.Getpid(), os.Getppid(), 1<<22+1 // greater than any pid
 	step(self, 2, 1, 0)
 	step(gone, 2, 1, 0)
 	took, err := s.after(t.Context(), time.Minute, func() error {
-		step(self, 2, 1, time.Second) // with the lost one yet
+		step(self, 2, 1, time.Second) // still with the lost process
 		step(self, 2, 3, 3*time.Second)
 		if err := s.read(); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// begunAnew checks that a job which lost a part of its model says so everywhere, and that what it ends with is trained.
+// begunAnew checks that a job that lost a part of its model reports that everywhere, and that its final model is trained.
 func (j *submitted) begunAnew(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
@@ -34,7 +34,7 @@ func (j *submitted) begunAnew(epochs int64) {
 	}
 }
 
-// checkpoints returns the flags of a job whose pods have a volume for its checkpoints.
+// checkpoints returns the flags of a job whose pods mount a volume for its checkpoints.
 func (ns *namespace) checkpoints() []string {
 	dir, err := os.MkdirTemp(filepath.Dir(digits), "checkpoints-")
 	if err == nil {
@@ -47,7 +47,8 @@ func (ns *namespace) checkpoints() []string {
 	return []string{"--volume=host_path=" + digits + ",mount_path=/data;host_path=" + dir + ",mount_path=/ckpt", "--checkpoint_dir=/ckpt/model", "--checkpoint_steps=200"}
 }
 
-// rolledBack checks that a job which lost a part of its model went on from a checkpoint, and says so in its status and by an event.
+// rolledBack checks that a job that lost a part of its model was rolled back to a checkpoint, and reports that in its status
+// and by an event.
 func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
@@ -89,8 +90,8 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 	j.begunAnew(epochs)
 }
 
-// onBoth submits a job as spread does, and moves server 1 to node-1, so that each node has a server and two workers. That alone
-// begins a new life of the model.
+// onBoth submits a job as spread does, and moves server 1 to node-1, so that each node has a server and two workers. The move
+// itself begins a new life of the model.
 func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.spread(job, epochs, more...)
@@ -110,8 +111,8 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	return j
 }
 
-// Both nodes are lost, one after the other: the first with a server and workers, the second with the master, all servers and the other
-// workers. The job has checkpoints on a volume that both nodes have: it goes back to the newest.
+// Both nodes are lost, one after the other: the first with a server and workers, the second with the master, all servers and
+// the other workers. The job has checkpoints on a volume that both nodes mount: it is rolled back to the newest.
 func TestNodesLost(t *testing.T) {
 	const epochs = 60
 	ns := newNamespace(t)
@@ -152,9 +153,10 @@ func TestNodesLost(t *testing.T) {
 	}
 }
 
-// The kubelet of a node dies, and the network is whole: a server that the cluster takes for lost goes on beside its successor.
+// The kubelet of a node is killed, and the network works: a server that the cluster considers lost keeps running beside its
+// successor.
 func TestKubeletLossWithServer(t *testing.T) {
-	const epochs = 160 // it trains on for the minute in which the cluster finds out, on a quick machine too
+	const epochs = 160 // it must train for more than the minute after which the cluster notices, also on a quick machine
 	ns := newNamespace(t)
 	j := ns.onBoth("doubled", "160")
 	back := killed(t, "kubelet-1")

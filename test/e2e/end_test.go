@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// However a job is removed, and whenever, nothing of it is left.
+// Nothing of a job is left, however and whenever it is removed.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -52,7 +52,7 @@ func TestNothingIsLeft(t *testing.T) {
 	ns.t = t
 }
 
-// kubectl wait tells the truth: Complete of a job that succeeded, Failed of one that did not, with the reason in its status.
+// kubectl wait works: Complete for a job that succeeded, Failed for one that did not, with the reason in its status.
 func TestTheTruthIsTold(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -84,7 +84,7 @@ func TestTheTruthIsTold(t *testing.T) {
 	})
 }
 
-// corrupt is a copy of the digits in which some bytes are wrong.
+// corrupt returns the path of a copy of the digits in which some bytes are wrong.
 func corrupt(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(filepath.Dir(digits), "corrupt-")
@@ -114,7 +114,7 @@ func corrupt(t *testing.T) string {
 	return dir
 }
 
-// An image that is not there is named by the status, and the job can be stopped.
+// The status names a missing image, and the job can be stopped.
 func TestAbsentImageIsNamed(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

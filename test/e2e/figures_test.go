@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// figures is what the tests measured, in their order.
+// figures has the measurements of the tests, in their order.
 var figures struct {
 	sync.Mutex
 	rows [][3]string
 }
 
-// figure notes a figure of a test for the table at the end; limit says what it is held to, if anything.
+// figure records a measurement of a test for the table at the end; limit is the required limit, if any.
 func figure(t *testing.T, what, value, limit string) {
 	t.Helper()
 	t.Logf("%s: %s %s", what, value, limit)
@@ -30,10 +30,10 @@ func note(what, value, limit string) {
 	figures.rows = append(figures.rows, [3]string{what, value, limit})
 }
 
-// rounded is a time as figures show it.
+// rounded returns a time in the format of the table.
 func rounded(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }
 
-// within notes a time and fails the test if it is above the limit.
+// within records a time, and fails the test if it exceeds the limit.
 func within(t *testing.T, what string, took, limit time.Duration) {
 	t.Helper()
 	figure(t, what, rounded(took), "< "+limit.String())
@@ -42,7 +42,7 @@ func within(t *testing.T, what string, took, limit time.Duration) {
 	}
 }
 
-// took notes how long something that is held to nothing took, since began.
+// took records the time since began, without a limit.
 func took(t *testing.T, what string, began time.Time) {
 	t.Helper()
 	figure(t, what, rounded(time.Since(began)), "")

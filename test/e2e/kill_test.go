@@ -20,8 +20,8 @@ import (
 
 var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order in which pods are killed")
 
-// crash kills the processes of a pod on its node, which is this machine, and reports whether there were any: its kubelet finds the
-// container dead, and nobody has asked for that.
+// crash kills the processes of a pod on its node, which is this machine, and reports whether there were any: its kubelet finds
+// that the container has ended without a request.
 func crash(o *object) bool {
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	killed := false
@@ -41,7 +41,7 @@ func crash(o *object) bool {
 	return killed
 }
 
-// others returns the servers and workers of the job that run, by name.
+// others returns the running parameter servers and workers of the job.
 func (j *submitted) others() (found []*object) {
 	for _, name := range slices.Sorted(maps.Keys(j.now[pods])) {
 		if o := j.now[pods][name]; o.role() != "master" && strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.running() {
@@ -51,11 +51,11 @@ func (j *submitted) others() (found []*object) {
 	return found
 }
 
-// role returns what the pod of a job is: "master", "ps", "worker".
+// role returns the role of a job's pod: "master", "ps", "worker".
 func (o *object) role() string { return o.Metadata.Labels["elasticdl-replica-type"] }
 
-// Twenty servers and workers of one job are killed, some by their process and some by their pod, as soon after each other as it happens.
-// The job has checkpoints on a volume, and loses nothing.
+// Twenty servers and workers of one job are killed in quick succession, some by their process and some by their pod. The job
+// has checkpoints on a volume, and loses nothing.
 func TestTwentyKills(t *testing.T) {
 	const epochs, kills = 60, 20
 	ns := newNamespace(t)
@@ -79,7 +79,7 @@ func TestTwentyKills(t *testing.T) {
 		if random.IntN(2) == 0 {
 			how = "pod"
 			ns.kubectl("delete", "pod", o.Metadata.Name, "--grace-period=0", "--force", "--ignore-not-found")
-		} else if !crash(o) { // it has ended meanwhile
+		} else if !crash(o) { // the pod has ended in the meantime
 			continue
 		}
 		n++

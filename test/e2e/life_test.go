@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A worker that has too little memory is given twice as much, again and again, up to --max_memory.
+// A worker that runs out of memory is replaced by one with twice as much, repeatedly, up to --max_memory.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	const epochs = 2
@@ -26,8 +26,8 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// A quota that is too small is named by the status; the job goes on with what it has, and takes the rest when it may.
-// A server that is lost when the quota has become smaller still is given a worker's place.
+// The status names a quota that is too small; the job runs with the pods that it allows, and starts the others when it is
+// raised. A server that is lost after the quota was lowered further takes the room of a worker.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	const epochs = 60
@@ -57,7 +57,7 @@ func TestQuota(t *testing.T) {
 	j.ends(epochs)
 }
 
-// alone waits until no pod of the job runs.
+// alone waits until no pod of the job is running.
 func (j *submitted) alone() {
 	j.t.Helper()
 	j.until(j.t, "end of all pods", patience, func() bool {
@@ -90,8 +90,8 @@ func TestDeadlineAndTTL(t *testing.T) {
 	})
 }
 
-// What an administrator applies is enough for a job that gets no permissions of its own, and what --yaml writes is a job
-// that kubectl applies and deletes.
+// A job without permissions to create Roles runs with the objects that an administrator applies, and the output of --yaml is a
+// job that kubectl can apply and delete.
 func TestAppliedByHand(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// component has the cluster's program do something to a part of the cluster: "kill", "start", "pause", "resume".
+// component makes the cluster's program act on a part of the cluster: "kill", "start", "pause", "resume".
 func component(t *testing.T, verb, name string) {
 	t.Helper()
 	if err := command(*program, verb, name, "--dir="+*cluster); err != nil {
@@ -18,7 +18,7 @@ func component(t *testing.T, verb, name string) {
 	}
 }
 
-// killed kills parts of the cluster. They are started again by what it returns, or at the end of the test.
+// killed kills parts of the cluster. The returned function starts them again; otherwise the end of the test does.
 func killed(t *testing.T, parts ...string) (start func()) {
 	t.Helper()
 	for _, part := range parts {
@@ -49,7 +49,7 @@ func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	return j
 }
 
-// halves submits a job of four workers that take a slot each: two on each node, with what else it has on node-0.
+// halves submits a job of four workers that take a slot each: two on each node, with its other pods on node-0.
 func (ns *namespace) halves(submit func() *submitted, others ...string) *submitted {
 	ns.t.Helper()
 	slots(ns.t, map[string]int{"node-0": 2, "node-1": 2})
@@ -64,13 +64,13 @@ func (ns *namespace) halves(submit func() *submitted, others ...string) *submitt
 	return j
 }
 
-// on are the workers on a node that are as wanted.
+// on returns the workers on a node for which is returns true.
 func (j *submitted) on(node string, is func(*object) bool) []string {
 	return j.workers(func(o *object) bool { return o.Spec.NodeName == node && is(o) })
 }
 
-// A node's kubelet dies, and with it whatever it knew of two workers. The job goes on with the other two, and with
-// four when the node is back.
+// A node's kubelet is killed, together with the containers of two workers. The job continues with the other two workers, and
+// with four when the node is back.
 func TestNodeLoss(t *testing.T) {
 	const epochs = 80
 	ns := newNamespace(t)
@@ -95,7 +95,8 @@ func TestNodeLoss(t *testing.T) {
 	j.ends(epochs)
 }
 
-// Only the kubelet dies: its containers go on, unseen. What the cluster takes for lost still trains, and no record is done twice.
+// Only the kubelet is killed: its containers keep running, unobserved. Workers that the cluster considers lost still train, and
+// no record is trained on twice.
 func TestKubeletLoss(t *testing.T) {
 	const epochs = 120
 	ns := newNamespace(t)
@@ -111,15 +112,16 @@ func TestKubeletLoss(t *testing.T) {
 	j.hurries()
 	s := j.ends(epochs)
 	const minibatches = (trainingDigits + 63) / 64
-	// Two workers were replaced while they trained; each may have had a task of four minibatches, of which the model may not have one twice.
+	// Two workers were replaced while they trained; each may have held a task of four minibatches, and the model must not
+	// contain those twice.
 	if most := int64(epochs*minibatches + 2*4); s.Version > most {
 		t.Errorf("%d minibatches were applied, want %d, and no more than the two tasks that were lost in smaller ones", s.Version, epochs*minibatches)
 	}
 }
 
-// Both nodes are drained, one after the other, as when they are upgraded. The workers of the first are evicted, wait for another
-// place, and get one when the node is open again. With the second node all that the job has there is evicted, the master and
-// the servers one at a time, and nothing is lost.
+// Both nodes are drained, one after the other, as in an upgrade. The workers of the first are evicted, wait for another node,
+// and get one when the node is open again. On the second node all pods of the job are evicted, the master and the servers one
+// at a time, and nothing is lost.
 func TestDrain(t *testing.T) {
 	const epochs = 60
 	ns := newNamespace(t)
@@ -155,7 +157,7 @@ func TestDrain(t *testing.T) {
 	j.rolledBack(epochs)
 }
 
-// drain evicts all pods of a node, for which it waits.
+// drain evicts all pods of a node, and waits for that.
 func drain(t *testing.T, node string) {
 	t.Helper()
 	t.Cleanup(func() { command("kubectl", "uncordon", node) })
@@ -166,7 +168,8 @@ func drain(t *testing.T, node string) {
 	took(t, "kubectl drain "+node, began)
 }
 
-// together watches how many of the master and the servers of a job leave at a time, and returns what tells the most.
+// together counts how many of the master and the servers of a job are being deleted at a time, and returns a function that
+// returns the maximum.
 func (j *submitted) together() (most func() int) {
 	ctx, stop := context.WithCancel(j.t.Context())
 	result := make(chan int, 1)
@@ -197,8 +200,8 @@ func (j *submitted) together() (most func() int) {
 	}
 }
 
-// The API server is away for half a minute, and what depends on it starts anew as in clusters where that is elected: training
-// goes on, and what happens to pods afterwards is seen.
+// The API server is down for half a minute, and components that depend on it restart, as in clusters with leader election:
+// training continues, and changes of pods afterwards are noticed.
 func TestAPIServerAway(t *testing.T) {
 	const epochs = 120
 	ns := newNamespace(t)
@@ -255,7 +258,7 @@ func TestAllWorkersDeleted(t *testing.T) {
 	}
 }
 
-// done is how many records are.
+// done returns the number of records that are done.
 func (j *submitted) done() int64 {
 	j.t.Helper()
 	return j.tells().RecordsDone

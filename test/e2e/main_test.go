@@ -1,14 +1,11 @@
 //go:build e2e
 
-// Package e2e plays the tutorials and what may befall a job on a real
-// Kubernetes: real API server, scheduler, kubelets and containers. `make e2e`
-// makes the cluster, runs this, and removes the cluster again.
+// Package e2e runs the tutorials and fault-injection tests on a real Kubernetes: real API server, scheduler, kubelets and
+// containers. `make e2e` creates the cluster, runs these tests, and removes the cluster.
 //
-// Jobs are submitted by the elasticdl program, in an image that it built, as a
-// user would; what comes of them is read from the cluster by watching it. Each
-// test has a namespace of its own, which is gone afterwards. Tests that leave
-// nodes and control plane alone, and hold nothing to a time, run side by side
-// after the others. What the tests measured is printed at the end.
+// Jobs are submitted by the elasticdl program, in an image that it has built, as a user would; the tests watch their objects in
+// the cluster. Each test has a namespace of its own, which is deleted afterwards. Tests that do not disturb nodes or control
+// plane, and check no time limits, run in parallel after the others. The measurements of the tests are printed at the end.
 package e2e
 
 import (
@@ -32,19 +29,19 @@ var (
 	program   = flag.String("program", "../../build/tools/cluster", "the program that made the cluster")
 )
 
-// What the run has in common.
+// Values that all tests share.
 var (
-	digits   string // a directory of this machine, hence of every node: RecordIO of the shipped digits, mnist/train and mnist/test
-	image    string // of the jobs, built by elasticdl zoo build
-	registry string // where it is, host:port
+	digits   string // directory of this machine, which every node shares: RecordIO of the shipped digits, mnist/train and mnist/test
+	image    string // image of the jobs, built by elasticdl zoo build
+	registry string // registry of the image, host:port
 )
 
-// What the shipped digits are.
+// Numbers of the shipped digits.
 const trainingDigits, testDigits = 10_000, 2_000
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	flag.Set("test.parallel", "8") // jobs that mostly wait, however few processors there are
+	flag.Set("test.parallel", "8") // jobs wait most of the time, so the number of processors does not matter
 	os.Exit(run(m))
 }
 
@@ -54,7 +51,7 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // pods read in it
+	if err := os.Chmod(dir, 0o755); err != nil { // pods must be able to read it
 		panic(err)
 	}
 	stop, err := prepare(dir)
@@ -77,7 +74,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// prepare finds the cluster and makes what all tests need. What it returns undoes it, also after an error.
+// prepare finds the cluster and creates what all tests need. The returned function undoes that, also after an error.
 func prepare(dir string) (stop func(), err error) {
 	var undo []func()
 	stop = func() {
@@ -109,7 +106,7 @@ func prepare(dir string) (stop func(), err error) {
 	}
 	if err := command("kubectl", "create", "-f", "testdata/priorities.yaml"); err == nil {
 		undo = append(undo, func() { command("kubectl", "delete", "-f", "testdata/priorities.yaml") })
-	} else if command("kubectl", "get", "-f", "testdata/priorities.yaml") != nil { // a cluster may have them
+	} else if command("kubectl", "get", "-f", "testdata/priorities.yaml") != nil { // the cluster may have them already
 		return stop, err
 	}
 	proxy, err := startProxy(filepath.Join(dir, "proxy"))
@@ -120,7 +117,7 @@ func prepare(dir string) (stop func(), err error) {
 	return stop, nil
 }
 
-// zoo builds and pushes the image of all jobs, from a module like a user's.
+// zoo builds and pushes the image of all jobs, from a module like that of a user.
 func zoo(dir string) error {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
@@ -146,7 +143,7 @@ func zoo(dir string) error {
 	return nil
 }
 
-// command runs a program to its end.
+// command runs a program until it ends.
 func command(name string, args ...string) error {
 	cmd := exec.CommandContext(context.Background(), name, args...)
 	if out, err := cmd.CombinedOutput(); err != nil {

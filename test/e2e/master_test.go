@@ -12,13 +12,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// succeeded waits until another master than that one works, and the training with it.
+// succeeded waits until another master is running, and training continues with it.
 func (j *submitted) succeeded(before string, what string) (uid string) {
 	j.t.Helper()
 	return j.back(what, func(o *object) bool { return o.running() && o.Metadata.UID != before })
 }
 
-// back waits until there is a master that is as wanted, and the training goes on with it.
+// back waits until there is a master for which is returns true, and training continues with it.
 func (j *submitted) back(what string, is func(master *object) bool) (uid string) {
 	j.t.Helper()
 	began := time.Now()
@@ -29,7 +29,7 @@ func (j *submitted) back(what string, is func(master *object) bool) (uid string)
 	return j.uids("master")[0]
 }
 
-// undisturbed checks that the masters' deaths cost no life of the model.
+// undisturbed checks that the loss of masters began no new life of the model.
 func (j *submitted) undisturbed(s *wire.JobStatus) {
 	j.t.Helper()
 	if s.Life != 1 || s.Anew != "" {
@@ -42,8 +42,8 @@ func (j *submitted) undisturbed(s *wire.JobStatus) {
 	}
 }
 
-// A master is killed three times, twice by its process and once by its pod, and lost with its node. The servers and workers go on,
-// and the job loses nothing.
+// A master is killed three times, twice by its process and once by its pod, and then lost with its node. The servers and
+// workers continue, and the job loses nothing.
 func TestMasterComesBack(t *testing.T) {
 	const epochs = 140
 	ns := newNamespace(t)
@@ -88,7 +88,7 @@ func TestMasterComesBack(t *testing.T) {
 	}
 }
 
-// The workers of a ring keep the model while their master is away. The job is suspended then, and goes on from its checkpoint.
+// The workers of a ring keep the model while their master is down. The job is suspended then, and resumes from its checkpoint.
 func TestRingOutlivesMaster(t *testing.T) {
 	const epochs = 90
 	ns := newNamespace(t)

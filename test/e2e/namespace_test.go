@@ -22,17 +22,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// patience is for what must happen and is held to no time: this may be a slow machine.
+// patience is the time limit of each wait without a limit of its own. It is generous, because the machine may be slow.
 const patience = 2 * time.Minute
 
-// namespace is a test's own part of the cluster.
+// namespace is a namespace of the cluster for one test.
 type namespace struct {
 	t    *testing.T
 	name string
 	*view
 }
 
-// newNamespace makes one and follows it. It is removed with the test, and shown if the test has failed.
+// newNamespace creates a namespace and watches it. It is deleted at the end of the test, and its objects are printed if the
+// test has failed.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
 	name := strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(t.Name(), "-"))
@@ -57,17 +58,17 @@ func newNamespace(t *testing.T) *namespace {
 	return ns
 }
 
-// namespaces are those that were made.
+// namespaces has the namespaces that were created.
 var namespaces sync.Map
 
-// removeNamespaces is for when the tests do not come to it.
+// removeNamespaces deletes all namespaces when the run is interrupted before the tests do.
 func removeNamespaces() {
 	for name := range namespaces.Range {
 		command("kubectl", "delete", "namespace", name.(string), "--ignore-not-found", "--wait=false")
 	}
 }
 
-// kubectl runs kubectl in the namespace, and fails the test with it.
+// kubectl runs kubectl in the namespace, and fails the test if the command fails.
 func (ns *namespace) kubectl(args ...string) string {
 	ns.t.Helper()
 	out, err := ns.try("kubectl", args...)
@@ -77,7 +78,7 @@ func (ns *namespace) kubectl(args ...string) string {
 	return out
 }
 
-// elasticdl runs the program in the namespace, and fails the test with it.
+// elasticdl runs the program in the namespace, and fails the test if the command fails.
 func (ns *namespace) elasticdl(args ...string) string {
 	ns.t.Helper()
 	out, err := ns.try(*elasticdl, args...)
@@ -87,7 +88,7 @@ func (ns *namespace) elasticdl(args ...string) string {
 	return out
 }
 
-// try runs a program with --namespace, before what is for others, and returns what it wrote.
+// try runs a program with --namespace, before the arguments for other programs, and returns its output.
 func (ns *namespace) try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -104,7 +105,7 @@ func (ns *namespace) try(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// apply creates what a file of testdata says, with $NAME replaced.
+// apply creates the objects in a file of testdata, with $NAME replaced.
 func (ns *namespace) apply(file string, replace ...string) {
 	ns.t.Helper()
 	text, err := os.ReadFile(file)
@@ -118,7 +119,7 @@ func (ns *namespace) apply(file string, replace ...string) {
 	}
 }
 
-// dump shows what there is in the namespace, with the logs.
+// dump prints the objects in the namespace, and the logs.
 func (ns *namespace) dump() {
 	show := func(args ...string) {
 		out, _ := ns.try("kubectl", args...)
@@ -133,15 +134,15 @@ func (ns *namespace) dump() {
 	}
 }
 
-// submitted is a job in its namespace.
+// submitted is a submitted job in its namespace.
 type submitted struct {
 	*namespace
 	job     string
 	slotted bool // each of its workers takes a slot of its node
 }
 
-// small is what pods ask for where the tutorials do not say: two nodes share one machine. The limit of workers
-// is their pace, about the same on any machine, so that there is time to do something to a job.
+// small has the resources of pods for which the tutorials set none: two nodes share one machine. The CPU limit of workers sets
+// their speed, which is about the same on any machine, so that there is time to disturb a job.
 var small = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
@@ -150,16 +151,16 @@ var small = []string{
 
 const (
 	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
-	mlp = "--model_def=mnist.mnist_mlp.custom_model" // where only the story counts
+	mlp = "--model_def=mnist.mnist_mlp.custom_model" // for tests in which the model does not matter
 )
 
-// train submits a job of these flags, and those that all jobs that train have.
+// train submits a training job with these flags and the flags of all training jobs.
 func (ns *namespace) train(job string, flags ...string) *submitted {
 	ns.t.Helper()
 	return ns.submit("train", job, slices.Concat([]string{"--training_data=/data/mnist/train", "--validation_data=/data/mnist/test"}, flags)...)
 }
 
-// submit submits a job of these flags, and those that all jobs have.
+// submit submits a job with these flags and the flags of all jobs.
 func (ns *namespace) submit(command, job string, flags ...string) *submitted {
 	ns.t.Helper()
 	j := &submitted{namespace: ns, job: job}
@@ -173,7 +174,7 @@ func (ns *namespace) submit(command, job string, flags ...string) *submitted {
 	return j
 }
 
-// status is the job's as the master has written it last, nil if it has not.
+// status returns the job's status as the master has last written it, or nil if it has not.
 func (j *submitted) status() *wire.JobStatus {
 	state := j.last["elasticdl-"+j.job+"-state"]
 	if state == nil || state.Data["status.json"] == "" {
@@ -186,14 +187,15 @@ func (j *submitted) status() *wire.JobStatus {
 	return s
 }
 
-// told tells whether there is an event of that type and reason about the master's Job.
+// told reports whether there is an event of that type and reason about the master's Job.
 func (j *submitted) told(kind, reason string) bool {
 	out, err := j.try("kubectl", "get", "events", "-o", "name",
 		"--field-selector=involvedObject.kind=Job,involvedObject.name=elasticdl-"+j.job+"-master,type="+kind+",reason="+reason)
 	return err == nil && strings.HasPrefix(out, "event/")
 }
 
-// pod is the pod of the job with that name, as "worker-0"; nil if there is none. The master's is the one that works, if one does.
+// pod returns the pod of the job with that name, such as "worker-0", or nil if there is none. For the master it returns the one
+// that is running, if one is.
 func (j *submitted) pod(name string) *object {
 	if name != "master" {
 		return j.now[pods]["elasticdl-"+j.job+"-"+name]
@@ -207,7 +209,7 @@ func (j *submitted) pod(name string) *object {
 	return found
 }
 
-// found returns a pod of the job as it is now.
+// found returns a pod of the job in its present state, which must exist.
 func (j *submitted) found(name string) (o *object) {
 	j.ask(func() bool {
 		o = j.pod(name)
@@ -216,7 +218,7 @@ func (j *submitted) found(name string) (o *object) {
 	return o
 }
 
-// tells returns the job's status as it is now, which there must be.
+// tells returns the job's present status, which must exist.
 func (j *submitted) tells() (s *wire.JobStatus) {
 	j.t.Helper()
 	j.awaits("status", patience, func() bool {
@@ -226,7 +228,7 @@ func (j *submitted) tells() (s *wire.JobStatus) {
 	return s
 }
 
-// workers are the job's workers that are as wanted.
+// workers returns the job's workers for which is returns true.
 func (j *submitted) workers(is func(*object) bool) (found []string) {
 	for name, o := range j.now[pods] {
 		if worker, ok := strings.CutPrefix(name, "elasticdl-"+j.job+"-"); ok && strings.HasPrefix(worker, "worker-") && is(o) {
@@ -239,7 +241,7 @@ func (j *submitted) workers(is func(*object) bool) (found []string) {
 
 func pending(o *object) bool { return o.Status.Phase == "Pending" && !o.leaving() }
 
-// awaits waits until the job, which must go on meanwhile, is as wanted.
+// awaits waits until a condition is true; the job must not end before.
 func (j *submitted) awaits(what string, limit time.Duration, is func() bool) {
 	j.t.Helper()
 	j.until(j.t, what+" of "+j.job, limit, func() bool {
@@ -253,7 +255,7 @@ func (j *submitted) awaits(what string, limit time.Duration, is func() bool) {
 	})
 }
 
-// runs waits until these pods run: "master", "ps-0", "worker-0".
+// runs waits until these pods are running: "master", "ps-0", "worker-0".
 func (j *submitted) runs(pods ...string) {
 	j.t.Helper()
 	for _, name := range pods {
@@ -283,7 +285,7 @@ func (j *submitted) goesOn(n int64) {
 	})
 }
 
-// hurries brings the end of a job nearer to which nothing more is to happen: it gets eight workers.
+// hurries shortens the rest of a job that will not be disturbed any more: it gets eight workers.
 func (j *submitted) hurries() {
 	j.t.Helper()
 	if j.slotted {
@@ -293,11 +295,11 @@ func (j *submitted) hurries() {
 	s := j.tells()
 	figure(j.t, "records done when nothing more befalls the job", fmt.Sprintf("%.0f %%", 100*float64(s.RecordsDone)/float64(s.RecordsTotal)), "")
 	if out, err := j.try(*elasticdl, "scale", j.job, "--num_workers=8"); err != nil {
-		j.t.Logf("%v\n%s", err, out) // it may have ended
+		j.t.Logf("%v\n%s", err, out) // the job may have ended
 	}
 }
 
-// ends waits for the end of the job, which must be good, with every record of every epoch done once.
+// ends waits until the job succeeds, with every record of every epoch credited once.
 func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
@@ -320,7 +322,7 @@ func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	return s
 }
 
-// log is what a pod has written, as "worker-0".
+// log returns the log of a pod, such as "worker-0".
 func (j *submitted) log(pod string) string {
 	j.t.Helper()
 	if pod == "master" {
@@ -329,7 +331,7 @@ func (j *submitted) log(pod string) string {
 	return j.kubectl("logs", "elasticdl-"+j.job+"-"+pod)
 }
 
-// grep is the lines of a text that match.
+// grep returns the lines of a text that match.
 func grep(text, pattern string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -340,7 +342,7 @@ func grep(text, pattern string) []string {
 	return lines
 }
 
-// everything lists the objects of the namespace of every kind there is, without what others note about them.
+// everything returns the objects of the namespace of every kind, except for events.
 func (ns *namespace) everything(labels string) []string {
 	ns.t.Helper()
 	kinds := strings.Fields(ns.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name"))
@@ -359,7 +361,8 @@ func (ns *namespace) everything(labels string) []string {
 	return found
 }
 
-// slots gives nodes so many of the tests' own resource, which pods that ask for it share. No more of it afterwards.
+// slots sets how many units of the tests' own resource each node has, which pods request. At the end of the test the nodes have
+// none.
 func slots(t *testing.T, count map[string]int) {
 	t.Helper()
 	cluster := look(t.Context(), "", nodes)
@@ -387,7 +390,7 @@ func setSlots(t *testing.T, node string, n int) {
 	}
 }
 
-// eventually is for what nobody can watch: it looks until it is so.
+// eventually polls a condition that cannot be watched, until it is true.
 func eventually(t *testing.T, what string, limit time.Duration, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -399,7 +402,7 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 	}
 }
 
-// exitCode of a program that was tried.
+// exitCode returns the exit code of a program that try has run.
 func exitCode(err error) int {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()

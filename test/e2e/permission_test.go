@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// rule is one of a Role's.
+// rule is a rule of a Role.
 type rule struct {
 	APIGroups     []string `json:"apiGroups"`
 	Resources     []string `json:"resources"`
@@ -19,8 +19,8 @@ type rule struct {
 	Verbs         []string `json:"verbs"`
 }
 
-// The Role of a job is sufficient, and none of its verbs can be spared: each is taken away from a job, which then does not
-// do what the same job does with the whole Role, and says what it was not allowed.
+// The Role of a job is sufficient, and each of its verbs is needed: each is removed from the Role of a job, which then fails to
+// do what the same job does with the whole Role, and reports what was forbidden.
 func TestPermissions(t *testing.T) {
 	ns := newNamespace(t)
 	var rules []rule
@@ -43,7 +43,7 @@ func TestPermissions(t *testing.T) {
 				own.t = t
 				j := own.suspended(fmt.Sprintf("without-%s-%d", verb, i), func(all []rule) []rule {
 					all[i].Verbs = slices.DeleteFunc(all[i].Verbs, func(v string) bool { return v == verb })
-					return slices.DeleteFunc(all, func(r rule) bool { return len(r.Verbs) == 0 }) // no Role may have such a rule
+					return slices.DeleteFunc(all, func(r rule) bool { return len(r.Verbs) == 0 }) // a Role must not have a rule without verbs
 				})
 				defer own.elasticdl("stop", j.job)
 				problem := j.performs(time.Minute)
@@ -61,7 +61,7 @@ func TestPermissions(t *testing.T) {
 	figure(t, "verbs in the Role", fmt.Sprint(n), "")
 }
 
-// suspended submits a job that starts when its Role is as change makes it.
+// suspended submits a job that starts only when its Role is changed as given.
 func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitted {
 	ns.t.Helper()
 	j := ns.train(job, slices.Concat(small, []string{mlp, "--num_epochs=30", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--suspend"})...)
@@ -78,7 +78,7 @@ func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitte
 	return j
 }
 
-// performs has a job do all that needs a permission, each within a limit, and says what it did not do.
+// performs makes a job do everything that needs a permission, each within a limit, and returns what it did not do.
 func (j *submitted) performs(limit time.Duration) (problem string) {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
@@ -104,7 +104,7 @@ func (j *submitted) performs(limit time.Duration) (problem string) {
 		}},
 		{"fails", func() bool { return j.now[jobs][root].is("Complete", "True") }},
 		{"does not tell that it has succeeded", func() bool { return j.status().State == "Succeeded" }},
-		{"does not tell of its end by an event", func() bool { return j.told("Normal", "TrainingSucceeded") }}, // which was written before the Job was complete
+		{"does not tell of its end by an event", func() bool { return j.told("Normal", "TrainingSucceeded") }}, // the event is written before the Job is complete
 		{"leaves pods", func() bool {
 			for name, o := range j.now[pods] {
 				if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.Status.Phase == "Running" {

@@ -19,7 +19,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// torchImage pushes the image of all programs, once, and returns its name. It has Python, PyTorch and the scripts, and no elasticdl.
+// torchImage pushes the image of all programs, once, and returns its name. The image has Python, PyTorch and the scripts, but
+// no elasticdl.
 var torchImage = sync.OnceValues(func() (string, error) {
 	began := time.Now()
 	scripts, err := filepath.Glob("testdata/*.py")
@@ -33,19 +34,19 @@ var torchImage = sync.OnceValues(func() (string, error) {
 	return reference, err
 })
 
-// running is a job that runs a program. Its scripts have a directory of this machine.
+// running is a job that runs a program. Its scripts share a directory of this machine.
 type running struct {
 	*submitted
 	home string
 }
 
-// smallProgram is what the pods of a program ask for.
+// smallProgram has the resources of a program's pods.
 var smallProgram = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--worker_resource_request=cpu=20m,memory=128Mi", "--worker_resource_limit=cpu=1,memory=1Gi",
 }
 
-// program submits a job that runs a script of the image with arguments; the script's directory is the first of them.
+// program submits a job that runs a script of the image with arguments; the first argument is the script's directory.
 func (ns *namespace) program(job string, flags []string, script string, args ...string) *running {
 	ns.t.Helper()
 	reference, err := torchImage()
@@ -61,7 +62,7 @@ func (ns *namespace) program(job string, flags []string, script string, args ...
 	return r
 }
 
-// directory returns a directory that pods of any user may write in.
+// directory returns a directory in which pods of any user may write.
 func (ns *namespace) directory() string {
 	ns.t.Helper()
 	dir, err := os.MkdirTemp(filepath.Dir(digits), "home-")
@@ -75,7 +76,7 @@ func (ns *namespace) directory() string {
 	return dir
 }
 
-// leave leaves an empty file in the scripts' directory, for them to find.
+// leave creates an empty file in the scripts' directory, as a signal to them.
 func (r *running) leave(name string) {
 	r.t.Helper()
 	if err := os.WriteFile(filepath.Join(r.home, name), nil, 0o644); err != nil {
@@ -83,7 +84,7 @@ func (r *running) leave(name string) {
 	}
 }
 
-// stepped is what a script's process says of a step, and when it did.
+// stepped is a step as a script's process reports it, with its time.
 type stepped struct {
 	at                     time.Time
 	worker                 string
@@ -92,13 +93,13 @@ type stepped struct {
 
 var steppedLine = regexp.MustCompile(`(?m)^(\S+) std(?:out|err) F .*\bstep (\d+) rank (\d+) world (\d+) pid (\d+)`)
 
-// steps reads what the processes of the workers that are there have said, as the nodes' kubelets keep it.
+// steps returns the steps that the processes of the present workers have reported, from the logs that the nodes' kubelets keep.
 func (r *running) steps() (all []stepped) {
 	files, _ := filepath.Glob(filepath.Join(*cluster, "node-*", "pod-logs", r.name+"_elasticdl-"+r.job+"-worker-*_*", "worker", "*.log"))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // its pod went this moment
+			continue // its pod was deleted at this moment
 		}
 		pod := filepath.Base(filepath.Dir(filepath.Dir(file)))
 		worker := strings.TrimPrefix(strings.Split(pod, "_")[1], "elasticdl-"+r.job+"-")
@@ -106,7 +107,7 @@ func (r *running) steps() (all []stepped) {
 			s := stepped{worker: worker}
 			s.at, _ = time.Parse(time.RFC3339Nano, string(m[1]))
 			for i, to := range []*int{&s.step, &s.rank, &s.world, &s.pid} {
-				*to, _ = strconv.Atoi(string(m[2+i])) // digits
+				*to, _ = strconv.Atoi(string(m[2+i])) // the pattern matches digits only
 			}
 			all = append(all, s)
 		}
@@ -114,15 +115,15 @@ func (r *running) steps() (all []stepped) {
 	return all
 }
 
-// steppers are the processes of a world.
+// steppers has the processes of a world.
 type steppers struct {
-	at  time.Time      // when each had stepped
+	at  time.Time      // time at which each had stepped
 	pid map[string]int // by worker
 	to  int            // the newest step
 }
 
-// all waits until all processes of a world of that size have stepped since then, and says when that was. Each worker has one process; none is of
-// the workers without.
+// all waits until all processes of a world of that size have stepped since a time, and returns when they had. Each worker has
+// one process; the workers in without must not be among them.
 func (r *running) all(size int, since time.Time, without ...string) steppers {
 	r.t.Helper()
 	var found steppers
@@ -138,7 +139,7 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 			rank   int
 			worker string
 		}
-		first, last := make(map[seat]stepped), make(map[int]stepped) // a rank may have been another worker's in the world before
+		first, last := make(map[seat]stepped), make(map[int]stepped) // a rank may have belonged to another worker in the world before
 		for _, s := range r.steps() {
 			if s.world != size || !s.at.After(since) || slices.Contains(without, s.worker) {
 				continue
@@ -163,7 +164,7 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 	return found
 }
 
-// after waits as all does, and notes how long it took.
+// after waits as all does, and records how long it took.
 func (r *running) after(what string, size int, since time.Time, without ...string) steppers {
 	r.t.Helper()
 	s := r.all(size, since, without...)
@@ -189,8 +190,8 @@ func (r *running) last(pattern string) (lines []string) {
 	return grep(out, pattern)
 }
 
-// A script that knows nothing of ElasticDL: one of its two workers is deleted, it is scaled up and down, and its master is killed, by its
-// process and by its pod.
+// A script that does not use ElasticDL: one of its two workers is deleted, it is scaled up and down, and its master is killed,
+// by its process and by its pod.
 func TestProgramAsItStands(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -242,11 +243,11 @@ func TestProgramAsItStands(t *testing.T) {
 	}
 }
 
-// counted is how many records counts.py is told to train on, twice.
+// counted is the number of records on which counts.py trains, twice.
 const counted = 8000
 
-// A script that takes its records from the package: the node of two of its four workers is lost, then its master. The others keep
-// their processes, and each record is in the model as often as it should.
+// A script that gets its records from the package: the node of two of its four workers is lost, then its master. The other
+// workers keep their processes, and each record is in the model as often as it should be.
 func TestProgramKeepsItsState(t *testing.T) {
 	ns := newNamespace(t)
 	var r *running
@@ -294,7 +295,7 @@ func TestProgramKeepsItsState(t *testing.T) {
 	}
 }
 
-// same checks that workers have the processes that they had.
+// same checks that workers have the same processes as before.
 func (r *running) same(now, before steppers, workers []string) {
 	r.t.Helper()
 	for _, w := range workers {
@@ -304,8 +305,8 @@ func (r *running) same(now, before steppers, workers []string) {
 	}
 }
 
-// A script that fails by itself fails its job, which says why: by the first failure, not by those that it made others meet. When the cause
-// is gone the job goes on, also after it has rested.
+// A script that fails by itself fails its job, which reports the first failure, and not those that followed from it in other
+// processes. When the cause is removed the job continues, also after it was suspended.
 func TestProgramFails(t *testing.T) {
 	t.Parallel()
 	const why = "ValueError: the vocabulary has no word 17"
@@ -340,8 +341,8 @@ func TestProgramFails(t *testing.T) {
 	r.ended()
 }
 
-// A namespace that admits only pods without rights has such a program's, as the user that the job names. Their shared memory is not the 64 MiB
-// of a runtime.
+// A namespace with the restricted Pod Security level accepts the pods of such a program, which run as the user that the job
+// names. Their shared memory is larger than the runtime's default of 64 MiB.
 func TestProgramRestricted(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -359,7 +360,8 @@ func TestProgramRestricted(t *testing.T) {
 	}
 }
 
-// What is wrong with an image is said by the status: of the agent's, which the master has too, of the program's, of one that has no elasticdl.
+// The status reports the problem of an image: that of the agent, which the master uses too, that of the program, and that of an
+// image without elasticdl.
 func TestProgramImagesAreNamed(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// slotted is what pods ask for where nodes have slots, of which each worker takes one.
+// slotted has the resources of pods on nodes with slots, of which each worker takes one.
 var slotted = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
@@ -17,8 +17,8 @@ var slotted = []string{
 	"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
 }
 
-// The GKE tutorial's second half: a web server of five replicas with high priority takes three of the four workers,
-// the job goes on with one, and has four again when the web server needs less.
+// The second half of the GKE tutorial: a web server of five replicas with high priority takes the room of three of the four
+// workers, the job continues with one, and has four again when the web server is scaled down.
 func TestElasticScheduling(t *testing.T) {
 	const epochs = 70
 	slots(t, map[string]int{"node-0": 3, "node-1": 3})
@@ -59,12 +59,12 @@ func TestElasticScheduling(t *testing.T) {
 	}
 }
 
-// Two jobs: three slots are taken by a master and two workers of low priority when a job of high priority comes,
-// which needs one. Both end well.
+// Two jobs: a master and two workers of low priority take three slots when a job of high priority is submitted, which needs
+// one. Both jobs succeed.
 func TestTwoJobs(t *testing.T) {
 	slots(t, map[string]int{"node-0": 2, "node-1": 1})
 	ns := newNamespace(t)
-	seed := []string{ // the tutorial's flags; model and sizes are for this cluster
+	seed := []string{ // the tutorial's flags; model and sizes fit this cluster
 		"--model_file=elasticdl/python/examples/mnist_mlp.py",
 		"--minibatch_size=10", "--record_per_task=100",
 		"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi", "--ps_pod_priority=high",
@@ -100,7 +100,7 @@ func TestTwoJobs(t *testing.T) {
 	}
 }
 
-// The job starts with the workers that fit, and says why the others are pending; stopping it frees what it has.
+// The job starts with the workers that fit, and reports why the others are pending; stopping it frees its resources.
 func TestStartsWithWhatFits(t *testing.T) {
 	slots(t, map[string]int{"node-0": 1, "node-1": 1})
 	ns := newNamespace(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A pod that is started as a worker's pod is, with the ServiceAccount and the token of one, gets no certificate if the master has not
-// made it: neither in the job's namespace nor in another. The job does not notice.
+// A pod that is started like a worker's pod, with the same ServiceAccount and token, gets no certificate if the master has not
+// created it: neither in the job's namespace nor in another. The job is not affected.
 func TestStrangersGetNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -49,13 +49,13 @@ func TestStrangersGetNothing(t *testing.T) {
 	}
 }
 
-// serviceAccount is the one that the job's pods run as.
+// serviceAccount returns the ServiceAccount of the job's pods.
 func (j *submitted) serviceAccount() string {
 	j.t.Helper()
 	return strings.TrimSpace(j.kubectl("get", "pod", "elasticdl-"+j.job+"-worker-0", "-o", "jsonpath={.spec.serviceAccountName}"))
 }
 
-// stranger starts a copy of the job's worker in a namespace, which calls the master by its address, and returns its name.
+// stranger starts a copy of the job's worker in a namespace, which calls the master by its address, and returns the pod's name.
 func (j *submitted) stranger(in *namespace, name, account, master string) string {
 	j.t.Helper()
 	var o map[string]any
@@ -74,7 +74,7 @@ func (j *submitted) stranger(in *namespace, name, account, master string) string
 		case "--index":
 			arg = flag + "=1"
 		case "--log_level":
-			arg = flag + "=DEBUG" // which tells each refusal
+			arg = flag + "=DEBUG" // the log then has each refusal
 		}
 		args = append(args, arg)
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// submitting is what whoever submits jobs needs, which the stacks give by a Role (infra/platform): what the command does, and what the
-// master's Role allows, since nobody may give more than he has.
+// submitting has the permissions that a submitter of jobs needs, which the stacks give by a Role (infra/platform): those of the
+// command itself, and those of the master's Role, because nobody may grant more rights than they have.
 var submitting = []rule{
 	{[]string{"batch"}, []string{"jobs"}, nil, strings.Fields("create delete get list patch watch")},
 	{[]string{""}, []string{"configmaps"}, nil, strings.Fields("create delete get list patch update watch")},
@@ -29,8 +29,9 @@ var submitting = []rule{
 	{[]string{""}, []string{"events"}, nil, strings.Fields("create list")},
 }
 
-// A submitter with the whole Role submits, scales and stops a job, and is refused nothing. Without one of its permissions the command that needs
-// it says which, and of a job that cannot be submitted nothing stays; but for the NetworkPolicy's, without which a job is submitted with a word of what is open.
+// A submitter with the whole Role can submit, scale and stop a job. Without one of its permissions the command that needs it
+// names it, and a failed submission leaves nothing. Only without the permission for NetworkPolicies a job is submitted all the
+// same, with a warning of what is open.
 func TestSubmitterPermissions(t *testing.T) {
 	ns := newNamespace(t)
 	s := &submitter{namespace: ns, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
@@ -90,21 +91,21 @@ func TestSubmitterPermissions(t *testing.T) {
 		if (err == nil) != tt.goesOn || !regexp.MustCompile(tt.says).MatchString(out) {
 			t.Errorf("%q without %s %s: %v, expected %q, and success: %t\n%s", tt.does(name), tt.verb, tt.resource, err, tt.says, tt.goesOn, out)
 		}
-		if submits && !tt.goesOn { // what the Job owns, the cluster collects
+		if submits && !tt.goesOn { // Kubernetes deletes what the Job owns
 			ns.kubectl("wait", "--for=delete", "--timeout=60s", "job/elasticdl-"+name+"-master")
 		}
 	}
 	figure(t, "permissions of a submitter that were taken away", fmt.Sprint(len(rows)), "")
 }
 
-// submitter runs commands as somebody of few permissions.
+// submitter runs commands as an account with few permissions.
 type submitter struct {
 	*namespace
 	kubeconfig string
-	without    string // the permission that the Role lacks, as "create pods"; "" = none
+	without    string // the permission that the Role lacks, such as "create pods"; "" = none
 }
 
-// make makes the account, with the whole Role, and a kubeconfig of it.
+// make creates the account, with the whole Role, and a kubeconfig for it.
 func (s *submitter) make() {
 	s.t.Helper()
 	s.kubectl("create", "serviceaccount", "submitter")
@@ -123,7 +124,7 @@ func (s *submitter) make() {
 	s.kubectl("config", "--kubeconfig="+s.kubeconfig, "set-context", "--current", "--user=submitter")
 }
 
-// may gives the whole Role but for one verb, or all of it, and waits until the API server goes by that.
+// may sets the Role to all permissions except for one verb, or to all of them, and waits until the API server applies that.
 func (s *submitter) may(verb, resource string) {
 	s.t.Helper()
 	var rules []rule
@@ -145,7 +146,7 @@ func (s *submitter) may(verb, resource string) {
 			continue
 		}
 		eventually(s.t, want+" to "+permission, patience, func() bool {
-			out, _ := s.namespace.try("kubectl", slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...) // which fails with "no"
+			out, _ := s.namespace.try("kubectl", slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...) // it exits with an error if the answer is "no"
 			return strings.TrimSpace(out) == want
 		})
 	}

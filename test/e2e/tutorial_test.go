@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What the tutorials show of logs.
+// Patterns of the log lines that the tutorials show.
 const (
 	lossLine       = `Loss = \d+\.\d+, steps = \d+`
 	evaluationLine = `Evaluation metrics\[v=\d+\]: \{'accuracy': \d\.\d+`
@@ -82,7 +82,7 @@ func accurate(t *testing.T, accuracy float64) {
 	}
 }
 
-// The GKE tutorial: data on a claim, 2 servers and 4 workers, of which those that matter have high priority.
+// The GKE tutorial: data on a claim, 2 servers and 4 workers, with high priority for the master, the servers and some workers.
 func TestGKETutorial(t *testing.T) {
 	const epochs = 2
 	ns := newNamespace(t)
@@ -110,8 +110,8 @@ func TestGKETutorial(t *testing.T) {
 	alike(t, model, filepath.Join(predicted, "out.csv"))
 }
 
-// predicts has the trained model of a job on the claim predict the test digits, and fetches what it has made of them. One of the workers
-// is deleted on the way.
+// predicts runs a prediction job with the trained model on the claim and the test digits, and downloads its results. One of the
+// workers is deleted while it runs.
 func (ns *namespace) predicts(job, to string) {
 	ns.t.Helper()
 	j := ns.submit("predict", "guess", slices.Concat(small, []string{mlp, "--num_workers=2", "--minibatch_size=1", "--num_minibatches_per_task=1",
@@ -128,7 +128,8 @@ func (ns *namespace) predicts(job, to string) {
 	ns.t.Log(ns.elasticdl("download", "claim:fileserver-claim/predicted", to, "--image_name="+image))
 }
 
-// alike checks that a file of predictions has what the model in a directory predicts on this machine: each record once, in order.
+// alike checks that a file of predictions equals what the model in a directory predicts on this machine: each record once, in
+// order.
 func alike(t *testing.T, model, file string) {
 	t.Helper()
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
@@ -153,7 +154,7 @@ func alike(t *testing.T, model, file string) {
 	}
 }
 
-// Its part on fault tolerance: worker-0 is deleted, and worker-4 comes at once.
+// The tutorial's part on fault tolerance: worker-0 is deleted, and worker-4 starts at once.
 func TestFaultTolerance(t *testing.T) {
 	const epochs = 40
 	ns := newNamespace(t)
@@ -177,8 +178,8 @@ func TestFaultTolerance(t *testing.T) {
 	}
 }
 
-// replaces deletes worker-0 of a job of n, and worker-n must run in its place at once. A machine that does other work at
-// that moment shows that, so others are deleted, up to three, until one is replaced in time; it says how many were.
+// replaces deletes worker-0 of a job of n, and worker-n must run in its place at once. A machine that is busy at that moment
+// delays that, so up to three workers are deleted, until one is replaced in time; it returns how many were.
 func (j *submitted) replaces(n int) (deleted int) {
 	j.t.Helper()
 	const limit = 3 * time.Second
@@ -205,7 +206,7 @@ func (j *submitted) replaces(n int) (deleted int) {
 	}
 }
 
-// The same in a ring: the survivors go on, and a newcomer joins.
+// The same in a ring: the survivors continue, and a newcomer joins.
 func TestRingLosesAWorker(t *testing.T) {
 	const epochs = 40
 	ns := newNamespace(t)
@@ -229,7 +230,7 @@ func TestRingLosesAWorker(t *testing.T) {
 	j.ends(epochs)
 }
 
-// --follow streams what the pods say, until the end and with the job's exit code.
+// --follow streams the pods' logs until the end, and returns the job's exit code.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -249,7 +250,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// claim makes the tutorial's claim, of a directory of the test.
+// claim creates the tutorial's claim, on a directory of the test.
 func (ns *namespace) claim() {
 	ns.t.Helper()
 	dir, err := os.MkdirTemp(filepath.Dir(digits), "claim-")
@@ -265,7 +266,7 @@ func (ns *namespace) claim() {
 	ns.apply("testdata/fileserver.yaml", "$VOLUME", ns.name, "$DIRECTORY", dir, "$NAMESPACE", ns.name)
 }
 
-// uids are the pods' identities, nothing for one that is gone.
+// uids returns the pods' UIDs, "" for a pod that does not exist.
 func (j *submitted) uids(names ...string) []string {
 	found := make([]string, len(names))
 	j.ask(func() bool {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// api speaks to the API server, by way of kubectl proxy.
+// api is the client of the API server, through kubectl proxy.
 var api *http.Client
 
 // startProxy starts kubectl proxy, which has the credentials; stop ends it.
@@ -36,7 +36,7 @@ func startProxy(socket string) (stop func(), err error) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
-	if _, err := out.Read(make([]byte, 64)); err != nil { // it says that it serves
+	if _, err := out.Read(make([]byte, 64)); err != nil { // it prints a line when it serves
 		stop()
 		return nil, fmt.Errorf("start kubectl proxy: %w", err)
 	}
@@ -49,7 +49,7 @@ func startProxy(socket string) (stop func(), err error) {
 	return stop, nil
 }
 
-// object is what the tests look at of any object.
+// object has the fields of an object that the tests read.
 type object struct {
 	Metadata struct {
 		Name              string
@@ -78,7 +78,7 @@ type object struct {
 
 type condition struct{ Type, Status, Reason, Message string }
 
-// is tells whether a condition is so; an absent one is not.
+// is reports whether a condition has a status; an absent condition has none.
 func (o *object) is(condition, status string) bool {
 	c := o.condition(condition)
 	return c != nil && c.Status == status
@@ -96,29 +96,29 @@ func (o *object) condition(name string) *condition {
 	return nil
 }
 
-// running tells whether a pod's container runs and nobody has asked it to go.
+// running reports whether a pod's container runs, and the pod is not being deleted.
 func (o *object) running() bool {
 	return o != nil && o.Status.Phase == "Running" && o.Metadata.DeletionTimestamp == nil &&
 		len(o.Status.ContainerStatuses) > 0 && o.Status.ContainerStatuses[0].State.Running != nil
 }
 
-// restarted reports whether a pod's container runs, for the n-th time after its first.
+// restarted reports whether a pod's container runs again after n restarts.
 func (o *object) restarted(n int) bool {
 	return o.running() && o.Status.ContainerStatuses[0].RestartCount == n
 }
 
 func (o *object) leaving() bool { return o != nil && o.Metadata.DeletionTimestamp != nil }
 
-// kind is a resource that a view follows: "pods", by its path below the namespace's.
+// kind is a resource that a view watches: "pods", or its path below that of the namespace.
 type kind string
 
-// What a namespace's view follows.
+// The kinds that a namespace's view watches.
 const (
 	pods        kind = "api/v1/pods"
 	configMaps  kind = "api/v1/configmaps"
 	jobs        kind = "apis/batch/v1/jobs"
 	deployments kind = "apis/apps/v1/deployments"
-	nodes       kind = "api/v1/nodes" // of no namespace
+	nodes       kind = "api/v1/nodes" // nodes have no namespace
 )
 
 func (k kind) path(namespace string) string {
@@ -129,15 +129,15 @@ func (k kind) path(namespace string) string {
 	return "/" + string(k[:i]) + "/namespaces/" + namespace + string(k[i:])
 }
 
-// view is what the cluster tells of some kinds of objects, as it tells it.
+// view has the present state of some kinds of objects, as the watch reports it.
 type view struct {
 	mu      sync.Mutex
 	now     map[kind]map[string]*object // by name
-	last    map[string]*object          // of ConfigMaps, also of one that is gone
+	last    map[string]*object          // last versions of ConfigMaps, including deleted ones
 	changed chan struct{}               // closed at the next change
 }
 
-// look follows some kinds in a namespace until ctx ends.
+// look watches some kinds in a namespace until ctx ends.
 func look(ctx context.Context, namespace string, kinds ...kind) *view {
 	v := &view{now: map[kind]map[string]*object{}, last: map[string]*object{}, changed: make(chan struct{})}
 	for _, k := range kinds {
@@ -147,7 +147,7 @@ func look(ctx context.Context, namespace string, kinds ...kind) *view {
 	return v
 }
 
-// follow lists and watches, again and again: the API server may be away for a while.
+// follow lists and watches in a loop: the API server may be down for a while.
 func (v *view) follow(ctx context.Context, k kind, path string) {
 	for ctx.Err() == nil {
 		err := v.watch(ctx, k, path)
@@ -159,7 +159,7 @@ func (v *view) follow(ctx context.Context, k kind, path string) {
 	}
 }
 
-// watch lists the objects and follows their changes until the connection ends.
+// watch lists the objects, and follows their changes until the connection ends.
 func (v *view) watch(ctx context.Context, k kind, path string) error {
 	var list struct {
 		Metadata struct{ ResourceVersion string }
@@ -213,7 +213,7 @@ func (v *view) change(f func()) {
 	v.changed = make(chan struct{})
 }
 
-// until waits until something is so; is is asked after each change, with v locked.
+// until waits until a condition is true. It calls is after each change, with v locked.
 func (v *view) until(t *testing.T, what string, limit time.Duration, is func() bool) {
 	t.Helper()
 	if !v.within(limit, is) {
@@ -223,7 +223,7 @@ func (v *view) until(t *testing.T, what string, limit time.Duration, is func() b
 	}
 }
 
-// within tells whether something becomes so in time.
+// within reports whether a condition becomes true in time.
 func (v *view) within(limit time.Duration, is func() bool) bool {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -240,14 +240,14 @@ func (v *view) within(limit time.Duration, is func() bool) bool {
 	}
 }
 
-// ask asks about the state now; changed is closed when it may be another. is may end the test.
+// ask evaluates a condition on the present state; changed is closed at the next change. The condition may end the test.
 func (v *view) ask(is func() bool) (so bool, changed <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return is(), v.changed
 }
 
-// describe is one line per object.
+// describe returns one line per object.
 func (v *view) describe() string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(v.now)) {
@@ -268,7 +268,7 @@ func (v *view) describe() string {
 	return b.String()
 }
 
-// open begins a GET of the API server; the caller closes the answer.
+// open sends a GET request to the API server; the caller closes the response.
 func open(ctx context.Context, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
@@ -298,5 +298,5 @@ func get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// ready tells whether a Deployment has so many replicas that are ready.
+// ready reports whether a Deployment has n ready replicas.
 func (o *object) ready(n int) bool { return o != nil && o.Status.ReadyReplicas == n }

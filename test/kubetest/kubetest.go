@@ -1,4 +1,5 @@
-// Package kubetest has what the tests of both sides of a cluster share: a job, and the errors of an API server. Only tests import it.
+// Package kubetest has what the tests of the command line and of the master share for clusters: a job, and the errors of an API
+// server. Only tests import it.
 package kubetest
 
 import (
@@ -23,7 +24,7 @@ func Job() *job.Job {
 	return j
 }
 
-// Refused is the error of a request to a cluster whose API server does not listen.
+// Refused is the error of a request to an API server that refuses connections.
 var Refused = &url.Error{Op: "Get", URL: "https://cluster/api", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
 
 // Fail makes the next n requests with that verb and resource fail with err.

@@ -14,12 +14,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// make accuracy sets it, and MNIST_SOURCE to a folder with the IDX files of the whole set.
+// `make accuracy` sets it, and MNIST_SOURCE to a directory with the IDX files of the whole data set.
 var whole = flag.Bool("accuracy", false, "train on the whole of MNIST, as IDX files in $MNIST_SOURCE")
 
-// TestAccuracy compares one epoch with two servers and four workers, and of a ring of four, each undisturbed
-// and with workers killed all the time, with one worker alone. Without -accuracy it is three epochs of the shipped digits and a small
-// model. With it, a hundred processes of one job are killed besides: workers, servers and the master.
+// TestAccuracy compares jobs with two servers and four workers, and rings of four, undisturbed and with workers killed all the
+// time, with a single worker. Without -accuracy each trains three epochs on the shipped digits with a small model; with it, one
+// epoch on MNIST. There, a further job has a hundred of its processes killed: workers, servers and the master.
 func TestAccuracy(t *testing.T) {
 	data, want, within, every := digits, 0.85, 0.05, 500*time.Millisecond
 	calm, wild, epochs := small, patient, "3"
@@ -35,14 +35,14 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 	set := []string{"--num_epochs=" + epochs, "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
-	// A ring with the updates of one worker, each of a part from every worker.
+	// A ring with updates of the same size as those of one worker, each of a part from every worker.
 	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64"}
 	found := make(map[string]float64)
 	workers := func(j *launched) int { return j.killWorkers(every) }
 	tests := []struct {
 		name  string
 		flags []string
-		kill  func(*launched) int // says how many; nil: none
+		kill  func(*launched) int // returns the number of kills; nil = none
 		least int
 	}{
 		{"1 worker", []string{"--num_ps_pods=1", "--num_workers=1"}, nil, 0},
@@ -89,9 +89,9 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// killWorkers kills the oldest worker that runs, again and again until the job has ended, and says
-// how many. Those of a ring have to have trained together for a while, and one stays: so the job
-// ends although a worker takes longer to start than it is left alone.
+// killWorkers kills the oldest running worker repeatedly until the job has ended, and returns how many it has killed. In a ring
+// it waits until the workers have trained together for a while, and never kills the last one: so the job ends even if a worker
+// takes longer to start than the time between kills.
 func (j *launched) killWorkers(every time.Duration) int {
 	j.t.Helper()
 	before := j.until("training", trained(0.0001))
@@ -124,8 +124,8 @@ func (j *launched) killWorkers(every time.Duration) int {
 	}
 }
 
-// killAnybody kills a process of the job, worker, server or master, chosen by chance among those that run, n times, and says how
-// often it did until the job has ended. The job is left alone then.
+// killAnybody kills n processes of the job, each chosen at random among the running workers, servers and master, unless the job
+// ends before. It returns how many it has killed.
 func (j *launched) killAnybody(n int, every time.Duration) int {
 	j.t.Helper()
 	j.until("training", trained(0.0001))

@@ -25,10 +25,10 @@ var (
 	chance = flag.Uint64("seed", 0, "TestTorchRunDisturbed: chooses the disturbances; 0 for another one each time")
 )
 
-// TestTorchRunDisturbed has a job of two to eight processes, each with two of a DataLoader, learn while processes and
-// agents are killed and stopped, masters are killed, and workers join and leave. Every record is in the model once, as
-// it counts and the master does, it is as accurate as undisturbed, and no process is left, neither meanwhile nor at the
-// end. With -kills=200 it is for a long evening: both ways of starting a loader's processes with each PyTorch.
+// TestTorchRunDisturbed checks a job of two to eight processes, each with two processes of a DataLoader, while processes and
+// agents are killed and suspended, masters are killed, and workers join and leave. The model has every record once, by its own
+// count and by the master's, the accuracy is that of an undisturbed job, and no process is left, neither during the job nor at
+// the end. With -kills=200 it runs for hours: both ways of starting a loader's processes, with each version of PyTorch.
 func TestTorchRunDisturbed(t *testing.T) {
 	n, seed := *kills, *chance
 	if seed == 0 {
@@ -72,8 +72,8 @@ func TestTorchRunDisturbed(t *testing.T) {
 	}
 }
 
-// loseOneAsOthersJoin kills a process when those of the world have been asked to come back after their round for two that join: the others
-// go on with the model, and at once.
+// loseOneAsOthersJoin kills a process at the moment when the world's processes were told to meet again after their round,
+// because two others join: the others continue with the model, and at once.
 func (j *launched) loseOneAsOthersJoin(pids []int) {
 	j.t.Helper()
 	j.scale(len(pids) + 2)
@@ -88,8 +88,8 @@ func (j *launched) loseOneAsOthersJoin(pids []int) {
 	}
 }
 
-// disturb does so n times, by chance, and says what it did how often. After each it waits for some further steps, of whomever, or for none: it
-// hits while the others meet again, too.
+// disturb disturbs the job n times, at random, and returns how often it did what. After each time it waits for a random number
+// of further steps, which may be none: so it also disturbs while the others meet again.
 func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 	j.t.Helper()
 	did := make(map[string]int)
@@ -98,7 +98,7 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 			j.t.Fatalf("the job is %s after %v: %s", s.State, did, s.Reason)
 		}
 		ranks := j.ranks()
-		if len(ranks) < 2 { // who is alone has the only state: the job would begin anew, and get nowhere
+		if len(ranks) < 2 { // the last process has the only copy of the state: without it the job would begin anew each time
 			time.Sleep(200 * time.Millisecond)
 			continue
 		}
@@ -130,12 +130,12 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 	return did
 }
 
-// hit sends a signal to one of the processes.
+// hit sends a signal to one of the processes, chosen at random.
 func (j *launched) hit(pids []int, signal syscall.Signal, chance *rand.Rand) bool {
 	return len(pids) > 0 && syscall.Kill(pids[chance.IntN(len(pids))], signal) == nil
 }
 
-// ranks is the processes that have stepped and live.
+// ranks returns the living processes that have stepped.
 func (j *launched) ranks() []int {
 	alive := make(map[int]bool)
 	for _, s := range j.steps() {
@@ -146,7 +146,7 @@ func (j *launched) ranks() []int {
 	return slices.Sorted(maps.Keys(alive))
 }
 
-// roles is the processes of the program in one role.
+// roles returns the processes of the program in one role.
 func (j *launched) roles(name string) (pids []int) {
 	for pid, cmdline := range j.everybody() {
 		if strings.HasPrefix(cmdline, program+" "+name+" ") {
@@ -157,13 +157,13 @@ func (j *launched) roles(name string) (pids []int) {
 	return pids
 }
 
-// rescale asks for so many workers; false if the master is away.
+// rescale requests a number of workers, and returns false if the master is down.
 func (j *launched) rescale(workers int) bool {
 	return exec.Command(program, "scale", j.name, fmt.Sprintf("--num_workers=%d", workers)).Run() == nil
 }
 
-// noOrphans waits until each process of the script belongs to the session of one that lives: those that a dead process
-// has left behind are gone, a loader's as well.
+// noOrphans waits until each process of the script belongs to the session of a living process: those that a dead process has
+// left behind have ended, including those of a loader.
 func (j *launched) noOrphans() {
 	j.t.Helper()
 	eventually(j.t, "end of those that dead processes have left", runLimit, func() bool {
@@ -178,18 +178,18 @@ func (j *launched) noOrphans() {
 	})
 }
 
-// session is that of the test, and of the launcher.
-var session, _ = unix.Getsid(0) // of this process, which has one
+// session is the session of the test, and of the launcher.
+var session, _ = unix.Getsid(0) // it cannot fail for the own process
 
 var testsLine = regexp.MustCompile(`; (\d+) of 4000 tests right`)
 
-// testsRight is how much of the test set learns.py has right at its end.
+// testsRight returns how many test records learns.py classifies correctly at its end.
 func (j *launched) testsRight() int {
 	j.t.Helper()
 	m := testsLine.FindStringSubmatch(j.log(""))
 	if m == nil {
 		j.t.Fatal("no process has tested its model")
 	}
-	n, _ := strconv.Atoi(m[1]) // digits
+	n, _ := strconv.Atoi(m[1]) // the pattern matches digits only
 	return n
 }

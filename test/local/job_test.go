@@ -1,6 +1,5 @@
-// Package local_test tells the stories of jobs on one machine with the real
-// program, as processes: it trains, it is killed here and there, and it ends as
-// it should. What the stories measure is printed with -v.
+// Package local_test runs whole jobs on one machine with the real program, as processes: they train, parts of them are killed,
+// and they must end correctly. The measurements of the tests are printed with -v.
 package local_test
 
 import (
@@ -29,11 +28,11 @@ import (
 )
 
 var (
-	program string // the real one, with models for stories, built for this run
+	program string // the real program, with models for these tests, built for this run
 	digits  string // RecordIO of the shipped digits: train and test
 )
 
-// What the shipped digits are.
+// Numbers of the shipped digits.
 const trainingDigits, testDigits = 10_000, 2_000
 
 func TestMain(m *testing.M) {
@@ -68,11 +67,11 @@ type launched struct {
 	name string
 	home string // ELASTICDL_HOME
 	cmd  *exec.Cmd
-	out  bytes.Buffer // to be read when the launcher has ended
+	out  bytes.Buffer // must only be read after the launcher has ended
 	wait func() error
 }
 
-// train starts a job with the test's own state directory; it is gone with the test.
+// train starts a training job with the test's own state directory, which is deleted after the test.
 func train(t *testing.T, flags ...string) *launched {
 	t.Helper()
 	return launch(t, append([]string{
@@ -82,7 +81,7 @@ func train(t *testing.T, flags ...string) *launched {
 	}, flags...)...)
 }
 
-// launch starts a job by the program's subcommand and flags.
+// launch starts a job by a subcommand of the program and its flags.
 func launch(t *testing.T, args ...string) *launched {
 	t.Helper()
 	j := &launched{t: t, name: "story", home: t.TempDir()}
@@ -97,7 +96,7 @@ func launch(t *testing.T, args ...string) *launched {
 	t.Cleanup(func() {
 		j.cmd.Process.Kill()
 		j.wait()
-		local.Stop(context.Background(), j.name) // the test's own context has ended
+		local.Stop(context.Background(), j.name) // because the test's own context has ended
 		if t.Failed() {
 			t.Logf("elasticdl %s\n%s\n%s", strings.Join(args, " "), j.out.String(), j.log(""))
 		}
@@ -124,7 +123,7 @@ func (j *launched) status() *wire.JobStatus {
 	return s
 }
 
-// until looks at the job until it is as wanted, for half a minute.
+// until polls the job until a condition is true, for half a minute.
 func (j *launched) until(what string, is func(*wire.JobStatus) bool) *wire.JobStatus {
 	j.t.Helper()
 	var s *wire.JobStatus
@@ -144,7 +143,7 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(limit); ; <-tick.C {
-		late := time.Now().After(deadline) // asked first: a look that the machine held up may have been too early
+		late := time.Now().After(deadline) // read before polling, because the machine may delay the poll
 		if is() {
 			return
 		}
@@ -154,7 +153,7 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 	}
 }
 
-// log is what a pod has written, all of them if pod is empty.
+// log returns the log of a pod, or of all pods if pod is "".
 func (j *launched) log(pod string) string {
 	var b strings.Builder
 	if err := local.Logs(j.t.Context(), j.name, role.LogOptions{Pod: pod, Tail: -1}, &b); err != nil {
@@ -163,7 +162,7 @@ func (j *launched) log(pod string) string {
 	return b.String()
 }
 
-// pod finds a pod of the job, nil if there is none.
+// pod returns a pod of the job, or nil if there is none.
 func pod(s *wire.JobStatus, role wire.Role, index int) *wire.PodStatus {
 	for _, p := range s.Pods {
 		if p.Role == role && int(p.Index) == index {
@@ -173,14 +172,14 @@ func pod(s *wire.JobStatus, role wire.Role, index int) *wire.PodStatus {
 	return nil
 }
 
-// trained tells whether a fraction of the records is done.
+// trained returns a function that reports whether a fraction of the records is done.
 func trained(fraction float64) func(*wire.JobStatus) bool {
 	return func(s *wire.JobStatus) bool {
 		return s.RecordsTotal > 0 && float64(s.RecordsDone) >= fraction*float64(s.RecordsTotal)
 	}
 }
 
-// hurry lets a job of the model "patient" end as soon as it can: nothing more befalls it.
+// hurry lets a job of the model "patient" end as soon as possible, after the last disturbance.
 func (j *launched) hurry() {
 	j.t.Helper()
 	if err := pace.Hurry(j.home); err != nil {
@@ -188,7 +187,7 @@ func (j *launched) hurry() {
 	}
 }
 
-// kill sends a signal to a pod that runs.
+// kill sends a signal to a running pod.
 func (j *launched) kill(p *wire.PodStatus, signal syscall.Signal) {
 	j.t.Helper()
 	if p == nil || p.Pid == 0 {
@@ -199,15 +198,15 @@ func (j *launched) kill(p *wire.PodStatus, signal syscall.Signal) {
 	}
 }
 
-// halt stops a pod and awaits that all of it stands still. The kernel wakes those of a dead parent that
-// did so before it died, and only those.
+// halt suspends a pod, and waits until all of its processes are stopped. When a parent dies, the kernel wakes those of its
+// children that were stopped before, and only those.
 func (j *launched) halt(p *wire.PodStatus) {
 	j.t.Helper()
 	j.kill(p, syscall.SIGSTOP)
 	eventually(j.t, "stop of pid "+strconv.Itoa(int(p.Pid)), 30*time.Second, func() bool { return stopped(j.t, int(p.Pid)) })
 }
 
-// processes lists the processes of the program under test; a zombie is none.
+// processes returns the processes of the program under test, without zombies.
 func processes(t *testing.T) []int {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
@@ -224,7 +223,7 @@ func processes(t *testing.T) []int {
 	return pids
 }
 
-// stopped says that every thread of a process stands still.
+// stopped reports whether every thread of a process is stopped.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -234,7 +233,7 @@ func stopped(t *testing.T, pid int) bool {
 	for _, thread := range threads {
 		stat, err := os.ReadFile(thread)
 		if err != nil {
-			return false // one that ended meanwhile
+			return false // the process has ended in the meantime
 		}
 		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
 			return false
@@ -259,7 +258,7 @@ func succeeded(t *testing.T, s *wire.JobStatus, epochs int) {
 	}
 }
 
-// allRecords checks besides that the model has each minibatch once, and no more than twice of them twice. With
+// allRecords also checks that the model has each minibatch once, except for at most twice many that it has two times. With
 // --grads_to_wait=1 a version is a minibatch.
 func allRecords(t *testing.T, s *wire.JobStatus, epochs, twice int) {
 	t.Helper()
@@ -277,7 +276,7 @@ var (
 	lossLine       = regexp.MustCompile(`Loss = [0-9.]+, steps = \d+`)
 )
 
-// accuracy is what the last evaluation in the master's log says.
+// accuracy returns the accuracy of the last evaluation in the master's log.
 func (j *launched) accuracy() float64 {
 	j.t.Helper()
 	lines := evaluationLine.FindAllStringSubmatch(j.log("master"), -1)
@@ -291,7 +290,7 @@ func (j *launched) accuracy() float64 {
 	return accuracy
 }
 
-// copyTree copies the files of a directory, changed by edit.
+// copyTree copies the files of a directory, each changed by edit.
 func copyTree(t *testing.T, from, to string, edit func(path string, text []byte) []byte) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {

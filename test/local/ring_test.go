@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ring makes a job a ring of four whose updates are of 200 records each, so that the
-// shipped digits are exactly 50 updates an epoch, however many workers there are.
+// ring has the flags of a ring of four whose updates are of 200 records each, so that the shipped digits are exactly 50 updates
+// per epoch, with any number of workers.
 var ring = []string{
 	"--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0",
 	"--minibatch_size=50", "--global_batch_size=200",
@@ -37,7 +37,7 @@ func onceEach(t *testing.T, s *wire.JobStatus, epochs int) {
 	}
 }
 
-// survive checks that these workers run as the processes that they were.
+// survive checks that these workers still run as the same processes.
 func survive(t *testing.T, before, after *wire.JobStatus, workers ...int) {
 	t.Helper()
 	for _, i := range workers {
@@ -48,21 +48,21 @@ func survive(t *testing.T, before, after *wire.JobStatus, workers ...int) {
 	}
 }
 
-// worldOf tells whether n workers are in the ring.
+// worldOf returns a function that reports whether n workers are in the ring.
 func worldOf(n int32) func(*wire.JobStatus) bool {
 	return func(s *wire.JobStatus) bool { return s.WorldSize == n }
 }
 
 func TestRing(t *testing.T) {
 	output := filepath.Join(t.TempDir(), "model")
-	// The first world waits for all, however far apart they start.
+	// The first world waits for all workers, however long they take to start.
 	j := trainRing(t, cnn, "--num_epochs=1", "--min_workers=4", "--evaluation_steps=20", "--log_loss_steps=10", "--output="+output)
 	s := j.end(0)
 	onceEach(t, s, 1)
 	if got := j.accuracy(); got < 0.8 {
 		t.Errorf("accuracy %.4f, want 0.8 at least", got)
 	}
-	// Version 40 is passed over if the evaluation of version 20 still goes on.
+	// Version 40 is skipped if the evaluation of version 20 is still running.
 	if n := len(s.Evaluations); n < 2 {
 		t.Errorf("%d evaluations, want one of version 20 and one at the end", n)
 	}
@@ -143,12 +143,12 @@ func TestRingIsScaled(t *testing.T) {
 	nobodyLeft(t)
 }
 
-// All of them at once take the state with them: the training begins anew, and is whole.
+// The loss of all workers at once loses the state: the training begins anew, and completes.
 func TestRingLosesAll(t *testing.T) {
 	j := trainRing(t, patient, "--num_epochs=10")
 	before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.2)(s) && worldOf(4)(s) })
 	for i := range 4 {
-		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGSTOP) // so that nobody hears of another's end
+		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGSTOP) // so that no worker notices the end of another
 	}
 	for i := range 4 {
 		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGKILL)
@@ -163,7 +163,7 @@ func TestRingLosesAll(t *testing.T) {
 	nobodyLeft(t)
 }
 
-// A ring whose workers come and go all the time learns what one that is left alone learns.
+// A ring whose workers join and leave all the time learns the same as an undisturbed one.
 func TestRingInUnrest(t *testing.T) {
 	j := trainRing(t, small, "--num_epochs=15")
 	kills := j.killWorkers(250 * time.Millisecond)

@@ -23,16 +23,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// runLimit is how long one of these jobs may be without a word: one that hangs says what it was doing.
+// runLimit is the time for which one of these jobs may have no output: a job that hangs prints what it was doing.
 const runLimit = 3 * time.Minute
 
-// script starts a job of three workers that runs a script of testdata; it is told a directory of the job's own first.
+// script starts a job of three workers that runs a script of testdata; its first argument is a directory of the job's own.
 func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
 	t.Helper()
 	return scriptIn(t, python, name, t.TempDir(), args, flags...)
 }
 
-// scriptIn starts one with a directory that may have a checkpoint.
+// scriptIn starts such a job with a given directory, which may have a checkpoint.
 func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string, flags ...string) *launched {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", name))
@@ -59,7 +59,7 @@ func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string
 	return j
 }
 
-// guard ends a job that hangs: nothing of it has said a word for too long.
+// guard ends a job that hangs: one whose processes have had no output for too long.
 func (j *launched) guard(ended <-chan struct{}) {
 	said, at := 0, time.Now()
 	ticker := time.NewTicker(time.Second)
@@ -80,7 +80,7 @@ func (j *launched) guard(ended <-chan struct{}) {
 	}
 }
 
-// enough tells the script to come to its end.
+// enough tells the script to end.
 func (j *launched) enough() {
 	j.t.Helper()
 	if err := os.WriteFile(filepath.Join(j.dir(), "enough"), nil, 0o644); err != nil {
@@ -88,16 +88,16 @@ func (j *launched) enough() {
 	}
 }
 
-// dir is the directory that the script was told.
+// dir returns the directory that the script got.
 func (j *launched) dir() string { return j.cmd.Args[slices.Index(j.cmd.Args, "--")+3] }
 
-// everybody is the processes of the job, the launcher's as well, with their command lines: those that were started with its
-// ELASTICDL_HOME, and what came of them.
+// everybody returns the processes of the job, including the launcher's, with their command lines: those that have its
+// ELASTICDL_HOME, and their descendants.
 func (j *launched) everybody() map[int]string {
 	all := make(map[int]string)
-	paths, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
 	for _, path := range paths {
-		env, _ := os.ReadFile(path) // one that ended meanwhile, or a zombie, has none
+		env, _ := os.ReadFile(path) // a process that has ended, or a zombie, has none
 		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return string(v) == "ELASTICDL_HOME="+j.home }) {
 			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -107,7 +107,7 @@ func (j *launched) everybody() map[int]string {
 	return all
 }
 
-// pythons is the processes of the script, and those that they are forked from.
+// pythons returns the processes of the script, and the fork servers from which they are forked.
 func (j *launched) pythons() (pids []int) {
 	for pid, cmdline := range j.everybody() {
 		if !strings.HasPrefix(cmdline, program+" ") {
@@ -133,24 +133,24 @@ func (j *launched) nobody() {
 	})
 }
 
-// stepped is what a script's process says of a step.
+// stepped is a step as a script's process reports it.
 type stepped struct{ step, rank, world, pid int }
 
 var steppedLine = regexp.MustCompile(`step (\d+) rank (\d+) world (\d+) pid (\d+)`)
 
-// steps is what the script's processes have said, worker by worker.
+// steps returns the steps that the script's processes have reported, worker by worker.
 func (j *launched) steps() (all []stepped) {
 	for _, m := range steppedLine.FindAllStringSubmatch(j.log(""), -1) {
 		var s stepped
 		for i, to := range []*int{&s.step, &s.rank, &s.world, &s.pid} {
-			*to, _ = strconv.Atoi(m[1+i]) // digits
+			*to, _ = strconv.Atoi(m[1+i]) // the pattern matches digits only
 		}
 		all = append(all, s)
 	}
 	return all
 }
 
-// whole waits until so many processes that were not there before step together, and returns their pids by rank.
+// whole waits until size processes, none of them in without, step together, and returns their pids by rank.
 func (j *launched) whole(size int, without ...int) []int {
 	j.t.Helper()
 	var pids []int
@@ -174,7 +174,7 @@ func (j *launched) whole(size int, without ...int) []int {
 	return pids
 }
 
-// TestTorchRun has an unmodified script go on after each loss, a stop, one that joins and one that leaves.
+// TestTorchRun checks that an unmodified script continues after each loss, a stop, a worker that joins and one that leaves.
 func TestTorchRun(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestTorchRun(t *testing.T) {
 				t.Logf("%s: %v until all step again", what, time.Since(began).Round(10*time.Millisecond))
 			}
 			took("a process killed", 3, func() { syscall.Kill(before[0], syscall.SIGKILL) })
-			if python.Name == "1.13" { // whichever PyTorch it is
+			if python.Name == "1.13" { // the result does not depend on the version of PyTorch
 				took("two processes killed", 3, func() {
 					syscall.Kill(before[1], syscall.SIGKILL)
 					syscall.Kill(before[2], syscall.SIGKILL)
@@ -215,8 +215,8 @@ func (j *launched) scale(workers int) {
 	}
 }
 
-// TestTorchRunKilled kills whom it meets: processes, those that they are forked from, agents and masters. Every record
-// is in the model once, as the processes count, and the master.
+// TestTorchRunKilled kills processes at random: those of the script, fork servers, agents and masters. The model has every
+// record once, by the count of the processes and by the master's.
 func TestTorchRunKilled(t *testing.T) {
 	const records = 6000
 	for i, python := range torch.Pythons(t) {
@@ -224,7 +224,7 @@ func TestTorchRunKilled(t *testing.T) {
 			j := script(t, python, "counts.py", []string{strconv.Itoa(records), "0.1"}, "--heartbeat_timeout=5s")
 			kills := 30
 			if python.Name != "1.13" {
-				kills = 10 // its processes take seconds of work to be there again when the one that they are forked from was killed
+				kills = 10 // after its fork server is killed, seconds of work pass until its processes run again
 			}
 			j.whole(3)
 			seed := uint64(time.Now().UnixNano())
@@ -261,7 +261,8 @@ func TestTorchRunKilled(t *testing.T) {
 	}
 }
 
-// A lost master comes back to a world that trains on: it is told which records are in the model, and nobody meets again.
+// A new master takes over a world that continues to train: the processes tell it which records are in the model, and no new
+// rendezvous is needed.
 func TestTorchRunMasterComesBack(t *testing.T) {
 	const records = 1500
 	for _, python := range torch.Pythons(t) {
@@ -294,7 +295,8 @@ func TestTorchRunMasterComesBack(t *testing.T) {
 	}
 }
 
-// allCounted checks that counts.py has every record twice in its model, and the master once in each of two epochs.
+// allCounted checks that counts.py has every record twice in its model, and that the master has credited each once in each of
+// two epochs.
 func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	t.Helper()
 	if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want || s.Restarts != 0 {
@@ -306,7 +308,7 @@ func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	j.nobody()
 }
 
-// A job that is started again goes on with its checkpoint: what is in the state is not trained on again.
+// A job that is started again resumes from its checkpoint: records that are in the state are not trained on again.
 func TestTorchRunResumes(t *testing.T) {
 	const records = 1000
 	for _, python := range torch.Pythons(t) {
@@ -328,7 +330,7 @@ func TestTorchRunResumes(t *testing.T) {
 	}
 }
 
-// A program that fails by its own fault is started again so often, and its first failure is the job's reason.
+// A program that fails by itself is started again up to the limit, and its first failure is the job's reason.
 func TestTorchRunFails(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -347,7 +349,7 @@ func TestTorchRunFails(t *testing.T) {
 	}
 }
 
-// A process that ends early with 0 ends nobody else. When another is lost later, all start again, as with torchrun.
+// A process that ends early with exit code 0 ends no other. When another is lost later, all start again, as with torchrun.
 func TestTorchRunEndsEarly(t *testing.T) {
 	python := torch.Pythons(t)[0]
 	j := script(t, python, "ends.py", []string{"early"})

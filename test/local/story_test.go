@@ -17,7 +17,7 @@ import (
 
 const (
 	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
-	// Where only the story counts: a model that costs little, and one that waits until nothing more befalls the job.
+	// For tests in which the model does not matter: a cheap model, and one that waits until the last disturbance of the job.
 	small   = "--model_def=digits.small.custom_model"
 	patient = "--model_def=digits.patient.custom_model"
 )
@@ -110,13 +110,14 @@ func TestNothingIsLeft(t *testing.T) {
 			j.until("training", trained(0.0001))
 			end(t, j)
 			nobodyLeft(t)
-			// A process that is killed may hold its files for a moment after nothing else of it is to be seen, and with them the job's lock.
+			// A killed process may hold its files, and with them the job's lock, for a moment after it disappears from the list
+			// of processes.
 			eventually(t, "the end of the job in its status", 10*time.Second, func() bool { return job.State(j.status().State).Ended() })
 		})
 	}
 }
 
-// master is the pid of the master: the process that the launcher started.
+// master returns the pid of the master: the process that the launcher started.
 func (j *launched) master() int {
 	j.t.Helper()
 	for _, pid := range processes(j.t) {
@@ -151,7 +152,7 @@ func TestStragglerLosesItsLease(t *testing.T) {
 		if s.Requeued > 0 {
 			break
 		}
-		j.kill(straggler, syscall.SIGCONT) // it held no lease: the epoch has ended without it
+		j.kill(straggler, syscall.SIGCONT) // it held no lease, so the epoch has ended without it
 	}
 	j.hurry()
 	allRecords(t, j.end(0), 10, 4)
