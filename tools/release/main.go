@@ -1,5 +1,6 @@
-// Command release completes a directory of ElasticDL's binaries for Linux, as `make release` builds them: beside each FILE it writes FILE.cdx.json, the
-// modules that it is made of (CycloneDX), and in SHA256SUMS the digests of all. The same binaries make the same files: no clock and no path is in them.
+// Command release completes a directory of ElasticDL's binaries for Linux, as `make release` builds them. Beside each FILE it
+// writes FILE.cdx.json, the modules in the binary (CycloneDX), and in SHA256SUMS the digests of all files. The same binaries
+// result in the same files, which contain no time and no path.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/image"
 )
 
-// sums is the file of the digests, as sha256sum -c reads it.
+// sums is the name of the file with the digests, in the format of sha256sum -c.
 const sums = "SHA256SUMS"
 
 func main() {
@@ -27,7 +28,7 @@ func main() {
 	}
 }
 
-// complete writes the bills of materials and the digests of the binaries in a directory. It replaces those that are there.
+// complete writes the bills of materials and the digests of the binaries in a directory, and replaces existing ones.
 func complete(dir string) error {
 	files, err := os.ReadDir(dir) // sorted by name
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Each binary has its bill beside it, every file its digest, and a second run makes the same.
+// Each binary has a bill of materials beside it, every file has a digest, and a second run writes the same files.
 func TestComplete(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-arm64"} { // for this machine both: to compile all for another takes minutes
+	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-arm64"} { // both are built for this machine: compiling everything for another takes minutes
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, name), ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,7 +51,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// A release is whole or is none.
+// An incomplete directory is refused: a release is complete or absent.
 func TestIncompleteReleases(t *testing.T) {
 	empty, other := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "elasticdl"), []byte("#!/bin/sh\n"), 0o755); err != nil {

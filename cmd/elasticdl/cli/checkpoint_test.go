@@ -23,7 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
-// writeCommit writes a commit, with as many shards, as a job does: commit DIR NUMBER SHARDS. With a word more it has no record yet.
+// writeCommit writes a commit with a number of shards, as a job does: commit DIR NUMBER SHARDS. With a further argument the
+// commit lacks its record.
 func writeCommit(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 3 {
 		ts.Fatalf("usage: commit DIR NUMBER SHARDS [begun]")
@@ -35,7 +36,7 @@ func writeCommit(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(makeCommit(ts.MkAbs(args[0]), number, shards, len(args) == 3))
 }
 
-// makeCommit writes a commit with so many shards; without its record it is incomplete.
+// makeCommit writes a commit with a number of shards; without its record it is incomplete.
 func makeCommit(dir string, number int64, shards int, record bool) error {
 	d := checkpoint.Dir{Files: checkpoint.Local(dir)}
 	layout := param.Layout{
@@ -122,7 +123,7 @@ func download(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), file, 0o644))
 }
 
-// s3 opens a place in the store of the stories.
+// s3 opens a location in the S3 store of the script tests.
 func s3(ts *testscript.TestScript, location string) checkpoint.Files {
 	os.Setenv("AWS_ACCESS_KEY_ID", ts.Getenv("AWS_ACCESS_KEY_ID"))
 	os.Setenv("AWS_SECRET_ACCESS_KEY", ts.Getenv("AWS_SECRET_ACCESS_KEY"))
@@ -143,7 +144,7 @@ func TestBytesText(t *testing.T) {
 	}
 }
 
-// until is files of which a context ends when the first shard is opened.
+// until wraps files, and ends a context when the first shard is opened.
 type until struct {
 	checkpoint.Files
 	end context.CancelFunc
@@ -156,7 +157,7 @@ func (u until) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
 	return u.Files.Open(name)
 }
 
-// A commit that could not be read to its end, as the command was interrupted, is not damaged.
+// A commit that was not read to its end, because the command was interrupted, is not reported as damaged.
 func TestInterruptedVerify(t *testing.T) {
 	dir := t.TempDir()
 	if err := makeCommit(dir, 1, 2, true); err != nil {

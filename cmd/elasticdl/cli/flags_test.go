@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Whatever way the flags of a job are written, job.Parse has them one way, in order, and the words of a program as they are.
+// However the flags of a job are written, job.Parse gets them in one form, in order, and the arguments of a program unchanged.
 func TestJobSettings(t *testing.T) {
 	for args, want := range map[string]string{
 		"train --num-workers 7 --num_worker=8":                "--num_workers=7 --num_workers=8",

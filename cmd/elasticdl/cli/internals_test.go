@@ -10,11 +10,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// goInternals is what Go says to Go programmers, and nobody else.
+// goInternals matches messages of Go that only Go programmers understand.
 var goInternals = regexp.MustCompile(`strconv\.|accepts .*arg\(s\)|&\{|\b0xc0[0-9a-f]{6}|%![a-zA-Z(]|nil pointer|\bgoroutine |context (deadline exceeded|canceled)|rpc error: code|` +
 	`"github\.com/elasticdl/|\bmap\[|\b(unmarshal|marshal) .*Go (value|struct)|reflect\.|runtime error|panic:|invalid argument ".*" for|path escapes from parent|<nil>`)
 
-// listener is a test of stories that reads all that elasticdl says in them.
+// listener runs script tests, and checks everything that elasticdl prints in them.
 type listener struct{ t *testing.T }
 
 func (l listener) Skip(args ...any)  { l.t.Helper(); l.t.Skip(args...) }
@@ -22,15 +22,15 @@ func (l listener) Fatal(args ...any) { l.t.Helper(); l.t.Fatal(args...) }
 func (l listener) Parallel()         { l.t.Parallel() }
 func (l listener) FailNow()          { l.t.FailNow() }
 
-// Verbose has testscript keep what commands said in parts that have succeeded.
+// Verbose makes testscript keep the output of sections that have succeeded.
 func (l listener) Verbose() bool { return true }
 
-// Run runs a story.
+// Run runs a script test.
 func (l listener) Run(name string, f func(testscript.T)) {
 	l.t.Run(name, func(t *testing.T) { f(listener{t}) })
 }
 
-// Log takes the log of a story, which is shown if the story failed.
+// Log gets the log of a script test, and prints it if the test failed.
 func (l listener) Log(args ...any) {
 	l.t.Helper()
 	for _, line := range internals(fmt.Sprint(args...)) {
@@ -41,7 +41,8 @@ func (l listener) Log(args ...any) {
 	}
 }
 
-// internals returns what of a story's log elasticdl has said and only a Go programmer understands. Completions are programs for a shell.
+// internals returns the lines of a log that elasticdl has printed and that only a Go programmer understands. It skips
+// completions, which are programs for a shell.
 func internals(log string) (found []string) {
 	ours := false
 	for line := range strings.Lines(log) {

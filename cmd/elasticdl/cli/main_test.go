@@ -23,18 +23,20 @@ import (
 	"github.com/elasticdl/elasticdl/test/pace"
 )
 
-// The binary of the tests is elasticdl itself, also for the roles that it starts, with models for stories.
+// TestMain runs the tests; the same binary is also elasticdl, for the roles that it starts, with models for the tests.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"elasticdl": func() { Main(pace.Small, pace.Patient) }})
 }
 
-// TestStories plays testdata/*.txtar.
+// TestStories runs the scripts testdata/*.txtar.
 func TestStories(t *testing.T) { tell(t, "testdata") }
 
-// TestJobStories plays testdata/jobs/*.txtar: what befalls jobs whose processes are those of this machine, and ends well.
+// TestJobStories runs the scripts testdata/jobs/*.txtar: jobs with processes of this machine, which are disturbed and must end
+// correctly.
 func TestJobStories(t *testing.T) { tell(t, "testdata/jobs") }
 
-// tell plays the stories of a directory, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
+// tell runs the scripts of a directory, each with a state directory of its own. $S3 has the address of a store with the bucket
+// b.
 func tell(t *testing.T, dir string) {
 	t.Helper()
 	store := s3mem.New()
@@ -42,7 +44,7 @@ func tell(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(gofakes3.New(store).Server())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that have read enough
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // errors of clients that stop reading early
 	server.Start()
 	t.Cleanup(server.Close)
 	digits, err := filepath.Abs("../../../examples/mnist/data")
@@ -58,7 +60,7 @@ func tell(t *testing.T, dir string) {
 			env.Setenv("S3", "region=us-east-1&use_path_style=true&endpoint="+url.QueryEscape(server.URL))
 			env.Setenv("AWS_ACCESS_KEY_ID", "key")
 			env.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-			env.Defer(func() { // a story that failed may have left a job
+			env.Defer(func() { // a script that failed may have left a job
 				for process := range processesOf(env.Getenv("ELASTICDL_HOME")) {
 					syscall.Kill(process, syscall.SIGKILL)
 				}
@@ -71,7 +73,7 @@ func tell(t *testing.T, dir string) {
 	})
 }
 
-// await runs a command again and again until it succeeds and its output matches: await REGEXP COMMAND...
+// await runs a command repeatedly until it succeeds and its output matches: await REGEXP COMMAND...
 func await(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile("(?m)" + args[0])
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -84,7 +86,8 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no %s in a minute, but:\n%s", args[0], ts.ReadFile("stdout"))
 }
 
-// killPod is kill -9 of a pod's process, of the first worker that runs if none is named, or of the launcher: killpod JOB [POD|launcher]
+// killPod kills a pod's process (SIGKILL): that of the first running worker if none is named, or the launcher: killpod JOB
+// [POD|launcher]
 func killPod(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) > 1 && args[1] == "launcher" {
 		for pid, command := range processesOf(ts.Getenv("ELASTICDL_HOME")) {
@@ -111,7 +114,7 @@ func killPod(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no %v runs:\n%s", pod, ts.ReadFile("stdout"))
 }
 
-// killWorkers ends all workers of a job at once, as kill -9 does: killworkers JOB
+// killWorkers kills all workers of a job at once (SIGKILL): killworkers JOB
 func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("elasticdl", "status", args[0]))
 	killed := 0
@@ -128,7 +131,7 @@ func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// hurry lets the model "patient" take no more time than it needs in this story; `! hurry` lets it again.
+// hurry lets the model "patient" train without pauses in this script; `! hurry` turns the pauses on again.
 func hurry(ts *testscript.TestScript, not bool, _ []string) {
 	if not {
 		ts.Check(os.Remove(filepath.Join(ts.Getenv("ELASTICDL_HOME"), "hurry")))
@@ -137,19 +140,19 @@ func hurry(ts *testscript.TestScript, not bool, _ []string) {
 	ts.Check(pace.Hurry(ts.Getenv("ELASTICDL_HOME")))
 }
 
-// noProcesses checks that nothing runs that was started with this story's state directory.
+// noProcesses checks that no process with this script's state directory runs.
 func noProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	for pid, command := range processesOf(ts.Getenv("ELASTICDL_HOME")) {
 		ts.Fatalf("process %d runs still: %q", pid, command)
 	}
 }
 
-// processesOf yields the processes that were started with a state directory, and their commands.
+// processesOf yields the processes that have a state directory in their environment, and their commands.
 func processesOf(home string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, path := range paths {
-			environ, err := os.ReadFile(path) // one that has ended meanwhile cannot be read
+			environ, err := os.ReadFile(path) // a process that has ended cannot be read
 			if err != nil || !strings.Contains(string(environ), "ELASTICDL_HOME="+home) {
 				continue
 			}
@@ -162,7 +165,7 @@ func processesOf(home string) iter.Seq2[int, string] {
 	}
 }
 
-// Help is for every command, and no error.
+// Every command has help, which is not an error.
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "scale --help", "dataset --help", "checkpoint", "checkpoint ls --help"} {
 		path := filepath.Join(t.TempDir(), "out")
@@ -182,7 +185,7 @@ func TestHelp(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
-	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not the developer's
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not the kubeconfig of the developer
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	ckpt := t.TempDir()
@@ -225,7 +228,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// The signal that has ended a job is told by its name.
+// The signal that has ended a process is reported by its name.
 func TestSignalled(t *testing.T) {
 	for s, want := range map[os.Signal]string{syscall.SIGTERM: "by SIGTERM", os.Interrupt: "by Ctrl-C (SIGINT)"} {
 		if got := signalled(s).Error(); got != want {

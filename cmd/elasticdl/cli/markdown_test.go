@@ -11,7 +11,7 @@ import (
 
 const repository = "../../.."
 
-// markdown are the repository's pages, by their paths.
+// markdown returns the repository's pages, by path.
 func markdown(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
@@ -37,7 +37,7 @@ func markdown(t *testing.T) map[string]string {
 	return pages
 }
 
-// Pages state what is so, and their commands harm nobody.
+// Pages contain no marks of unverified claims, and no commands that lose settings or state.
 func TestMarkdownWords(t *testing.T) {
 	for path, text := range markdown(t) {
 		for _, guess := range []string{"from memory", "(check)", "; check)"} {
@@ -59,10 +59,10 @@ func TestMarkdownWords(t *testing.T) {
 var (
 	link    = regexp.MustCompile(`\]\(([^):]*?)(#[^)]+)?\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	named   = regexp.MustCompile("\\[`(?:\\w+\\.)?(\\w+)`\\]$") // a declaration, as the text of a link
+	named   = regexp.MustCompile("\\[`(?:\\w+\\.)?(\\w+)`\\]$") // the name of a declaration, as the text of a link
 )
 
-// Links lead to files and headings that there are. Those to Go files whose text is code name what the file declares.
+// Links lead to existing files and headings. Links to Go files whose text is code name a declaration of the file.
 func TestMarkdownLinks(t *testing.T) {
 	pages := markdown(t)
 	for path, text := range pages {
@@ -103,13 +103,13 @@ func declares(t *testing.T, file, name string) bool {
 	return regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |\t)` + name + `\b`).Match(text)
 }
 
-// anchor returns what GitHub makes of a heading.
+// anchor returns GitHub's anchor of a heading.
 func anchor(heading string) string {
 	text := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(text, " ", "-")
 }
 
-// The maps of test/ and tools/ have a row for each of their directories.
+// The overviews of test/ and tools/ have a row for each of their directories.
 func TestMaps(t *testing.T) {
 	for _, dir := range []string{"test", "tools"} {
 		page, err := os.ReadFile(filepath.Join(repository, dir, "README.md"))

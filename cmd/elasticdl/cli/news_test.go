@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// script is a job of a program whose two workers run.
+// script returns the status of a job of a program whose two workers run.
 func script() *wire.JobStatus {
 	return &wire.JobStatus{
 		Name: "main", State: "Running", Type: "run", Program: "main.py", Strategy: "AllreduceStrategy", World: 1, WorldSize: 2, Workers: 2,
@@ -21,7 +21,7 @@ func script() *wire.JobStatus {
 	}
 }
 
-// Whoever reads a program's output hears what was lost and what follows, once each, and nothing of a start or an end that is as it should be.
+// The messages beside a program's output report each loss and its consequence once, and nothing about normal starts and ends.
 func TestProgramNews(t *testing.T) {
 	const words = "rank 1 of worker-1 (pid 8): killed by SIGKILL; the others go on, it is started again (not charged)"
 	change := func(f func(*wire.JobStatus)) *wire.JobStatus {

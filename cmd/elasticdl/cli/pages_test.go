@@ -21,11 +21,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// block is a piece of a page that its reader is to run in a shell.
+// block is a block of commands of a page, for its reader to run in a shell.
 type block struct {
 	page    string
-	section string // the heading that it is under, "" before the first
-	line    int    // of its first command
+	section string // heading above the block, "" before the first
+	line    int    // line of its first command
 	text    string
 }
 
@@ -34,7 +34,7 @@ var (
 	sectionOf = regexp.MustCompile(`^##+ (.+)$`)
 )
 
-// blocks returns what a page marks as commands of a shell.
+// blocks returns the blocks that a page marks as commands of a shell.
 func blocks(page, text string) (all []block) {
 	section, language, within := "", "", false
 	for n, line := range strings.Split(text, "\n") {
@@ -71,17 +71,19 @@ func allBlocks(t *testing.T) (all []block) {
 
 // command is a simple command of a block.
 type command struct {
-	line  int // in the page
+	line  int // line in the page
 	words []string
 }
 
-// readers are the words that stand for what readers put in, and what one of them might.
+// readers replaces the words that stand for a reader's values by possible values.
 var readers = strings.NewReplacer("REGISTRY", "registry.example", "CLAIM", "claim")
 
-// unknown stands for what only a shell knows, such as $HOME or the output of a command: a name that is also a file of the repository.
+// unknown stands for values that only a shell knows, such as $HOME or the output of a command: a name that is also a file of
+// the repository.
 const unknown = "go.mod"
 
-// commands returns the simple commands of a block, those of pipes, lists and substitutions included, but calls of the block's own functions.
+// commands returns the simple commands of a block, including those in pipes, lists and substitutions, but without calls of the
+// block's own functions.
 func (b block) commands() (all []command, err error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")
 	if err != nil {
@@ -124,17 +126,17 @@ func static(parts []syntax.WordPart) string {
 	return s.String()
 }
 
-// tools are the commands that pages use beside elasticdl and make. Who runs them is in [played].
+// tools lists the commands that pages use beside elasticdl and make. The table [played] says which test runs them.
 var tools = []string{
 	"awk", "aws", "cat", "cd", "chmod", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
 	"pulumi", "sed", "sort", "which",
 }
 
-// kubectl are the commands of kubectl that pages use.
+// kubectl lists the commands of kubectl that pages use.
 var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events", "exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
 
-// Every command of every page can be run: a shell reads it, ElasticDL takes its flags and their values, make has the target, and the
-// rest are tools that a test plays or has an excuse for, by the table [played].
+// Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and their values, make has the
+// target, and other tools are run by a test or excused in the table [played].
 func TestPagesAreAccepted(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {
@@ -142,7 +144,7 @@ func TestPagesAreAccepted(t *testing.T) {
 	}
 	n := 0
 	all := allBlocks(t)
-	t.Chdir(repository) // where readers are
+	t.Chdir(repository) // the directory of the readers
 	for _, b := range all {
 		commands, err := b.commands()
 		if err != nil {
@@ -160,7 +162,7 @@ func TestPagesAreAccepted(t *testing.T) {
 	}
 }
 
-// accepts says what is wrong with a command of a page.
+// accepts returns an error if a command of a page is not valid.
 func accepts(words []string, makefile string) error {
 	switch name, args := words[0], words[1:]; name {
 	case "elasticdl":
@@ -183,10 +185,10 @@ func accepts(words []string, makefile string) error {
 	return nil
 }
 
-// types are the commands whose flags are those of a job.
+// types has the commands whose flags are those of a job.
 var types = map[string]job.Type{"train": job.Train, "evaluate": job.Evaluate, "predict": job.Predict, "run": job.Run}
 
-// acceptsArgs says what elasticdl finds wrong with its arguments before it does anything.
+// acceptsArgs returns the error that elasticdl would return for its arguments, before it does anything.
 func acceptsArgs(args []string) error {
 	root := newRoot()
 	root.SetGlobalNormalizationFunc(spelling(args))
@@ -209,7 +211,7 @@ func acceptsArgs(args []string) error {
 	return root.Execute()
 }
 
-// acceptsJob says what is wrong with the settings of a job, of its model, and on a cluster of its objects.
+// acceptsJob returns an error if the settings of a job are not valid, including its model and, on a cluster, its objects.
 func acceptsJob(t job.Type, settings, words []string) error {
 	if t == job.Run {
 		words = append([]string{"--"}, words...)
@@ -218,13 +220,13 @@ func acceptsJob(t job.Type, settings, words []string) error {
 	if err == nil && c.Job.ModelDef != "" {
 		_, err = zoo.Lookup(c.Job.ModelDef)
 	}
-	if err == nil && c.Runtime == "kubernetes" && c.Upload == "" { // of an upload the object would have the checksum
+	if err == nil && c.Runtime == "kubernetes" && c.Upload == "" { // with an upload, the object would have its checksum
 		_, err = kube.Manifests(c.Job)
 	}
 	return err
 }
 
-// foreign are flags that pages name and that are not elasticdl's.
+// foreign lists flags on pages that are not elasticdl's.
 var foreign = strings.Fields(`
 	--driver --gpus --mount --mount-string --cni --keep-context
 	--body --input_path --type --predicate
@@ -238,7 +240,7 @@ var (
 	flagged  = regexp.MustCompile(`(?:^|[ (])(--[a-z][a-z0-9_-]*)`)
 )
 
-// What a page names in its text is there, too: commands of elasticdl with their flags, flags alone, targets of make.
+// Everything that the text of a page names exists: commands of elasticdl with their flags, flags alone, targets of make.
 func TestPagesNameWhatIsThere(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {
@@ -288,7 +290,7 @@ func allFlags() map[string]bool {
 	return known
 }
 
-// names says what is wrong with a command that a text names; it may leave arguments out.
+// names returns an error if a command in a text does not exist; arguments may be left out.
 func names(words []string, makefile string) error {
 	if (words[0] == "make" || words[0] == "kubectl") && len(words) > 1 {
 		return accepts(words, makefile)
@@ -301,7 +303,7 @@ func names(words []string, makefile string) error {
 		return errors.Join(errors.New("there is no such command"), err)
 	}
 	for _, word := range words {
-		if word == "--" { // what follows is the user's program
+		if word == "--" { // the rest is the command of the user's program
 			break
 		}
 		flag := spoken.FindStringSubmatch(word)

@@ -15,21 +15,22 @@ import (
 	"github.com/elasticdl/elasticdl/test/pace"
 )
 
-// play is who runs blocks of commands, or why nobody does.
+// play defines which tests run blocks of commands, or why none does.
 type play struct {
-	page    string // or a directory of pages, which ends in a slash
-	section string // "": all sections for which there is no other entry
-	begins  string // of these the blocks that begin so; "": all for which there is no other entry
+	page    string // a page, or a directory of pages, which ends in a slash
+	section string // "" = all sections without another entry
+	begins  string // the blocks that begin with this text; "" = all without another entry
 	by      string // tests, as "test/e2e TestTwoJobs, test/e2e TestQuota"; or here; or torch; or a step of .ci/run, as "ci demo"
-	excused string // why nobody runs them
+	excused string // the reason why no test runs them
 }
 
 const (
 	byPages = "here"  // [TestPagesAreRun]
-	byTorch = "torch" // [TestTorchPages], of the build tag torch
+	byTorch = "torch" // [TestTorchPages], which has the build tag torch
 )
 
-// played has every block of commands of all pages. Tests of make e2e play what tutorials show with their own, smaller jobs.
+// played has an entry for every block of commands of all pages. Tests of make e2e run the commands of tutorials with their own,
+// smaller jobs.
 var played = []play{
 	{page: "README.md", section: "Install", by: "stacks TestReadmeCloud"},
 	{page: "README.md", section: "One minute on this machine", by: "ci demo, ci test, test/local TestRing"},
@@ -64,7 +65,7 @@ var played = []play{
 	{page: "examples/pytorch/", section: "On a cluster", by: "test/e2e TestProgramAsItStands"},
 }
 
-// play returns who runs a block, or nothing if no entry is about it: that with the longest beginning, then that of its section.
+// play returns the entry for a block, or nil if there is none: the one with the longest beginning, or else that of its section.
 func (b block) play() (found *play) {
 	for i := range played {
 		p := &played[i]
@@ -77,7 +78,7 @@ func (b block) play() (found *play) {
 	return found
 }
 
-// Every block is run by a test that there is, or excused; every entry is about a block.
+// Every block is run by an existing test, or excused; every entry has a block.
 func TestPagesAreRunBySomebody(t *testing.T) {
 	about := map[*play]bool{}
 	for _, b := range allBlocks(t) {
@@ -134,18 +135,19 @@ func isTest(t *testing.T, dir, name string) bool {
 	return false
 }
 
-// tour is a page whose commands are run as they are, from the first to the last, in one shell.
+// tour is a page whose commands are run unchanged, from the first to the last, in one shell.
 type tour struct {
 	page  string
-	files map[string]string // what its reader has besides
-	says  []string          // what its commands say
+	files map[string]string // further files that the reader needs
+	says  []string          // texts that the commands print
 	smaller
 }
 
-// smaller has what a page asks for, and what the test takes for it: jobs that cost little, and last long enough to lose a worker.
+// smaller has the settings of a page and their replacements in the test: jobs that need little time, and last long enough to
+// lose a worker.
 type smaller map[string]string
 
-// patient is for the models of pages one that costs little and takes half a minute for ten epochs, however fast the machine.
+// patient replaces the model of a page by a cheap one that takes half a minute for ten epochs, on any machine.
 var patient = [2]string{"mnist.mnist_functional_api.custom_model", pace.Patient.Def()}
 
 var tours = []tour{
@@ -196,7 +198,7 @@ func TestPagesAreRun(t *testing.T) {
 	}
 }
 
-// run runs the blocks of a page that are played by somebody, in a directory that has the repository's examples.
+// run runs the blocks of a page whose entry names by, in a directory with the repository's examples.
 func (tour *tour) run(t *testing.T, by string, env ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, tour.page))
@@ -232,7 +234,7 @@ func (tour *tour) run(t *testing.T, by string, env ...string) {
 		}
 		script = strings.ReplaceAll(script, from, to)
 	}
-	t.Cleanup(func() { // a job that a command has left
+	t.Cleanup(func() { // stop a job that a command has left
 		for process := range processesOf(home) {
 			syscall.Kill(process, syscall.SIGKILL)
 		}
@@ -253,7 +255,7 @@ func (tour *tour) run(t *testing.T, by string, env ...string) {
 	}
 }
 
-// shellPreamble begins the script of a page. A reader who looks at a job looks again until there is something to see.
+// shellPreamble begins the script of a page. It makes commands that show a job retry until there is output, as a reader would.
 const shellPreamble = `set -u -o pipefail
 again() { local end=$((SECONDS + 60)); until eval "$1"; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done; }
 runs() { again "elasticdl status $1 | grep -qE '^$2 +Running +[0-9]'"; }
@@ -265,7 +267,7 @@ var (
 	kills = regexp.MustCompile(`^kill .*elasticdl status (\S+) .*"(worker-\d+)"`)
 )
 
-// Pages kill only a process of a pod that runs: of any other the table has no PID.
+// Pages kill only a process of a running pod: for other pods the table has no PID.
 func TestPagesKillWhatRuns(t *testing.T) {
 	found := 0
 	for _, b := range allBlocks(t) {
@@ -283,7 +285,7 @@ func TestPagesKillWhatRuns(t *testing.T) {
 	}
 }
 
-// script runs the commands of a block, tells each, and ends at the first that fails.
+// script returns a script that runs the commands of a block, prints each, and ends at the first that fails.
 func (b block) script(t *testing.T) string {
 	t.Helper()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")

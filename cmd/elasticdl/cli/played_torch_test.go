@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// TestTorchPages runs the page of the PyTorch examples, with the Python that has Pillow, too.
+// TestTorchPages runs the commands of the page of the PyTorch examples, with a Python that also has Pillow.
 func TestTorchPages(t *testing.T) {
 	tour := tour{
 		page:    "examples/pytorch/README.md",

@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Workers of this machine have its GPUs: processes for each of none are refused before the job starts.
+// Local workers use the GPUs of this machine: without GPUs, a job with one process per GPU is refused before it starts.
 func TestGPUsHere(t *testing.T) {
 	j := job.DefaultOf(job.Run)
 	j.Program.Command, j.Program.NoPython, j.Program.Processes = []string{"true"}, true, "gpu"

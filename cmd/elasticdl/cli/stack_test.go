@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// cluster is an API server with one job, which goes when it is deleted.
+// cluster simulates an API server with one job, until the job is deleted.
 type cluster struct {
-	annotations map[string]string // of its Job
+	annotations map[string]string // annotations of its Job
 	mu          sync.Mutex
 	gone        bool
 }
@@ -55,13 +55,14 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// What a stack of Pulumi has made it makes again, and sets back: whoever stops or scales it is told what to do.
+// A Pulumi stack creates its job again and reverts its changes: a user who stops or scales the job by a command is told what to
+// do instead.
 func TestJobsOfAStack(t *testing.T) {
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
 	for _, test := range []struct {
 		annotations map[string]string
 		args        []string
-		want        string // on stderr
+		want        string // expected on stderr
 	}{
 		{map[string]string{"pulumi.com/skipAwait": "true"}, []string{"stop", "j"}, "note: job j is a Pulumi stack's, which runs it again after pulumi refresh; to end it for good: pulumi config rm job && pulumi up\n"},
 		{map[string]string{"other": "true"}, []string{"stop", "j"}, ""},

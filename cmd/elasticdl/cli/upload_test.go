@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/source/fetch"
 )
 
-// What is packed is what the job names, and what its workers unpack; it goes through a pod of the image that has elasticdl.
+// The archive contains the files that the job names and that its workers unpack; it is uploaded through a pod of the image that
+// has elasticdl.
 func TestUpload(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "net"), 0o755), os.WriteFile(filepath.Join(dir, "net/main.py"), []byte("print(1)"), 0o644)); err != nil {
@@ -56,7 +57,7 @@ func TestUpload(t *testing.T) {
 		t.Errorf("without an agent image the pod is of %s", u.copy(j, work).Image)
 	}
 
-	// What has changed since is not uploaded under the sum of what it was.
+	// Files that have changed since are not uploaded under the checksum of their former content.
 	if err := os.WriteFile(filepath.Join(dir, "net/main.py"), []byte("print(2)"), 0o644); err != nil {
 		t.Fatal(err)
 	}

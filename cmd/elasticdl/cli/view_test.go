@@ -48,7 +48,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func after(d time.Duration) int64 { return start.Add(d).UnixMilli() }
 
-// running is a job that has lost worker-0 a moment ago.
+// running returns the status of a job that has just lost worker-0.
 func running() *wire.JobStatus {
 	return &wire.JobStatus{
 		Name: "test-mnist", State: "Running", Output: "/state/jobs/test-mnist/model", Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
@@ -70,7 +70,7 @@ func running() *wire.JobStatus {
 	}
 }
 
-// ringing is a ring that has lost worker-0 a moment ago.
+// ringing returns the status of a ring that has just lost worker-0.
 func ringing() *wire.JobStatus {
 	s := running()
 	s.Name, s.Strategy = "test-mnist-allreduce", "AllreduceStrategy"
@@ -80,7 +80,7 @@ func ringing() *wire.JobStatus {
 	return s
 }
 
-// clustered is a job of a cluster whose worker-0 was preempted a moment ago.
+// clustered returns the status of a job on a cluster whose worker-0 was just preempted.
 func clustered() *wire.JobStatus {
 	s := running()
 	s.Namespace, s.Waiting = "training", "1 of 2 servers does not run (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)"
@@ -93,7 +93,7 @@ func clustered() *wire.JobStatus {
 	return s
 }
 
-// lost makes of s what it is after a server was lost with its part of the model.
+// lost changes s to the status after a server was lost with its part of the model, and returns it.
 func lost(s *wire.JobStatus) *wire.JobStatus {
 	s.Life, s.Rewinds, s.Anew = 102, 1, "the training began anew: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
 	return s
@@ -148,11 +148,11 @@ func TestNews(t *testing.T) {
 	later := running()
 	later.Epoch = 2
 	later.Pods[0].State, later.Pods[0].Pid, later.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
-	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second) // a server that was replaced
+	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second) // this server was replaced
 	later.Evaluated = 3
 	later.Evaluations = append(later.Evaluations, &wire.Evaluation{Version: 600, Metrics: map[string]float64{"accuracy": 0.9612}})
 	golden(t, "news-later", strings.Join(news(running(), later), "\n")+"\n")
-	older := running() // a status has no more than the last evaluations
+	older := running() // a status has only the last evaluations
 	older.Evaluated, later.Evaluated = 1001, 1002
 	older.Evaluations = append(older.Evaluations, older.Evaluations[0])
 	older.Epoch, older.Pods = later.Epoch, later.Pods
@@ -170,7 +170,7 @@ func TestNews(t *testing.T) {
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
-// The newest checkpoint is shown, and why the last try came to nothing; and that the training went back is not a new beginning.
+// The newest checkpoint is shown, and why the last attempt failed; a rollback is not shown as beginning anew.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
 	s.Life, s.Rewinds, s.Anew = 102, 1, "the training went back to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
@@ -200,7 +200,7 @@ func TestCheckpointShown(t *testing.T) {
 	}
 }
 
-// Each time that the training begins anew it is said, once, whoever reads it.
+// Each time that the training begins anew, this is reported once, in every output.
 func TestAnew(t *testing.T) {
 	const words = "the training began anew: ps-1 was lost with its part of the model: node lost; 50,000 records were trained on till then"
 	for _, before := range []*wire.JobStatus{nil, running()} {
@@ -211,7 +211,7 @@ func TestAnew(t *testing.T) {
 	if lines := news(lost(running()), lost(running())); len(lines) != 0 {
 		t.Errorf("said again: %q", lines)
 	}
-	again := lost(running()) // for the same reason, after as many records
+	again := lost(running()) // it begins anew for the same reason, after the same number of records
 	again.Rewinds, again.RecordsDone = 2, 0
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
@@ -240,13 +240,14 @@ func TestAnew(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()
-	made.Life = 2 // a server was lost before anything was trained on
+	made.Life = 2 // a server was lost before any record was trained on
 	if text := statusText(made, start); strings.Contains(text, "life") || strings.Contains(text, "anew") || strings.Contains(text, "went") {
 		t.Errorf("nothing was lost:\n%s", text)
 	}
 }
 
-// A process of a program that failed is told once, and how many failures were charged; how far a program without records is nobody knows.
+// A failed process of a program is reported once, with the number of charged failures; the progress of a program without
+// records is unknown.
 func TestProgramFailureShown(t *testing.T) {
 	const words = "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"
 	before := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3}
@@ -274,7 +275,7 @@ func TestProgramFailureShown(t *testing.T) {
 	}
 }
 
-// What a program has failed is said with what counts of it; what was recovered, without tasks where there are none.
+// Failures of a program are shown with the number that counts; recoveries are shown without tasks if the program has none.
 func TestRecoveryShown(t *testing.T) {
 	for want, s := range map[string]*wire.JobStatus{
 		"recovered from 1 failure, not counted against --max_restarts=0": {State: "Succeeded", Failures: 1},
@@ -298,11 +299,11 @@ func TestRecoveryShown(t *testing.T) {
 	}
 }
 
-// Of a pod on a cluster each thing is said once, though its end is seen several times.
+// Each event of a pod on a cluster is reported once, although its end is observed several times.
 func TestNewsOfCluster(t *testing.T) {
 	golden(t, "news-cluster", strings.Join(podNews(nil, clustered()), "\n")+"\n")
 	gone := clustered()
-	gone.Pods[2].State = "Deleted" // the object; the master has not said why
+	gone.Pods[2].State = "Deleted" // the object is deleted; the master has not reported why
 	if lines := podNews(clustered(), gone); len(lines) != 0 {
 		t.Errorf("gone: %q", lines)
 	}
@@ -321,9 +322,10 @@ func TestNewsOfCluster(t *testing.T) {
 	}
 }
 
-// A change of the number of workers is over when as many are there as are wanted, and each runs or says why not.
+// A change of the number of workers is complete when the wanted number of workers exist, and each runs or has a reason why it
+// does not.
 func TestSettled(t *testing.T) {
-	s := clustered() // of 2: worker-1 runs, worker-4 says why not, worker-0 leaves
+	s := clustered() // two are wanted: worker-1 runs, worker-4 has a reason why not, worker-0 leaves
 	if settled(s) {
 		t.Error("settled with one that leaves")
 	}
@@ -351,7 +353,7 @@ func TestCreated(t *testing.T) {
 	}
 }
 
-// No line of the screen is wider than the terminal, however narrow, or higher than it less two.
+// No line of the screen is wider than the terminal, however narrow, and the screen has at most the terminal's height less two.
 func TestScreenFits(t *testing.T) {
 	crowd := running()
 	for i := range 200 {
@@ -372,7 +374,7 @@ func TestScreenFits(t *testing.T) {
 	}
 }
 
-// The screen is written over, what happens stays above it, and at the end only that is left.
+// The screen is overwritten, events stay above it, and at the end only the events are left.
 func TestLive(t *testing.T) {
 	var out strings.Builder
 	l := &live{out: &out, size: func() (int, int) { return 70, 24 }}
@@ -397,14 +399,14 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// In a log, the progress is a line every two seconds.
+// In a log, the progress is one line every two seconds.
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		l := &lines{out: &out}
 		for range 21 {
 			l.show(running())
-			time.Sleep(refresh) // of the bubble's clock
+			time.Sleep(refresh) // by the clock of the synctest bubble
 		}
 		last := ended("Succeeded", "")
 		last.Evaluated = 3
@@ -430,7 +432,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// A user hears where the model is, also that it is nowhere.
+// The result shows where the model is, or that it is nowhere.
 func TestResultShown(t *testing.T) {
 	for want, s := range map[string]*wire.JobStatus{
 		"/m":                             {State: "Succeeded", Output: "/m"},
@@ -449,7 +451,7 @@ func TestResultShown(t *testing.T) {
 	}
 }
 
-// hostile is a status of a job in whose every text there is what does something to a terminal.
+// hostile returns a status of a job in which every text contains control sequences for a terminal.
 func hostile(attack string, state job.State) *wire.JobStatus {
 	s := running()
 	s.Namespace, s.Checkpoint, s.WorldSize, s.World, s.Life, s.EndedUnixMs = "n", &wire.Checkpoint{Number: 1, Dir: "d"}, 2, 3, 2, after(time.Minute)
@@ -474,13 +476,13 @@ func hostile(attack string, state job.State) *wire.JobStatus {
 		}
 	}
 	fill(s.ProtoReflect())
-	if state != "" { // which decides what is shown
+	if state != "" { // the state decides what is shown
 		s.State = string(state)
 	}
 	return s
 }
 
-// Nothing that a pod, the cluster or a file says of a job does anything to the terminal that shows it.
+// No text from a pod, the cluster or a file can control the terminal that shows it.
 func TestViewsAreHarmless(t *testing.T) {
 	for _, attack := range []string{"\x1b]0;title\x07", "\x1b[2J", "\u009b2J", "\x1b]52;c;aGk=\x07", "\r\x08"} {
 		for _, state := range []job.State{"", job.Running, job.Pending, job.Failed, job.Succeeded, job.Suspended} {
@@ -510,7 +512,7 @@ func TestViewsAreHarmless(t *testing.T) {
 	}
 }
 
-// TestJSON: numbers are numbers, and all fields are there.
+// TestJSON checks that numbers are numbers, and all fields exist.
 func TestJSON(t *testing.T) {
 	s := &wire.JobStatus{
 		Name: "a<b", RecordsDone: 1 << 40, RecordsPerSecond: math.NaN(), Loss: 0.1, Pods: []*wire.PodStatus{{Role: wire.Role_PS, Index: 1}},
@@ -528,7 +530,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// FuzzStatus: whatever a state holds, its views show it, and do nothing to a terminal.
+// FuzzStatus checks that every state can be shown by all views, and none controls the terminal.
 func FuzzStatus(f *testing.F) {
 	for _, s := range []*wire.JobStatus{running(), hostile("\x1b[2J", job.Failed), {}} {
 		text, err := protojson.Marshal(s)
@@ -545,7 +547,7 @@ func FuzzStatus(f *testing.F) {
 		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s) != nil {
 			return
 		}
-		// What programs are told is JSON that says the same, but for numbers that JSON does not have.
+		// The JSON for programs decodes to the same status, except for numbers that JSON does not have.
 		again := new(wire.JobStatus)
 		if err := protojson.Unmarshal(asJSON(s), again); err != nil {
 			t.Errorf("%s: %v", asJSON(s), err)

@@ -20,7 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestZoo plays testdata/zoo/*.txtar with a registry, this checkout, and Go's caches, but no network.
+// TestZoo runs the scripts testdata/zoo/*.txtar with a registry, this checkout, and Go's caches, but without a network.
 func TestZoo(t *testing.T) {
 	checkout, err := filepath.Abs("../../..")
 	if err != nil {
@@ -56,7 +56,7 @@ func TestZoo(t *testing.T) {
 
 // extract takes the binary out of an image: extract IMAGE.tar FILE
 func extract(ts *testscript.TestScript, _ bool, args []string) {
-	var tag *name.Tag // whatever it is
+	var tag *name.Tag // any tag
 	image, err := tarball.ImageFromPath(ts.MkAbs(args[0]), tag)
 	ts.Check(err)
 	files := mutate.Extract(image)
@@ -77,7 +77,7 @@ func extract(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// What was built in its repository is of no release, whatever version Go makes up for it.
+// A binary that was built in its repository belongs to no release, whatever version Go reports for it.
 func TestRelease(t *testing.T) {
 	ours := func(version string) debug.Module { return debug.Module{Path: modulePath, Version: version} }
 	vcs := []debug.BuildSetting{{Key: "vcs", Value: "git"}}

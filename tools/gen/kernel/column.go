@@ -5,9 +5,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// byColumns writes the loops of a function over rows of columns: the columns in blocks of
-// unroll vectors, then of one, masked; inside a block, all rows. x is the slice of rows, c the one of columns;
-// perBlock runs for a block and returns the code for a vector of a row and, if any, that for the block's end.
+// byColumns generates the loops of a function over rows of columns: the columns in blocks of unroll vectors, then of one,
+// masked; inside a block, all rows. x is the slice of rows, c that of columns. perBlock runs for a block, and returns the code
+// for a vector of a row and, if any, that for the end of the block.
 func (m *machine) byColumns(x, c string, lanes, unroll int, bases []string,
 	perBlock func(vectors int, column func(slice string, scale, u int) operand.Mem) (row func(u int, p place), finish func())) {
 	base := map[string]reg.GPVirtual{}
@@ -89,7 +89,7 @@ func columns(m *machine) {
 				x := m.load(p("x", 4))
 				m.VMULPS(a[u], x, x)
 				m.VADDPS(b[u], x, x)
-				m.VMAXPS(x, floor, x) // a NaN wins
+				m.VMAXPS(x, floor, x) // returns x if it is a NaN
 				m.store(x, p("dst", 4))
 			}, nil
 		})
@@ -120,11 +120,11 @@ func columns(m *machine) {
 		})
 }
 
-// columnStats sums in float64: half as many lanes.
+// columnStats generates sums in float64, with half as many lanes.
 func columnStats(m *machine) {
 	m.function("ColumnStats", "func(s1, s2 []float64, x, z []float32)", "adds the sums of x and x*z to s1 and s2.")
 	lanes := m.lanes / 2
-	double := func(mem operand.Mem) reg.VecVirtual { // float32 to float64
+	double := func(mem operand.Mem) reg.VecVirtual { // converts float32 to float64
 		v := m.reg()
 		switch {
 		case m.mask == nil:
@@ -179,9 +179,9 @@ func columnStats(m *machine) {
 		})
 }
 
-// byPixels writes the loops of a function over pairs of image rows: pixels of channels elements,
-// of two pixels of top and bottom each. AVX2 needs channels to be a multiple of its lanes: its bytes
-// have no mask. vector is the code for a vector, from the addresses of the four elements.
+// byPixels generates the loops of a function over pairs of image rows: pixels of channels elements, each from two pixels of top
+// and two of bottom. AVX2 needs channels to be a multiple of its lanes, because its bytes have no mask. vector returns the code
+// for a vector, from the addresses of the four elements.
 func (m *machine) byPixels(pixels, index, top, bottom string, vector func(pixel, index operand.Mem, four [4]operand.Mem)) {
 	out, bytes, above, below := m.base(pixels), m.base(index), m.base(top), m.base(bottom)
 	left, channels, row, todo := m.length(pixels), m.GP64(), m.GP64(), m.GP64()

@@ -7,7 +7,7 @@ import (
 
 // Conditions are k registers for AVX-512, vectors of all ones or zeros for AVX2.
 
-// condition returns a register for one.
+// condition returns a new register for a condition.
 func (m *machine) condition() reg.Register {
 	if m.wide {
 		return m.K()
@@ -15,14 +15,14 @@ func (m *machine) condition() reg.Register {
 	return m.YMM()
 }
 
-// greater is where a > b.
+// greater returns the condition a > b.
 func (m *machine) greater(a, b reg.VecVirtual) reg.Register {
 	c := m.condition()
 	m.VCMPPS(operand.U8(0x1e), b, a, c) // GT_OQ
 	return c
 }
 
-// greaterOrNaN is where a > b, or a is NaN.
+// greaterOrNaN returns the condition that a > b, or a is NaN.
 func (m *machine) greaterOrNaN(a, b reg.VecVirtual) reg.Register {
 	c, isNaN := m.greater(a, b), m.condition()
 	m.VCMPPS(operand.U8(0x03), a, a, isNaN) // UNORD_Q
@@ -30,14 +30,14 @@ func (m *machine) greaterOrNaN(a, b reg.VecVirtual) reg.Register {
 	return c
 }
 
-// equal is where the integers are equal.
+// equal returns the condition that the integers are equal.
 func (m *machine) equal(a, b reg.VecVirtual) reg.Register {
 	c := m.condition()
 	m.VPCMPEQD(b, a, c)
 	return c
 }
 
-// notBelow is where a >= b as unsigned integers.
+// notBelow returns the condition a >= b for unsigned integers.
 func (m *machine) notBelow(a, b reg.VecVirtual) reg.Register {
 	c := m.condition()
 	if m.wide {
@@ -49,7 +49,7 @@ func (m *machine) notBelow(a, b reg.VecVirtual) reg.Register {
 	return c
 }
 
-// keepAll is the condition that a parameter gives as all ones or 0.
+// keepAll returns the condition in a parameter, which is all ones or 0.
 func (m *machine) keepAll(param string) reg.Register {
 	if !m.wide {
 		return m.scalar(param)
@@ -60,7 +60,7 @@ func (m *machine) keepAll(param string) reg.Register {
 	return k
 }
 
-// or adds condition a to b.
+// or sets b to a or b.
 func (m *machine) or(a, b reg.Register) {
 	if m.wide {
 		m.KORW(a, b, b)
@@ -69,7 +69,7 @@ func (m *machine) or(a, b reg.Register) {
 	}
 }
 
-// clearUnless sets v to 0 where c is not.
+// clearUnless sets v to 0 where c is false.
 func (m *machine) clearUnless(c reg.Register, v reg.VecVirtual) {
 	if m.wide {
 		m.VMOVAPS_Z(v, c, v)
@@ -78,7 +78,7 @@ func (m *machine) clearUnless(c reg.Register, v reg.VecVirtual) {
 	}
 }
 
-// choose sets v to a where c is.
+// choose sets v to a where c is true.
 func (m *machine) choose(c reg.Register, a, v reg.VecVirtual) {
 	if m.wide {
 		m.VMOVDQA32(a, c, v)
@@ -105,7 +105,7 @@ func (m *machine) xor(a, v reg.VecVirtual) {
 	}
 }
 
-// loadBytes widens bytes to 32-bit integers; only AVX-512 masks them.
+// loadBytes loads bytes as 32-bit integers; only AVX-512 applies the mask.
 func (m *machine) loadBytes(mem operand.Mem) reg.VecVirtual {
 	v := m.reg()
 	if m.wide && m.mask != nil {
@@ -116,7 +116,7 @@ func (m *machine) loadBytes(mem operand.Mem) reg.VecVirtual {
 	return v
 }
 
-// storeBytes stores the low bytes of 32-bit integers below 128; only AVX-512 masks them.
+// storeBytes stores the low bytes of 32-bit integers below 128; only AVX-512 applies the mask.
 func (m *machine) storeBytes(v reg.VecVirtual, mem operand.Mem) {
 	if m.wide {
 		if m.mask != nil {

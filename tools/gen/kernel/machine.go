@@ -13,9 +13,9 @@ import (
 
 // isa is an instruction set.
 type isa struct {
-	name  string // as in file names
-	upper string // as in Go names
-	lanes int    // float32 of a vector
+	name  string // name in file names
+	upper string // name in Go names
+	lanes int    // number of float32 in a vector
 	wide  bool   // AVX-512: k registers, 32 vectors
 }
 
@@ -24,7 +24,7 @@ var (
 	avx2   = isa{"avx2", "AVX2", 8, false}
 )
 
-// target stands for the package that is generated for, with the types that its signatures name.
+// target is the package for which code is generated, with the types in its signatures.
 var target = func() *types.Package {
 	p := types.NewPackage("", "")
 	name := types.NewTypeName(token.NoPos, p, "Tile", nil)
@@ -34,12 +34,12 @@ var target = func() *types.Package {
 	return p
 }()
 
-// machine builds functions for one instruction set. Its methods take and return vectors of
-// full width; while a mask is set, loads and stores are of the first elements only.
+// machine generates functions for one instruction set. Its methods take and return vectors of full width; while a mask is set,
+// loads and stores apply to the first elements only.
 type machine struct {
 	*build.Context
 	isa
-	mask  reg.Register // k register or vector, nil: whole vectors
+	mask  reg.Register // k register or vector; nil = whole vectors
 	table operand.Mem  // AVX2: lanes times -1, lanes times 0
 	iota  operand.Mem  // 0, 1, 2 ...
 }
@@ -53,7 +53,7 @@ func newMachine(i isa) *machine {
 	return m
 }
 
-// static makes a table of n 32-bit values.
+// static returns a table of n 32-bit values.
 func (m *machine) static(name string, n int, value func(i int) uint32) operand.Mem {
 	mem := m.StaticGlobal(name + m.upper)
 	m.DataAttributes(attr.RODATA | attr.NOPTR)
@@ -117,7 +117,7 @@ func (m *machine) zero(v operand.Op) {
 	}
 }
 
-// load loads the elements at mem, 0 where the mask says so.
+// load loads the elements at mem, and 0 where the mask excludes them.
 func (m *machine) load(mem operand.Mem) reg.VecVirtual {
 	v := m.reg()
 	m.loadTo(mem, v)
@@ -146,7 +146,7 @@ func (m *machine) store(v operand.Op, mem operand.Mem) {
 	}
 }
 
-// first sets the mask to the first n elements, all if n is lanes or more; scratch is overwritten.
+// first sets the mask to the first n elements, or to all if n is lanes or more; scratch is overwritten.
 func (m *machine) first(n, scratch reg.GPVirtual) {
 	m.MOVQ(operand.U32(uint32(m.lanes)), scratch)
 	m.CMPQ(n, scratch)

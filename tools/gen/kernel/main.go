@@ -1,9 +1,9 @@
-// Command kernel writes the assembly of trainer/nn/kernel/avx and the Go declarations of it:
+// Command kernel writes the assembly of trainer/nn/kernel/avx and its Go declarations:
 //
 //	go run -C <root>/tools/gen ./kernel <folder of the package>
 //
-// Every function is written once, over vectors of the machine's width (machine.go), and generated
-// for AVX-512 and for AVX2 with FMA.
+// Every function is written once, over vectors of the machine's width (machine.go), and generated for AVX-512 and for AVX2 with
+// FMA.
 package main
 
 import (
@@ -47,7 +47,7 @@ func generate(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "tile_amd64.go"), source, 0o666)
 }
 
-// write compiles what m holds to path.s and path.go.
+// write compiles the functions of m to path.s and path.go.
 func write(m *machine, path string) error {
 	file, err := m.Result()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The tile kernels compute C = A·B for tiles of a fixed number of rows by one or two
-// vectors of columns. The accumulators stay in registers over the whole inner loop; A is read by broadcasts
-// with any strides, B by vectors. One call does count tiles below each other in each of several blocks.
+// The tile kernels compute C = A·B for tiles of a fixed number of rows by one or two vectors of columns. The accumulators stay
+// in registers over the whole inner loop; A is read by broadcasts with any strides, B by vectors. One call computes count tiles
+// below each other, in each of several blocks.
 
-// fields are those of the Go struct Tile, 8 bytes each; strides and jumps are in bytes.
+// fields lists the fields of the Go struct Tile, 8 bytes each; strides and jumps are in bytes.
 var fields = []struct{ name, kind, doc string }{
 	{"A", "*float32", "first row of the first tile"},
 	{"B", "*float32", ""},
@@ -42,7 +42,7 @@ var fields = []struct{ name, kind, doc string }{
 	{"AheadStep", "int", "how far it then moves on"},
 }
 
-// shape is one kernel: rows by vectors of columns, the last vector masked or known to be whole.
+// shape is the shape of a kernel: rows by vectors of columns, the last vector masked or known to be complete.
 type shape struct {
 	rows, vectors int
 	masked        bool
@@ -56,7 +56,7 @@ func shapes(i isa) []shape {
 			list = append(list, shape{r + 1, vectors, masked})
 		}
 	}
-	// 14x32 takes 28 of 32 registers, 6x16 takes 12 of 16. A masked load costs AVX-512 a slot of the multipliers.
+	// 14x32 uses 28 of 32 registers, 6x16 uses 12 of 16. In AVX-512 a masked load takes a slot of a multiplier port.
 	one, two := 12, 6
 	if i.wide {
 		one, two = 14, 14
@@ -83,7 +83,7 @@ func tiles(m *machine) {
 	}
 }
 
-// tileBuilder builds one kernel. Its general registers are fixed.
+// tileBuilder generates one kernel, with fixed general registers.
 type tileBuilder struct {
 	*machine
 	shape
@@ -97,10 +97,10 @@ var (
 	bRow     = reg.RDX
 	steps    = reg.RCX
 	segments = reg.RAX
-	cAt      = reg.RCX // these three not in the inner loop
+	cAt      = reg.RCX // these three are not used in the inner loop
 	cRow     = reg.RSI
 	free     = reg.RAX
-	lanes    = reg.R14 // avx2, which has no 13 rows
+	lanes    = reg.R14 // for AVX2, which never has 13 rows
 	argument = reg.R15
 )
 
@@ -134,7 +134,7 @@ func (t *tileBuilder) build() {
 	t.end()
 }
 
-// prologue loads what stays in registers.
+// prologue loads the values that stay in registers.
 func (t *tileBuilder) prologue() {
 	t.MOVQ(field("ARow"), aRows[0])
 	for i := 1; 2*i+1 < t.rows; i++ {
@@ -156,7 +156,7 @@ func (t *tileBuilder) prologue() {
 	}
 }
 
-// working names the working copies of the pointers to the matrices.
+// working has the names of the working copies of the pointers to the matrices.
 var working = map[string]string{"A": "aAt", "C": "cAt"}
 
 // advance moves A and C to the next tile or block.
@@ -167,12 +167,12 @@ func (t *tileBuilder) advance(to string) {
 	}
 }
 
-// acc is the accumulator of a row; vectors 0 to 3 are for B and for broadcasts.
+// acc returns the accumulator of a row; vectors 0 to 3 are for B and for broadcasts.
 func (t *tileBuilder) acc(row, vector int) reg.VecPhysical {
 	return t.physical(4 + row*t.vectors + vector)
 }
 
-// columns sets the mask for a vector of columns; AVX2 takes register v for it.
+// columns sets the mask for a vector of columns; AVX2 uses register v for it.
 func (t *tileBuilder) columns(vector int, v reg.VecPhysical) {
 	switch {
 	case !t.masked || vector < t.vectors-1:
@@ -185,7 +185,7 @@ func (t *tileBuilder) columns(vector int, v reg.VecPhysical) {
 	}
 }
 
-// initial sets the accumulators to what C holds before the products are added.
+// initial sets the accumulators to the initial values of C.
 func (t *tileBuilder) initial() {
 	t.CMPQ(field("Init"), operand.U8(1))
 	t.JEQ(operand.LabelRef("accumulate"))
@@ -216,7 +216,7 @@ func (t *tileBuilder) initial() {
 	t.Label("start")
 }
 
-// eachRow calls emit with cAt at each row of C.
+// eachRow calls emit for each row of C, with cAt at that row.
 func (t *tileBuilder) eachRow(emit func(row int)) {
 	t.MOVQ(field("cAt"), cAt)
 	if t.rows > 1 {
@@ -230,8 +230,8 @@ func (t *tileBuilder) eachRow(emit func(row int)) {
 	}
 }
 
-// product is the inner loop. AVX-512 multiplies on two ports, which it shares with the integer
-// operations: one pointer to A for all rows, and two steps at a time where there is much to gain.
+// product generates the inner loop. AVX-512 multiplies on two ports, which it shares with the integer operations: so it uses
+// one pointer to A for all rows, and two steps per iteration where that gains much.
 func (t *tileBuilder) product() {
 	t.MOVQ(field("aAt"), aAt)
 	t.MOVQ(field("B"), bAt)
@@ -270,7 +270,7 @@ func (t *tileBuilder) product() {
 	t.JNZ(operand.LabelRef("segment"))
 }
 
-// step adds one column of A times one row of B, and moves on to the next column.
+// step adds the product of one column of A and one row of B, and moves to the next column.
 func (t *tileBuilder) step(b operand.Mem) {
 	for v := range t.vectors {
 		t.columns(v, t.physical(v))
@@ -291,7 +291,7 @@ func (t *tileBuilder) step(b operand.Mem) {
 	t.ADDQ(aStep, aAt)
 }
 
-// element is the element of A in a row of the tile.
+// element returns the element of A in a row of the tile.
 func element(row int) operand.Mem {
 	m := operand.Mem{Base: aAt}
 	for scale := 1; scale <= 8 && row > 0; scale *= 2 {
@@ -302,7 +302,7 @@ func element(row int) operand.Mem {
 	return m
 }
 
-// result stores the accumulators. The maximum's second source, the result, wins if either is a NaN.
+// result stores the accumulators. The result is the second source of the maximum, which is returned if either is a NaN.
 func (t *tileBuilder) result() {
 	floor := t.physical(2)
 	t.VBROADCASTSS(field("Floor"), floor)
@@ -319,7 +319,7 @@ func (t *tileBuilder) result() {
 	})
 }
 
-// dispatch returns the Go source of the struct Tile and of the choice of a kernel.
+// dispatch returns the Go source of the struct Tile and of the function that chooses a kernel.
 func dispatch() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "// Code generated by %s. DO NOT EDIT.\n\npackage avx\n\n", generator)

@@ -19,12 +19,12 @@ func vectors(m *machine) {
 	fmaPeak(m)
 }
 
-// place returns the address of the vector at hand in a slice of elements of scale bytes.
+// place returns the address of the current vector in a slice of elements of scale bytes.
 type place func(slice string, scale int) operand.Mem
 
-// flat writes the loops of a function over slices of one length, that of the first: unroll vectors
-// at a time, then single ones, masked. setup runs before the loops and returns the code for
-// a vector, vector u of the unrolled ones; finish, if any, runs after them.
+// flat generates the loops of a function over slices of the same length, which is that of the first: unroll vectors per
+// iteration, then single ones, masked. setup runs before the loops and returns the code for a vector, which is vector u of the
+// unrolled ones; finish, if any, runs after them.
 func (m *machine) flat(slices []string, unroll int, setup func() func(u int, p place), finish func()) {
 	base := map[string]reg.GPVirtual{}
 	for _, s := range slices {
@@ -90,7 +90,7 @@ func elementwise(m *machine) {
 		return func(_ int, p place) {
 			x := m.load(p("x", 4))
 			m.VADDPS(m.load(p("z", 4)), x, x)
-			m.VMAXPS(x, floor, x) // a NaN wins
+			m.VMAXPS(x, floor, x) // returns x if it is a NaN
 			m.store(x, p("dst", 4))
 		}
 	}, nil)
@@ -130,7 +130,7 @@ func elementwise(m *machine) {
 	}, nil)
 }
 
-// dropout hashes a counter for each element: lowbias32 with a seed in its middle.
+// dropout generates a function that hashes a counter for each element: lowbias32 with a seed in its middle.
 func dropout(m *machine) {
 	m.function("Dropout", "func(dst, x []float32, counter, seed, threshold uint32, scale float32)",
 		"sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.")
@@ -220,7 +220,7 @@ func optimizers(m *machine) {
 				m.store(v, at("v", 4))
 				if max {
 					vhat := m.load(at("vhat", 4))
-					m.VMAXPS(vhat, v, v) // vhat unless v is above it
+					m.VMAXPS(vhat, v, v) // v where v > vhat, otherwise vhat
 					m.store(v, at("vhat", 4))
 				}
 				m.step(p, mean, v, lr, eps)
@@ -252,7 +252,7 @@ func (m *machine) step(p, direction, v, lr, eps reg.VecVirtual) {
 	m.VSUBPS(direction, p, p)
 }
 
-// finitePrefix needs no mask: what is left over goes to plain Go.
+// finitePrefix needs no mask: plain Go handles the remainder.
 func finitePrefix(m *machine) {
 	const unroll = 4
 	m.function("FinitePrefix", "func(x []float32) (n int)",
@@ -290,7 +290,7 @@ func finitePrefix(m *machine) {
 	m.end()
 }
 
-// transpose moves blocks of 8x8 in both sets: wider ones gain little.
+// transpose moves blocks of 8x8 in both sets: wider blocks gain little.
 func transpose(m *machine) {
 	m.function("Transpose8", "func(dst *float32, dstRow int, src *float32, srcRow, blocks int)",
 		"transposes blocks of 8 by 8 beside each other in src; rows are in bytes.")
@@ -320,7 +320,7 @@ func transpose(m *machine) {
 			}
 		}
 	}
-	// 32-bit neighbours, 64-bit ones, then 128-bit halves; rows come out of the first two out of order.
+	// Interleave 32-bit neighbours, 64-bit ones, then 128-bit halves; the first two steps return rows in another order.
 	pairs(func(a, b, c operand.Op) { m.VUNPCKLPS(a, b, c) }, func(a, b, c operand.Op) { m.VUNPCKHPS(a, b, c) }, 1)
 	pairs(func(a, b, c operand.Op) { m.VUNPCKLPD(a, b, c) }, func(a, b, c operand.Op) { m.VUNPCKHPD(a, b, c) }, 2)
 	pairs(func(a, b, c operand.Op) { m.VPERM2F128(operand.U8(0x20), a, b, c) },
@@ -367,7 +367,7 @@ func copyRows(m *machine) {
 	m.end()
 }
 
-// fmaPeak is a loop of as many independent chains of multiply-adds as hide their latency.
+// fmaPeak generates a loop with enough independent chains of multiply-adds to hide their latency.
 func fmaPeak(m *machine) {
 	const chains = 12
 	m.function("FmaPeak", "func(iterations int) (flops int)", "returns the operations that it did.")

@@ -33,7 +33,7 @@ func main() {
 func generate(folder, file string) error {
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{folder}},
-		SourceInfoMode: protocompile.SourceInfoStandard, // comments reach the Go code
+		SourceInfoMode: protocompile.SourceInfoStandard, // copies comments to the Go code
 	}
 	files, err := compiler.Compile(context.Background(), file)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// api is the API server, asked as the admin.
+// api is a client of the API server, with the rights of the admin.
 type api struct {
 	client kubernetes.Interface
 }
@@ -32,19 +32,19 @@ func (s *state) connect() (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // no limit
+	config.QPS = -1 // no rate limit
 	config.Timeout = 30 * time.Second
-	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // none reaches this machine's own addresses
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // a proxy cannot reach this machine's own addresses
 	client, err := kubernetes.NewForConfig(config)
 	return &api{client}, err
 }
 
-// storeServes asks etcd for its version.
+// storeServes returns nil if etcd answers with its version.
 func (s *state) storeServes(ctx context.Context) error {
 	return get(ctx, http.DefaultClient, s.Store+"/version")
 }
 
-// serverReady asks the API server whether it is.
+// serverReady returns nil if the API server is ready.
 func (s *state) serverReady(ctx context.Context) error {
 	authority, err := os.ReadFile(s.path("pki/ca.crt"))
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *state) serverReady(ctx context.Context) error {
 	return get(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, s.Server+"/readyz")
 }
 
-// registryServes asks the registry whose images it has.
+// registryServes returns nil if the registry serves this cluster's images.
 func (s *state) registryServes(ctx context.Context) error {
 	return servesImages(ctx, registryAddress, s.path("images"))
 }
@@ -82,13 +82,14 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// serviceAccount is there when pods can be created.
+// serviceAccount returns nil if the default ServiceAccount exists, without which no pod can be created.
 func (a *api) serviceAccount(ctx context.Context) error {
 	_, err := a.client.CoreV1().ServiceAccounts(meta.NamespaceDefault).Get(ctx, "default", meta.GetOptions{})
 	return err
 }
 
-// createDNSService points the address of DNS that pods are told at the CoreDNS of this machine. It can be tried again.
+// createDNSService makes the address of DNS, as pods know it, lead to the CoreDNS of this machine. It can be called again after
+// an error.
 func (a *api) createDNSService(ctx context.Context) error {
 	ports := map[string]core.Protocol{"dns": core.ProtocolUDP, "dns-tcp": core.ProtocolTCP}
 	service := &core.Service{ObjectMeta: meta.ObjectMeta{Name: "kube-dns"}, Spec: core.ServiceSpec{ClusterIP: dnsService}}
@@ -110,7 +111,7 @@ func (a *api) createDNSService(ctx context.Context) error {
 	return nil
 }
 
-// nodeSays tells why the node does not say that it is ready.
+// nodeSays returns why the node does not report that it is ready, or nil.
 func (a *api) nodeSays(ctx context.Context, name string) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, meta.GetOptions{})
 	if err != nil {
@@ -119,7 +120,7 @@ func (a *api) nodeSays(ctx context.Context, name string) error {
 	return says(node)
 }
 
-// nodeReady tells why the node takes no pods, or why it may not know of since.
+// nodeReady returns why the node does not accept pods, or has not reported since a time, or nil.
 func (a *api) nodeReady(ctx context.Context, name string, since time.Time) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, meta.GetOptions{})
 	if err != nil {
@@ -158,7 +159,7 @@ func says(node *core.Node) error {
 	return fmt.Errorf("%s has not said yet whether it is ready", node.Name)
 }
 
-// setSlots gives a node n slots. The kubelet keeps what is there, but after its start, and hands it on to pods.
+// setSlots sets the number of slots of a node. The kubelet keeps that number while it runs, and assigns slots to pods.
 func (a *api) setSlots(ctx context.Context, name string, n int) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, meta.GetOptions{})
 	if err != nil {
@@ -181,10 +182,10 @@ func (a *api) setSlots(ctx context.Context, name string, n int) error {
 	if err != nil {
 		return fmt.Errorf("give %s its slots: %w", name, err)
 	}
-	return fmt.Errorf("%s has %v of %d slots", name, slots.String(), n) // look again
+	return fmt.Errorf("%s has %v of %d slots", name, slots.String(), n) // the caller polls
 }
 
-// fakesReady tells why fewer than n fake nodes take pods.
+// fakesReady returns why fewer than n fake nodes accept pods, or nil.
 func (a *api) fakesReady(ctx context.Context, n int) error {
 	nodes, err := a.client.CoreV1().Nodes().List(ctx, meta.ListOptions{LabelSelector: fakeLabel, ResourceVersion: "0"})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// A fake node takes pods from its first moment, and has what was asked for.
+// A fake node accepts pods from the start, and has the requested resources.
 func TestFakeNodes(t *testing.T) {
 	s := newState(t, Config{Kwok: 40})
 	a := &api{fake.NewClientset()}
@@ -57,7 +57,7 @@ func TestNodeReady(t *testing.T) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
-	// Ready as it was left by a kubelet that is gone is not enough.
+	// A condition Ready that a killed kubelet has left is not enough.
 	n := node(core.ConditionTrue)
 	n.Name = "n"
 	a := &api{fake.NewClientset(n)}
@@ -87,7 +87,7 @@ func TestSetSlots(t *testing.T) {
 
 func TestCreateDNSService(t *testing.T) {
 	a := &api{fake.NewClientset()}
-	for range 2 { // the first time, half of it may have been refused
+	for range 2 { // the first time, a part of it may have failed
 		if err := a.createDNSService(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestCreateDNSService(t *testing.T) {
 	}
 }
 
-// A registry of anybody else is not taken for the cluster's.
+// Another registry is not taken for the cluster's.
 func TestServesImages(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestServesImages(t *testing.T) {
 	}
 }
 
-// An image has the program, its links and the same digest each time.
+// An image has the program, its links, and the same digest each time.
 func TestImage(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(program, []byte("#!"), 0o755); err != nil {

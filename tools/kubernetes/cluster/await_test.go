@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A containerd that listens is not yet one that serves: it says so, with or without a message before.
+// A containerd that listens may not serve yet: it answers with that error, with or without a message before.
 func TestRuntimeServes(t *testing.T) {
-	dir, err := os.MkdirTemp("", "runtime") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "runtime") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// ErrNotUp says that the cluster is not, or not whole.
+// ErrNotUp reports that the cluster, or a part of it, does not run.
 var ErrNotUp = errors.New("the cluster is not up")
 
-// Status writes what there is. The error is ErrNotUp if that is not all that there should be.
+// Status writes the state of the components. The error is ErrNotUp if not all of them run.
 func Status(dir string, out io.Writer) error {
 	s, err := load(dir)
 	if err != nil {
@@ -37,7 +37,7 @@ func Status(dir string, out io.Writer) error {
 	return nil
 }
 
-// Usage writes how to use the cluster in dir.
+// Usage writes instructions for the use of the cluster in dir.
 func Usage(dir string, out io.Writer) error {
 	s, err := load(dir)
 	if err != nil {
@@ -56,8 +56,8 @@ func Usage(dir string, out io.Writer) error {
 	return nil
 }
 
-// Kill ends a component at once, or several: all of the control plane (Control) but the store, or all of a real node
-// (node-0: its kubelet, its containerd and its pods, as if the power went).
+// Kill kills a component, or several: all of the control plane but etcd (Control), or all of a real node (node-0: its kubelet,
+// its containerd and its pods, as in a power failure).
 func Kill(dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		if i, ok := s.node(component); ok {
@@ -67,21 +67,21 @@ func Kill(dir, component string) error {
 	})
 }
 
-// Pause stops a component where it is. Who asks it something waits.
+// Pause suspends a component (SIGSTOP). Its clients wait.
 func Pause(dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		return s.signal(component, syscall.SIGSTOP, proc.Paused)
 	})
 }
 
-// Resume lets a paused component go on.
+// Resume continues a paused component.
 func Resume(dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		return s.signal(component, syscall.SIGCONT, proc.Running)
 	})
 }
 
-// Start runs again what Kill ended, and returns when it serves.
+// Start starts a killed component again, and returns when it serves.
 func Start(ctx context.Context, dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		since := time.Now()
@@ -101,7 +101,7 @@ func Start(ctx context.Context, dir, component string) error {
 	})
 }
 
-// Slots gives each real node n slots, for as long as nobody starts its kubelet by other means than Start.
+// Slots sets the number of slots of each real node. They last until its kubelet is started by other means than Start.
 func Slots(ctx context.Context, dir string, n int) error {
 	if n < 0 {
 		return fmt.Errorf("slots are %d, expected 0 or more", n)
@@ -138,7 +138,7 @@ func load(dir string) (*state, error) {
 	return s, nil
 }
 
-// locked does something to the cluster that nobody else changes meanwhile.
+// locked calls do while no other process can change the cluster.
 func locked(dir string, do func(*state) error) error {
 	s, err := load(dir)
 	if err != nil {
@@ -149,13 +149,13 @@ func locked(dir string, do func(*state) error) error {
 		return err
 	}
 	defer held.Close()
-	if s, err = load(dir); err != nil { // as it is now
+	if s, err = load(dir); err != nil { // the state after the lock was taken
 		return err
 	}
 	return do(s)
 }
 
-// change does something to a component or a node.
+// change calls do for a component or a node, under the lock.
 func change(dir, component string, do func(*state) error) error {
 	return locked(dir, func(s *state) error {
 		if names := s.names(); !slices.Contains(names, component) {
@@ -165,7 +165,7 @@ func change(dir, component string, do func(*state) error) error {
 	})
 }
 
-// names are what commands can be about.
+// names returns the names of components and nodes that commands accept.
 func (s *state) names() []string {
 	var names []string
 	for _, p := range s.Processes {
@@ -177,11 +177,11 @@ func (s *state) names() []string {
 	return append(names, Control)
 }
 
-// Control is the name of all that needs the API server to decide, and the API server. Without it for longer than nodes may be silent, the
-// controllers would take all nodes for lost: so what is away for long is all of it.
+// Control is the name of the API server and all components that need it to make decisions. If only the API server were down for
+// longer than nodes may be silent, the controllers would consider all nodes lost: so a long outage is one of them all.
 const Control = "control"
 
-// parts are the processes that a name stands for, in the order in which they start.
+// parts returns the processes of a name, in the order in which they start.
 func (s *state) parts(name string) []string {
 	if i, ok := s.node(name); ok {
 		return []string{containerdName(i), kubeletName(i)}
@@ -192,7 +192,7 @@ func (s *state) parts(name string) []string {
 	return []string{name}
 }
 
-// node is the number of the real node of that name.
+// node returns the number of the real node of that name.
 func (s *state) node(name string) (int, bool) {
 	for i := range s.Nodes {
 		if nodeName(i) == name {
@@ -202,7 +202,7 @@ func (s *state) node(name string) (int, bool) {
 	return 0, false
 }
 
-// signal returns when it has had its effect on all of what the name stands for.
+// signal sends a signal to all processes of a name, and returns when each of them is in the resulting state.
 func (s *state) signal(name string, signal syscall.Signal, effect proc.State) error {
 	for _, part := range slices.Backward(s.parts(name)) {
 		p, _ := s.process(part)
@@ -218,7 +218,7 @@ func (s *state) signal(name string, signal syscall.Signal, effect proc.State) er
 	return nil
 }
 
-// killNode ends all processes of the node and forgets what a machine forgets that is switched off.
+// killNode kills all processes of the node, and removes what is lost when a machine is switched off.
 func (s *state) killNode(i int) error {
 	groups, err := host.FindCgroups()
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *state) killNode(i int) error {
 	return errors.Join(host.Unmount(dir), os.RemoveAll(filepath.Join(dir, "containerd", "state")), os.RemoveAll(filepath.Join(dir, "containerd", "runc")))
 }
 
-// awaitComponent returns when a component that was started again does what it is for.
+// awaitComponent waits until a component that was started again does its work.
 func (s *state) awaitComponent(ctx context.Context, name string, since time.Time) error {
 	ask := func(context.Context) error { return nil }
 	switch name {

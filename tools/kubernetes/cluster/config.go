@@ -1,19 +1,20 @@
-// Package cluster runs a Kubernetes cluster on this machine, for tests and for hand work.
+// Package cluster runs a Kubernetes cluster on this machine, for tests and for manual use.
 //
 // # What there is
 //
-// One store, one API server, one controller manager, one scheduler; and nodes of two kinds. A real node is a kubelet with
-// a containerd, a control group and a bridge of its own: its pods are real containers. They share the address 10.255.0.1
-// of the loopback device, which is also the API server's, one kube-proxy, one CoreDNS and one image registry. A fake node
-// is an object that kwok keeps alive: its pods are Running as soon as they are bound, and gone as soon as they are
-// deleted. A cluster of fake nodes needs no root and no packages, listens on 127.0.0.1 only, and does not get in the way of another.
+// A cluster has one etcd, one API server, one controller manager, one scheduler, and two kinds of nodes. A real node is a
+// kubelet with a containerd, a control group and a bridge of its own: its pods are real containers. Real nodes share the
+// address 10.255.0.1 of the loopback device, which is also the API server's, one kube-proxy, one CoreDNS and one image
+// registry. A fake node is an object that kwok simulates: its pods are Running as soon as they are bound, and deleted without
+// delay. A cluster of fake nodes needs no root rights and no packages, listens on 127.0.0.1 only, and does not disturb other
+// clusters.
 //
 // # Laws
 //
-// All that a cluster is lies in its folder, and what it changes on the machine besides is known by name. So whatever ended
-// `up` or the machine's processes, `down` finds the rest and ends it, and no more than that: each process has the
-// cluster's random mark in its environment, or is in a control group of the cluster.
-// At most one cluster with real nodes is on a machine; recordPath says which.
+// All files of a cluster are in its directory, and its other changes of the machine have known names. So whatever has ended
+// `up` or the machine's processes, `down` finds the rest and ends it, and nothing else: each process has the cluster's random
+// mark in its environment, or is in a control group of the cluster. A machine has at most one cluster with real nodes; the file
+// at recordPath names it.
 package cluster
 
 import (
@@ -26,32 +27,32 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Config is what cluster to make.
+// Config describes a cluster.
 type Config struct {
-	Dir        string `json:"-"`          // the cluster's folder
-	Bin        string `json:"bin"`        // the folder with kube, coredns, kwok, pause and this program
+	Dir        string `json:"-"`          // directory of the cluster
+	Bin        string `json:"bin"`        // directory with kube, coredns, kwok, pause and this program
 	Nodes      int    `json:"nodes"`      // real nodes
-	Slots      int    `json:"slots"`      // of the resource elastic.dev/slot on each real node
+	Slots      int    `json:"slots"`      // number of the resource elastic.dev/slot on each real node
 	Kwok       int    `json:"kwok"`       // fake nodes
 	KwokCPU    string `json:"kwokCPU"`    // of each fake node
 	KwokMemory string `json:"kwokMemory"` // of each fake node
 }
 
-// SlotResource is a resource that means nothing. Tests make it scarce.
+// SlotResource is the name of a resource without a meaning, of which tests have few.
 const SlotResource = "elastic.dev/slot"
 
 const (
-	nodeAddress     = "10.255.0.1" // of all real nodes, the API server and DNS; kubelets refuse 127/8
+	nodeAddress     = "10.255.0.1" // address of all real nodes, the API server and DNS; kubelets refuse 127/8
 	serviceCIDR     = "10.96.0.0/16"
 	apiService      = "10.96.0.1"
 	dnsService      = "10.96.0.10"
 	podCIDR         = "10.244.0.0/16"
 	registryAddress = "127.0.0.1:5000"
 	maxNodes        = 8
-	maxDirLength    = 60 // sockets in the folder have paths of at most 107 bytes
+	maxDirLength    = 60 // sockets in the directory have paths of at most 107 bytes
 )
 
-// check reports all that is wrong with the flags at once, and makes paths absolute.
+// check reports all problems of the flags at once, and makes paths absolute.
 func (c *Config) check() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -114,8 +115,8 @@ func (c *Config) path(elements ...string) string {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// bridge is the link that joins the pods of a node.
+// bridge returns the name of the bridge that joins the pods of a node.
 func bridge(i int) string { return fmt.Sprintf("elasticdl%d", i) }
 
-// cgroup holds all pods of a node of the cluster with that mark.
+// cgroup returns the control group of all pods of a node, in the cluster with that mark.
 func cgroup(mark string, i int) string { return fmt.Sprintf("elasticdl-%.8s-%s", mark, nodeName(i)) }

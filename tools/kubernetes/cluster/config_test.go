@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// All that is wrong is told at once, with the flag and what was given.
+// All problems are reported at once, with the flag and its value.
 func TestCheck(t *testing.T) {
 	c := Config{Dir: "/" + strings.Repeat("long ", 20), Bin: t.TempDir(), Nodes: 99, Slots: -1, Kwok: 5001, KwokCPU: "much", KwokMemory: ""}
 	err := c.check()
@@ -49,7 +49,7 @@ func TestCheckAccepts(t *testing.T) {
 	}
 }
 
-// A cluster without real nodes is in its folder and on 127.0.0.1, and nowhere else.
+// A cluster without real nodes uses only its directory and 127.0.0.1.
 func TestFakeClusterKeepsToItself(t *testing.T) {
 	s := newState(t, Config{Kwok: 3})
 	for _, c := range s.all() {
@@ -90,7 +90,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// A proxy that this machine needs for others is not asked for the cluster's addresses.
+// A proxy that this machine needs otherwise is not used for the cluster's addresses.
 func TestNoProxy(t *testing.T) {
 	const ours = "10.255.0.1,10.96.0.0/16,10.244.0.0/16"
 	for _, c := range []struct{ upper, lower, want string }{
@@ -114,7 +114,7 @@ func TestNoProxy(t *testing.T) {
 	}
 }
 
-// Two nodes on one machine share nothing that is theirs alone.
+// Two nodes on one machine share no name, address or directory that must be their own.
 func TestNodesDiffer(t *testing.T) {
 	s := newState(t, Config{Nodes: 2})
 	var configs [2]map[string]any
@@ -147,7 +147,7 @@ func TestKubeletName(t *testing.T) {
 	}
 }
 
-// The stages are what kwok can read, and leave alone what has ended.
+// The stages can be parsed by kwok, and do not change pods that have ended.
 func TestStages(t *testing.T) {
 	kinds := map[string]int{}
 	for doc := range strings.SplitSeq(string(stages), "\n---\n") {
@@ -170,7 +170,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// newState is a cluster that nobody runs.
+// newState returns the state of a cluster that does not run.
 func newState(t *testing.T, c Config) *state {
 	t.Helper()
 	c.Dir, c.Bin, c.KwokCPU, c.KwokMemory = t.TempDir(), "bin", "8", "1Gi"
@@ -183,7 +183,7 @@ func newState(t *testing.T, c Config) *state {
 	return s
 }
 
-// all are the commands that `up` runs.
+// all returns the commands that `up` runs.
 func (s *state) all() []proc.Command {
 	commands := []proc.Command{s.etcd(), s.apiserver(), s.controllers(), s.scheduler()}
 	if s.Kwok > 0 {

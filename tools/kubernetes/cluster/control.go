@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// writePKI makes all certificates and the kubeconfigs of who uses the API server.
+// writePKI writes all certificates, and the kubeconfigs of the API server's clients.
 func (s *state) writePKI(now time.Time) error {
 	authority, err := pki.NewAuthority(now)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *state) writePKI(now time.Time) error {
 	return os.WriteFile(s.path("admin.kubeconfig"), files["admin.kubeconfig"], 0o600)
 }
 
-// command is how a component of the cluster is run.
+// command returns the command of a component of the cluster.
 func (s *state) command(name, program string, args ...string) proc.Command {
 	return proc.Command{
 		Name: name,
@@ -75,7 +75,8 @@ func (s *state) command(name, program string, args ...string) proc.Command {
 
 func markEntry(mark string) string { return "ELASTICDL_CLUSTER_PROCESS=" + mark }
 
-// noProxy are entries for the environment of who uses the cluster: no proxy reaches addresses that are this machine's alone.
+// noProxy returns entries for the environment of the cluster's clients: a proxy cannot reach addresses that only this machine
+// has.
 func noProxy() []string {
 	hosts := strings.Join([]string{nodeAddress, serviceCIDR, podCIDR}, ",")
 	if before := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy")); before != "" {
@@ -114,7 +115,7 @@ func (s *state) apiserver() proc.Command {
 	if s.Nodes > 0 {
 		args = append(args, "--advertise-address="+address)
 	} else {
-		args = append(args, "--endpoint-reconciler-type=none") // an address in 127/8 is refused there
+		args = append(args, "--endpoint-reconciler-type=none") // otherwise the API server refuses an address in 127/8
 	}
 	if s.Kwok > 0 {
 		args = append(args, "--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
@@ -122,7 +123,8 @@ func (s *state) apiserver() proc.Command {
 	return s.command("apiserver", "kube", args...)
 }
 
-// graceSeconds is how long a node may be silent; leaseSeconds how long its lease is good, four times what it renews it after.
+// graceSeconds returns the time for which a node may be silent. leaseSeconds returns how long its lease is valid: four times
+// the interval at which it is renewed.
 func (s *state) graceSeconds() int {
 	if s.Nodes > 0 {
 		return 12
@@ -143,7 +145,7 @@ func (s *state) controllers() proc.Command {
 		"--node-monitor-period=1s",
 		fmt.Sprintf("--node-monitor-grace-period=%ds", s.graceSeconds()),
 		"--node-eviction-rate=1",
-		"--flex-volume-plugin-dir=" + s.path("plugins"), // made at its start
+		"--flex-volume-plugin-dir=" + s.path("plugins"), // it creates this directory at its start
 	}
 	if s.Kwok > 0 {
 		args = append(args, "--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-gc-syncs=50")
@@ -165,7 +167,7 @@ func (s *state) scheduler() proc.Command {
 	return s.command("scheduler", "kube", args...)
 }
 
-// freeAddresses are n addresses of 127.0.0.1 that nobody listens on.
+// freeAddresses returns n addresses of 127.0.0.1 with free ports.
 func freeAddresses(n int) ([]string, error) {
 	var addresses []string
 	for range n {
@@ -173,7 +175,7 @@ func freeAddresses(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // all at the end, so that they differ
+		defer l.Close() // close all at the end, so that the ports differ
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// Down ends the cluster in dir, or what is left of it, and undoes what it changed on the machine. Its logs stay.
+// Down ends the cluster in dir, or removes its remains, and undoes its changes of the machine. Its logs are kept.
 func Down(dir string, out io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -33,7 +33,7 @@ func Down(dir string, out io.Writer) error {
 		fmt.Fprintf(out, "no cluster is in %s\n", dir)
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { // somebody may have removed it under a running cluster
+	if err := os.MkdirAll(dir, 0o755); err != nil { // the directory may have been deleted while the cluster ran
 		return err
 	}
 	held, err := lock(dir)
@@ -55,8 +55,8 @@ func Down(dir string, out io.Writer) error {
 	return nil
 }
 
-// clean ends all processes of the cluster with that mark in dir and removes what they made; with machine, also what a cluster with real nodes
-// changes there. Nothing is asked to end nicely, for nothing has anything to keep.
+// clean kills all processes of the cluster with that mark in dir, and removes what they created; with machine, it also undoes
+// the changes of a cluster with real nodes. Processes are killed without warning, because none has anything to save.
 func clean(dir, mark string, machine bool) error {
 	if machine && os.Geteuid() != 0 {
 		return fmt.Errorf("clean up the cluster in %s: it has real nodes, which needs root", dir)
@@ -69,7 +69,7 @@ func clean(dir, mark string, machine bool) error {
 		errs = append(errs, killPods(mark), host.Unmount(dir), cleanFiles(dir), cleanMachine())
 	}
 	entries, err := os.ReadDir(dir)
-	if !errors.Is(err, os.ErrNotExist) { // somebody may have removed it, and the machine is to be cleaned up all the same
+	if !errors.Is(err, os.ErrNotExist) { // it may have been deleted, and the machine must be cleaned up all the same
 		errs = append(errs, err)
 	}
 	for _, entry := range entries {
@@ -80,7 +80,7 @@ func clean(dir, mark string, machine bool) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clean up the cluster in %s: %w", dir, err)
 	}
-	// Last, because what they tell is needed to try again.
+	// Last, because they are needed to try again.
 	if machine {
 		errs = append(errs, os.Remove(recordPath))
 	}
@@ -90,7 +90,7 @@ func clean(dir, mark string, machine bool) error {
 	return errors.Join(errs...)
 }
 
-// killPods ends the processes of all pods of the cluster with that mark.
+// killPods kills the processes of all pods of the cluster with that mark.
 func killPods(mark string) error {
 	groups, err := host.FindCgroups()
 	if err != nil {
@@ -108,7 +108,7 @@ func killPods(mark string) error {
 	return errors.Join(errs...)
 }
 
-// cleanMachine undoes what is not in the cluster's folder.
+// cleanMachine undoes changes outside of the cluster's directory.
 func cleanMachine() error {
 	var errs []error
 	for i := range maxNodes {
@@ -122,7 +122,7 @@ func cleanMachine() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// cleanFiles removes what containerd, kubelets and network plugins leave in folders that cannot be set.
+// cleanFiles removes files that containerd, kubelets and network plugins leave in fixed directories.
 func cleanFiles(dir string) error {
 	var errs []error
 	remove := func(files []string) {
@@ -131,7 +131,7 @@ func cleanFiles(dir string) error {
 		}
 	}
 	addresses, _ := filepath.Glob(filepath.Join(dir, "node-*/containerd/state/io.containerd.runtime.v2.task/*/*/address"))
-	for _, file := range addresses { // of the shims' sockets
+	for _, file := range addresses { // addresses of the shims' sockets
 		address, err := os.ReadFile(file)
 		if socket, ok := strings.CutPrefix(string(address), "unix:///run/containerd/s/"); err == nil && ok {
 			remove([]string{filepath.Join("/run/containerd/s", filepath.Base(socket))})
@@ -151,7 +151,7 @@ func cleanFiles(dir string) error {
 	}
 	remove([]string{"/var/lib/kubelet/device-plugins/kubelet.sock", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"})
 	for _, folder := range []string{"/var/lib/kubelet/device-plugins", "/var/lib/kubelet", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers"} {
-		os.Remove(folder) // if it is empty
+		os.Remove(folder) // removed only if it is empty
 	}
 	return errors.Join(errs...)
 }

@@ -30,10 +30,10 @@ const (
 	busyboxPath  = "/bin/busybox"
 )
 
-// applets are the commands of busybox that the image has by their own names.
+// applets lists the commands of busybox to which the image has links.
 var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd", "kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "touch", "true", "wget"}
 
-// ServeRegistry serves an image registry until the context ends. Blobs are in dir; what there is in memory.
+// ServeRegistry serves an image registry until the context ends. It keeps blobs in dir, and the rest in memory.
 func ServeRegistry(ctx context.Context, address, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -50,7 +50,7 @@ func ServeRegistry(ctx context.Context, address, dir string) error {
 	return nil
 }
 
-// imagesHeader tells in each answer of a registry which folder its images are in.
+// imagesHeader is the header with the directory of the images, in each response of a registry.
 const imagesHeader = "Elasticdl-Images"
 
 func images(dir string) http.Handler {
@@ -61,8 +61,8 @@ func images(dir string) http.Handler {
 	})
 }
 
-// servesImages tells whether the registry at that address is the one of that folder. Another there answers sooner than ours finds that it
-// cannot listen.
+// servesImages returns an error unless the registry at that address serves the images of that directory. Another registry there
+// answers before ours notices that the address is taken.
 func servesImages(ctx context.Context, address, dir string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/", nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func servesImages(ctx context.Context, address, dir string) error {
 	return nil
 }
 
-// pushImages puts into the registry what pods cannot do without, and a busybox for tests.
+// pushImages pushes the images that every pod needs, and a busybox for tests, to the registry.
 func (s *state) pushImages() error {
 	pause, err := image([]string{"/pause"}, filepath.Join(s.Bin, "pause"), "/pause", nil)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *state) pushImages() error {
 	return nil
 }
 
-// image has one static program of this machine at that path, and links to it in the same folder.
+// image returns an image with one static program of this machine at a path, and links to it in the same directory.
 func image(entrypoint []string, program, at string, links []string) (v1.Image, error) {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -117,7 +117,7 @@ func image(entrypoint []string, program, at string, links []string) (v1.Image, e
 	for _, link := range links {
 		tw.WriteHeader(&tar.Header{Name: path.Join(path.Dir(at), link)[1:], Typeflag: tar.TypeSymlink, Linkname: path.Base(at)})
 	}
-	if err := tw.Close(); err != nil { // reports the errors before it, too
+	if err := tw.Close(); err != nil { // Close also reports earlier errors
 		return nil, fmt.Errorf("pack %s: %w", program, err)
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil })

@@ -19,7 +19,7 @@ import (
 //go:embed kwok.yaml
 var stages []byte
 
-// fakeLabel is on the nodes that kwok plays.
+// fakeLabel is the label of the nodes that kwok simulates.
 const fakeLabel = "elastic.dev/fake"
 
 func fakeName(i int) string { return fmt.Sprintf("fake-%d", i) }
@@ -35,7 +35,7 @@ func (s *state) kwok() proc.Command {
 	)
 }
 
-// fakeNode comes with its status, so that kwok only has to keep its lease.
+// fakeNode returns a node with its status, so that kwok only has to renew its lease.
 func (s *state) fakeNode(i int) (*core.Node, error) {
 	resources := core.ResourceList{core.ResourcePods: resource.MustParse("1000")}
 	for name, value := range map[core.ResourceName]string{core.ResourceCPU: s.KwokCPU, core.ResourceMemory: s.KwokMemory, core.ResourceEphemeralStorage: "1Ti"} {
@@ -61,7 +61,7 @@ func (s *state) fakeNode(i int) (*core.Node, error) {
 	}, nil
 }
 
-// createFakeNodes makes them with 16 hands.
+// createFakeNodes creates all fake nodes, 16 at a time.
 func (s *state) createFakeNodes(ctx context.Context, client kubernetes.Interface) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

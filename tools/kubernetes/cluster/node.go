@@ -10,10 +10,10 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// cniBin is where Debian has the network plugins.
+// cniBin is the directory of Debian's network plugins.
 const cniBin = "/usr/lib/cni"
 
-// needs are the packages of real nodes.
+// needs lists the packages that real nodes need.
 var needs = []host.Need{
 	{Path: "containerd", Package: "containerd"},
 	{Path: "runc", Package: "runc"},
@@ -24,7 +24,7 @@ var needs = []host.Need{
 	{Path: busyboxPath, Package: "busybox-static"},
 }
 
-// prepareNode makes the folder and the control group of a node.
+// prepareNode creates the directory and the control group of a node.
 func (s *state) prepareNode(i int) error {
 	dir := s.path(nodeName(i))
 	for name, content := range map[string]string{
@@ -47,7 +47,8 @@ func (s *state) prepareNode(i int) error {
 	return groups.Create(cgroup(s.Mark, i))
 }
 
-// containerdConfig says: all state in dir. Without restrict_oom_score_adj no pod starts where root may not lower it.
+// containerdConfig returns containerd's configuration, with all state in dir. Without restrict_oom_score_adj no pod starts
+// where root may not lower that value.
 func containerdConfig(dir string) string {
 	return fmt.Sprintf(`version = 2
 root = "%[1]s/containerd/root"
@@ -75,7 +76,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 `, dir, pauseImage, cniBin, registryAddress)
 }
 
-// networkConfig gives each pod of node i an address of 10.244.i.0/24 on the node's bridge. The machine routes between them.
+// networkConfig returns the configuration that gives each pod of node i an address of 10.244.i.0/24 on the node's bridge. The
+// machine routes between the bridges.
 func networkConfig(dir string, i int) string {
 	return fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "%[1]s", "plugins": [{
   "type": "bridge", "bridge": "%[1]s", "isGateway": true, "hairpinMode": true,
@@ -84,9 +86,10 @@ func networkConfig(dir string, i int) string {
 `, bridge(i), dir, i)
 }
 
-// kubeletConfig differs from the defaults in: an own control group; a lease that is renewed each 2 s, so that a silence of
-// 12 s is one; no chains of its own in the firewall, no names of this machine's network in pods; eviction and garbage collection only when
-// the machine is as good as full, because it is not only ours.
+// kubeletConfig returns the kubelet's configuration, which differs from the defaults: it has its own control group; it renews
+// its lease every 2 s, so that 12 s of silence mean a lost node; it adds no chains to the firewall, and no names of this
+// machine's network to pods; eviction and garbage collection start only when the machine is almost full, because the machine
+// also serves others.
 func (s *state) kubeletConfig(i int) string {
 	dir := s.path(nodeName(i))
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -123,7 +126,7 @@ volumePluginDir: %[2]s/plugins
 func containerdName(i int) string { return fmt.Sprintf("containerd-%d", i) }
 func kubeletName(i int) string    { return fmt.Sprintf("kubelet-%d", i) }
 
-// nodeEntry marks the processes of one node, beside the cluster's mark.
+// nodeEntry returns the entry in the environment that marks the processes of one node, in addition to the cluster's mark.
 func nodeEntry(mark, node string) string { return "ELASTICDL_CLUSTER_NODE=" + mark + "/" + node }
 
 func (s *state) containerd(i int) proc.Command {
@@ -187,7 +190,7 @@ func (s *state) registry() proc.Command {
 	return s.command("registry", "cluster", "registry", "--listen", registryAddress, "--dir", s.path("images"))
 }
 
-// Kubelet is the name of the kubelet of a real node, as commands take it.
+// Kubelet returns the name of the kubelet of a real node, as commands accept it.
 func Kubelet(node string) string {
 	return "kubelet" + strings.TrimPrefix(node, "node")
 }

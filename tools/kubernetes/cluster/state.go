@@ -14,31 +14,32 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// state is what DIR/state.json keeps of a cluster.
+// state is the state of a cluster, in DIR/state.json.
 type state struct {
 	Config
-	Mark      string         `json:"mark"`   // in the environment of all its processes
+	Mark      string         `json:"mark"`   // mark in the environment of all its processes
 	Server    string         `json:"server"` // URL of the API server
 	Store     string         `json:"store"`  // URL of etcd
-	Peer      string         `json:"peer"`   // URL of etcd for its peers, of which there are none
-	Up        bool           `json:"up"`     // it came up whole
+	Peer      string         `json:"peer"`   // URL of etcd for other members, of which there are none
+	Up        bool           `json:"up"`     // it was started completely
 	Processes []proc.Process `json:"processes"`
 }
 
-// record is what the machine keeps of the cluster with real nodes. It is there before anything of the machine changes, and goes last.
+// record is the machine's record of the cluster with real nodes. It is written before any change of the machine, and deleted
+// last.
 type record struct {
 	Dir      string        `json:"dir"`
 	Mark     string        `json:"mark"`
-	Settings host.Settings `json:"settings"` // as they were before
+	Settings host.Settings `json:"settings"` // values before the start
 }
 
-var recordPath = "/run/elasticdl-cluster.json" // tests have another
+var recordPath = "/run/elasticdl-cluster.json" // tests use another path
 
 func (s *state) file() string { return s.path("state.json") }
 
 func (s *state) save() error { return writeJSON(s.file(), s) }
 
-// loadState returns nil if no cluster is in dir.
+// loadState returns the state of the cluster in dir, or nil if there is none.
 func loadState(dir string) (*state, error) {
 	s := new(state)
 	found, err := readJSON(filepath.Join(dir, "state.json"), s)
@@ -49,7 +50,7 @@ func loadState(dir string) (*state, error) {
 	return s, nil
 }
 
-// loadRecord returns nil if no cluster with real nodes is on this machine.
+// loadRecord returns the record of the cluster with real nodes on this machine, or nil if there is none.
 func loadRecord() (*record, error) {
 	r := new(record)
 	found, err := readJSON(recordPath, r)
@@ -59,7 +60,7 @@ func loadRecord() (*record, error) {
 	return r, nil
 }
 
-// claim writes the record, unless there is one: of two clusters that start at once, one gets the machine.
+// claim writes the record, unless there is one: if two clusters start at once, only one gets the machine.
 func (r *record) claim() error {
 	file := recordPath + "." + r.Mark
 	if err := writeJSON(file, r); err != nil {
@@ -77,11 +78,11 @@ func (r *record) claim() error {
 	return err
 }
 
-// lock keeps others from the cluster of the record, and refuses if it starts or is up. It is up also if some of its processes have
-// ended: tests kill them.
+// lock prevents others from changing the cluster of the record, and returns an error if it starts or runs. It counts as running
+// even if some of its processes have ended, because tests kill them.
 func (r *record) lock() (*os.File, error) {
 	held, err := lock(r.Dir)
-	if errors.Is(err, fs.ErrNotExist) { // somebody has removed the folder
+	if errors.Is(err, fs.ErrNotExist) { // the directory was deleted
 		return lock(recordPath)
 	}
 	if err != nil {
@@ -102,7 +103,7 @@ func (r *record) inUse() error {
 	return fmt.Errorf("a cluster with real nodes is in %[1]s, and a machine has room for one; end it first: cluster down --dir %[1]s", r.Dir)
 }
 
-// process finds a component by its name.
+// process returns a component by its name.
 func (s *state) process(name string) (*proc.Process, bool) {
 	i := slices.IndexFunc(s.Processes, func(p proc.Process) bool { return p.Name == name })
 	if i < 0 {
@@ -111,7 +112,7 @@ func (s *state) process(name string) (*proc.Process, bool) {
 	return &s.Processes[i], true
 }
 
-// run starts a component, anew if there was one of that name, and remembers it.
+// run starts a component, which replaces one of that name in the state.
 func (s *state) run(command proc.Command) error {
 	p, err := proc.Run(command)
 	if err != nil {
@@ -125,12 +126,12 @@ func (s *state) run(command proc.Command) error {
 	return s.save()
 }
 
-// running tells whether it came up and no process of it has ended since.
+// running reports whether the cluster was started completely and no process of it has ended since.
 func (s *state) running() bool {
 	return s.Up && !slices.ContainsFunc(s.Processes, func(p proc.Process) bool { return p.State() == proc.Ended })
 }
 
-// lock keeps others from changing the cluster until the file is closed or this process ends.
+// lock prevents others from changing the cluster until the file is closed or this process ends.
 func lock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -157,7 +158,7 @@ func readJSON(file string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// writeJSON leaves the old file or the new, whenever it is ended.
+// writeJSON replaces a file atomically: after an interruption it has the old content or the new.
 func writeJSON(file string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// TestMain is a component, too.
+// TestMain runs the tests; this binary is also the component that they start.
 func TestMain(m *testing.M) {
 	if os.Getenv("CLUSTER_TEST") == "component" {
 		fmt.Println("component", os.Args[1:])
@@ -34,7 +34,7 @@ func component(s *state, name string) proc.Command {
 	return c
 }
 
-// What one command starts, the next knows, can end, start again, pause and resume; and `down` ends it.
+// A component that one command has started can be ended, started again, paused and resumed by the next, and `down` ends it.
 func TestComponent(t *testing.T) {
 	s := newState(t, Config{Kwok: 1})
 	s.Mark = "test-" + filepath.Base(s.Dir) + fmt.Sprint(os.Getpid())
@@ -58,7 +58,7 @@ func TestComponent(t *testing.T) {
 		}
 	}
 	is(proc.Running)
-	if info, err := os.Stat(s.file()); err != nil || info.Mode().Perm()&0o444 != 0o444 { // whoever makes fake nodes beside root's real ones
+	if info, err := os.Stat(s.file()); err != nil || info.Mode().Perm()&0o444 != 0o444 { // another user who creates fake nodes beside root's real ones must be able to read it
 		t.Errorf("not for all to read: %v %v", info.Mode(), err)
 	}
 	for _, step := range []struct {
@@ -124,7 +124,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// What is left of a cluster whose folder somebody has removed can be cleaned up.
+// The remains of a cluster can be removed after its directory was deleted.
 func TestCleanWithoutFolder(t *testing.T) {
 	s := newState(t, Config{Kwok: 1})
 	s.Mark = "test-" + filepath.Base(s.Dir) + fmt.Sprint(os.Getpid())
@@ -144,8 +144,8 @@ func TestCleanWithoutFolder(t *testing.T) {
 	}
 }
 
-// Another cluster with real nodes may be cleaned up only if nobody starts it and nothing of it is up. Nothing here is: the machine may have
-// a real one.
+// Another cluster with real nodes may be removed only if it is not starting and no process of it runs. The test starts none,
+// because the machine may have a real one.
 func TestLockRecord(t *testing.T) {
 	before := recordPath
 	t.Cleanup(func() { recordPath = before })
@@ -211,7 +211,7 @@ func TestLockRecord(t *testing.T) {
 	taken("one without a folder")
 }
 
-// A component that ends is told of at once, with the end of its log.
+// The end of a component is reported at once, with the end of its log.
 func TestAwait(t *testing.T) {
 	s := newState(t, Config{Kwok: 1})
 	if err := s.run(component(s, "worker")); err != nil {
@@ -268,7 +268,7 @@ func TestLogEnd(t *testing.T) {
 	}
 }
 
-// Who uses the API server has a kubeconfig, and nobody else can read it.
+// Each client of the API server has a kubeconfig, which only its owner can read.
 func TestWritePKI(t *testing.T) {
 	s := newState(t, Config{Nodes: 2})
 	if err := s.writePKI(time.Now()); err != nil {
@@ -288,7 +288,7 @@ func TestWritePKI(t *testing.T) {
 	}
 }
 
-// The store and the API server never get one port.
+// etcd and the API server never get the same port.
 func TestPrepare(t *testing.T) {
 	s := newState(t, Config{Kwok: 1})
 	if err := s.prepare(); err != nil {

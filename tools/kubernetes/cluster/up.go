@@ -16,18 +16,18 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// patience is how long a component may take to come up on a busy machine.
+// patience is the time limit for the start of a component, which is generous for a busy machine.
 const patience = 2 * time.Minute
 
-// settings are what kubelets and network plugins change on the machine.
+// settings lists the kernel settings that kubelets and network plugins change on the machine.
 var settings = []string{
 	"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.ipv4.conf.all.route_localnet", "net.bridge.bridge-nf-call-iptables",
 	"vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops", "kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
 	"fs.inotify.max_user_instances",
 }
 
-// Up makes the cluster, unless it is there, and reports its progress to out. What an unfinished or crashed one left is cleaned up before; if
-// it fails, all is undone but for the logs.
+// Up starts the cluster, unless it runs, and reports its progress to out. Before that it removes the remains of a start that
+// was interrupted, or of a crash; if it fails, it undoes everything except for the logs.
 func Up(ctx context.Context, config Config, out io.Writer) error {
 	if err := config.check(); err != nil {
 		return err
@@ -67,13 +67,14 @@ func Up(ctx context.Context, config Config, out io.Writer) error {
 	s := &state{Config: config, Mark: strings.ToLower(rand.Text())}
 	if err := s.up(ctx, p); err != nil {
 		r, lost := loadRecord()
-		// Only what it has changed: it may have found the machine taken.
+		// Undo only its own changes: the machine may have had another cluster.
 		return errors.Join(err, lost, clean(s.Dir, s.Mark, r != nil && r.Mark == s.Mark))
 	}
 	return nil
 }
 
-// cleanBefore undoes what is left of a cluster in this folder, and of a cluster with real nodes if one is to be made.
+// cleanBefore removes the remains of a cluster in this directory, and those of a cluster with real nodes if a new one needs the
+// machine.
 func cleanBefore(config Config, old *state, p *progress) error {
 	r, err := loadRecord()
 	if err != nil {
@@ -101,10 +102,10 @@ func cleanBefore(config Config, old *state, p *progress) error {
 	return nil
 }
 
-// cleanOther undoes what is left of the cluster in another folder.
+// cleanOther removes the remains of the cluster in another directory.
 func cleanOther(r *record, p *progress) error {
 	held, err := r.lock()
-	if errors.Is(err, fs.ErrNotExist) { // it has been cleaned up meanwhile
+	if errors.Is(err, fs.ErrNotExist) { // it has been removed in the meantime
 		return nil
 	}
 	if err != nil {
@@ -112,7 +113,7 @@ func cleanOther(r *record, p *progress) error {
 	}
 	defer held.Close()
 	now, err := loadRecord()
-	if err != nil || now == nil || now.Mark != r.Mark { // the same, by somebody who held the lock before
+	if err != nil || now == nil || now.Mark != r.Mark { // another process that held the lock before has done so
 		return err
 	}
 	if err := clean(r.Dir, r.Mark, true); err != nil {
@@ -126,7 +127,7 @@ func (c *Config) describe() string {
 	return fmt.Sprintf("--nodes=%d --slots=%d --kwok=%d --kwok-cpu=%s --kwok-memory=%s --bin=%s", c.Nodes, c.Slots, c.Kwok, c.KwokCPU, c.KwokMemory, c.Bin)
 }
 
-// up starts the components in the order in which they need one another.
+// up starts the components in the order of their dependencies.
 func (s *state) up(ctx context.Context, p *progress) error {
 	if err := s.prepare(); err != nil {
 		return err
@@ -148,7 +149,8 @@ func (s *state) up(ctx context.Context, p *progress) error {
 			return err
 		}
 	}
-	// Not before: where no node is ready when they start, they go into a mode from which they may never come to evict pods.
+	// The controllers must start after the nodes: if no node is ready when they start, they enter a mode that may never evict
+	// pods.
 	if err := s.run(s.controllers()); err != nil {
 		return err
 	}
@@ -173,9 +175,9 @@ func (s *state) up(ctx context.Context, p *progress) error {
 	return nil
 }
 
-// prepare makes the folders and files. Old logs go.
+// prepare creates the directories and files, and deletes old logs.
 func (s *state) prepare() error {
-	addresses, err := freeAddresses(3) // in one call, or two of them may be the same
+	addresses, err := freeAddresses(3) // in one call, so that all of them differ
 	if err != nil {
 		return err
 	}
@@ -213,12 +215,12 @@ func (s *state) prepare() error {
 	return s.save()
 }
 
-// takeMachine notes what the machine was like, and then changes it.
+// takeMachine records the state of the machine, and then changes it.
 func (s *state) takeMachine() error {
 	if found, err := host.HasFirewall(); err != nil {
 		return err
 	} else if found {
-		if other, err := loadRecord(); err == nil && other != nil { // it came up since we looked
+		if other, err := loadRecord(); err == nil && other != nil { // another cluster was started since the check
 			return other.inUse()
 		}
 		return errors.New("this machine's firewall has rules of another Kubernetes: it is a node of some cluster already")
@@ -230,7 +232,7 @@ func (s *state) takeMachine() error {
 	if err := (&record{Dir: s.Dir, Mark: s.Mark, Settings: before}).claim(); err != nil {
 		return err
 	}
-	// Each container that is followed takes one, and the default is 128 for all of a user.
+	// Each followed container takes one, and the default is 128 for all of a user's processes.
 	if err := (host.Settings{"fs.inotify.max_user_instances": "1024"}).Write(); err != nil {
 		return err
 	}
@@ -245,7 +247,7 @@ func (s *state) takeMachine() error {
 	return os.WriteFile(s.path("registry"), []byte(registryAddress+"\n"), 0o644)
 }
 
-// upControl starts what decides, and beside it what nodes need before their first pod.
+// upControl starts the control plane, and beside it what nodes need before their first pod.
 func (s *state) upControl(ctx context.Context, p *progress) error {
 	commands := []proc.Command{s.etcd()}
 	if s.Nodes > 0 {
@@ -277,7 +279,8 @@ func (s *state) upControl(ctx context.Context, p *progress) error {
 		return err
 	}
 	p.done("the API server is ready at %s", s.Server)
-	// Not before: they would be refused by rules that are not there yet, and wait before they ask again.
+	// The scheduler must start now and not earlier: before the rules exist its requests would be refused, and it would wait
+	// before it retries.
 	return s.run(s.scheduler())
 }
 
@@ -290,7 +293,7 @@ func (s *state) runAll(commands ...proc.Command) error {
 	return nil
 }
 
-// upKubelets starts the nodes, and waits until they say that they are ready.
+// upKubelets starts the nodes, and waits until they report that they are ready.
 func (s *state) upKubelets(ctx context.Context, a *api) error {
 	for i := range s.Nodes {
 		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(ctx context.Context) error {
@@ -317,7 +320,7 @@ func (s *state) upNodes(ctx context.Context, a *api, p *progress) error {
 	if err := s.runAll(s.proxy(), s.dns()); err != nil {
 		return err
 	}
-	// The API server is ready before it has read which addresses services may have.
+	// The API server is ready before it has read the range of Service addresses.
 	if err := s.await(ctx, "the service of DNS", []string{"apiserver", "etcd"}, a.createDNSService); err != nil {
 		return err
 	}
@@ -334,7 +337,7 @@ func (s *state) upNodes(ctx context.Context, a *api, p *progress) error {
 	return nil
 }
 
-// awaitNode returns when node i takes pods, and has renewed its lease after since.
+// awaitNode waits until node i accepts pods, and has renewed its lease after since.
 func (s *state) awaitNode(ctx context.Context, a *api, i int, since time.Time) error {
 	components := []string{kubeletName(i), containerdName(i), "apiserver", "controllers"}
 	return s.await(ctx, nodeName(i), components, func(ctx context.Context) error {

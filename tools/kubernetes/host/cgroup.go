@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Cgroups are the machine's hierarchies of control groups: one (version 2), or one for each controller (version 1)
-// with perhaps one of version 2 that has no controllers.
+// Cgroups has the machine's hierarchies of control groups: one (version 2), or one for each controller (version 1) and possibly
+// one of version 2 without controllers.
 type Cgroups struct {
-	v1, v2 []string // where they are mounted
+	v1, v2 []string // mount points
 }
 
-// FindCgroups looks where the hierarchies are mounted.
+// FindCgroups returns the hierarchies that are mounted.
 func FindCgroups() (Cgroups, error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -45,7 +45,7 @@ func parseCgroups(mounts string) Cgroups {
 	return c
 }
 
-// Create makes the group in all hierarchies that have controllers.
+// Create creates the group in all hierarchies that have controllers.
 func (c Cgroups) Create(name string) error {
 	roots := c.v1
 	if len(roots) == 0 {
@@ -61,7 +61,7 @@ func (c Cgroups) Create(name string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("create control group: %w", err)
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // in version 1 a new group has none
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // these are empty in a new group of version 1
 			value, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil || len(c.v1) == 0 {
 				continue
@@ -74,7 +74,7 @@ func (c Cgroups) Create(name string) error {
 	return nil
 }
 
-// delegate lets the groups below a root of version 2 have all of its controllers.
+// delegate enables all controllers of a root of version 2 for the groups below it.
 func delegate(root string) error {
 	available, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
@@ -88,11 +88,11 @@ func delegate(root string) error {
 	return nil
 }
 
-// Processes are those in the group and in the groups in it, in any hierarchy.
+// Processes returns the processes in the group and in the groups below it, in any hierarchy.
 func (c Cgroups) Processes(name string) []int {
 	var pids []int
 	c.walk(name, func(dir string) {
-		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // it may be gone by now
+		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // the group may be removed by now
 		for field := range strings.FieldsSeq(string(b)) {
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				pids = append(pids, pid)
@@ -103,7 +103,7 @@ func (c Cgroups) Processes(name string) []int {
 	return slices.Compact(pids)
 }
 
-// Remove takes the group away, which has no processes any more. The kernel may need a moment to see that.
+// Remove removes the group, whose processes have ended. The kernel may need a moment to notice that.
 func (c Cgroups) Remove(name string, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		var last error
@@ -122,7 +122,7 @@ func (c Cgroups) Remove(name string, patience time.Duration) error {
 	}
 }
 
-// walk visits the group of that name in each hierarchy, the inner groups first.
+// walk calls visit for the group of that name in each hierarchy, for the inner groups first.
 func (c Cgroups) walk(name string, visit func(dir string)) {
 	for _, root := range slices.Concat(c.v1, c.v2) {
 		var dirs []string

@@ -1,7 +1,7 @@
-// Package host is what a cluster changes on the machine, and how it is undone: mounts, control groups, firewall
-// chains, links, settings, packages.
+// Package host changes the machine for a cluster, and undoes the changes: mounts, control groups, firewall chains, links,
+// settings, packages.
 //
-// Undoing is idempotent, and knows from names alone what to undo, so that it works after any crash.
+// Undoing is idempotent, and needs only names, so that it works after any crash.
 package host
 
 import (
@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// Unmount takes away all that is mounted in dir and below.
+// Unmount unmounts everything that is mounted at dir or below.
 func Unmount(dir string) error {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -22,9 +22,9 @@ func Unmount(dir string) error {
 	}
 	var errs []error
 	for _, point := range mountsIn(string(info), dir) {
-		// Detached, because what is killed may hold it for a moment longer.
+		// Detached, because killed processes may use it for a moment longer.
 		err := syscall.Unmount(point, syscall.MNT_DETACH|umountNoFollow)
-		if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) { // gone with one above it
+		if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) { // unmounted together with one above it
 			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
 		}
 	}
@@ -33,7 +33,7 @@ func Unmount(dir string) error {
 
 const umountNoFollow = 8 // UMOUNT_NOFOLLOW, which package syscall lacks
 
-// mountsIn reads proc_pid_mountinfo(5): the mount points that are dir or in it, the latest first.
+// mountsIn returns the mount points in proc_pid_mountinfo(5) that are dir or below it, the latest first.
 func mountsIn(info, dir string) []string {
 	var points []string
 	for line := range strings.Lines(info) {
@@ -50,7 +50,7 @@ func mountsIn(info, dir string) []string {
 	return points
 }
 
-// unescape undoes the \040 of the kernel's tables.
+// unescape replaces the escapes in the kernel's tables, such as \040.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

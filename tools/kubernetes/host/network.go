@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// AddAddress gives the loopback device an address, which all on this machine and nobody else can reach.
+// AddAddress adds to the loopback device an address, which only processes of this machine can reach.
 func AddAddress(address string) error {
 	_, err := run("", "ip", "address", "replace", address+"/32", "dev", "lo")
 	return err
 }
 
-// RemoveAddress takes it back, if it is there.
+// RemoveAddress removes the address, if it exists.
 func RemoveAddress(address string) error {
 	out, err := run("", "ip", "-o", "address", "show", "dev", "lo", "to", address+"/32")
 	if err != nil || strings.TrimSpace(out) == "" {
@@ -23,7 +23,7 @@ func RemoveAddress(address string) error {
 	return err
 }
 
-// RemoveLink deletes a network device, if it is there.
+// RemoveLink deletes a network device, if it exists.
 func RemoveLink(name string) error {
 	if _, err := net.InterfaceByName(name); err != nil {
 		return nil
@@ -32,7 +32,7 @@ func RemoveLink(name string) error {
 	return err
 }
 
-// PurgeFirewall removes the chains of Kubernetes from the firewall, and the rules that lead to them.
+// PurgeFirewall removes Kubernetes' chains from the firewall, and the rules that refer to them.
 func PurgeFirewall() error {
 	for _, tool := range []string{"iptables", "ip6tables"} {
 		save, err := run("", tool+"-save")
@@ -48,13 +48,13 @@ func PurgeFirewall() error {
 	return nil
 }
 
-// HasFirewall tells whether the firewall has chains of Kubernetes.
+// HasFirewall reports whether the firewall has chains of Kubernetes.
 func HasFirewall() (bool, error) {
 	save, err := run("", "iptables-save")
 	return purge(save) != "", err
 }
 
-// purge makes of the output of iptables-save the input of iptables-restore that removes all KUBE- chains, "" if there
+// purge returns, for the output of iptables-save, the input of iptables-restore that removes all KUBE- chains, or "" if there
 // are none.
 func purge(save string) string {
 	var script, leads, flushes, deletions strings.Builder

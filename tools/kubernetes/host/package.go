@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A Need is a file of this machine and the Debian package that has it.
+// Need is a file that this machine needs, and the Debian package that contains it.
 type Need struct {
-	Path, Package string // without a slash the path is looked up in $PATH
+	Path, Package string // a path without a slash is looked up in $PATH
 }
 
-// Missing are the packages of the needs that are not met.
+// Missing returns the packages of the needs that are not met.
 func Missing(needs []Need) []string {
 	var packages []string
 	for _, need := range needs {
@@ -31,19 +31,19 @@ func Missing(needs []Need) []string {
 	return slices.Compact(packages)
 }
 
-// Install gets Debian packages. While another process holds the package manager's lock, it waits.
+// Install installs Debian packages. It waits while another process holds the package manager's lock.
 func Install(ctx context.Context, packages []string) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("install %s: there is no apt-get here: install by hand what has these names in Debian", strings.Join(packages, " "))
 	}
-	if lists, _ := os.ReadDir("/var/lib/apt/lists"); len(lists) < 3 { // lock, partial
+	if lists, _ := os.ReadDir("/var/lib/apt/lists"); len(lists) < 3 { // only lock and partial
 		if err := apt(ctx, "update"); err != nil {
 			return err
 		}
 	}
 	install := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
 	if err := apt(ctx, install...); err != nil {
-		if err := apt(ctx, "update"); err != nil { // the lists may be too old to be of use
+		if err := apt(ctx, "update"); err != nil { // the lists may be too old
 			return err
 		}
 		return apt(ctx, install...)
@@ -51,7 +51,7 @@ func Install(ctx context.Context, packages []string) error {
 	return nil
 }
 
-// apt runs apt-get until it gets the lock.
+// apt runs apt-get, and retries until it gets the lock.
 func apt(ctx context.Context, args ...string) error {
 	for {
 		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=3"}, args...)...)

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Settings are values of the kernel by their names, as sysctl knows them.
+// Settings has values of kernel settings, by their sysctl names.
 type Settings map[string]string
 
-// ReadSettings reads those of the names that the machine has.
+// ReadSettings returns the values of the given names that the machine has.
 func ReadSettings(names ...string) (Settings, error) {
 	s := Settings{}
 	for _, name := range names {
@@ -27,7 +27,7 @@ func ReadSettings(names ...string) (Settings, error) {
 	return s, nil
 }
 
-// Write sets what is not so already.
+// Write sets the values that differ.
 func (s Settings) Write() error {
 	var errs []error
 	for name, value := range s {

@@ -1,4 +1,4 @@
-// Package pki makes the certificates of a cluster that lives for a day: one authority, short keys, no renewal.
+// Package pki creates the certificates of a short-lived cluster: one authority, short keys, no renewal.
 package pki
 
 import (
@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// lifetime is how long all certificates are good for.
+// lifetime is the time for which all certificates are valid.
 const lifetime = 365 * 24 * time.Hour
 
-// A Pair is a certificate and its key, PEM.
+// Pair is a certificate and its key in PEM.
 type Pair struct {
 	Cert, Key []byte
 }
 
-// An Authority signs certificates.
+// Authority signs certificates.
 type Authority struct {
 	Pair
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority is good from an hour before now.
+// NewAuthority returns a new authority, valid from an hour before now.
 func NewAuthority(now time.Time) (*Authority, error) {
 	template, err := newTemplate(pkix.Name{CommonName: "elasticdl-cluster"}, now.Add(-time.Hour))
 	if err != nil {
@@ -46,8 +46,8 @@ func NewAuthority(now time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// Issue makes a certificate for servers at hosts (names or addresses; none for a client) and for a client of that
-// name. Kubernetes reads the name as the user and the groups as its groups.
+// Issue returns a certificate for servers at hosts (names or addresses; none for a client) and for a client of that name.
+// Kubernetes uses the name as the user and the groups as the user's groups.
 func (a *Authority) Issue(name string, groups, hosts []string) (Pair, error) {
 	template, err := newTemplate(pkix.Name{CommonName: name, Organization: groups}, a.cert.NotBefore)
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *Authority) Issue(name string, groups, hosts []string) (Pair, error) {
 	return pair, nil
 }
 
-// NewKey is a key and its public half, PEM: what service account tokens are signed with.
+// NewKey returns a key and its public half in PEM, with which service account tokens are signed.
 func NewKey() (key, public []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +84,7 @@ func NewKey() (key, public []byte, err error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Kubeconfig is the file with which a client named by pair reaches the API server at that URL.
+// Kubeconfig returns the kubeconfig with which the client of a pair reaches the API server at that URL.
 func Kubeconfig(server string, authority []byte, pair Pair) []byte {
 	encode := base64.StdEncoding.EncodeToString
 	return fmt.Appendf(nil, `apiVersion: v1
@@ -120,7 +120,7 @@ func newTemplate(subject pkix.Name, notBefore time.Time) (*x509.Certificate, err
 	}, nil
 }
 
-// sign makes a key and a certificate for it, by parent or, without one, by itself.
+// sign returns a new key and a certificate for it, signed by parent or, without one, by itself.
 func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A client that has only the kubeconfig and a server that has only its pair and the authority know each other.
+// A client with only the kubeconfig and a server with only its pair and the authority authenticate each other.
 func TestKubeconfig(t *testing.T) {
 	authority := newAuthority(t)
 	user := issue(t, authority, "system:node:n", []string{"system:nodes"}, nil)
@@ -39,7 +39,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// Who is of another authority is refused, and so is a server under another name.
+// A client or server of another authority is refused, and so is a server under another name.
 func TestStrangers(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
 	good := issue(t, authority, "user", nil, nil)
@@ -118,7 +118,7 @@ func issue(t *testing.T, a *Authority, name string, groups, hosts []string) Pair
 	return pair
 }
 
-// serve answers with who asks.
+// serve starts a server that answers with the name of the client.
 func serve(t *testing.T, a *Authority, pair Pair) *httptest.Server {
 	t.Helper()
 	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)

@@ -1,7 +1,7 @@
 // Package proc starts processes that outlive their parent, and finds them again.
 //
-// A process is known by its number and the time of its start, so that a later one with the same number is never taken
-// for it. What processes start themselves is found by a mark in the environment, which children inherit.
+// A process is identified by its number and its start time, so that a later process with the same number is never taken for it.
+// Its descendants are found by a mark in the environment, which children inherit.
 package proc
 
 import (
@@ -17,35 +17,35 @@ import (
 	"time"
 )
 
-// A Command is what to run.
+// Command describes a process to start.
 type Command struct {
-	Name string   `json:"name"` // of the component, unique in a cluster
+	Name string   `json:"name"` // name of the component, unique in a cluster
 	Args []string `json:"args"` // the first is the program's path
-	Env  []string `json:"env"`  // NAME=value, beside this process's own
-	Log  string   `json:"log"`  // a file to append its output to
+	Env  []string `json:"env"`  // NAME=value, added to this process's environment
+	Log  string   `json:"log"`  // file to which its output is appended
 }
 
-// A Process is a started Command.
+// Process is a started Command.
 type Process struct {
 	Command
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // of the process, in clock ticks since the machine's
+	Start uint64 `json:"start"` // start time in clock ticks since the machine's start
 }
 
-// State is what a process does.
+// State is the state of a process.
 type State int
 
 const (
 	Ended State = iota
 	Running
-	Paused // by SIGSTOP
+	Paused // stopped by SIGSTOP
 )
 
 func (s State) String() string {
 	return [...]string{"ended", "running", "paused"}[s]
 }
 
-// Run starts the command in a session of its own, and does not wait for it.
+// Run starts the command in a session of its own, and returns without waiting for its end.
 func Run(c Command) (Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -63,11 +63,11 @@ func Run(c Command) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", c.Name, err)
 	}
-	go cmd.Wait() // or it stays a zombie for as long as this process is there
+	go cmd.Wait() // otherwise it stays a zombie as long as this process runs
 	return Process{Command: c, PID: cmd.Process.Pid, Start: start}, nil
 }
 
-// State looks now.
+// State returns the present state.
 func (p Process) State() State {
 	state, start, err := readStat(p.PID)
 	switch {
@@ -79,9 +79,9 @@ func (p Process) State() State {
 	return Running
 }
 
-// Signal sends s if the process has not ended, and tells whether it did.
+// Signal sends s unless the process has ended, and reports whether it sent it.
 func (p Process) Signal(s syscall.Signal) bool {
-	handle, err := os.FindProcess(p.PID) // from here on the number cannot come to mean another
+	handle, err := os.FindProcess(p.PID) // from here on the number cannot be reused
 	if err != nil {
 		return false
 	}
@@ -89,7 +89,7 @@ func (p Process) Signal(s syscall.Signal) bool {
 	return p.State() != Ended && handle.Signal(s) == nil
 }
 
-// RSS is the process's resident memory in bytes, 0 if it has ended.
+// RSS returns the process's resident memory in bytes, or 0 if it has ended.
 func (p Process) RSS() int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
 	fields := bytes.Fields(b)
@@ -107,7 +107,7 @@ func Marked(entry string) []int {
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
 		if err != nil || !hasEntry(environ, entry) {
-			continue // it has ended, or is not ours to read
+			continue // it has ended, or this process may not read it
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		pids = append(pids, pid)
@@ -115,7 +115,7 @@ func Marked(entry string) []int {
 	return pids
 }
 
-// Kill ends all processes that list returns, until it returns none: they may be forking.
+// Kill kills all processes that list returns, repeatedly until it returns none, because they may be forking.
 func Kill(list func() []int, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		pids := list()
@@ -145,8 +145,8 @@ func readStat(pid int) (state byte, start uint64, err error) {
 	return parseStat(b)
 }
 
-// parseStat reads the state and the time of start from proc_pid_stat(5). The name before them is in parentheses and
-// may have spaces and parentheses itself.
+// parseStat returns the state and the start time from proc_pid_stat(5). The name before them is in parentheses, and may itself
+// contain spaces and parentheses.
 func parseStat(b []byte) (state byte, start uint64, err error) {
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(fields) < 20 {

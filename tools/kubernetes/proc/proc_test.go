@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestMain is the processes of the tests, too: "wait" does, "fork" starts one more of them first and ends.
+// TestMain runs the tests, and also the processes that they start: "wait" waits, "fork" starts such a process and ends.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
 	case "fork":
@@ -54,7 +54,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// A number that has come to mean another process is nobody's.
+// A process whose number was reused is not taken for the old one.
 func TestReusedNumber(t *testing.T) {
 	p := start(t, "wait", "X=1")
 	before := p
@@ -67,9 +67,9 @@ func TestReusedNumber(t *testing.T) {
 	}
 }
 
-// What a process leaves behind is found by the mark, and nothing else is.
+// The processes that a process leaves behind are found by the mark, and no others.
 func TestMarked(t *testing.T) {
-	mark := fmt.Sprintf("MARK=%d-%s", os.Getpid(), t.Name()) // other runs of this test may be on this machine
+	mark := fmt.Sprintf("MARK=%d-%s", os.Getpid(), t.Name()) // other runs of this test on the machine have other marks
 	other := mark + "2"
 	bystander := start(t, "wait", other)
 	parent := start(t, "fork", mark)
@@ -91,7 +91,7 @@ func TestMarked(t *testing.T) {
 }
 
 func TestKillGivesUp(t *testing.T) {
-	const nobody = 1<<22 + 1 // more than any process number
+	const nobody = 1<<22 + 1 // greater than any process number
 	if err := Kill(func() []int { return []int{nobody} }, 0); err == nil || !strings.Contains(err.Error(), fmt.Sprint(nobody)) {
 		t.Errorf("error is %v, want one that names process %d", err, nobody)
 	}
@@ -119,7 +119,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// start runs this test's binary until the test ends.
+// start runs this test binary until the test ends.
 func start(t *testing.T, what, mark string) Process {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
@@ -137,7 +137,7 @@ func start(t *testing.T, what, mark string) Process {
 	return p
 }
 
-// until waits for what another process does.
+// until waits until a condition that depends on another process is true.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !holds(); {

@@ -1,4 +1,4 @@
-// Command cluster runs a Kubernetes cluster on this machine: up, down, and what tests do to it in between.
+// Command cluster runs a Kubernetes cluster on this machine: it starts and ends it, and changes it as tests require in between.
 package main
 
 import (
@@ -115,7 +115,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("%q is no command\n%s", command, usage)
 }
 
-// parse takes flags before and after names.
+// parse parses flags before and after names, and returns the names.
 func parse(flags *flag.FlagSet, args []string) (names []string) {
 	for flags.Parse(args); flags.NArg() > 0; flags.Parse(args) {
 		names = append(names, flags.Arg(0))
@@ -124,7 +124,7 @@ func parse(flags *flag.FlagSet, args []string) (names []string) {
 	return names
 }
 
-// besides is the folder that this program is in.
+// besides returns the directory of this program.
 func besides() string {
 	program, err := os.Executable()
 	if err != nil {

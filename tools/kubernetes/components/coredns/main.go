@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with the plugins that a small cluster needs and no others.
+// Command coredns is CoreDNS with only the plugins that a small cluster needs.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command kube is Kubernetes in one binary: each component under the name that it is called by.
+// Command kube contains all components of Kubernetes in one binary, each under its own name.
 //
-// It is one link of 140 MB instead of six, and one file for a cache to keep. Symlinks named kubectl, kubelet, … to
-// it work, as do `kube kubectl …`, `kube kubelet …`.
+// It is one binary of 140 MB instead of six, and one file in a cache. It is called by symlinks named kubectl, kubelet, …, or as
+// `kube kubectl …`, `kube kubelet …`.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command pause is what the pod sandboxes run: it waits, and reaps what is left to it.
+// Command pause is the process of the pod sandboxes: it waits, and reaps orphaned processes.
 package main
 
 import (
