@@ -1,5 +1,5 @@
-// Package graph records the resources that a Pulumi program declares, for golden files and for laws on them. It runs no
-// Pulumi engine; the tests of package stacks do.
+// Package graph records the resources that a Pulumi program declares, for golden files and for tests of their properties. It
+// runs no Pulumi engine; the tests of package stacks do.
 package graph
 
 import (
@@ -40,7 +40,7 @@ type Resource struct {
 type Options struct {
 	Parent              string   `json:"parent,omitempty"`
 	Provider            string   `json:"provider,omitempty"`
-	DependsOn           []string `json:"dependsOn,omitempty"` // also by its inputs
+	DependsOn           []string `json:"dependsOn,omitempty"` // including dependencies by its inputs
 	DeletedWith         string   `json:"deletedWith,omitempty"`
 	Protect             bool     `json:"protect,omitempty"`
 	RetainOnDelete      bool     `json:"retainOnDelete,omitempty"`
@@ -51,12 +51,12 @@ type Options struct {
 	Timeouts            []string `json:"timeouts,omitempty"` // create, update, delete
 }
 
-// Cloud is a fake of the providers.
+// Cloud simulates the providers.
 type Cloud struct {
-	Outputs func(r Resource) resource.PropertyMap                              // beside its inputs; nil = none
-	Call    func(token string, args resource.PropertyMap) resource.PropertyMap // of a function; nil = none
-	Config  map[string]string                                                  // of the stack: "gcp:project"
-	Preview bool                                                               // what Outputs does not say is not known
+	Outputs func(r Resource) resource.PropertyMap                              // outputs besides the inputs; nil = none
+	Call    func(token string, args resource.PropertyMap) resource.PropertyMap // results of functions; nil = none
+	Config  map[string]string                                                  // configuration of the stack: "gcp:project"
+	Preview bool                                                               // values that Outputs does not return are unknown
 }
 
 // Record runs a program and returns the resources that it declared, sorted by type and name, also if it fails.
@@ -82,7 +82,7 @@ func (m *recorder) NewResource(a pulumi.MockResourceArgs) (string, resource.Prop
 		if err != nil {
 			return "", nil, err
 		}
-		r.Inputs = inputs // those of mocks have none of what is not known
+		r.Inputs = inputs // mocks would leave out the unknown ones
 		r.Options = Options{
 			Parent: short(q.GetParent()), Provider: short(q.GetProvider()), DeletedWith: short(q.GetDeletedWith()),
 			Protect: q.GetProtect(), RetainOnDelete: q.GetRetainOnDelete(), DeleteBeforeReplace: q.GetDeleteBeforeReplace(),

@@ -10,10 +10,10 @@ import (
 
 const (
 	amazonServer = "https://EXAMPLE.gr7.us-west-2.eks.amazonaws.com"
-	existingVPC  = "vpc-0123456789abcdef0" // that no stack made
+	existingVPC  = "vpc-0123456789abcdef0" // a VPC that no stack has created
 )
 
-// Types of Amazon's that others look at.
+// Types of Amazon to which other code refers.
 const (
 	eksCluster    = "aws:eks/cluster:Cluster"
 	eksGroup      = "aws:eks/nodeGroup:NodeGroup"
@@ -82,7 +82,7 @@ var amazon = map[string]Type{
 	"aws:ecr/lifecyclePolicy:LifecyclePolicy": aws("aws_ecr_lifecycle_policy", Type{Drift: rewritten("policy")}),
 }
 
-// aws returns a type with its schema. All that have tags have them in tagsAll, too.
+// aws returns a type with its schema. Types with tags also have them in tagsAll.
 func aws(schema string, t Type) Type {
 	t.Schema = schema
 	more := t.Fill
@@ -99,7 +99,7 @@ func aws(schema string, t Type) Type {
 	return t
 }
 
-// amazonPrefixes are those of the ids that Amazon makes up.
+// amazonPrefixes has the prefixes of the IDs that Amazon assigns.
 var amazonPrefixes = map[string]string{
 	"aws:ec2/vpc:Vpc": "vpc-", "aws:ec2/subnet:Subnet": "subnet-", "aws:ec2/securityGroup:SecurityGroup": "sg-", "aws:efs/fileSystem:FileSystem": "fs-",
 	"aws:efs/accessPoint:AccessPoint": "fsap-", mountTarget: "fsmt-", "aws:ec2/launchTemplate:LaunchTemplate": "lt-", natGateway: "nat-",
@@ -107,7 +107,7 @@ var amazonPrefixes = map[string]string{
 	"aws:eks/podIdentityAssociation:PodIdentityAssociation": "a-", ingressRule: "sgr-", "aws:ec2/vpcEndpoint:VpcEndpoint": "vpce-",
 }
 
-// amazonID returns the id of a new resource as Amazon or Terraform make it up, or "".
+// amazonID returns the ID of a new resource as Amazon or Terraform assigns it, or "".
 func amazonID(r *Resource) string {
 	if prefix := amazonPrefixes[r.Type]; prefix != "" {
 		r.cloud.Amazon.serial++
@@ -145,7 +145,7 @@ func amazonARN(service, kind string) func(context.Context, *Resource, Op) (Props
 	}
 }
 
-// arnOf returns the ARN of something of the account and region of all tests.
+// arnOf returns an ARN in the account and region of all tests.
 func arnOf(service, what string) string {
 	return "arn:aws:" + service + ":" + AmazonRegion + ":" + AmazonAccount + ":" + what
 }
@@ -173,7 +173,7 @@ func makeRule(_ context.Context, r *Resource, _ Op) (Props, error) {
 	return Props{"securityGroupRuleId": r.ID, "arn": arnOf("ec2", "security-group-rule/"+r.ID)}, nil
 }
 
-// policies returns the names of those that a role has.
+// policies returns the names of the policies that a role has.
 func policies(r *Resource, roleARN string) (names []string) {
 	for a := range r.cloud.all(roleAttached) {
 		if text(a.In, "role") == last(roleARN) {
@@ -199,7 +199,7 @@ func makeTarget(_ context.Context, r *Resource, op Op) (Props, error) {
 	return Props{"ipAddress": "10.0.0.9"}, nil
 }
 
-// zoneOf returns the zone of a subnet. That of one that no stack made is in its last letter.
+// zoneOf returns the zone of a subnet. The last letter of the ID of a subnet that no stack has created is its zone.
 func zoneOf(c *Cloud, subnet string) string {
 	for s := range c.all("aws:ec2/subnet:Subnet") {
 		if s.ID == subnet {
@@ -227,12 +227,12 @@ func makeECR(_ context.Context, r *Resource, _ Op) (Props, error) {
 	return Props{"arn": arnOf("ecr", "repository/"+name), "repositoryUrl": AmazonAccount + ".dkr.ecr." + AmazonRegion + ".amazonaws.com/" + name, "registryId": AmazonAccount}, nil
 }
 
-// deleteLogs refuses while the cluster writes to the group.
+// deleteLogs refuses to delete a log group while the cluster writes to it.
 func deleteLogs(_ context.Context, r *Resource) error {
 	return needs(r, eksCluster, "the cluster would make it anew")
 }
 
-// logsReturn writes a group again that was deleted, as EKS's own role may do when the cluster is gone already.
+// logsReturn creates a deleted log group again, as EKS's own role may do after the cluster is deleted.
 func logsReturn(r *Resource) {
 	if r.cloud.LogsReturn && r.Name != LogsOfEKS {
 		in := Props{"name": r.In["name"]}
@@ -241,7 +241,7 @@ func logsReturn(r *Resource) {
 	}
 }
 
-// LogsOfEKS names the log group that EKS writes again: see [Cloud.LogsReturn] and [Cloud.Lose].
+// LogsOfEKS is the name of the log group that EKS creates again: see [Cloud.LogsReturn] and [Cloud.Lose].
 const LogsOfEKS = "written again by EKS"
 
 const logsExist = "ResourceAlreadyExistsException: The specified log group already exists"
@@ -250,7 +250,7 @@ func noNAT(_ context.Context, r *Resource) error {
 	return needs(r, natGateway, "its network has mapped public addresses")
 }
 
-// emptied refuses to delete what has something in it by then, unless that was allowed before.
+// emptied refuses to delete a resource, which is assumed not to be empty, unless the input named switched allows it.
 func emptied(r *Resource, switched, code string) error {
 	if r.In[switched] != true {
 		return fmt.Errorf("%s: and %s is not set", code, switched)
@@ -258,7 +258,7 @@ func emptied(r *Resource, switched, code string) error {
 	return nil
 }
 
-// deleteAttachment refuses to take from a role what who has the role needs to go.
+// deleteAttachment refuses to remove a policy from a role while a resource with that role needs the policy to be deleted.
 func deleteAttachment(_ context.Context, r *Resource) error {
 	for _, kind := range []string{eksCluster, eksGroup} {
 		for user := range r.cloud.all(kind) {
@@ -270,13 +270,14 @@ func deleteAttachment(_ context.Context, r *Resource) error {
 	return nil
 }
 
-// groupsAreGone refuses to take from nodes what they need: what is of one subnet, or of the routes of some, unless no group is there.
+// groupsAreGone refuses to delete what nodes need while there are groups of nodes. Resources of single subnets or routes are
+// needed only by the groups in these subnets.
 func groupsAreGone(_ context.Context, r *Resource) error {
 	for g := range r.cloud.all(eksGroup) {
 		in := list(g.In, "subnetIds")
 		subnet := text(r.In, "subnetId")
 		switch {
-		case r.Type == "aws:ec2/natGateway:NatGateway": // that all subnets may use
+		case r.Type == "aws:ec2/natGateway:NatGateway": // all subnets may use it
 		case subnet != "" && !slices.Contains(in, any(subnet)):
 			continue
 		case r.Type == "aws:ec2/route:Route" && !routes(r, in):
@@ -287,7 +288,7 @@ func groupsAreGone(_ context.Context, r *Resource) error {
 	return nil
 }
 
-// routes reports whether a route is in the table of one of some subnets.
+// routes reports whether a route is in the route table of one of the subnets.
 func routes(r *Resource, subnets []any) bool {
 	for a := range r.cloud.all("aws:ec2/routeTableAssociation:RouteTableAssociation") {
 		if a.In["routeTableId"] == r.In["routeTableId"] && slices.Contains(subnets, a.In["subnetId"]) {

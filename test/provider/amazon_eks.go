@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Releases of the image of EKS's nodes: at first, and the newest, which nodes get when they are rolled.
+// Releases of the image of EKS's nodes: the first, and the newest, which nodes get when they are replaced.
 const (
 	firstRelease  = "1.35.2-20261001"
 	newestRelease = "1.35.4-20261119"
@@ -116,7 +116,7 @@ func makeGroup(_ context.Context, r *Resource, op Op) (Props, error) {
 		out["releaseVersion"] = firstRelease
 	case Update:
 		out["releaseVersion"] = r.Is["releaseVersion"]
-		// A call for each: the first has been obeyed when the second is refused.
+		// Each change is a call of its own: the first takes effect although the second is refused.
 		if r.changes("launchTemplate", "releaseVersion", "version") {
 			r.cloud.Amazon.calls = append(r.cloud.Amazon.calls, Call{"roll", r.Type, r.Name, r.ID})
 			out["releaseVersion"] = newestRelease
@@ -133,7 +133,7 @@ func makeGroup(_ context.Context, r *Resource, op Op) (Props, error) {
 	return out, nil
 }
 
-// sized refuses a size of a group of nodes that is not within its limits.
+// sized refuses a size of a group of nodes that is outside of its limits.
 func sized(group Props) error {
 	desired, low, high := size(group, "desiredSize"), size(group, "minSize"), size(group, "maxSize")
 	switch {
@@ -150,7 +150,7 @@ func size(group Props, key string) float64 {
 	return n
 }
 
-// nodesJoin refuses a new group whose nodes would never join the cluster.
+// nodesJoin refuses a new group whose nodes could not join the cluster.
 func nodesJoin(r *Resource) error {
 	has := policies(r, text(r.In, "nodeRoleArn"))
 	for _, need := range []string{"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistry", "AmazonEKS_CNI_Policy"} {
@@ -184,7 +184,8 @@ func hasAddon(r *Resource, name string) bool {
 	return false
 }
 
-// Scale sets how many nodes a group has, as an autoscaler does, or a user by hand. The group goes by its name in the stack.
+// Scale sets the number of nodes of a group, as an autoscaler does, or a user by hand. The group is named by its name in the
+// stack.
 func (c *Cloud) Scale(group string, desired int) error {
 	c.Amazon.mu.Lock()
 	defer c.Amazon.mu.Unlock()
@@ -200,7 +201,7 @@ func (c *Cloud) Scale(group string, desired int) error {
 	return nil
 }
 
-// Nodes returns how many nodes a group has, or -1 if it is not there. The group goes by its name in the stack.
+// Nodes returns the number of nodes of a group, or -1 if it does not exist. The group is named by its name in the stack.
 func (c *Cloud) Nodes(group string) int {
 	c.Amazon.mu.Lock()
 	defer c.Amazon.mu.Unlock()
@@ -244,15 +245,15 @@ func makeIdentityOfPods(_ context.Context, r *Resource, _ Op) (Props, error) {
 	return Props{"associationId": r.ID, "associationArn": arnOf("eks", "podidentityassociation/"+text(r.In, "clusterName")+"/"+r.ID)}, nil
 }
 
-// notOfData are the properties of a launch template of which no version comes. noNewLatest are those of which the provider knows
-// in a plan that the latest version stays: a description makes a version all the same.
+// notOfData lists the properties of a launch template whose change creates no new version. noNewLatest lists those for which
+// the provider plans no new latest version; a changed description creates one nevertheless.
 var (
 	notOfData   = []string{"tags", "tagsAll", "name", "namePrefix", "defaultVersion", "updateDefaultVersion"}
 	noNewLatest = []string{"description", "name", "namePrefix", "defaultVersion", "updateDefaultVersion"}
 )
 
-// makeTemplate counts the versions of a launch template. In a preview the latest is not known as soon as tags change, though
-// these make no version.
+// makeTemplate counts the versions of a launch template. In a preview the latest version is unknown as soon as tags change,
+// although these create no version.
 func makeTemplate(_ context.Context, r *Resource, op Op) (Props, error) {
 	arn := arnOf("ec2", "launch-template/"+r.ID)
 	latest, ok := r.Is["latestVersion"].(float64)

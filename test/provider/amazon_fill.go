@@ -2,13 +2,13 @@ package provider
 
 import "encoding/json"
 
-// What Amazon fills in by itself: [Type.Fill] as soon as a resource is there, [Type.Drift] after a while.
+// What Amazon fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after a while.
 
 func fillEIP(r *Resource) {
 	fill(r.Is, Props{"publicIp": "198.51.100.7", "networkBorderGroup": AmazonRegion, "publicIpv4Pool": "amazon", "domain": "vpc", "allocationId": r.ID})
 }
 
-// driftEIP: an address knows whose it is.
+// driftEIP adds to an address the resource that uses it.
 func driftEIP(r *Resource) {
 	for nat := range r.cloud.all(natGateway) {
 		if nat.In["allocationId"] == r.ID {
@@ -21,7 +21,7 @@ func fillNAT(r *Resource) {
 	fill(r.Is, Props{"publicIp": "198.51.100.7", "privateIp": "10.0.0.4", "networkInterfaceId": "eni-1", "secondaryPrivateIpAddresses": []any{}})
 }
 
-// driftRoutes: a table has the routes that are resources of their own.
+// driftRoutes adds to a table the routes that are resources of their own.
 func driftRoutes(r *Resource) {
 	routes := []any{}
 	for way := range r.cloud.all(route) {
@@ -44,7 +44,7 @@ func fillEndpoint(r *Resource) {
 	})
 }
 
-// driftRules: a group has the rules that are resources of their own.
+// driftRules adds to a group the rules that are resources of their own.
 func driftRules(r *Resource) {
 	rules := []any{}
 	for rule := range r.cloud.all(ingressRule) {
@@ -69,7 +69,7 @@ func fillTemplate(r *Resource) {
 	}
 }
 
-// driftRole: a role knows its policies, and IAM writes documents its own way.
+// driftRole adds to a role its policies, and writes documents in the form of IAM.
 func driftRole(r *Resource) {
 	rewritten("assumeRolePolicy")(r)
 	arns, inline := []any{}, []any{}
@@ -86,7 +86,7 @@ func driftRole(r *Resource) {
 	r.Is["managedPolicyArns"], r.Is["inlinePolicies"] = arns, inline
 }
 
-// rewritten returns a drift that writes a document of JSON another way.
+// rewritten returns a drift that changes the form of a JSON document, and not its meaning.
 func rewritten(property string) func(r *Resource) {
 	return func(r *Resource) {
 		var document any
@@ -115,8 +115,7 @@ func fillEKS(r *Resource) {
 	fill(r.Is, Props{"vpcConfig": access})
 }
 
-// driftEKS: Amazon brings the platform up to date. What a cluster was given when it was made, and the API does not tell, stays
-// as the state has it.
+// driftEKS updates the version of the platform, as Amazon does. Properties that the API does not return stay as in the state.
 func driftEKS(r *Resource) { r.Is["platformVersion"] = "eks.9" }
 
 func fillGroup(r *Resource) {
@@ -157,7 +156,7 @@ func fillEFS(r *Resource) {
 	}
 }
 
-// driftEFS: somebody wrote to the file system.
+// driftEFS changes the size, as if files had been written to the file system.
 func driftEFS(r *Resource) {
 	targets := 0
 	for t := range r.cloud.all(mountTarget) {
@@ -173,7 +172,7 @@ func fillBucket(r *Resource) {
 	fill(r.Is, Props{"region": AmazonRegion, "hostedZoneId": "Z3BJ6K6RIION7M", "requestPayer": "BucketOwner", "acl": "", "objectLockEnabled": false})
 }
 
-// driftBucket: a bucket knows what are resources of their own.
+// driftBucket adds to a bucket the settings that are resources of their own.
 func driftBucket(r *Resource) {
 	r.Is["grants"] = []any{Props{"id": "of the account", "type": "CanonicalUser", "permissions": []any{"FULL_CONTROL"}, "uri": ""}}
 	r.Is["serverSideEncryptionConfigurations"] = []any{Props{"rules": []any{Props{

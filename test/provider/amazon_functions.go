@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// amazonFunctions are the data sources of Amazon's provider. Those of what there is answer from the cloud.
+// amazonFunctions returns the data sources of Amazon's provider. Those about resources answer from the simulated cloud.
 func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 	live := func(f func(*Cloud, Props) (Props, error)) func(Props) (Props, error) {
 		return func(args Props) (Props, error) {
@@ -16,7 +16,7 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 	}
 	return map[string]func(Props) (Props, error){
 		"aws:index/getAvailabilityZones:getAvailabilityZones": func(Props) (Props, error) {
-			// in no order, as Amazon says them
+			// unsorted, as Amazon returns them
 			return Props{"id": AmazonRegion, "names": []string{"us-west-2c", "us-west-2a", "us-west-2d", "us-west-2b"}, "zoneIds": []string{"usw2-az3", "usw2-az1", "usw2-az4", "usw2-az2"}, "groupNames": []string{AmazonRegion}}, nil
 		},
 		"aws:index/getPartition:getPartition": func(Props) (Props, error) {
@@ -45,7 +45,7 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 	}
 }
 
-// getSubnet answers for subnets of the stack, and for those of the VPC that no stack made: their zone is the last letter of their ID.
+// getSubnet returns a subnet of the stack, or of the VPC that no stack has created: the last letter of its ID is its zone.
 func getSubnet(c *Cloud, args Props) (Props, error) {
 	id := text(args, "id")
 	if r := c.Amazon.live["aws:ec2/subnet:Subnet "+id]; r != nil {

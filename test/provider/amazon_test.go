@@ -15,7 +15,8 @@ const (
 	subnetOfAWS  = "aws:ec2/subnet:Subnet"
 )
 
-// eks makes all that a group of nodes needs, in two zones, and returns the inputs of its cluster, template and group.
+// eks creates all resources that a group of nodes needs, in two zones, and returns the inputs of its cluster, template and
+// group.
 func (w *world) eks() (cluster, template, group Props) {
 	w.t.Helper()
 	network, _ := w.create("aws:ec2/vpc:Vpc", "network", Props{"cidrBlock": "10.0.0.0/16"})
@@ -47,7 +48,7 @@ func (w *world) eks() (cluster, template, group Props) {
 	return cluster, template, group
 }
 
-// updated updates what was made from inputs was, as the state has it, and returns how it is then.
+// updated updates a resource from its state, and returns it as it is afterwards.
 func (w *world) updated(kind, name string, state, now Props, preview bool, ignore ...string) (Props, error) {
 	w.t.Helper()
 	in, problems := w.checked(kind, name, now)
@@ -75,13 +76,13 @@ func (w *world) id(kind, name string) string {
 	return ""
 }
 
-// is reads a resource as a refresh does, by the inputs that it was made from.
+// is returns a resource as a refresh reads it, by the inputs from which it was created.
 func (w *world) is(kind, name string) Props {
 	w.t.Helper()
 	return w.read(kind, name, w.id(kind, name), w.objects[kind+" "+name])
 }
 
-// Which changes of Amazon's resources replace them, as provider v5.100 says, and which do not.
+// Changes of Amazon's resources replace them, or do not, as in provider v5.100.
 func TestChangesOfAmazon(t *testing.T) {
 	const service, endpoint = "com.amazonaws.us-west-2.s3", "aws:ec2/vpcEndpoint:VpcEndpoint"
 	cluster := Props{"name": "c", "roleArn": "arn:aws:iam::1:role/r", "vpcConfig": Props{"subnetIds": []any{"subnet-a", "subnet-b"}}}
@@ -114,7 +115,7 @@ func TestChangesOfAmazon(t *testing.T) {
 		{"aws:ec2/securityGroup:SecurityGroup", Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "namePrefix", "g-", true},
 		{"aws:ec2/securityGroup:SecurityGroup", Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "description", "other", true},
 		{ingressRule, rule, "cidrIpv4", "10.0.0.0/9", false},
-		{ingressRule, rule, "referencedSecurityGroupId", "sg-2", true}, // beside the range: another kind of source
+		{ingressRule, rule, "referencedSecurityGroupId", "sg-2", true}, // beside the range, this is another kind of source
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"ipFamily": "ipv6"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"serviceIpv4Cidr": "10.100.0.0/16"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"elasticLoadBalancing": Props{"enabled": true}}, false},
@@ -146,7 +147,7 @@ func TestChangesOfAmazon(t *testing.T) {
 	}
 }
 
-// What Amazon fills in is no difference, neither at once nor after a refresh.
+// Values that Amazon fills in are no difference, neither at once nor after a refresh.
 func TestAmazonFillsIn(t *testing.T) {
 	w := newWorld(t)
 	w.eks()
@@ -186,7 +187,8 @@ func TestAmazonFillsIn(t *testing.T) {
 	}
 }
 
-// A group has as many nodes as it was scaled to. A change of its limits sends the whole block, with the size that the state has.
+// A group keeps the number of nodes to which it was scaled. A change of its limits sends the whole block, with the size in the
+// state.
 func TestSizeOfGroup(t *testing.T) {
 	w := newWorld(t)
 	_, _, in := w.eks()
@@ -223,7 +225,7 @@ func TestSizeOfGroup(t *testing.T) {
 	}
 }
 
-// A new version of the launch template rolls the nodes, to the newest image; labels do not.
+// A new version of the launch template replaces the nodes, with the newest image; labels do not.
 func TestRoll(t *testing.T) {
 	w := newWorld(t)
 	_, _, in := w.eks()
@@ -249,7 +251,7 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// The latest version of a launch template is that of its data. A preview does not know it when tags change, either.
+// The latest version of a launch template changes with its data. A preview does not know it when tags change, either.
 func TestLatestVersion(t *testing.T) {
 	w := newWorld(t)
 	_, in, _ := w.eks()
@@ -275,7 +277,7 @@ func TestLatestVersion(t *testing.T) {
 	}
 }
 
-// A cluster keeps the zones of its creation, and is upgraded by one minor version at a time.
+// A cluster keeps the zones of its creation, and can be upgraded by one minor version at a time.
 func TestClusterKeepsItsZones(t *testing.T) {
 	w := newWorld(t)
 	in, _, _ := w.eks()
@@ -301,7 +303,7 @@ func TestClusterKeepsItsZones(t *testing.T) {
 	}
 }
 
-// Ids and outputs are as Amazon and Terraform have them.
+// IDs and outputs have the form of Amazon and Terraform.
 func TestIDsOfAmazon(t *testing.T) {
 	w := newWorld(t)
 	w.eks()
@@ -316,7 +318,7 @@ func TestIDsOfAmazon(t *testing.T) {
 	}
 }
 
-// The functions of EKS answer from what there is; what is not there is an error, but in the list of all clusters.
+// The functions of EKS answer from the simulated cloud. A missing resource is an error, except in the list of all clusters.
 func TestFunctionsOfEKS(t *testing.T) {
 	w := newWorld(t)
 	ask := func(function string, args Props) (Props, error) {
@@ -350,7 +352,7 @@ func TestFunctionsOfEKS(t *testing.T) {
 	}
 }
 
-// EKS's own role may write a cluster's log group again after all is gone; a new account has no GPUs.
+// EKS's own role may create a cluster's log group again after everything is deleted; a new account has no GPUs.
 func TestHabitsOfAmazon(t *testing.T) {
 	w := newWorld(t)
 	w.LogsReturn = true

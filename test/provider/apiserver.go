@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// apiServer is the API server of a simulated cluster: the objects, and what it says to who writes them. Server-side apply, with
-// its managers of fields and their conflicts, is Kubernetes' own; what may not be changed is in a table, see [refusals].
-// Controllers are a few lines of [apiServer.complete].
+// apiServer is the API server of a simulated cluster: it has the objects, and answers writers. Server-side apply, with field
+// managers and conflicts, is Kubernetes' own code; the table [refusals] has the immutable fields. [apiServer.complete]
+// simulates the controllers in a few lines.
 type apiServer struct {
-	objects map[string]*Object // by kind and id: "batch/v1/Job elasticdl/x"
+	objects map[string]*Object // by kind and ID: "batch/v1/Job elasticdl/x"
 	serial  int
 }
 
-// Object is what there is in a cluster.
+// Object is an object of a cluster.
 type Object struct {
 	Kind, ID string
 	Is       Props
-	Foreign  bool // made by somebody beside Pulumi
+	Foreign  bool // created outside of Pulumi
 }
 
 func newAPIServer() *apiServer { return &apiServer{objects: map[string]*Object{}} }
@@ -40,7 +40,7 @@ func keyOf(object Props) string { return kindOf(object) + " " + idOf(object) }
 // kindOf returns the version and kind of an object: "batch/v1/Job".
 func kindOf(object Props) string { return text(object, "apiVersion") + "/" + text(object, "kind") }
 
-// idOf returns the namespace and name of an object, or the name alone if it is in no namespace: "elasticdl/name".
+// idOf returns the namespace and name of an object, "elasticdl/name", or the name alone if it has no namespace.
 func idOf(object Props) string {
 	id := text(object, "metadata", "name")
 	if ns := text(object, "metadata", "namespace"); ns != "" {
@@ -49,7 +49,7 @@ func idOf(object Props) string {
 	return id
 }
 
-// apply is a server-side apply: it makes an object, or changes the one that is there, whoever has made that. A dry run changes
+// apply does a server-side apply: it creates an object, or changes the existing one, whoever created it. A dry run changes
 // nothing.
 func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Props, error) {
 	if err := s.admits(object); err != nil {
@@ -79,14 +79,14 @@ func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Pro
 	case there == nil:
 		s.objects[key] = &Object{Kind: kindOf(object), ID: idOf(object), Is: merged}
 	case text(there.Is, "metadata", "deletionTimestamp") != "":
-		delete(s.objects, key) // it was being deleted, and goes with what was applied to it
+		delete(s.objects, key) // it was being deleted, and is deleted together with what was applied to it
 	default:
 		there.Is = merged
 	}
 	return merged, nil
 }
 
-// write is a change of an object by somebody who writes the whole of it, as a controller or `elasticdl scale` does.
+// write replaces the whole of an object, as a controller or `elasticdl scale` does.
 func (s *apiServer) write(key, manager string, change func(is Props)) error {
 	o := s.objects[key]
 	if o == nil {
@@ -106,7 +106,7 @@ func (s *apiServer) write(key, manager string, change func(is Props)) error {
 	return err
 }
 
-// make makes an object that is not of a stack.
+// make creates an object that belongs to no stack.
 func (s *apiServer) make(object Props, manager string) error {
 	if err := s.admits(object); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *apiServer) make(object Props, manager string) error {
 	return nil
 }
 
-// admits reports what is wrong with an object whoever writes it.
+// admits returns why an object is refused, whoever writes it.
 func (s *apiServer) admits(object Props) error {
 	namespace := text(object, "metadata", "namespace")
 	if namespace == "" || namespace == "kube-system" || namespace == "default" || s.objects["v1/Namespace "+namespace] != nil {
@@ -131,8 +131,8 @@ func (s *apiServer) admits(object Props) error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
 }
 
-// delete deletes an object: a namespace with all that is in it. What a job's pods use, and a namespace with a stack's job in
-// it, is not gone as long as that job runs.
+// delete deletes an object, or a namespace with all objects in it. While a stack's job runs, its namespace and the objects that
+// its pods use remain.
 func (s *apiServer) delete(key string) (gone []*Object, err error) {
 	o := s.objects[key]
 	if o == nil {
@@ -154,7 +154,7 @@ func (s *apiServer) delete(key string) (gone []*Object, err error) {
 	return gone, nil
 }
 
-// held reports what keeps an object from going.
+// held returns why an object cannot be deleted yet.
 func (s *apiServer) held(o *Object) error {
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		user := s.objects[key]
@@ -172,7 +172,7 @@ func (s *apiServer) held(o *Object) error {
 	return nil
 }
 
-// ended reports whether a Job has ended, and its pods with it.
+// ended reports whether a Job has ended, and its pods, too.
 func ended(job Props) bool {
 	conditions, _ := at(job, "status", "conditions").([]any)
 	return slices.ContainsFunc(conditions, func(c any) bool {
@@ -180,7 +180,7 @@ func ended(job Props) bool {
 	})
 }
 
-// complete adds to a new object what the API server and its controllers do.
+// complete adds to a new object what the API server and its controllers add.
 func (s *apiServer) complete(live Props) {
 	metadata := live["metadata"].(Props)
 	s.serial++
@@ -207,7 +207,7 @@ func (s *apiServer) complete(live Props) {
 	}
 }
 
-// managed merges by Kubernetes' manager of fields.
+// managed merges an object by Kubernetes' field manager.
 func managed(live Props, merge func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error)) (Props, error) {
 	kind := schema.FromAPIVersionAndKind(text(live, "apiVersion"), text(live, "kind"))
 	m, err := managedfields.NewDefaultFieldManager(fieldTypes(), oneVersion{}, oneVersion{}, oneVersion{}, kind, kind.GroupVersion(), "", nil)
@@ -227,7 +227,7 @@ func managed(live Props, merge func(m *managedfields.FieldManager, live *unstruc
 
 var fieldTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
 
-// oneVersion is of objects that are of one version only, and have no defaults.
+// oneVersion converts objects that have only one version and no defaults.
 type oneVersion struct{}
 
 func (oneVersion) Convert(in, out, _ any) error { return fmt.Errorf("convert %T to %T", in, out) }
@@ -248,7 +248,7 @@ func (oneVersion) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return u, nil
 }
 
-// notFound is how the API server calls what is not there: configmaps "x" not found.
+// notFound returns the API server's error for a missing object: configmaps "x" not found.
 func notFound(key string) error {
 	kind, id, _ := strings.Cut(key, " ")
 	i := strings.LastIndex(kind, "/")

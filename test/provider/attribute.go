@@ -12,9 +12,9 @@ import (
 //go:embed schemas/*.txt
 var schemaFiles embed.FS
 
-// attribute is one of a resource, or of a block within, as the schema of Terraform's provider has it.
+// attribute is an attribute of a resource, or of a block in it, as the schema of Terraform's provider defines it.
 type attribute struct {
-	path     string // Terraform's: "google_container_cluster.network"
+	path     string // Terraform's path: "google_container_cluster.network"
 	kind     string // "TypeString"
 	optional bool
 	required bool
@@ -22,17 +22,17 @@ type attribute struct {
 	forceNew bool // a change replaces the resource
 	suppress bool // the provider has code that ignores some differences
 	initial  any  // its Default, or nil
-	max      int  // how many elements a list may have, or 0
+	max      int  // greatest number of elements of a list, or 0
 
-	name  string // Pulumi's
-	flat  bool   // Pulumi has the only element instead of a list
-	parts parts  // of a block, else nil
+	name  string // Pulumi's name
+	flat  bool   // Pulumi has the single element instead of a list
+	parts parts  // attributes of a block, else nil
 }
 
-// parts are the attributes of a resource or of a block, by Pulumi's names.
+// parts has the attributes of a resource or of a block, by Pulumi's names.
 type parts map[string]*attribute
 
-// attributes returns those of all types that test/provider/schemas has, by Terraform's names of types.
+// attributes returns the attributes of all types in test/provider/schemas, by Terraform's names of the types.
 var attributes = sync.OnceValues(func() (map[string]parts, error) {
 	files, err := schemaFiles.ReadDir("schemas")
 	if err != nil {
@@ -58,8 +58,8 @@ var attributes = sync.OnceValues(func() (map[string]parts, error) {
 	return all, nil
 })
 
-// parseAttributes reads lines "resource.path Kind Flags"; those that begin with # are comments. It returns the attributes by
-// resource.
+// parseAttributes returns the attributes in lines "resource.path Kind Flags", by resource. Lines that begin with # are
+// comments.
 func parseAttributes(text string) (map[string]parts, error) {
 	var lines []*attribute
 	for i, line := range strings.Split(text, "\n") {
@@ -72,7 +72,7 @@ func parseAttributes(text string) (map[string]parts, error) {
 		}
 		lines = append(lines, a)
 	}
-	// A block comes before what is in it.
+	// A block comes before its attributes.
 	slices.SortStableFunc(lines, func(a, b *attribute) int { return strings.Count(a.path, ".") - strings.Count(b.path, ".") })
 	all, blocks := map[string]parts{}, map[string]*attribute{}
 	for _, a := range lines {
@@ -158,7 +158,7 @@ func (a *attribute) set(flag string) (err error) {
 	return err
 }
 
-// parse reads a value of an attribute that is no list and no map.
+// parse returns a value of an attribute that is neither a list nor a map.
 func (a *attribute) parse(value string) (any, error) {
 	switch a.kind {
 	case "TypeString":
@@ -176,7 +176,7 @@ func (a *attribute) primitive() bool {
 	return a.kind != "TypeList" && a.kind != "TypeSet" && a.kind != "TypeMap"
 }
 
-// zero returns what an attribute is that nobody has set; nil of lists and maps.
+// zero returns the value of an attribute that is not set; nil for lists and maps.
 func (a *attribute) zero() any {
 	switch a.kind {
 	case "TypeString":
@@ -189,7 +189,7 @@ func (a *attribute) zero() any {
 	return nil
 }
 
-// named are the attributes of which Pulumi has another name or form than its rule gives, by Terraform's paths.
+// named has the attributes whose name or form in Pulumi differs from the rule, by Terraform's paths.
 var named = map[string]struct {
 	name string
 	flat bool
@@ -218,12 +218,12 @@ var named = map[string]struct {
 	"google_artifact_registry_repository.terraform_labels": {"pulumiLabels", false},
 	"google_compute_global_address.terraform_labels":       {"pulumiLabels", false},
 	"google_filestore_instance.terraform_labels":           {"pulumiLabels", false},
-	// Pulumi keeps the list that it was before it had a limit.
+	// Pulumi keeps this a list, which it was before it had a limit.
 	"google_container_cluster.monitoring_config.advanced_datapath_observability_config": {"advancedDatapathObservabilityConfigs", false},
 }
 
-// pulumiName returns Pulumi's name of an attribute, and whether a list of one is flattened to its element. Names of lists are
-// plural.
+// pulumiName returns Pulumi's name of an attribute, and whether a list of at most one element is flattened to its element.
+// Names of lists are plural.
 func pulumiName(a *attribute) (name string, flat bool) {
 	if exception, ok := named[a.path]; ok {
 		return exception.name, exception.flat

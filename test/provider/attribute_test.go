@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every type that the tables have has its schema, of which Pulumi's SDK has every property by the name and in the form that
-// [pulumiName] gives, and the other way round.
+// Every type of the tables has its schema. Pulumi's SDK has the same properties as the schema, by the names and in the forms
+// that [pulumiName] returns.
 func TestAttributesAndSDK(t *testing.T) {
 	all, err := attributes()
 	if err != nil {
@@ -55,7 +55,7 @@ func compareAttributes(t *testing.T, where string, all parts, fields []field, co
 			continue
 		}
 		if !inputs {
-			continue // kinds of outputs are not those of Go
+			continue // the kinds of outputs differ from Go's types
 		}
 		kind := strings.TrimPrefix(f.kind, "*")
 		if list := a.kind == "TypeList" || a.kind == "TypeSet"; strings.HasPrefix(kind, "[]") != (list && !a.flat) || strings.HasPrefix(kind, "map[") != (a.kind == "TypeMap") {
@@ -75,8 +75,8 @@ func compareAttributes(t *testing.T, where string, all parts, fields []field, co
 	}
 }
 
-// beta are the properties that Pulumi's SDK has and the schema has not: Pulumi wraps the beta provider of Google, and adds two to
-// Amazon's.
+// beta lists the properties that Pulumi's SDK has and the schema does not: Pulumi wraps the beta provider of Google, and adds
+// two properties to Amazon's.
 var beta = []string{
 	"gcp:compute/globalAddress:GlobalAddress labelFingerprint",
 	"RouterNatRuleAction sourceNatActiveRanges", "RouterNatRuleAction sourceNatDrainRanges", "gcp:compute/routerNat:RouterNat type",
@@ -94,7 +94,7 @@ var beta = []string{
 	"gcp:projects/service:Service checkIfServiceHasUsageOnDestroy",
 }
 
-// What is written by hand of attributes is of attributes that there are, and that have what it is about.
+// The tables that are written by hand name attributes that exist, and that have the matching flags.
 func TestRulesHaveAttributes(t *testing.T) {
 	all, err := attributes()
 	if err != nil {
@@ -128,7 +128,7 @@ func TestRulesHaveAttributes(t *testing.T) {
 	}
 }
 
-// Mistakes in a file of schemas are told by what they are.
+// Mistakes in a file of schemas are reported with their reason.
 func TestParseAttributes(t *testing.T) {
 	for text, want := range map[string]string{
 		"a.b TypeString":                               "line 1: \"a.b TypeString\": expected resource.path, kind and flags",

@@ -18,22 +18,22 @@ import (
 //go:embed tools.sh
 var tools []byte
 
-// Key is in the kubeconfigs of minikube and the password of registries, and must be in clear nowhere.
+// Key is a secret in minikube's kubeconfigs and the password of registries. It must not be in plain text anywhere.
 const Key = "UFJJVkFURS1LRVk="
 
-// Cloud is the world of one stack: what there is of Google's, Amazon's, minikube's, and within their clusters.
+// Cloud has the simulated resources of one stack: those of Google, Amazon and minikube, and the objects in their clusters.
 type Cloud struct {
 	Google, Amazon, Commands *Provider
 	Kubernetes               *Kubernetes
 
-	// AccountWithoutGPUs: Amazon gives a new account no GPUs; a group of nodes with some fails.
+	// AccountWithoutGPUs simulates a new account, to which Amazon gives no GPUs: a group of nodes with GPUs fails.
 	AccountWithoutGPUs bool
-	// LogsReturn: when the log group of a cluster is deleted, EKS's own role writes it again, for nobody.
+	// LogsReturn makes EKS's own role create the log group of a cluster again after it is deleted.
 	LogsReturn     bool
-	NoL4Subsetting bool // GKE does not turn on subsetting for internal load balancers by itself, as it did until 2025
+	NoL4Subsetting bool // GKE does not turn on subsetting for internal load balancers by itself, as before 2025
 
-	profiles string // directory of files, which are minikube's profiles
-	path     string // for commands: where tools.sh is, under its names
+	profiles string // directory of minikube's profiles, each of them a file
+	path     string // PATH of commands: a directory with tools.sh under the names of the commands
 	debug    []string
 }
 
@@ -63,20 +63,20 @@ func Start(t testing.TB) *Cloud {
 // Debug returns the value of PULUMI_DEBUG_PROVIDERS.
 func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
 
-// Env returns the environment of the Pulumi CLI: nothing is of this user or asked of the world, but for its home and backend,
-// which Automation API sets.
+// Env returns the environment of the Pulumi CLI, without the user's settings and network access. The Automation API sets home
+// and backend.
 func (c *Cloud) Env() map[string]string {
 	return map[string]string{
 		"PATH":                                        c.path,
 		"PULUMI_DEBUG_PROVIDERS":                      c.Debug(),
 		"PULUMI_CONFIG_PASSPHRASE":                    "of a test",
-		"PULUMI_BACKEND_URL":                          "", // the project says which
+		"PULUMI_BACKEND_URL":                          "", // the project defines the backend
 		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
 		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
 	}
 }
 
-// Find returns where a program of the simulated clouds is, as exec.LookPath does; others are not there.
+// Find returns the path of a program of the simulated clouds, as exec.LookPath does. It finds no other programs.
 func (c *Cloud) Find(name string) (string, error) {
 	if !strings.Contains(name, "/") {
 		bin, _, _ := strings.Cut(c.path, string(os.PathListSeparator))
@@ -86,7 +86,7 @@ func (c *Cloud) Find(name string) (string, error) {
 	return name, err
 }
 
-// Uninstall takes a program of the simulated clouds away.
+// Uninstall removes a program of the simulated clouds.
 func (c *Cloud) Uninstall(name string) error {
 	path, err := c.Find(name)
 	if err != nil {
@@ -95,12 +95,12 @@ func (c *Cloud) Uninstall(name string) error {
 	return os.Remove(path)
 }
 
-// StartMinikube starts a profile, as its user did.
+// StartMinikube starts a profile, as a user would.
 func (c *Cloud) StartMinikube(profile string) error {
 	return os.WriteFile(filepath.Join(c.profiles, profile), []byte("by hand\n"), 0o600)
 }
 
-// Minikubes returns the profiles that there are, each with how it was started.
+// Minikubes returns how each present profile was started, by profile.
 func (c *Cloud) Minikubes() (map[string]string, error) {
 	files, err := os.ReadDir(c.profiles)
 	if err != nil {
@@ -117,12 +117,12 @@ func (c *Cloud) Minikubes() (map[string]string, error) {
 	return all, nil
 }
 
-// DeleteMinikube deletes a profile, as its user did.
+// DeleteMinikube deletes a profile, as a user would.
 func (c *Cloud) DeleteMinikube(profile string) error {
 	return os.Remove(filepath.Join(c.profiles, profile))
 }
 
-// Get reads an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a profile of minikube.
+// Get returns an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a profile of minikube.
 func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
 	server := serverOf(Props{"kubeconfig": kubeconfig, "context": of})
 	if kubeconfig == "" {
@@ -145,7 +145,7 @@ func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupV
 	return jsonic(there.objects[key].Is).(Props), nil
 }
 
-// Calls returns those that changed anything, of all providers, in their order.
+// Calls returns the calls to all providers that changed a resource, in their order.
 func (c *Cloud) Calls() []Call {
 	var all []Call
 	for _, b := range []*base{&c.Google.base, &c.Amazon.base, &c.Commands.base, &c.Kubernetes.base} {
@@ -156,7 +156,7 @@ func (c *Cloud) Calls() []Call {
 	return all
 }
 
-// Left returns what there is, by type and name. Of commands these are the ones that something undoes.
+// Left returns the resources that exist, by type and name. Of commands it returns those that have a delete command.
 func (c *Cloud) Left() []string {
 	var left []string
 	for _, p := range []*Provider{c.Google, c.Amazon, c.Commands} {
@@ -173,7 +173,7 @@ func (c *Cloud) Left() []string {
 	return left
 }
 
-// Lose takes a resource away, as somebody did in the console, and what is within it.
+// Lose deletes a resource and everything in it, as a user could in the console.
 func (c *Cloud) Lose(kind, name string) error {
 	p := c.of(kind)
 	p.mu.Lock()
@@ -206,7 +206,7 @@ func (c *Cloud) Lose(kind, name string) error {
 	return fmt.Errorf("%s %s is not there", kind, name)
 }
 
-// of is the provider of a type.
+// of returns the provider of a type.
 func (c *Cloud) of(kind string) *Provider {
 	switch kind[:strings.Index(kind, ":")] {
 	case "gcp":
@@ -217,7 +217,7 @@ func (c *Cloud) of(kind string) *Provider {
 	return c.Commands
 }
 
-// all are the resources of a type, in the order of their ids. Their provider is locked by who asks.
+// all returns the resources of a type, in the order of their ids. The caller holds their provider's lock.
 func (c *Cloud) all(kind string) iter.Seq[*Resource] {
 	live := c.of(kind).live
 	return func(yield func(*Resource) bool) {
@@ -243,7 +243,7 @@ func (c *Cloud) count(kind string) (n int) {
 	return n
 }
 
-// id is that of a new resource.
+// id returns the ID of a new resource.
 func (p *Provider) id(r *Resource) string {
 	var id string
 	switch p.pkg {

@@ -12,15 +12,16 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// difference finds what must change: what is asked for now beside what there is, in which what a cloud decided does not count.
+// difference collects what must change: it compares the requested values with the existing ones, ignoring values that a cloud
+// has assigned.
 type difference struct {
 	ignore, replace []resource.PropertyPath
 	found           map[string]*pulumirpc.PropertyDiff
 	replaced        []string
 }
 
-// diff compares what was asked for and what there is with what is asked for now. A change within one of the paths replace needs a
-// replacement. The paths are those of Pulumi, with * for all of a list.
+// diff compares the former inputs and the existing resource with the new inputs. A change within one of the paths in replace
+// needs a replacement. The paths are those of Pulumi, with * for all elements of a list.
 func diff(asked, is, now Props, ignore, replace []string) (*pulumirpc.DiffResponse, error) {
 	d := difference{found: map[string]*pulumirpc.PropertyDiff{}}
 	var err error
@@ -34,7 +35,7 @@ func diff(asked, is, now Props, ignore, replace []string) (*pulumirpc.DiffRespon
 	return answer(d.found, d.replaced), nil
 }
 
-// answer is what the engine learns of differences, and of those that need a replacement.
+// answer returns the message to the engine about differences, and about those that need a replacement.
 func answer(found map[string]*pulumirpc.PropertyDiff, replaced []string) *pulumirpc.DiffResponse {
 	r := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, DetailedDiff: found, HasDetailedDiff: true}
 	if len(found) > 0 {
@@ -77,7 +78,7 @@ func (d *difference) walk(path resource.PropertyPath, asked, is, now any) {
 			maps.Copy(keys, asked)
 			for _, k := range slices.Sorted(maps.Keys(keys)) {
 				if strings.HasPrefix(k, "__") {
-					continue // the engine's own
+					continue // internal to the engine
 				}
 				d.walk(with(path, k), asked[k], old[k], now[k])
 			}

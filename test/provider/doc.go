@@ -4,17 +4,18 @@
 //	engine ──PULUMI_DEBUG_PROVIDERS──> [Cloud]: gcp, aws, command: one [Provider] with a table of [Type]s
 //	                                            kubernetes: [Kubernetes], whose clusters the others make and delete
 //
-// They are severe where clouds are, so that what is green here is not because nobody looked:
+// They are as strict as clouds, so that tests do not pass because nothing was checked:
 //
-//   - What a cloud decides is not known in a preview.
-//   - A property that the SDK does not have, or of another kind, and one that is missing are refused: see [Schema].
-//   - Differences of Google's and Amazon's resources are those that Terraform plans, whose providers Pulumi wraps: what the
-//     cloud filled in counts where the provider's attribute is not Computed; what is ForceNew is replaced. See plan.go.
-//   - A name can be had once.
-//   - The state has what clouds fill in at once (the types' Fill); a refresh reads what they changed since (Drift).
+//   - Values that a cloud assigns are unknown in a preview.
+//   - A property that the SDK does not have, one of another kind, and a missing required one are refused: see [Schema].
+//   - Differences of Google's and Amazon's resources are those that Terraform plans, whose providers Pulumi wraps: a value that
+//     the cloud filled in is a difference if the provider's attribute is not Computed; a change of a ForceNew attribute
+//     replaces the resource. See plan.go.
+//   - A name can be used once.
+//   - The state has what clouds fill in at once (Fill of a type); a refresh reads what they have changed since (Drift).
 //   - Groups of nodes on EKS have a size of their own: see [Cloud.Scale].
-//   - What is deleted must not be in use.
-//   - Without its cluster an object of Kubernetes is gone, and who asks for it learns that nobody answers.
+//   - A resource that is in use cannot be deleted.
+//   - When its cluster is deleted, an object of Kubernetes is lost, and requests for it are not answered.
 //
 // The directory schemas has the schemas of Terraform's providers, as facts: one line for each attribute, with its source and
 // version at the top. With another version of Pulumi's SDK, which wraps another version of the provider, they have to be

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Where the fake clouds are.
+// Names of the simulated clouds' places.
 const (
 	GoogleProject = "a-project"
 	AmazonAccount = "123456789012"
 	AmazonRegion  = "us-west-2"
-	authority     = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=" // of any cluster; in base64
+	authority     = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=" // certificate of every cluster, in base64
 	googleServer  = "203.0.113.10"
 )
 
@@ -41,10 +41,10 @@ var google = map[string]Type{
 	"gcp:container/nodePool:NodePool":                              {Schema: "google_container_node_pool", Name: "name", Make: makePool, Fill: fillPool, Drift: driftPool},
 }
 
-// services are what has to be on in the project for a package's resources.
+// services has the service that must be on in the project, by package of resources.
 var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file", "artifactregistry": "artifactregistry", "serviceaccount": "iam"}
 
-// googleID is as Google names what there is.
+// googleID returns the ID of a resource in Google's form.
 func googleID(r *Resource) string {
 	project := "projects/" + GoogleProject
 	place := func(kind string) string { return project + "/locations/" + text(r.In, "location") + "/" + kind + "/" }
@@ -78,7 +78,7 @@ func email(r *Resource) string {
 	return text(r.In, "accountId") + "@" + GoogleProject + ".iam.gserviceaccount.com"
 }
 
-// enabled says whether the service is on that a resource is of.
+// enabled returns an error if the service of a resource is off.
 func enabled(r *Resource) error {
 	service := services[strings.Split(strings.TrimPrefix(r.Type, "gcp:"), "/")[0]]
 	if service == "" {
@@ -179,8 +179,8 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 
 func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
 
-// nodesAreGone is for what nodes need as long as they are there: their way out, their permissions, the volumes of their pods.
-// A file system may also go when no job runs.
+// nodesAreGone refuses to delete what nodes need while they exist: their route to the internet, their permissions, the volumes
+// of their pods. A file system may also be deleted when no job runs.
 func nodesAreGone(_ context.Context, r *Resource) error {
 	if r.Type == "gcp:filestore/instance:Instance" && !r.cloud.Kubernetes.trains() {
 		return nil
@@ -194,11 +194,11 @@ func nodesAreGone(_ context.Context, r *Resource) error {
 	return nil
 }
 
-// list is the list at a path in v, or nil.
+// list returns the list at a path in v, or nil.
 func list(v any, path ...any) []any {
 	l, _ := at(v, path...).([]any)
 	return l
 }
 
-// last is what is behind the last slash.
+// last returns the text after the last slash.
 func last(s string) string { return s[strings.LastIndex(s, "/")+1:] }

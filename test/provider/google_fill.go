@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// What Google fills in by itself: [Type.Fill] as soon as a resource is there, [Type.Drift] after a while.
+// What Google fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after a while.
 
-// Versions of Kubernetes on GKE, at first and after Google's upgrade.
+// Versions of Kubernetes on GKE, before and after Google's upgrade.
 const (
 	firstGKE = "1.35.2-gke.100"
 	laterGKE = "1.35.3-gke.200"
 )
 
-// Label by which GKE says how the nodes of a pool are paid for.
+// provisioningLabel is the label by which GKE marks how the nodes of a pool are billed.
 const provisioningLabel = "goog-gke-node-pool-provisioning-model"
 
-// fill sets in is what is not there yet, also in the blocks within.
+// fill adds missing values to is, also in the blocks within.
 func fill(is, add Props) {
 	for k, v := range add {
 		if within, ok := v.(Props); ok {
@@ -33,7 +33,7 @@ func fill(is, add Props) {
 	}
 }
 
-// fillLabels: what the labels of a resource are with those of its provider.
+// fillLabels adds the labels of a resource together with those of its provider.
 func fillLabels(r *Resource) {
 	effective := Props{"goog-terraform-provisioned": "true"}
 	labels, _ := r.Is["labels"].(Props)
@@ -41,11 +41,11 @@ func fillLabels(r *Resource) {
 	r.Is["effectiveLabels"], r.Is["pulumiLabels"] = effective, effective
 }
 
-// fillFilestore: Google chooses the address, and answers with the short name of the network whatever it was told.
+// fillFilestore assigns an address, and replaces the name of the network by its short form, as Google does.
 func fillFilestore(r *Resource) {
 	fillLabels(r)
 	prefix, ok := r.memory["prefix"].(string)
-	if !ok { // another instance has another address, also if it has the name of the first
+	if !ok { // another instance has another address, also under the same name
 		n := 0
 		for _, c := range r.cloud.Google.calls {
 			if c.Type == r.Type && c.Op == "create" {
@@ -90,11 +90,11 @@ func fillGKE(r *Resource) {
 	auth := r.Is["masterAuth"].(Props)
 	auth["clusterCaCertificate"] = authority
 	if !r.cloud.NoL4Subsetting {
-		r.Is["enableL4IlbSubsetting"] = true // whatever it was told: hashicorp/terraform-provider-google#24718
+		r.Is["enableL4IlbSubsetting"] = true // whatever the input: hashicorp/terraform-provider-google#24718
 	}
 }
 
-// nodeZones are those in which a cluster has nodes if it is not told: its own, or three of its region.
+// nodeZones returns the default zones of a cluster's nodes: its own, or three of its region.
 func (c *Cloud) nodeZones(location string) []any {
 	if strings.Count(location, "-") > 1 {
 		return []any{}
@@ -102,8 +102,7 @@ func (c *Cloud) nodeZones(location string) []any {
 	return []any{location + "-a", location + "-b", location + "-c"}
 }
 
-// driftGKE: Google upgrades the cluster and shows the pools that are there, of which the cluster knew nothing, as if it had been
-// made so.
+// driftGKE upgrades the cluster, and adds the existing pools as if the cluster had been created with them, as Google does.
 func driftGKE(r *Resource) {
 	pools := []any{}
 	for p := range r.cloud.all("gcp:container/nodePool:NodePool") {
@@ -142,7 +141,7 @@ func instanceGroup(zone string) string {
 	return "https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-" + zone + "/instanceGroupManagers/x"
 }
 
-// fillNodes: GKE marks nodes with labels and taints of its own, and answers with what its versions have as settings of nodes.
+// fillNodes adds the labels and taints that GKE sets on nodes, and the settings that its newer versions return.
 func fillNodes(r *Resource, config Props) {
 	fill(config, Props{
 		"loggingVariant": "DEFAULT", "localSsdCount": 0.0, "minCpuPlatform": "", "labels": Props{}, "resourceLabels": Props{}, "guestAccelerators": []any{},
@@ -159,7 +158,7 @@ func fillNodes(r *Resource, config Props) {
 		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present", "effect": "NO_SCHEDULE"})
 	}
 	config["effectiveTaints"] = list(config, "taints")
-	// These machines have their disks with them: GKE says so, though nobody asked.
+	// These machines include local disks: GKE returns settings for them, although they were not requested.
 	if n := localDisks(text(config, "machineType")); n > 0 {
 		fill(config, Props{
 			"ephemeralStorageLocalSsdConfig": Props{"localSsdCount": n}, "localNvmeSsdBlockConfig": Props{"localSsdCount": 0.0},
@@ -168,7 +167,8 @@ func fillNodes(r *Resource, config Props) {
 	}
 }
 
-// localDisks is how many local disks come with a type of machine: one for each GPU of an a2-ultragpu, sixteen with an a3.
+// localDisks returns the number of local disks that a type of machine includes: one for each GPU of an a2-ultragpu, sixteen
+// with an a3.
 func localDisks(machine string) float64 {
 	switch {
 	case strings.HasPrefix(machine, "a3-"):
@@ -179,7 +179,7 @@ func localDisks(machine string) float64 {
 	return 0
 }
 
-// driftPool: the autoscaler changed the size, and Google upgraded the nodes.
+// driftPool changes the size of a pool as the autoscaler does, and the version of its nodes as Google does.
 func driftPool(r *Resource) {
 	if r.In["autoscaling"] != nil {
 		r.Is["nodeCount"] = 5.0

@@ -27,36 +27,36 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider/cluster"
 )
 
-// Kubernetes is the provider of pulumi-kubernetes 4.24, as it treats objects that no controller looks after:
+// Kubernetes simulates pulumi-kubernetes 4.24, for objects that no controller changes:
 //
-//   - It creates and updates by server-side apply, under a field manager of the object's own. So it takes what is there already
-//     for its own, silently, unless a field has another value by somebody else: then that is a conflict, which only `up` finds.
-//   - A preview asks the API server by a dry run, if that can be reached and everything is known. What the server refuses ends the
-//     preview, but for an immutable field of an object that is replaced.
-//   - An update of an object that is not there fails.
-//   - Which changes replace an object is its list in [cluster.Settings.Diff].
+//   - It creates and updates by server-side apply, under a field manager of the object's own. So it silently takes over an
+//     existing object, unless a field has another value by another manager: then that is a conflict, which only `up` finds.
+//   - A preview does a dry run at the API server, if the server can be reached and all values are known. An error of the server
+//     ends the preview, except for an immutable field of an object that is replaced.
+//   - An update of a missing object fails.
+//   - [cluster.Settings.Diff] lists the changes that replace an object.
 type Kubernetes struct {
 	base
 	cloud *Cloud
-	// DeleteUnreachable is PULUMI_K8S_DELETE_UNREACHABLE=true, which that provider finds in its environment.
+	// DeleteUnreachable stands for PULUMI_K8S_DELETE_UNREACHABLE=true, which the real provider reads from its environment.
 	DeleteUnreachable atomic.Bool
 
-	// Retried counts the warnings "Preview creation failed due to immutable fields; retrying", of which that provider gives one for each
-	// object that is previewed beside the one that it replaces.
+	// Retried counts the warnings "Preview creation failed due to immutable fields; retrying". The real provider logs one for
+	// each object that is previewed beside the one that it replaces.
 	Retried atomic.Int32
 
 	clusters map[string]*apiServer // by address
-	admins   map[string]int        // who may do anything, by address
-	started  map[string]string     // how profiles of minikube were, when they were reached last
-	server   string                // that the provider was told of; "" = not known yet
+	admins   map[string]int        // number of administrators, by address
+	started  map[string]string     // flags of minikube's profiles when they were last reached
+	server   string                // address that the provider was configured with; "" = not known yet
 	config   Props
-	managers int // how many names for managers of fields were given
+	managers int // number of names of field managers that were assigned
 }
 
-// managerKey is where the state of an object has the manager of its fields.
+// managerKey is the key of the field manager in the state of an object.
 const managerKey = "__fieldManager"
 
-// open makes a cluster, which one may enter; lose ends it, with all that is within.
+// open creates a cluster with one administrator, who may enter it; lose deletes it, with all objects.
 func (k *Kubernetes) open(server string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,12 +103,12 @@ func (k *Kubernetes) trains() bool {
 	return false
 }
 
-// reach returns the API server at an address, or why it does not answer.
+// reach returns the API server at an address, or an error that says why it does not answer.
 func (k *Kubernetes) reach(address string) (*apiServer, error) {
 	if profile, ok := strings.CutPrefix(address, minikubeServer); ok {
 		how, err := os.ReadFile(filepath.Join(k.cloud.profiles, profile))
 		start, _, _ := strings.Cut(string(how), "\n")
-		if err != nil || start != k.started[profile] { // or another by that name
+		if err != nil || start != k.started[profile] { // or another profile of that name
 			delete(k.clusters, address)
 		}
 		if err == nil && k.clusters[address] == nil {
@@ -124,10 +124,10 @@ func (k *Kubernetes) reach(address string) (*apiServer, error) {
 	return server, nil
 }
 
-// minikubeServer is the address of a profile's API server, without its name.
+// minikubeServer is the prefix of the address of a profile's API server, before the profile's name.
 const minikubeServer = "https://minikube."
 
-// Put makes objects in a profile of minikube as somebody beside Pulumi does.
+// Put creates objects in a profile of minikube, outside of Pulumi.
 func (k *Kubernetes) Put(profile string, objects ...Props) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,7 +143,7 @@ func (k *Kubernetes) Put(profile string, objects ...Props) error {
 	return nil
 }
 
-// Change changes an object as somebody beside Pulumi does, who manages those fields from then on.
+// Change changes an object outside of Pulumi, under another field manager.
 func (k *Kubernetes) Change(key string, change func(is Props)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,7 +154,7 @@ func (k *Kubernetes) Change(key string, change func(is Props)) error {
 	return server.write(key, "elasticdl", change)
 }
 
-// Remove deletes objects as somebody beside Pulumi does.
+// Remove deletes objects outside of Pulumi.
 func (k *Kubernetes) Remove(keys ...string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,7 +171,7 @@ func (k *Kubernetes) Remove(keys ...string) error {
 	return nil
 }
 
-// Object returns a copy of what there is under a key: "batch/v1/Job elasticdl/x".
+// Object returns a copy of the object with a key: "batch/v1/Job elasticdl/x".
 func (k *Kubernetes) Object(key string) (Props, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -185,7 +185,7 @@ func (k *Kubernetes) Object(key string) (Props, error) {
 	return jsonic(server.objects[key].Is).(Props), nil
 }
 
-// DiffConfig reports whether what a provider was told of is another cluster: then everything within is replaced.
+// DiffConfig reports whether a changed configuration of a provider means another cluster: then every object within is replaced.
 func (k *Kubernetes) DiffConfig(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	was, now := open(wire(q.Olds)), open(wire(q.News))
 	r, err := diff(was, nil, now, q.IgnoreChanges, nil)
@@ -194,7 +194,7 @@ func (k *Kubernetes) DiffConfig(_ context.Context, q *pulumirpc.DiffRequest) (*p
 	}
 	r.DetailedDiff, r.HasDetailedDiff = nil, false
 	switch old, id := was["clusterIdentifier"], now["clusterIdentifier"]; {
-	case id != nil && old == id && id != Unknown: // the same cluster, whatever else
+	case id != nil && old == id && id != Unknown: // the same cluster, whatever else has changed
 	case id != nil && old != nil:
 		r.Replaces = []string{"clusterIdentifier"}
 	case now["kubeconfig"] == Unknown:
@@ -213,7 +213,7 @@ func (k *Kubernetes) Configure(_ context.Context, q *pulumirpc.ConfigureRequest)
 	return &pulumirpc.ConfigureResponse{AcceptSecrets: true, SupportsPreview: true}, nil
 }
 
-// serverOf is where the kubeconfig of a configuration leads, or "".
+// serverOf returns the address in the kubeconfig of a configuration, or "".
 func serverOf(config Props) string {
 	var kubeconfig struct {
 		Current  string `json:"current-context"`
@@ -243,7 +243,7 @@ func serverOf(config Props) string {
 	return ""
 }
 
-// Check names what has no name, and refuses fields that the API does not have, of which the real provider only warns.
+// Check adds missing names, and refuses fields that the API does not have, of which the real provider only warns.
 func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	in := wire(q.News)
 	object := open(in)
@@ -276,7 +276,7 @@ func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulum
 	return r, err
 }
 
-// malformed is strict validation of fields, by the types of k8s.io/api.
+// malformed returns the errors of a strict validation of fields, by the types of k8s.io/api.
 func malformed(object Props) []string {
 	if hasUnknown(object) {
 		object = known(object).(Props)
@@ -305,7 +305,7 @@ func malformed(object Props) []string {
 	return reasons
 }
 
-// known is v without what is not known.
+// known returns v without unknown values.
 func known(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -328,21 +328,21 @@ func known(v any) any {
 	return v
 }
 
-// Diff compares the live object, as far as it was asked for, with what is asked for now.
+// Diff compares the live object, as far as it was requested, with the new inputs.
 func (k *Kubernetes) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return cluster.SettingsOf(k.config).Diff(q), nil
 }
 
-// Create applies an object. Its preview is forced, since one that is replaced is still there.
+// Create applies an object. In a preview it forces conflicts, because an object that is replaced still exists.
 func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	in := wire(q.Properties)
 	object := open(in)
 	server, err := k.reach(k.server)
-	if q.Preview && (err != nil || hasUnknown(object)) { // that provider warns, and goes on
+	if q.Preview && (err != nil || hasUnknown(object)) { // the real provider warns, and continues
 		return &pulumirpc.CreateResponse{Properties: q.Properties}, nil
 	} else if err != nil {
 		return nil, err
@@ -350,13 +350,13 @@ func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pul
 	k.managers++
 	manager := "pulumi-kubernetes-" + digest(fmt.Sprint(q.Urn, k.managers))
 	live, err := server.apply(object, manager, q.Preview || forces(object), q.Preview)
-	if q.Preview && immutableField(err) { // it tries again, under another name
+	if q.Preview && immutableField(err) { // it retries, under another name
 		k.Retried.Add(1)
 		renamed := jsonic(object).(Props)
 		renamed["metadata"].(Props)["name"] = text(object, "metadata", "name") + "-preview"
 		live, err = server.apply(renamed, manager, true, true)
 	}
-	if q.Preview && apierrors.IsNotFound(err) { // its namespace is to come
+	if q.Preview && apierrors.IsNotFound(err) { // its namespace does not exist yet
 		return &pulumirpc.CreateResponse{Properties: q.Properties}, nil
 	}
 	if err == nil && !q.Preview {
@@ -373,7 +373,7 @@ func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pul
 	return &pulumirpc.CreateResponse{Id: idOf(object), Properties: out}, err
 }
 
-// Update applies an object that is there. What is ignored stays as it is, or with those who manage it.
+// Update applies an existing object. Ignored fields keep their values and managers.
 func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -402,7 +402,7 @@ func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: out}, err
 }
 
-// partly is how that provider reports an update that was refused: the object is there, but not as it should be.
+// partly returns the error by which the real provider reports a refused update: the object exists, but is not up to date.
 func (k *Kubernetes) partly(id string, in, is Props, manager string, err error) error {
 	err = fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or become live: %w", id, err)
 	out, wrong := state(in, is, manager)
@@ -416,7 +416,7 @@ func (k *Kubernetes) partly(id string, in, is Props, manager string, err error) 
 	return told.Err()
 }
 
-// state is a live object as a stack's state has it, with the secrets of what was asked for.
+// state returns a live object in the form of a stack's state, with the secrets of the inputs.
 func state(in, live Props, manager string) (*structpb.Struct, error) {
 	out := kept(in, live).(Props)
 	metadata := maps.Clone(out["metadata"].(Props))
@@ -425,26 +425,26 @@ func state(in, live Props, manager string) (*structpb.Struct, error) {
 	return as(out)
 }
 
-// forces tells whether an object takes over the fields of others.
+// forces reports whether an object takes over the fields of others.
 func forces(object Props) bool {
 	return text(object, "metadata", "annotations", "pulumi.com/patchForce") == "true"
 }
 
-// immutableField tells whether an object was refused for a field of which the API server says just that.
+// immutableField reports whether an error of the API server contains "field is immutable".
 func immutableField(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), validation.FieldImmutableErrorMsg)
 }
 
-// explained adds to a conflict what that provider says of it.
+// explained adds to a conflict the explanation of the real provider.
 func explained(err error, manager string) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager %q had an apply conflict: %w" // in that provider's words
+	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager %q had an apply conflict: %w" // the text of the real provider
 	return fmt.Errorf(says, manager, err)
 }
 
-// ignore takes over what there is at paths.
+// ignore copies the existing values at paths.
 func ignore(object, is Props, paths []string) {
 	for _, path := range paths {
 		keys := pathKeys(path)
@@ -456,7 +456,7 @@ func ignore(object, is Props, paths []string) {
 	}
 }
 
-// bound reports why a claim is not bound, for which that provider waits.
+// bound returns an error that says why a claim is not bound. The real provider waits for that.
 func (s *apiServer) bound(object Props) error {
 	if kindOf(object) != "v1/PersistentVolumeClaim" {
 		return nil
@@ -498,8 +498,8 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 	return &pulumirpc.ReadResponse{Id: q.Id, Properties: out, Inputs: in}, err
 }
 
-// Delete deletes an object, whoever has made it. A Job that is not awaited, and is not deleted in the background, is there as long
-// as its pods are.
+// Delete deletes an object, whoever created it. A Job that is not awaited, and is not deleted in the background, remains as
+// long as its pods exist.
 func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 )
 
-// newCluster is a world with one cluster, which the provider knows.
+// newCluster returns a world with one cluster, which the provider knows.
 func newCluster(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -20,7 +20,7 @@ func newCluster(t *testing.T) *world {
 	return w
 }
 
-// objectOf is an object x in the namespace default, or of the whole cluster.
+// objectOf returns an object x in the namespace default, or a cluster-wide one.
 func objectOf(version, kind string, more Props) Props {
 	o := Props{"apiVersion": version, "kind": kind, "metadata": Props{"name": "x"}}
 	if !slices.Contains([]string{"Namespace", "PersistentVolume", "PriorityClass", "StorageClass"}, kind) {
@@ -38,14 +38,14 @@ func typeFor(o Props) string {
 	return "kubernetes:" + version + ":" + text(o, "kind")
 }
 
-// made applies an object as a stack does, and returns its state.
+// made creates an object as a stack does, and returns its state.
 func (w *world) made(o Props) Props {
 	w.t.Helper()
 	_, out := w.create(typeFor(o), "x", o)
 	return out
 }
 
-// update is what becomes of an object's update.
+// update returns the error of an object's update.
 func (w *world) update(was, now Props, preview bool) error {
 	w.t.Helper()
 	_, err := w.Kubernetes.Update(w.t.Context(), &pulumirpc.UpdateRequest{
@@ -54,15 +54,15 @@ func (w *world) update(was, now Props, preview bool) error {
 	return err
 }
 
-// previewed is what a preview says of an object that is to be created, be it in the place of one that is replaced.
+// previewed returns the error of the preview of a creation, which may replace an object.
 func (w *world) previewed(o Props) error {
 	w.t.Helper()
 	_, err := w.Kubernetes.Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(typeFor(o), "x"), Properties: value(w.t, o), Preview: true})
 	return err
 }
 
-// What cannot be changed is refused in the words of the API server, in a preview already; and only one that says
-// "field is immutable" can be previewed as a replacement.
+// A change of an immutable field is refused with the message of the API server, also in a preview; a preview can replace the
+// object only if the message contains "field is immutable".
 func TestImmutableFields(t *testing.T) {
 	const shared = "is immutable after creation"
 	class := func(more Props) Props { return objectOf("scheduling.k8s.io/v1", "PriorityClass", more) }
@@ -74,8 +74,8 @@ func TestImmutableFields(t *testing.T) {
 	}
 	for _, test := range []struct {
 		was, now    Props
-		refused     string // "" = changed in place
-		replaceable bool   // in a preview
+		refused     string // the message; "" = changed in place
+		replaceable bool   // a preview can replace the object
 	}{
 		{class(Props{"value": 1}), class(Props{"value": 2}), `PriorityClass.scheduling.k8s.io "x" is invalid: value: Forbidden: may not be changed in an update.`, false},
 		{class(Props{"value": 1, "preemptionPolicy": "Never"}), class(Props{"value": 1, "preemptionPolicy": "PreemptLowerPriority"}), "preemptionPolicy: Invalid value: \"PreemptLowerPriority\": field is immutable", true},
@@ -102,7 +102,7 @@ func TestImmutableFields(t *testing.T) {
 	}
 }
 
-// What is not there cannot be updated: neither in a preview.
+// A missing object cannot be updated, not even in a preview.
 func TestUpdateOfNothing(t *testing.T) {
 	w := newCluster(t)
 	o := objectOf("v1", "ConfigMap", Props{"data": Props{"a": "1"}})
@@ -117,7 +117,7 @@ func TestUpdateOfNothing(t *testing.T) {
 	}
 }
 
-// Who creates what is there takes it over, unless it has other values by somebody else; and deletes it in the end.
+// Creating an existing object takes it over, unless it has other values by another manager; and deletes it in the end.
 func TestCreateTakesOver(t *testing.T) {
 	w := newCluster(t)
 	server := w.Kubernetes.clusters["https://x"]
@@ -148,8 +148,8 @@ func TestCreateTakesOver(t *testing.T) {
 	}
 }
 
-// A field that somebody else has written is a conflict, unless the object forces its own; what the stack does not ask for any more
-// goes, and what others have added stays.
+// A field that another manager has written is a conflict, unless the object forces its own value; fields that the stack no
+// longer requests are removed, and fields that others have added are kept.
 func TestFieldsOfOthers(t *testing.T) {
 	w := newCluster(t)
 	config := func(data Props, force bool) Props {
@@ -177,7 +177,7 @@ func TestFieldsOfOthers(t *testing.T) {
 	}
 }
 
-// What Pulumi's provider replaces, in place or first.
+// Changes for which Pulumi's provider replaces an object, after or before deleting the old one.
 func TestKubernetesReplaces(t *testing.T) {
 	w := newCluster(t)
 	for _, test := range []struct {
@@ -197,7 +197,7 @@ func TestKubernetesReplaces(t *testing.T) {
 	}
 }
 
-// The pods of a job that is deleted in the foreground keep its name, and all that they use.
+// When a job is deleted in the foreground, its name and all objects that its pods use remain until the pods end.
 func TestJobHolds(t *testing.T) {
 	w := newCluster(t)
 	w.create("kubernetes:core/v1:Namespace", "n", Props{"apiVersion": "v1", "kind": "Namespace", "metadata": Props{"name": "n"}})

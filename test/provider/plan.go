@@ -11,22 +11,23 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// plan finds what must change as Terraform does: it compares the state, in which the cloud's own word counts, with what is
-// asked for.
+// plan collects what must change, as Terraform does: it compares the state, which includes values of the cloud, with the
+// inputs.
 //
 //	in the state, not asked for   Computed: no difference. Otherwise one, but for zero values and the Default
 //	asked for, not in the state   a difference, but for zero values
 //	in both                       lists by index, sets in any order, blocks attribute by attribute
 //
-// A difference of an attribute that is ForceNew replaces the resource; so does a block that comes or goes and has one within.
+// A difference of an attribute that is ForceNew replaces the resource; so does a block that is added or removed and contains
+// such an attribute.
 type plan struct {
 	ignore   []resource.PropertyPath
-	state    Props // of the resource
+	state    Props // state of the resource
 	found    map[string]*pulumirpc.PropertyDiff
 	replaced []string
 }
 
-// diffAttributes compares a resource's state with what is asked for now. The paths to ignore are Pulumi's.
+// diffAttributes compares a resource's state with the new inputs. The paths to ignore are Pulumi's.
 func diffAttributes(all parts, state, now Props, ignore []string) (*pulumirpc.DiffResponse, error) {
 	ignored, err := paths(ignore)
 	if err != nil {
@@ -42,13 +43,13 @@ func (p *plan) block(path resource.PropertyPath, all parts, state, now Props) {
 		at := with(path, k)
 		if a := all[k]; a != nil {
 			p.attribute(at, a, state[k], now[k])
-		} else if now[k] != nil && !reflect.DeepEqual(state[k], now[k]) { // of the beta provider alone: nothing is known of it
+		} else if now[k] != nil && !reflect.DeepEqual(state[k], now[k]) { // only the beta provider has it: its attributes are not known
 			p.differs(at, pulumirpc.PropertyDiff_UPDATE, false)
 		}
 	}
 }
 
-// keysOf are those of a block and of what is asked for, in order, without the engine's own.
+// keysOf returns the keys of a block and of the inputs, in order, without those of the engine.
 func keysOf(all parts, now Props) []string {
 	keys := slices.Collect(maps.Keys(all))
 	for k := range now {
@@ -85,7 +86,7 @@ func (p *plan) primitive(path resource.PropertyPath, a *attribute, state, now an
 	p.differs(path, kindOfChange(state, now), a.forceNew || replaces(a, p.state, state, now))
 }
 
-// equalOr reports whether two values are the same, where nil is zero.
+// equalOr reports whether two values are the same, where nil equals zero.
 func equalOr(zero, a, b any) bool {
 	if a == nil {
 		a = zero
@@ -111,7 +112,7 @@ func (p *plan) entries(path resource.PropertyPath, a *attribute, state, now any)
 	}
 }
 
-// itemsOf returns the elements of a list or set, of which Pulumi has the only one instead if it is flat.
+// itemsOf returns the elements of a list or set. If it is flat, Pulumi has the single element instead.
 func itemsOf(a *attribute, v any) []any {
 	if v == nil {
 		return nil
@@ -160,14 +161,14 @@ func (p *plan) element(path resource.PropertyPath, a *attribute, state, now any)
 	}
 	is, _ := state.(map[string]any)
 	asked, known := now.(map[string]any)
-	if !known { // or not known yet
+	if !known { // unknown properties, or unknown values
 		p.differs(path, pulumirpc.PropertyDiff_UPDATE, a.forceNew)
 		return
 	}
 	p.block(path, a.parts, is, asked)
 }
 
-// set compares without order: what has no equal came or went.
+// set compares without order: an element without an equal was added or removed.
 func (p *plan) set(path resource.PropertyPath, a *attribute, state, now []any) {
 	left := make([]int, len(state))
 	for i := range left {
@@ -193,7 +194,7 @@ func (p *plan) same(a *attribute, state, now any) bool {
 	return len(within.found) == 0
 }
 
-// whole is the difference of an element that comes or goes.
+// whole adds the difference of an element that is added or removed.
 func (p *plan) whole(path resource.PropertyPath, a *attribute, v any, kind pulumirpc.PropertyDiff_Kind) {
 	state, now := any(nil), v
 	if kind == pulumirpc.PropertyDiff_DELETE {
@@ -234,7 +235,7 @@ func (p *plan) differs(path resource.PropertyPath, kind pulumirpc.PropertyDiff_K
 	name := path.String()
 	if replaces {
 		p.replaced = append(p.replaced, name)
-		kind++ // ADD_REPLACE is behind ADD, and so on
+		kind++ // ADD_REPLACE follows ADD, and so on
 	}
 	p.found[name] = &pulumirpc.PropertyDiff{Kind: kind}
 }
@@ -243,8 +244,8 @@ func isIgnored(ignore []resource.PropertyPath, path resource.PropertyPath) bool 
 	return slices.ContainsFunc(ignore, func(i resource.PropertyPath) bool { return i.Contains(path) })
 }
 
-// planned returns the state that an update asks the cloud for: what is asked for, and of the rest what is Computed, ignored or
-// whose difference is suppressed, as the state has it. Both may have secrets within.
+// planned returns the state that an update requests from the cloud: the inputs, and from the state the values that are
+// Computed, ignored or suppressed. Both may contain secrets.
 func planned(all parts, state, now Props, ignore []resource.PropertyPath) Props {
 	return plannedBlock(nil, all, state, now, func(path resource.PropertyPath, a *attribute, is, asked any) bool {
 		return isIgnored(ignore, path) || suppressed(a, state, plain(is), plain(asked))
@@ -295,8 +296,8 @@ func plannedItems(path resource.PropertyPath, a *attribute, state, now any, keep
 	return out
 }
 
-// pushed returns what there is after an update: of the properties in which the plan is other than the state, each as a whole as
-// planned, and the others as they are.
+// pushed returns the resource after an update: properties in which the plan differs from the state are replaced as a whole by
+// the plan, the others stay as they are.
 func pushed(is, state, plan Props) Props {
 	out := maps.Clone(is)
 	for k, v := range plan {
@@ -312,12 +313,12 @@ func pushed(is, state, plan Props) Props {
 	return out
 }
 
-// withInitial returns what is asked for with the Default of what is not, as Pulumi's bridge has it in a resource's inputs.
+// withInitial returns the inputs with the Defaults of missing ones, as Pulumi's bridge stores them.
 func withInitial(all parts, in Props) Props {
 	return filled(all, in, func(a *attribute) any { return a.initial })
 }
 
-// withUnknown returns what is asked for with all that the cloud will fill in, which a preview does not know.
+// withUnknown returns the inputs with all values that the cloud will fill in, which are unknown in a preview.
 func withUnknown(all parts, in Props) Props {
 	return filled(all, in, func(a *attribute) any {
 		if a.computed {
@@ -327,7 +328,8 @@ func withUnknown(all parts, in Props) Props {
 	})
 }
 
-// filled returns a block with what is missing in it and in the blocks within; nil stays missing.
+// filled returns a block in which missing values are added, also in the blocks within; values that missing returns as nil are
+// left out.
 func filled(all parts, in Props, missing func(a *attribute) any) Props {
 	out := maps.Clone(in)
 	for k, a := range all {

@@ -15,7 +15,7 @@ const (
 	subnetKind  = "gcp:compute/subnetwork:Subnetwork"
 )
 
-// gke makes what a pool of nodes needs, and returns the cluster's id and how it is.
+// gke creates the resources that a pool of nodes needs, and returns the cluster's ID, its inputs and its properties.
 func (w *world) gke(location string) (id string, in, is Props) {
 	w.t.Helper()
 	for _, api := range []string{"compute", "container", "file", "artifactregistry", "iam"} {
@@ -36,7 +36,7 @@ func poolOf(cluster string) Props {
 	}
 }
 
-// changed returns in with a value at a path; nil takes it away.
+// changed returns in with a changed value at a path; nil removes it.
 func changed(in Props, value any, path ...string) Props {
 	out := maps.Clone(in)
 	if len(path) > 1 {
@@ -51,10 +51,10 @@ func changed(in Props, value any, path ...string) Props {
 	return out
 }
 
-// ownLabels are of what GKE fills in for nodes, the differences which a stack has to ignore.
+// ownLabels lists properties that GKE fills in for nodes, whose differences a stack has to ignore.
 var ownLabels = []string{"nodeConfig.labels", "nodeConfig.resourceLabels", "nodeConfig.kubeletConfig"}
 
-// Which changes of a pool replace it, as provider v5.42 says: not those of machines, disks and taints.
+// Changes of a pool replace it, or do not, as in provider v5.42: machines, disks and taints do not.
 func TestChangesOfPools(t *testing.T) {
 	w := newWorld(t)
 	cluster, _, _ := w.gke("us-central1-c")
@@ -79,8 +79,8 @@ func TestChangesOfPools(t *testing.T) {
 		{path: "nodeConfig.guestAccelerators", value: []any{Props{"type": "nvidia-l4", "count": 1}}, differs: "nodeConfig.guestAccelerators[0]", replaced: true},
 		{path: "nodeConfig.oauthScopes", value: []any{"b", "a"}, none: true}, // a set
 		{path: "nodeConfig.imageType", value: "cos_containerd", none: true},
-		{path: "nodeConfig.spot", value: false, none: true},        // its default
-		{path: "nodeConfig.minCpuPlatform", value: "", none: true}, // Computed, and left to Google
+		{path: "nodeConfig.spot", value: false, none: true},        // false is the default
+		{path: "nodeConfig.minCpuPlatform", value: "", none: true}, // Computed, and assigned by Google
 		{path: "initialNodeCount", none: true},                     // Computed
 		{path: "nodeConfig.machineType", none: true},
 		{path: "autoscaling", differs: "autoscaling"}, // not Computed
@@ -102,7 +102,7 @@ func TestChangesOfPools(t *testing.T) {
 	}
 }
 
-// What GKE fills in and nobody asked for is a difference where the provider's attribute is not Computed, from the first plan on.
+// A value that only GKE has filled in is a difference from the first plan on, if the provider's attribute is not Computed.
 func TestFilledInCounts(t *testing.T) {
 	w := newWorld(t)
 	cluster, in, is := w.gke("us-central1")
@@ -134,7 +134,7 @@ func TestFilledInCounts(t *testing.T) {
 	}
 }
 
-// What the provider's own code takes for the same, and what it does not.
+// Differences that the provider's own code suppresses, and some that it does not.
 func TestSuppressed(t *testing.T) {
 	all, err := attributes()
 	if err != nil {
@@ -149,7 +149,7 @@ func TestSuppressed(t *testing.T) {
 		{"google_compute_router", "network", "https://www.googleapis.com/compute/v1/" + network, "n", true},
 		{"google_compute_router", "network", "https://www.googleapis.com/compute/v1/" + network, network, true},
 		{"google_compute_router", "network", network, "m", false},
-		{"google_compute_router", "network", "n", network, false}, // so that a Filestore would be replaced
+		{"google_compute_router", "network", "n", network, false}, // so a Filestore would be replaced
 		{"google_compute_global_address", "addressType", "EXTERNAL", "", true},
 		{"google_compute_global_address", "addressType", "EXTERNAL", "INTERNAL", false},
 		{"google_artifact_registry_repository", "format", "DOCKER", "docker", true},
@@ -183,7 +183,8 @@ func policy(age string) Props {
 	return Props{"id": "old", "action": "DELETE", "condition": Props{"olderThan": age, "tagState": "ANY"}}
 }
 
-// A default is an input, also within blocks; what the cloud will fill in is not known in a preview, also within blocks.
+// Defaults are added to the inputs, also within blocks; values that the cloud will fill in are unknown in a preview, also
+// within blocks.
 func TestDefaultsAndUnknowns(t *testing.T) {
 	w := newWorld(t)
 	in, problems := w.checked(poolKind, "p", Props{"cluster": "c", "management": Props{"autoRepair": false}, "upgradeSettings": Props{"maxSurge": 1}})
@@ -206,13 +207,13 @@ func TestDefaultsAndUnknowns(t *testing.T) {
 	if at(out, "upgradeSettings", "maxSurge") != 1.0 || out["autoscaling"] != nil || out["placementPolicy"] != nil {
 		t.Errorf("a preview shows %v", out)
 	}
-	// What follows from something else that is not known may change, and replace.
+	// A value that depends on an unknown one may change, and replace.
 	if d := w.diff(poolKind, in, in, changed(in, Unknown, "cluster")); !slices.Equal(d.Replaces, []string{"cluster"}) {
 		t.Errorf("a cluster that is not known: replaced for %v", d.Replaces)
 	}
 }
 
-// What is left to the cloud stays as the cloud has it, and what only shrinking replaces may grow.
+// Values that the cloud has assigned are kept, and a range that only a smaller value replaces may be enlarged.
 func TestChangesOfClusters(t *testing.T) {
 	w := newWorld(t)
 	_, in, is := w.gke("us-central1")
@@ -266,7 +267,7 @@ func TestChangesOfClusters(t *testing.T) {
 	}
 }
 
-// networks are those that may reach a cluster.
+// networks returns a block of networks that may reach a cluster.
 func networks(names ...string) Props {
 	blocks := []any{}
 	for _, n := range names {
@@ -275,7 +276,8 @@ func networks(names ...string) Props {
 	return Props{"cidrBlocks": blocks, "gcpPublicCidrsAccessEnabled": false}
 }
 
-// An update sends what differs from the state, keeps what is ignored, and Google fills in again what it had filled in.
+// An update sends the properties that differ from the state, and keeps ignored ones; Google fills in again what it had filled
+// in.
 func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	w := newWorld(t)
 	cluster, _, _ := w.gke("us-central1-c")
@@ -309,7 +311,7 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	if d := w.diff(poolKind, in, after, now, ownLabels...); len(d.Diffs) > 0 {
 		t.Errorf("after the update it differs in %v", d.Diffs)
 	}
-	is, now = after, changed(now, nil, "autoscaling") // which is not Computed
+	is, now = after, changed(now, nil, "autoscaling") // the block is not Computed
 	if after = update(false); after["autoscaling"] != nil || after["nodeCount"] != 5.0 {
 		t.Errorf("without autoscaling it is %v", after)
 	}
@@ -318,7 +320,7 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A pool of a regional cluster has as many nodes in each zone as it was told, which may be none.
+// A pool of a regional cluster begins with the given number of nodes in each zone, which may be none.
 func TestFirstNodes(t *testing.T) {
 	w := newWorld(t)
 	cluster, _, _ := w.gke("us-central1")

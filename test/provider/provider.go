@@ -21,28 +21,28 @@ import (
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 )
 
-// Type is how a cloud treats its resources of a type.
+// Type defines how a cloud treats resources of a type.
 type Type struct {
-	Schema  string   // Terraform's name of it in test/provider/schemas, or "": then differences are those of inputs
-	Name    string   // the input that is named after the resource if it is absent
-	Global  bool     // its names are those of the world, not of what they are in
-	Exists  string   // how the cloud says that a name is taken, or "" for an HTTP status
-	Replace []string // paths that cannot be changed; only without Schema, which knows
+	Schema  string   // Terraform's name of the type in test/provider/schemas; "" = differences are those of inputs
+	Name    string   // input that gets the resource's name if it is absent
+	Global  bool     // its names must be globally unique, and not only within a scope
+	Exists  string   // the cloud's error for a name that is taken; "" = an HTTP status
+	Replace []string // paths whose change replaces; only without Schema, which has them
 
-	Check func(in Props) []string // what is wrong with what is asked for, beside what the schema says
-	// Make is what the cloud says, beside what it was asked for. It is asked in previews too, for the paths.
+	Check func(in Props) []string // returns problems of the inputs besides those that the schema finds
+	// Make returns the properties that the cloud adds to the inputs. It is called in previews too, for their paths.
 	Make func(ctx context.Context, r *Resource, op Op) (Props, error)
-	// Fill adds to r.Is what the cloud fills in as soon as a resource was created or updated, so that the state has it.
+	// Fill adds to r.Is what the cloud fills in as soon as a resource is created or updated, so that the state has it.
 	Fill func(r *Resource)
-	// Drift changes r.Is as the cloud does by itself after a while: a refresh reads it.
+	// Drift changes r.Is as the cloud does by itself after a while, which a refresh reads.
 	Drift func(r *Resource)
-	// Delete may refuse.
+	// Delete returns an error if the resource cannot be deleted.
 	Delete func(ctx context.Context, r *Resource) error
-	// Gone is what the cloud does when a resource was deleted.
+	// Gone simulates what the cloud does after a resource is deleted.
 	Gone func(r *Resource)
 }
 
-// Op is what is done to a resource.
+// Op is an operation on a resource.
 type Op int
 
 const (
@@ -51,30 +51,30 @@ const (
 	Update
 )
 
-// Resource is what there is.
+// Resource is a resource that exists.
 type Resource struct {
 	Type, Name, ID, URN string
-	In                  Props    // as it was asked for, in the open
-	Is                  Props    // as it is, in the open
-	out                 Props    // as it is, with what is secret
-	asked               Props    // in the preview of an update: before
-	will                Props    // in an update, also of a preview: what is planned, in the open
-	changed             []string // in an update: the paths in which the plan is other than the state
-	memory              Props    // what the cloud remembers of it and does not say
+	In                  Props    // the inputs, with secrets replaced by their values
+	Is                  Props    // its properties, with secrets replaced by their values
+	out                 Props    // its properties, with secrets
+	asked               Props    // in the preview of an update: the former inputs
+	will                Props    // in an update, also in a preview: the plan, with secrets replaced by their values
+	changed             []string // in an update: the paths in which the plan differs from the state
+	memory              Props    // what the cloud stores and does not return
 	cloud               *Cloud
 }
 
-// Call is what the engine asked of a provider.
+// Call is a request of the engine to a provider.
 type Call struct{ Op, Type, Name, ID string }
 
 func (c Call) String() string { return strings.TrimSpace(c.Op + " " + c.Type + " " + c.Name) }
 
-// base is what every provider answers alike.
+// base answers the requests that all providers answer in the same way.
 type base struct {
 	pulumirpc.UnimplementedResourceProviderServer
 	pkg, version string
 
-	mu    sync.Mutex // holds while a call is answered
+	mu    sync.Mutex // held while a call is answered
 	calls []Call
 }
 
@@ -121,7 +121,7 @@ func serve(t testing.TB, p pulumirpc.ResourceProviderServer) int {
 	pulumirpc.RegisterResourceProviderServer(server, p)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it began
+		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // it was stopped before it began
 			t.Errorf("serve a provider: %v", err)
 		}
 	})
@@ -132,17 +132,17 @@ func serve(t testing.TB, p pulumirpc.ResourceProviderServer) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// Provider is that of a cloud.
+// Provider simulates the provider of a cloud.
 type Provider struct {
 	base
 	cloud     *Cloud
 	types     map[string]Type
 	functions map[string]func(args Props) (Props, error)
-	live      map[string]*Resource // by type and id
+	live      map[string]*Resource // by type and ID
 	serial    int
 }
 
-// Check names what has no name, and reports what is wrong.
+// Check adds missing names, and reports problems of the inputs.
 func (p *Provider) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	kind, name := typeOf(q.Urn), nameOf(q.Urn)
 	t, ok := p.types[kind]
@@ -268,8 +268,8 @@ func (p *Provider) Update(ctx context.Context, q *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: out}, nil
 }
 
-// update returns what there is after an update, but for what the cloud adds: in previews what the plan says, then what there
-// was with what the plan changes. Without a schema this is what is asked for.
+// update returns the resource after an update, without what the cloud adds: in previews the plan, otherwise the resource with
+// the changes of the plan. Without a schema it returns the inputs.
 func (p *Provider) update(r *Resource, state, in Props, ignore []string, preview bool) (Props, error) {
 	all, err := p.types[r.Type].parts()
 	if all == nil || err != nil {
@@ -292,7 +292,7 @@ func (p *Provider) update(r *Resource, state, in Props, ignore []string, preview
 	return pushed(r.out, state, plan), nil
 }
 
-// made returns how a resource is after it was created or updated, which r then has.
+// made sets the properties of a resource after its creation or update, and returns them.
 func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*structpb.Struct, error) {
 	schema, err := SchemaOf(r.Type)
 	if err != nil {
@@ -328,7 +328,7 @@ func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*str
 	out := laid(in, added, false).(Props)
 	maps.Copy(out, schema.computed(out, text(r.In, "name")+r.ID))
 	if all == nil {
-		for k, v := range r.out { // what it decided before
+		for k, v := range r.out { // values that the cloud has assigned before
 			if _, ok := out[k]; !ok && r.asked[k] == nil {
 				out[k] = v
 			}
@@ -337,17 +337,17 @@ func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*str
 	return as(out)
 }
 
-// changes reports whether an update changes one of the properties, as the plan has it.
+// changes reports whether an update changes one of the properties, by the plan.
 func (r *Resource) changes(properties ...string) bool {
 	return slices.ContainsFunc(r.changed, func(path string) bool { return slices.Contains(properties, firstOf(path)) })
 }
 
-// changesBeside reports whether an update changes a property that is not among those.
+// changesBeside reports whether an update changes a property other than those.
 func (r *Resource) changesBeside(properties []string) bool {
 	return slices.ContainsFunc(r.changed, func(path string) bool { return !slices.Contains(properties, firstOf(path)) })
 }
 
-// firstOf returns the property that a path begins with.
+// firstOf returns the property at the beginning of a path.
 func firstOf(path string) string {
 	if i := strings.IndexAny(path, ".["); i >= 0 {
 		return path[:i]
@@ -355,7 +355,7 @@ func firstOf(path string) string {
 	return path
 }
 
-// settle lets the cloud change what there is.
+// settle lets the cloud change the resource, and keeps its secrets.
 func (r *Resource) settle(change func(*Resource)) {
 	r.Is = open(r.Is)
 	change(r)
@@ -363,7 +363,7 @@ func (r *Resource) settle(change func(*Resource)) {
 	r.out = kept(r.out, r.Is).(Props)
 }
 
-// Read returns what there is by now, and what of that was asked for.
+// Read returns the current properties of a resource, and those of its inputs.
 func (p *Provider) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -383,7 +383,7 @@ func (p *Provider) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc
 	return &pulumirpc.ReadResponse{Id: r.ID, Properties: out, Inputs: in}, err
 }
 
-// kept is how a thing is by now, with the secrets of how it was.
+// kept returns the current value, in which the secrets of the former value are secrets again.
 func kept(was, is any) any {
 	switch is := is.(type) {
 	case map[string]any:
@@ -401,7 +401,7 @@ func kept(was, is any) any {
 	return is
 }
 
-// shaped is what there is, of which only what was asked for.
+// shaped returns the current value, reduced to the parts that were requested.
 func shaped(asked, is any) any {
 	switch asked := asked.(type) {
 	case map[string]any:
@@ -434,7 +434,7 @@ func (p *Provider) Delete(ctx context.Context, q *pulumirpc.DeleteRequest) (*emp
 	kind := typeOf(q.Urn)
 	r := p.live[kind+" "+q.Id]
 	if r == nil {
-		return &emptypb.Empty{}, nil // 404: what is gone need not go
+		return &emptypb.Empty{}, nil // 404: a deleted resource need not be deleted
 	}
 	if user := p.user(r); user != nil {
 		return nil, fmt.Errorf("%s %s: 409: in use by %s %s", r.Type, r.Name, user.Type, user.Name)
@@ -452,7 +452,7 @@ func (p *Provider) Delete(ctx context.Context, q *pulumirpc.DeleteRequest) (*emp
 	return &emptypb.Empty{}, nil
 }
 
-// user is a resource that was told the id of r, or nil.
+// user returns a resource that refers to r by its id, or nil.
 func (p *Provider) user(r *Resource) *Resource {
 	for _, key := range slices.Sorted(maps.Keys(p.live)) {
 		if other := p.live[key]; other != r && names(other.In, r.ID) {
@@ -491,7 +491,7 @@ func (p *Provider) Invoke(_ context.Context, q *pulumirpc.InvokeRequest) (*pulum
 	return &pulumirpc.InvokeResponse{Return: s}, err
 }
 
-// within is what a resource's name is in.
+// within returns the scope in which a resource's name must be unique.
 func within(r *Resource) string {
 	return text(r.In, "cluster") + text(r.In, "clusterName") + text(r.In, "router")
 }
@@ -503,7 +503,7 @@ func typeOf(urn string) string {
 	return parts[2][strings.LastIndex(parts[2], "$")+1:]
 }
 
-// digest is 7 hexadecimal digits.
+// digest returns a hash of s as 7 hexadecimal digits.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:4])[:7]

@@ -10,7 +10,7 @@ import (
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 )
 
-// Each mistake is refused as the clouds would, by the reason.
+// Each mistake is refused as by the clouds, with the reason.
 func TestRefused(t *testing.T) {
 	const network, pool, group = "gcp:compute/network:Network", "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"
 	for _, test := range []struct {
@@ -35,7 +35,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What a cloud decides is not known in a preview, and is there afterwards.
+// Values that a cloud assigns are unknown in a preview, and known afterwards.
 func TestUnknownInPreview(t *testing.T) {
 	w := newWorld(t)
 	w.create("gcp:projects/service:Service", "file", Props{"service": "file.googleapis.com", "disableOnDestroy": false})
@@ -52,7 +52,7 @@ func TestUnknownInPreview(t *testing.T) {
 	if hasUnknown(out) || text(out, "networks", 0, "ipAddresses", 0) == "" {
 		t.Errorf("it is %v", out)
 	}
-	// Google answers with the short name of a network. Who gave the full one would replace the instance.
+	// Google returns the short name of a network. The full name in the inputs would replace the instance.
 	in["networks"] = []any{Props{"network": "projects/p/global/networks/net", "modes": []any{"MODE_IPV4"}}}
 	in["name"] = "other"
 	id, _ := w.create("gcp:filestore/instance:Instance", "g", in)
@@ -65,7 +65,7 @@ func TestUnknownInPreview(t *testing.T) {
 	}
 }
 
-// Names can be had once, what is in use is not deleted, and what needs something else first is not made without it.
+// A name can be used once, a resource in use cannot be deleted, and a resource cannot be created before those that it needs.
 func TestOrder(t *testing.T) {
 	w := newWorld(t)
 	const network, subnet, service = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork", "gcp:projects/service:Service"
@@ -94,7 +94,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A cluster that is gone is not reached, and takes what is within along.
+// A deleted cluster cannot be reached, and its objects are deleted with it.
 func TestUnreachable(t *testing.T) {
 	w := newWorld(t)
 	w.Kubernetes.open("https://x")
@@ -118,7 +118,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// The versions that are simulated are those whose plugins the engine would ask for: who takes another SDK looks again.
+// The simulated versions are those of the plugins that the engine would request: with another SDK the simulation must be
+// reviewed.
 func TestVersions(t *testing.T) {
 	dirs, err := moduleDirs()
 	if err != nil {
@@ -132,11 +133,11 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// world is a cloud without an engine.
+// world is a simulated cloud, used without an engine.
 type world struct {
 	*Cloud
 	t       *testing.T
-	objects map[string]Props // as they were asked for, by "type name"
+	objects map[string]Props // inputs by "type name"
 }
 
 func newWorld(t *testing.T) *world { return &world{Start(t), t, map[string]Props{}} }
@@ -159,14 +160,14 @@ func value(t *testing.T, p Props) *structpb.Struct {
 	return s
 }
 
-// check is everything that is wrong with what is asked for.
+// check returns all problems of inputs.
 func (w *world) check(kind, name string, in Props) string {
 	w.t.Helper()
 	_, problems := w.checked(kind, name, in)
 	return problems
 }
 
-// checked returns the inputs that a resource has, and everything that is wrong with what is asked for.
+// checked returns the inputs that a resource gets, and all of their problems.
 func (w *world) checked(kind, name string, in Props) (Props, string) {
 	w.t.Helper()
 	r, err := w.of(kind).Check(w.t.Context(), &pulumirpc.CheckRequest{Urn: urn(kind, name), News: value(w.t, in)})
@@ -194,7 +195,7 @@ func (w *world) create(kind, name string, in Props) (id string, out Props) {
 	return r.Id, wire(r.Properties)
 }
 
-// refused is why something is not made, or "".
+// refused returns why a resource is not created, or "".
 func (w *world) refused(kind, name string, in Props) string {
 	w.t.Helper()
 	if _, err := w.of(kind).Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, name), Properties: value(w.t, in)}); err != nil {

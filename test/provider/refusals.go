@@ -10,10 +10,10 @@ import (
 	fields "k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// refusal is why the API server refuses another value of a field.
+// refusal describes a field that the API server refuses to change.
 type refusal struct {
-	path string // within the object; several, if an object has one of them
-	as   string // how the message calls it, if otherwise
+	path string // path within the object; several paths, if an object has one of them
+	as   string // name of the field in the message, if it is not the path
 	why  string
 	form func(path *fields.Path, value any, why string) *fields.Error
 }
@@ -33,9 +33,9 @@ func immutable(paths ...string) []refusal {
 	return all
 }
 
-// refusals are the fields of each kind that a stack has which may not be changed, with the words of the API server
-// (Kubernetes 1.36.3, pkg/apis/*/validation). The words count: Pulumi's provider makes an object anew in a preview only if they
-// have "field is immutable" in them, and else ends the preview.
+// refusals has the immutable fields of each kind that stacks use, with the messages of the API server (Kubernetes 1.36.3,
+// pkg/apis/*/validation). The texts matter: in a preview Pulumi's provider replaces an object only if the message contains
+// "field is immutable", and otherwise fails.
 var refusals = map[string][]refusal{
 	"apps/v1/DaemonSet":  immutable("spec.selector"),
 	"apps/v1/Deployment": immutable("spec.selector"),
@@ -69,7 +69,7 @@ func ifImmutable(paths ...string) []refusal {
 	return all
 }
 
-// refused returns what the API server says to a change of an object, nil if it takes it.
+// refused returns the API server's error for a change of an object, or nil if it accepts the change.
 func refused(was, now Props) error {
 	kind := kindOf(now)
 	var errs fields.ErrorList

@@ -15,13 +15,13 @@ import (
 	"sync"
 )
 
-// Schema is what the SDK of Go says about a type of resource. It is read from the SDK's sources, of which the packages of
-// virtual machines alone would take minutes to compile.
+// Schema is what the Go SDK knows about a type of resource. It is read from the SDK's sources, because compiling the packages
+// of virtual machines alone would take minutes.
 type Schema struct {
-	code    string // of the SDK's package
+	code    string // source of the SDK's package
 	inputs  []field
 	outputs []field
-	nested  sync.Map // the fields of structs that were looked for in code, which is long, by their names
+	nested  sync.Map // cache of the fields of structs, by name, because searching code is slow
 }
 
 // fieldsOf returns the fields of another struct of the package, or none.
@@ -35,11 +35,11 @@ func (s *Schema) fieldsOf(name string) []field {
 
 type field struct {
 	name     string
-	kind     string // as Go writes it: "*string", "[]NodePoolNodeConfigTaint"
+	kind     string // type in Go: "*string", "[]NodePoolNodeConfigTaint"
 	required bool
 }
 
-// modules have the SDKs of the clouds' packages.
+// modules has the modules with the SDKs of the clouds' packages.
 var modules = map[string]struct{ path, dir string }{
 	"gcp":     {"github.com/pulumi/pulumi-gcp/sdk/v7", "go/gcp"},
 	"aws":     {"github.com/pulumi/pulumi-aws/sdk/v6", "go/aws"},
@@ -72,7 +72,7 @@ var (
 	sources sync.Map // by directory: func() (string, error)
 )
 
-// SchemaOf returns that of a type: "gcp:container/nodePool:NodePool".
+// SchemaOf returns the schema of a type: "gcp:container/nodePool:NodePool".
 func SchemaOf(kind string) (*Schema, error) {
 	read, _ := schemas.LoadOrStore(kind, sync.OnceValues(func() (*Schema, error) { return readSchema(kind) }))
 	return read.(func() (*Schema, error))()
@@ -174,7 +174,7 @@ func namesOf(code, name string) map[string]string {
 	return all
 }
 
-// Check reports what is wrong with what is asked for, by its path.
+// Check returns the problems of inputs, by path.
 func (s *Schema) Check(in Props) map[string]string {
 	bad := map[string]string{}
 	s.object(bad, "", s.inputs, in)
@@ -226,7 +226,7 @@ func (s *Schema) value(bad map[string]string, path, kind string, v any) {
 	default:
 		fields := s.fieldsOf(kind)
 		if len(fields) == 0 {
-			return // anything, or of another package
+			return // any type, or one of another package
 		}
 		var m map[string]any
 		if m, ok = v.(map[string]any); ok {
@@ -238,7 +238,7 @@ func (s *Schema) value(bad map[string]string, path, kind string, v any) {
 	}
 }
 
-// computed is what a cloud says of a resource for which it was not asked; texts of its own are made of the resource's name.
+// computed returns the outputs that a cloud assigns; texts are derived from the resource's name.
 func (s *Schema) computed(in Props, name string) Props {
 	out := Props{}
 	for _, f := range s.outputs {
@@ -257,7 +257,7 @@ func (s *Schema) computed(in Props, name string) Props {
 	return out
 }
 
-// unknown is every output that is not asked for, as a preview shows it.
+// unknown returns all outputs that are not inputs, as a preview shows them.
 func (s *Schema) unknown(in Props) Props {
 	out := Props{}
 	for _, f := range s.outputs {

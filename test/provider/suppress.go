@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// The schemas say where a provider has code of its own, not what it does. This table has that code for the attributes that the
-// stacks use; another attribute with Suppress is compared as if it had none. The paths are Terraform's.
+// The schemas say which attributes have code of the provider that suppresses differences, and not what it does. This table has
+// that code for the attributes that the stacks use; other such attributes are compared as if they had none. The paths are
+// Terraform's.
 var suppress = map[string]func(resource Props, state, now any) bool{
 	"aws_ecr_lifecycle_policy.policy":                 sameJSON,
 	"aws_ecr_repository.encryption_configuration":     notAsked,
@@ -47,7 +48,7 @@ var suppress = map[string]func(resource Props, state, now any) bool{
 	"google_project_iam_member.project":                         sameLast,
 	"google_project_service.project":                            sameLast,
 
-	// No such block is the same as one that turns nothing on.
+	// A missing block is the same as one that turns nothing on.
 	"google_container_cluster.binary_authorization": off,
 	"google_container_cluster.network_policy":       off,
 	"google_container_cluster.fleet":                off,
@@ -56,7 +57,7 @@ var suppress = map[string]func(resource Props, state, now any) bool{
 		return now == nil && at(state, "enablePrivateNodes") != true && at(state, "enablePrivateEndpoint") != true
 	},
 
-	// What Google answers for what was left to it.
+	// The values that Google returns if none was requested.
 	"google_container_cluster.datapath_provider":                             orDefault("DATAPATH_PROVIDER_UNSPECIFIED", "LEGACY_DATAPATH"),
 	"google_compute_global_address.ip_version":                               orDefault("IPV4"),
 	"google_compute_global_address.address_type":                             orDefault("EXTERNAL"),
@@ -76,7 +77,8 @@ func suppressed(a *attribute, resource Props, state, now any) bool {
 	return rule != nil && now != Unknown && rule(resource, state, now)
 }
 
-// sameLink: Google answers with whole links; asked may be for the short name, or for a link from "projects/" on.
+// sameLink reports whether two links are the same. Google returns full links; inputs may have the short name, or a link from
+// "projects/" on.
 func sameLink(_ Props, state, now any) bool {
 	s, ok := state.(string)
 	n, ok2 := now.(string)
@@ -109,7 +111,7 @@ func sameCase(_ Props, state, now any) bool {
 	return ok && ok2 && strings.EqualFold(s, n)
 }
 
-// sameJSON compares documents, of which IAM and ECR keep the meaning and not the text.
+// sameJSON reports whether two documents have the same meaning. IAM and ECR change the text.
 func sameJSON(_ Props, state, now any) bool {
 	document := func(v any) (d any) {
 		text, _ := v.(string)
@@ -123,7 +125,7 @@ func sameJSON(_ Props, state, now any) bool {
 
 func notAsked(_ Props, _, now any) bool { return now == nil }
 
-// sameDuration: 30d is 2592000s.
+// sameDuration reports whether two durations are the same: 30d is 2592000s.
 func sameDuration(_ Props, state, now any) bool {
 	s, err := duration(state)
 	n, err2 := duration(now)
@@ -155,22 +157,22 @@ func orDefault(defaults ...string) func(Props, any, any) bool {
 	return func(_ Props, state, now any) bool { return is(state) && is(now) }
 }
 
-// sizeOnly: asked for "/16", Google answers with a range of that size.
+// sizeOnly reports whether an input such as "/16" matches the range of that size that Google has assigned.
 func sizeOnly(_ Props, state, now any) bool {
 	s, ok := state.(string)
 	n, ok2 := now.(string)
 	return ok && ok2 && strings.HasPrefix(n, "/") && strings.HasSuffix(s, n)
 }
 
-// forcing has the attributes that are not ForceNew, and of which the provider's code replaces the resource for some changes.
+// forcing has the attributes that are not ForceNew, but for which the provider's code replaces the resource at some changes.
 var forcing = map[string]func(resource Props, state, now any) bool{
 	"aws_eks_cluster.compute_config.node_role_arn": func(_ Props, state, _ any) bool { return state != nil && state != "" },
-	"aws_eks_cluster.encryption_config":            func(_ Props, _, now any) bool { return now == nil }, // it cannot be turned off
+	"aws_eks_cluster.encryption_config":            func(_ Props, _, now any) bool { return now == nil }, // encryption cannot be turned off
 	"aws_vpc.instance_tenancy":                     func(_ Props, state, now any) bool { return state != "dedicated" || now != "default" },
 
 	"aws_vpc_endpoint.private_dns_enabled": func(endpoint Props, _, _ any) bool { return endpoint["vpcEndpointType"] != "Interface" },
 
-	// A rule's kind of source cannot change.
+	// The kind of a rule's source cannot change.
 	"aws_vpc_security_group_ingress_rule.cidr_ipv4":                    comesOrGoes,
 	"aws_vpc_security_group_ingress_rule.cidr_ipv6":                    comesOrGoes,
 	"aws_vpc_security_group_ingress_rule.prefix_list_id":               comesOrGoes,
@@ -189,7 +191,7 @@ func replaces(a *attribute, resource Props, state, now any) bool {
 	return rule != nil && rule(resource, state, now)
 }
 
-// shrinks reports whether a range of addresses is not within another.
+// shrinks reports whether the old range of addresses is not contained in the new one.
 func shrinks(_ Props, state, now any) bool {
 	s, _ := state.(string)
 	n, _ := now.(string)

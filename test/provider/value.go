@@ -10,19 +10,19 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// Props are properties as JSON has them. Those on the wire may have secrets within, which plain ones have not.
+// Props has properties as values of JSON. Properties on the wire may contain secrets; plain ones do not.
 type Props = map[string]any
 
-// Unknown is what a preview does not know.
+// Unknown stands for a value that a preview does not know.
 const Unknown = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
-// Keys of an object that is a secret, with the secret beside it as value.
+// Keys of an object that represents a secret; it has the secret as value.
 const (
 	signature       = resource.SigKey
 	secretSignature = resource.SecretSig
 )
 
-// wire is what a request says, without what is null.
+// wire returns the properties of a request, without null values.
 func wire(s *structpb.Struct) Props {
 	return trim(s.AsMap()).(Props)
 }
@@ -47,7 +47,7 @@ func trim(v any) any {
 	return v
 }
 
-// plain is a copy of v with its secrets in the open.
+// plain returns a copy of v with its secrets replaced by their values.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -73,7 +73,7 @@ func open(p Props) Props { return plain(p).(Props) }
 
 func secret(v any) any { return Props{signature: secretSignature, "value": v} }
 
-// hasUnknown says whether something in v is not known.
+// hasUnknown reports whether v contains an unknown value.
 func hasUnknown(v any) bool {
 	switch v := v.(type) {
 	case string:
@@ -86,8 +86,8 @@ func hasUnknown(v any) bool {
 	return false
 }
 
-// laid is what was asked for with what a cloud adds to it; in a preview that is not known. What the cloud says of a list of as many
-// it says of each.
+// laid returns the inputs with the values that a cloud adds; in a preview those are unknown. For a list, values of the cloud
+// with the same number of elements are merged element by element.
 func laid(in, added any, preview bool) any {
 	switch a := added.(type) {
 	case map[string]any:
@@ -114,17 +114,17 @@ func laid(in, added any, preview bool) any {
 		}
 	}
 	if preview && !reflect.DeepEqual(plain(in), plain(added)) {
-		return in // what was asked for is what a preview shows
+		return in // a preview shows the inputs
 	}
 	return added
 }
 
-// as is v in the types of JSON.
+// as converts v to the types of JSON.
 func as(v Props) (*structpb.Struct, error) {
 	return structpb.NewStruct(jsonic(v).(Props))
 }
 
-// jsonic turns the slices, maps and numbers of Go into those of JSON.
+// jsonic converts the slices, maps and numbers of Go to those of JSON.
 func jsonic(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -165,7 +165,7 @@ func jsonic(v any) any {
 	return v
 }
 
-// at is what is at a path of keys and indexes in v, or nil.
+// at returns the value at a path of keys and indexes in v, or nil.
 func at(v any, path ...any) any {
 	for _, p := range path {
 		switch k := p.(type) {
@@ -183,7 +183,7 @@ func at(v any, path ...any) any {
 	return v
 }
 
-// text is the text at a path in v, or "".
+// text returns the text at a path in v, or "".
 func text(v any, path ...any) string {
 	s, _ := at(v, path...).(string)
 	return s
