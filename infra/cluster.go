@@ -8,50 +8,51 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Cluster is what each cloud gives to the rest of the stack: a way in, and what depends on what.
+// Cluster has what the packages of the clouds return to the rest of the stack: how to reach the cluster, and which resources
+// must exist first.
 type Cluster struct {
 	Name       pulumi.StringOutput
-	ID         pulumi.StringInput  // of the Kubernetes provider: if it changes, then everything within is another's
-	Kubeconfig pulumi.StringOutput // with a command that gets credentials, no key
-	Context    string              // of the kubeconfig; "" = its current one
-	Adopted    bool                // it was there before the stack, and this machine's kubeconfig has that context
-	Guard      *Guard              // of all that the stack puts into it; nil = no object is marked or looked at
-	Resource   pulumi.Resource     // what is within goes when it goes, and need not be deleted one by one
-	Ready      []pulumi.Resource   // what must be there before anything within: nodes, access, addons
+	ID         pulumi.StringInput  // identity of the cluster for the Kubernetes provider; if it changes, all objects within are replaced
+	Kubeconfig pulumi.StringOutput // it names a command that gets credentials, and contains no key
+	Context    string              // context of the kubeconfig; "" = its current one
+	Adopted    bool                // the cluster existed before the stack, and this machine's kubeconfig has its context
+	Guard      *Guard              // guards all objects that the stack creates in it; nil = objects are neither marked nor looked up
+	Resource   pulumi.Resource     // objects within are deleted with this resource, and need not be deleted one by one; nil = they must be
+	Ready      []pulumi.Resource   // resources that must exist before any object within: nodes, access, addons
 
-	Volume      *Volume                        // for data that all pods share; nil = none
-	Registry    pulumi.StringOutput            // where images of the stack are: "us-central1-docker.pkg.dev/p/elasticdl"; zero Output = none
-	Login       *Login                         // to the registry; nil = none needed
-	Identity    map[string]pulumi.StringOutput // annotations that make the job's ServiceAccount an identity of the cloud
+	Volume      *Volume                        // storage for data that all pods share; nil = none
+	Registry    pulumi.StringOutput            // registry of the stack's images: "us-central1-docker.pkg.dev/p/elasticdl"; zero Output = none
+	Login       *Login                         // how to log in to the registry; nil = no login is needed
+	Identity    map[string]pulumi.StringOutput // annotations that map the job's ServiceAccount to an identity of the cloud
 	GPU         GPU
-	Spot        *Spot // nil = workers without GPUs are on nodes that stay
-	NetPolicies bool  // the cluster's network obeys NetworkPolicies
+	Spot        *Spot // how workers get onto spot nodes; nil = workers without GPUs run on on-demand nodes
+	NetPolicies bool  // the cluster's network enforces NetworkPolicies
 }
 
-// GPU is what pods that want GPUs must say on this cluster.
+// GPU has what pods that request GPUs must select on this cluster.
 type GPU struct {
 	NodeSelector map[string]string // nil = the stack has no GPUs
-	DevicePlugin bool              // NVIDIA's is not there by itself
+	DevicePlugin bool              // the cluster needs NVIDIA's device plugin from the stack
 }
 
-// Spot is what workers that want no GPUs must say to be on the nodes that are meant for them and may be taken back at any
-// time. These have a taint, so that masters and parameter servers, which say nothing, are elsewhere.
+// Spot has what workers without GPUs must select and tolerate to run on spot nodes, which the cloud may take back at any time.
+// These nodes have a taint that masters and parameter servers do not tolerate, so that they run elsewhere.
 type Spot struct {
 	NodeSelector map[string]string
 	Tolerations  []job.Toleration
 }
 
-// Volume is where a static PersistentVolume has its data.
+// Volume describes where a static PersistentVolume stores its data.
 type Volume struct {
-	Claim      string                        // the name of the claim, a contract: "fileserver-claim"
-	ID         pulumi.StringInput            // another one has none of the data
+	Claim      string                        // name of the claim, which jobs rely on: "fileserver-claim"
+	ID         pulumi.StringInput            // identity of the storage; storage with another ID has none of the data
 	CapacityGB int                           // GiB
-	Source     core.PersistentVolumeSource   // its strings may have holes
-	Holes      map[string]pulumi.StringInput // what goes into them: see [Register]
+	Source     core.PersistentVolumeSource   // source of the volume; its strings may contain placeholders, see Holes
+	Holes      map[string]pulumi.StringInput // values of the placeholders: see [Register]
 }
 
-// Login is how the password of a registry is got: a command that prints it.
+// Login describes how to get the password of a registry: by a command that prints it.
 type Login struct {
 	User    string
-	Command string // as a shell takes it
+	Command string // a command line for the shell
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// Kinds that stacks look for.
+// Kinds of the objects that stacks look up.
 var (
 	KindNamespace     = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 	KindConfigMap     = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
@@ -28,27 +28,27 @@ var (
 	KindPriorityClass = schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}
 )
 
-// AnnotationStack marks each object of a stack. Its value is one state's only: see [Guard].
+// AnnotationStack is the annotation that marks each object of a stack. Its value is unique to one Pulumi state: see [Guard].
 const AnnotationStack = "elasticdl-stack"
 
-// Guard looks at what is in a cluster before the engine touches it. The provider itself does not: what is there already, it
-// takes over, and `pulumi destroy` deletes it.
+// Guard checks which objects exist in a cluster before the engine changes them. The Kubernetes provider does not: it takes over
+// an object that exists already, and `pulumi destroy` then deletes it.
 //
 //	BeforeCreate: the object is there without the mark of this stack   ──> refused, with what the user may choose
 //	BeforeUpdate: the object is in the state and not in the cluster    ──> refused, with the command that cures it
 //
 // Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi up`, refuses nothing; the
-// update looks again.
+// update checks again.
 type Guard struct {
 	ctx      *pulumi.Context
 	live     Live
 	settings *settings.Settings
 	cluster  *Cluster
 	hooks    *pulumi.ResourceHookBinding
-	plan     []runtime.Object // what is looked for before the first object is made
+	plan     []runtime.Object // objects to look up before the first object is created
 }
 
-// NewGuard returns the guard of a cluster. With mocks it marks, and looks at nothing.
+// NewGuard returns the guard of a cluster. With mocks the guard marks objects, and checks nothing.
 func NewGuard(ctx *pulumi.Context, s *settings.Settings, cluster *Cluster, live Live) (*Guard, error) {
 	g := &Guard{ctx: ctx, live: live, settings: s, cluster: cluster}
 	if ctx.RunningWithMocks() {
@@ -66,7 +66,7 @@ func NewGuard(ctx *pulumi.Context, s *settings.Settings, cluster *Cluster, live 
 	return g, nil
 }
 
-// Hook registers a function as [NewHook] does; a guard that is nil has none.
+// Hook registers a function as [NewHook] does. A nil guard registers nothing.
 func (g *Guard) Hook(name string, f pulumi.ResourceHookFunction) (*pulumi.ResourceHook, error) {
 	if g == nil {
 		return nil, nil
@@ -74,8 +74,9 @@ func (g *Guard) Hook(name string, f pulumi.ResourceHookFunction) (*pulumi.Resour
 	return NewHook(g.ctx, name, f)
 }
 
-// First returns the option of the resource by which all objects are reached. When that is made, then the stack has none of the
-// planned objects yet: each that is there is another's, and all of them are named at once.
+// First returns the option of the resource by which all objects are reached. It checks before that resource is created: at that
+// time the stack has none of the planned objects yet, so each one that exists belongs to someone else, and all of them are
+// reported at once.
 func (g *Guard) First(plan []runtime.Object) (pulumi.ResourceOption, error) {
 	if g == nil || g.hooks == nil {
 		return pulumi.ResourceHooks(nil), nil
@@ -104,8 +105,8 @@ func (g *Guard) allNew() error {
 	return errors.Join(found...)
 }
 
-// beforeCreate refuses an object that is there and not of this stack. Stacks of older versions have no marks: what is in a
-// namespace without one is their own, since the namespace was looked at before it was made.
+// beforeCreate refuses to create an object that exists and does not belong to this stack. Stacks of older versions have no
+// marks: an object without a mark in the stack's namespace is its own, because the namespace was checked before it was created.
 func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
 	o := objectOf(inputs)
 	mark, _ := g.mark()
@@ -128,7 +129,8 @@ func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
 	return g.refusal(o, mark)
 }
 
-// beforeUpdate refuses to change what was deleted behind the engine's back: the provider would fail, and say only that.
+// beforeUpdate refuses to change an object that was deleted outside of Pulumi: the provider would fail with a less helpful
+// error.
 func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 	o := objectOf(inputs)
 	if _, known := g.kubeconfig(); !known {
@@ -147,14 +149,14 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 // Namespace returns the namespace of the stack.
 func (g *Guard) Namespace() string { return g.settings.Platform.Namespace }
 
-// Found is what there is under a name.
+// Found is the result of looking up a name.
 type Found struct {
-	Object map[string]any // nil = nothing
-	Own    bool           // with the mark of this stack
+	Object map[string]any // nil = there is no such object
+	Own    bool           // it has the mark of this stack
 }
 
-// Find looks for an object, and waits for the engine to know the cluster. It returns nil if that is not known in this preview,
-// or does not answer it.
+// Find looks up an object, after it has waited until the engine knows the cluster. It returns nil in a preview in which the
+// cluster is unknown or does not answer.
 func (g *Guard) Find(kind schema.GroupVersionKind, namespace, name string) (*Found, error) {
 	if g == nil || g.hooks == nil {
 		return nil, nil
@@ -173,7 +175,7 @@ func (g *Guard) Find(kind schema.GroupVersionKind, namespace, name string) (*Fou
 	return &Found{Object: is.Object, Own: known && is.GetAnnotations()[AnnotationStack] == mark}, nil
 }
 
-// unseen returns nil in a preview, which refuses nothing that it cannot look at, and in an update the error that ends it.
+// unseen returns nil in a preview, which refuses nothing that it cannot check, and the error in an update, which ends by it.
 func (g *Guard) unseen(err error) error {
 	if g.ctx.DryRun() {
 		return nil
@@ -181,7 +183,7 @@ func (g *Guard) unseen(err error) error {
 	return fmt.Errorf("look at the cluster before it is changed: %w", err)
 }
 
-// foreign reports whether an object is there, to stay, and without this stack's mark.
+// foreign reports whether an object exists, is not being deleted, and lacks this stack's mark.
 func foreign(is *unstructured.Unstructured, mark string) bool {
 	return is != nil && is.GetDeletionTimestamp() == nil && (mark == "" || is.GetAnnotations()[AnnotationStack] != mark)
 }
@@ -191,7 +193,7 @@ func (g *Guard) Look(o *unstructured.Unstructured) (*unstructured.Unstructured, 
 	return g.get(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
 }
 
-// get returns nil also if the cluster is not known yet.
+// get returns an object, or nil if it does not exist or the cluster is not known yet.
 func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
 	kubeconfig, known := g.kubeconfig()
 	if !known && !g.cluster.Adopted {
@@ -200,7 +202,8 @@ func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unst
 	return g.getFrom(kubeconfig, kind, namespace, name)
 }
 
-// getFrom reads by a kubeconfig; with "" by this machine's, which knows clusters that are adopted.
+// getFrom returns an object of the cluster that a kubeconfig names. With "" it uses this machine's kubeconfig, which has the
+// contexts of adopted clusters.
 func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
 	is, err := g.live.Get(g.ctx.Context(), kubeconfig, g.cluster.Context, kind, namespace, name)
 	if err != nil || is == nil {
@@ -209,17 +212,17 @@ func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind, namespa
 	return &unstructured.Unstructured{Object: is}, nil
 }
 
-// kubeconfig returns that of the cluster, and whether the engine knows it by now.
+// kubeconfig returns the kubeconfig of the cluster, and whether the engine knows it yet.
 func (g *Guard) kubeconfig() (string, bool) { return await(g.ctx.Context(), g.cluster.Kubeconfig) }
 
-// await returns a text once the engine has it, and whether it has.
+// await returns a text once the engine has resolved it, and whether it is known.
 func await(ctx context.Context, o pulumi.StringOutput) (string, bool) {
 	a, err := internals.UnsafeAwaitOutput(ctx, o)
 	text, ok := a.Value.(string)
 	return text, err == nil && a.Known && ok
 }
 
-// mark returns the mark of this stack, or "" and false in the preview of its first update.
+// mark returns the mark of this stack; "" and false in the preview of the stack's first update.
 func (g *Guard) mark() (string, bool) {
 	id, known := await(g.ctx.Context(), g.cluster.ID.ToStringOutput())
 	if !known {
@@ -228,15 +231,16 @@ func (g *Guard) mark() (string, bool) {
 	return g.markOf(id), true
 }
 
-// markOf returns the stack's name, for whoever looks, and a hash of the stack and its cluster: no two states have a cluster of one identity.
+// markOf returns the mark: the stack's name, for people to read, and a hash of the stack and the identity of its cluster, so
+// that no two states share a mark.
 func (g *Guard) markOf(cluster string) string {
 	sum := sha256.Sum256([]byte(g.settings.Project + "/" + g.settings.Stack + " on " + cluster))
 	return fmt.Sprintf("%s.%x", g.settings.Stack, sum[:4])
 }
 
-// marked returns the mark of an object as an input. In a preview it is not known if the object has to be made anew for a
-// change at one of the fixed paths: then the provider does not try to create it beside the one that is there, which the API
-// server would refuse. The provider itself knows that way out for some of these refusals only.
+// marked returns the mark of an object as an input. In a preview it is unknown if a change at one of the fixed paths replaces
+// the object: then the provider does not try to create the new object beside the existing one, which the API server would
+// refuse. The provider handles only some of these cases by itself.
 func (g *Guard) marked(o *unstructured.Unstructured, wanted pulumi.Map, fixed []string) pulumi.StringOutput {
 	mark := g.cluster.ID.ToStringOutput().ApplyT(g.markOf).(pulumi.StringOutput)
 	if !g.ctx.DryRun() || g.hooks == nil || len(fixed) == 0 {
@@ -255,7 +259,7 @@ func (g *Guard) marked(o *unstructured.Unstructured, wanted pulumi.Map, fixed []
 	}).(pulumi.StringOutput)
 }
 
-// at returns what is under keys, or nil.
+// at returns the value under a path of keys, or nil.
 func at(v any, keys []string) any {
 	for _, key := range keys {
 		m, _ := v.(map[string]any)
@@ -264,7 +268,7 @@ func at(v any, keys []string) any {
 	return v
 }
 
-// within reports whether all that is wanted is there, as JSON has it. What is wanted nowhere may be there.
+// within reports whether the object that exists has every wanted value, as JSON. It may have other values besides.
 func within(want, is any) bool {
 	switch w := want.(type) {
 	case nil:
@@ -290,7 +294,7 @@ func within(want, is any) bool {
 	return fmt.Sprint(want) == fmt.Sprint(is)
 }
 
-// number returns a number of JSON, which decoders have as an integer or not.
+// number returns a number of JSON as a float, whether the decoder has made an integer of it or not.
 func number(v any) (float64, bool) {
 	switch n := v.(type) {
 	case float64:
@@ -303,7 +307,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// objectOf returns an object with the kind, namespace and name that its inputs have.
+// objectOf returns an object with the kind, namespace and name of its inputs.
 func objectOf(inputs resource.PropertyMap) *unstructured.Unstructured {
 	text := func(m resource.PropertyMap, key resource.PropertyKey) string {
 		if v := m[key]; v.IsString() {
@@ -329,7 +333,7 @@ func describe(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// refusal returns an error that says what is there, and what the user may choose.
+// refusal returns an error that names the existing object and the choices of the user.
 func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	choice := "name another namespace: platform.namespace"
 	name := o.GetName()

@@ -23,7 +23,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Whatever is wanted has to be there; what is there beside it does not count.
+// Every wanted value must exist; other values do not matter.
 func TestWithin(t *testing.T) {
 	type object = map[string]any
 	for _, test := range []struct {
@@ -51,7 +51,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// An object is another's if it is there, to stay, and without the mark.
+// An object is foreign if it exists, is not being deleted, and has no mark of this stack.
 func TestForeign(t *testing.T) {
 	at := func(annotations map[string]any, deleted bool) *unstructured.Unstructured {
 		metadata := map[string]any{"annotations": annotations}
@@ -80,7 +80,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// one is a cluster with one object.
+// one simulates a cluster with one object.
 type one struct {
 	object map[string]any
 	asked  string
@@ -91,7 +91,8 @@ func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind, 
 	return o.object, nil
 }
 
-// A job runs from its start to its end, but while it is suspended or deleted; a preview says for how long it has.
+// A job counts as running from its start to its end, except while it is suspended or being deleted; a preview says for how long
+// it has run.
 func TestRunningIn(t *testing.T) {
 	const is = "job test has been running for 2h0m0s (`elasticdl status test --namespace=training` says how far it is)"
 	condition := func(kind, status string) map[string]any {
@@ -131,14 +132,14 @@ func TestRunningIn(t *testing.T) {
 	}
 }
 
-// away is a cluster that does not answer.
+// away simulates a cluster that does not answer.
 type away struct{}
 
 func (away) Get(context.Context, string, string, schema.GroupVersionKind, string, string) (map[string]any, error) {
 	return nil, errors.New("no route to host")
 }
 
-// A preview refuses nothing that it cannot look at; an update ends before it touches anything.
+// A preview refuses nothing that it cannot check; an update fails before it changes anything.
 func TestUnseen(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		_, err := graph.Record(graph.Cloud{Preview: preview}, func(ctx *pulumi.Context) error {
@@ -163,7 +164,8 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// Stacks look for kinds as the API server has them: of another version there would be nothing, and nothing refused.
+// Stacks look up kinds in versions that the API server has: an unknown version would return nothing, and nothing would be
+// refused.
 func TestKinds(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{core.AddToScheme, batch.AddToScheme, scheduling.AddToScheme} {

@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// projectDirectory returns where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program
-// where its source is, below.
+// projectDirectory returns the directory of Pulumi.yaml, as the engine passes it. Older language hosts do not pass it: they run
+// the program in its source directory, which is below that of Pulumi.yaml.
 func projectDirectory(said string) (string, error) {
 	dir, err := filepath.Abs(said)
 	if said != "" || err != nil {
@@ -30,8 +30,8 @@ func projectDirectory(said string) (string, error) {
 	}
 }
 
-// Load reads the configuration of a stack, by [settings.Parse], whose error it returns with the name of the stack. What is allowed
-// and should be known, it logs as a warning. Dates in the settings are compared with now.
+// Load reads the configuration of a stack by [settings.Parse], and adds the name of the stack to its error. It logs the
+// settings' notes as warnings. Dates in the settings are compared with now.
 func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settings.Settings, error) {
 	root, err := projectDirectory(ctx.RootDirectory())
 	if err != nil {
@@ -44,7 +44,8 @@ func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settin
 			return err == nil && info.IsDir(), err
 		},
 	}
-	// The SDK answers for one key at a time, and none asks for a misspelt one. The CLI's environment has them all.
+	// The SDK returns one key at a time, so a misspelt key would never be asked for. The environment that the CLI sets has all
+	// keys.
 	if all := os.Getenv(pulumi.EnvConfig); all != "" {
 		if err := json.Unmarshal([]byte(all), &in.Config); err != nil {
 			return nil, fmt.Errorf("read %s: %w", pulumi.EnvConfig, err)
@@ -59,7 +60,7 @@ func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settin
 		}
 	}
 	s, err := settings.Parse(in, others...)
-	if err != nil { // a line for each: the engine writes its own mark before the first
+	if err != nil { // one line for each problem: the engine writes its own prefix before the first
 		return nil, fmt.Errorf("the configuration of stack %s cannot be used:\n%w", in.Stack, err)
 	}
 	for _, note := range s.Notes {

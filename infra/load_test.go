@@ -15,8 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-// engineConfig returns the configuration of the stack gke, with what only its user knows, as the engine gives it to a program:
-// sections are JSON.
+// engineConfig returns the configuration of the stack gke, including the values that only its user knows, as the engine passes
+// it to a program: sections are JSON.
 func engineConfig(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")
@@ -44,7 +44,7 @@ func engineConfig(t *testing.T) map[string]string {
 	return config
 }
 
-// Load sees what the engine gives it, and misspelt keys by the environment that the CLI makes.
+// Load reads what the engine passes, and finds misspelt keys in the environment that the CLI sets.
 func TestLoad(t *testing.T) {
 	config := engineConfig(t)
 	load := func(config map[string]string) (s *settings.Settings, err error) {
@@ -57,7 +57,7 @@ func TestLoad(t *testing.T) {
 		}
 		return s, err
 	}
-	t.Chdir("../stacks") // where older hosts of the language run the program; Pulumi.yaml is above
+	t.Chdir("../stacks") // where older language hosts run the program; Pulumi.yaml is one directory above
 	s, err := load(config)
 	if err != nil {
 		t.Fatal(err)

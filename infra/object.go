@@ -13,20 +13,20 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
-// Object is an object of Kubernetes that a stack makes.
+// Object is an object of Kubernetes that a stack creates.
 type Object struct {
-	Name   string // in the program
+	Name   string // name of the resource in the Pulumi program
 	Object runtime.Object
 
-	// Holes are texts in it that are not known before `pulumi up`, as an address: a key may be a part of a longer text and
-	// should be one that nobody writes.
+	// Holes maps placeholders to values that are not known before `pulumi up`, such as an address. A placeholder may be a part
+	// of a longer text, and should be a text that does not occur otherwise.
 	Holes map[string]pulumi.StringInput
-	// Fixed are the paths at which the API server refuses a change, so that another value there takes another object.
+	// Fixed lists the paths of fields that the API server refuses to change: another value there replaces the object.
 	Fixed []string
 }
 
-// Register registers an object under its own kind, with the guard's mark and looked after by it; nil is no guard. Only so are
-// the objects of a stack those that the command line makes, by the same code.
+// Register registers an object under its own kind, with the guard's mark, and checked by the guard; a nil guard neither marks
+// nor checks. So the objects of a stack are the same as those that the command line creates, by the same code.
 func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
 	name, o, holes := is.Name, is.Object, is.Holes
 	gvk := o.GetObjectKind().GroupVersionKind()
@@ -45,7 +45,7 @@ func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceO
 		if !ok {
 			annotations = pulumi.Map{}
 		}
-		looked := maps.Clone(inputs) // as it is without the mark
+		looked := maps.Clone(inputs) // the inputs without the mark
 		metadata, annotations = maps.Clone(metadata), maps.Clone(annotations)
 		annotations[AnnotationStack] = g.marked(u, looked, is.Fixed)
 		metadata["annotations"], inputs["metadata"] = annotations, metadata
@@ -55,7 +55,7 @@ func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceO
 	return &r, ctx.RegisterResource("kubernetes:"+version+":"+gvk.Kind, name, inputs, &r, opts...)
 }
 
-// tree returns an object as JSON has it, without what the cluster writes.
+// tree returns an object as JSON has it, without the fields that the cluster writes.
 func tree(o runtime.Object) (*unstructured.Unstructured, error) {
 	var is map[string]any
 	text, err := json.Marshal(o)
@@ -70,7 +70,7 @@ func tree(o runtime.Object) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: is}, nil
 }
 
-// filled returns a tree of JSON as an input, with the holes of its texts filled.
+// filled returns a tree of JSON as an input, with the placeholders in its texts replaced by their values.
 func filled(tree any, holes map[string]pulumi.StringInput) pulumi.Input {
 	switch v := tree.(type) {
 	case map[string]any:
@@ -104,13 +104,13 @@ func fill(text string, holes map[string]pulumi.StringInput) pulumi.StringInput {
 	slices.Sort(in)
 	var values []any
 	for _, hole := range in {
-		values = append(values, holes[hole].ToStringOutput()) // an ID is a StringInput, too
+		values = append(values, holes[hole].ToStringOutput()) // converts IDs, which are StringInputs, too
 	}
 	return pulumi.All(values...).ApplyT(func(values []any) string {
 		var pairs []string
 		for i, v := range values {
 			pairs = append(pairs, in[i], v.(string))
 		}
-		return strings.NewReplacer(pairs...).Replace(text) // what fills a hole has none
+		return strings.NewReplacer(pairs...).Replace(text) // values contain no placeholders
 	}).(pulumi.StringOutput)
 }

@@ -22,7 +22,8 @@ import (
 
 const holeAddress, holeName, holeSecret = "{{address}}", "{{a name}}", "{{secret}}"
 
-// registered is an object as the engine gets it, with holes that a resource "source" fills when it is there.
+// registered returns an object as the engine gets it, with placeholders whose values come from a resource "source" when that
+// exists.
 func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
@@ -53,7 +54,8 @@ func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 	return all[i]
 }
 
-// holed is a volume with holes at the beginning, in the middle and at the end of texts, alone and together, in maps and lists.
+// holed returns a volume with placeholders at the beginning, in the middle and at the end of texts, alone and together, in maps
+// and lists.
 func holed() *core.PersistentVolume {
 	return &core.PersistentVolume{
 		TypeMeta:   meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
@@ -88,7 +90,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// In a preview what fills a hole is not known: neither is the text around it. All else is.
+// In a preview the value of a placeholder is unknown, and so is the text around it. All other values are known.
 func TestHolesInPreview(t *testing.T) {
 	r := registered(t, true, holed())
 	spec := r.Inputs["spec"].ObjectValue()
@@ -105,7 +107,7 @@ func TestHolesInPreview(t *testing.T) {
 	}
 }
 
-// A text with a secret is one.
+// A text that contains a secret is a secret.
 func TestSecretHole(t *testing.T) {
 	r := registered(t, false, &core.ConfigMap{
 		TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta.ObjectMeta{Name: "c"},
@@ -117,8 +119,8 @@ func TestSecretHole(t *testing.T) {
 	}
 }
 
-// Numbers are whole numbers and all digits of them are there, booleans and empty texts are said, and what the API server writes is
-// not.
+// Numbers are integers with all of their digits, false and empty texts are kept, and fields that the API server writes are left
+// out.
 func TestPlainObjects(t *testing.T) {
 	for _, test := range []struct {
 		object runtime.Object

@@ -9,10 +9,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// RuleReplacedCluster is the policy's rule of a cluster that is replaced.
+// RuleReplacedCluster is the name of the policy's rule against replacing a cluster.
 const RuleReplacedCluster = "replaced-cluster"
 
-// Running describes the stack's job if it runs now, or returns "".
+// Running returns a description of the stack's job if it runs now, or "".
 func (g *Guard) Running() string {
 	kubeconfig, known := g.kubeconfig()
 	if !known && !g.cluster.Adopted {
@@ -21,7 +21,7 @@ func (g *Guard) Running() string {
 	return g.RunningIn(kubeconfig)
 }
 
-// RunningIn describes the job as Running does, in the cluster of another kubeconfig, as that of the cluster that was.
+// RunningIn returns the same as Running for the cluster of another kubeconfig, such as the cluster that is replaced.
 func (g *Guard) RunningIn(kubeconfig string) string {
 	if g.settings.Job == nil {
 		return ""
@@ -39,7 +39,7 @@ func (g *Guard) RunningIn(kubeconfig string) string {
 	return text + " (`elasticdl status " + j.Name + " --namespace=" + j.Namespace + "` says how far it is)"
 }
 
-// Active reports whether a Job as it is in a cluster runs: it is neither suspended nor at its end, and stays.
+// Active reports whether a Job runs: it is neither suspended nor ended, and is not being deleted.
 func Active(job map[string]any) bool {
 	o := unstructured.Unstructured{Object: job}
 	if suspended, _, _ := unstructured.NestedBool(job, "spec", "suspend"); suspended || o.GetDeletionTimestamp() != nil {
@@ -54,7 +54,7 @@ func Active(job map[string]any) bool {
 	return true
 }
 
-// Answers reports whether there is a cluster behind a kubeconfig.
+// Answers reports whether the cluster of a kubeconfig answers.
 func (g *Guard) Answers(kubeconfig string) bool {
 	if kubeconfig == "" {
 		return false

@@ -26,12 +26,12 @@ const (
 	kubeconfig  = "users:\n- user: {client-key-data: 'it''s a $KEY'}"
 )
 
-// record is what a stack asks for that brings its data.
+// record returns the resources that a stack with a data set requests.
 func record(t *testing.T, preview bool, s *settings.Settings, context string, of *trainingjob.Args) []graph.Resource {
 	t.Helper()
 	all, err := graph.Record(graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
 		if preview {
-			return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig)} // Pulumi's mocks take no secret that is not known
+			return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig)} // Pulumi's mocks refuse unknown secrets
 		}
 		return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig), "volume": resource.NewProperty("fs-1"), "image": resource.NewProperty("r/mnist@sha256:1")}
 	}}, func(ctx *pulumi.Context) error {
@@ -65,7 +65,7 @@ func configured() *settings.Settings {
 func TestGolden(t *testing.T) {
 	graph.Golden(t, "preview", record(t, true, configured(), "", nil))
 	s := configured()
-	s.Data.Source, s.Data.Command = "examples/digits", "build/elasticdl" // as seen from where the program runs
+	s.Data.Source, s.Data.Command = "examples/digits", "build/elasticdl" // relative to the directory in which the program runs
 	graph.Golden(t, "up", record(t, false, s, "minikube", nil))
 	for _, all := range [][]graph.Resource{record(t, true, s, "", nil), record(t, false, s, "", nil)} {
 		made := graph.Find(all, kindCommand, Name)
@@ -82,7 +82,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// run does what Pulumi's provider does with a command, with an elasticdl that tells how it was called.
+// run executes a command as Pulumi's provider does, with an elasticdl that reports how it was called.
 func run(t *testing.T, all []graph.Resource, which, script string) (said, dir string, err error) {
 	t.Helper()
 	bin, work := t.TempDir(), t.TempDir()
@@ -127,7 +127,7 @@ func TestCommand(t *testing.T) {
 	for _, want := range []string{
 		"[dataset][mnist][--to=claim:efs-claim/data/mnist][--namespace=team][--image_name=r/mnist@sha256:1][--kubeconfig=" + dir + "/",
 		"]\n" + kubeconfig + "\n-rw-------\n",
-		"[--source=" + s.Data.Source + "][--context=my minikube][--image_pull_policy=Never].\n", // and the environment has no credentials
+		"[--source=" + s.Data.Source + "][--context=my minikube][--image_pull_policy=Never].\n", // and there are no credentials in the environment
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("lacks %s\n%s", want, said)
@@ -147,7 +147,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A stack that builds no image has that of its job.
+// A stack that builds no image uses the image of its job.
 func TestImageOfJob(t *testing.T) {
 	j := job.Default()
 	j.Image, j.ImagePullPolicy = "r/there:1", "IfNotPresent"
@@ -157,7 +157,7 @@ func TestImageOfJob(t *testing.T) {
 	}
 }
 
-// What is brought is what triggers, and nothing else: not the image, nor who may write.
+// Only the data set, its source, its path and the volume are triggers: neither the image nor the credentials.
 func TestTriggers(t *testing.T) {
 	of := func(change func(s *settings.Settings), context string, job *trainingjob.Args) string {
 		s := configured()

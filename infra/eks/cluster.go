@@ -19,7 +19,7 @@ func (p *parts) addCluster() error {
 	if err != nil {
 		return err
 	}
-	// Amazon makes this log group if it is not there, for ever, and leaves it when the cluster goes.
+	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the cluster is deleted.
 	logs, err := p.register("aws:cloudwatch/logGroup:LogGroup", "cluster", pulumi.Map{
 		"name":            pulumi.String("/aws/eks/" + p.name + "/cluster"),
 		"retentionInDays": pulumi.Int(p.e.LogRetentionDays),
@@ -30,7 +30,8 @@ func (p *parts) addCluster() error {
 	}
 	public := &eks.ClusterVpcConfigArgs{
 		SubnetIds: append(p.net.subnets(), p.net.public...),
-		// Nodes reach the API within the VPC, so the addresses that may reach it from outside need not have the NAT's.
+		// Nodes reach the API within the VPC, so the list of addresses that may reach it from outside need not contain those of
+		// the NAT.
 		EndpointPrivateAccess: pulumi.Bool(true),
 		EndpointPublicAccess:  pulumi.Bool(p.e.PublicAccess),
 	}
@@ -58,17 +59,17 @@ func (p *parts) addCluster() error {
 		VpcConfig:     public,
 		AccessConfig: &eks.ClusterAccessConfigArgs{
 			AuthenticationMode: pulumi.String("API"),
-			// Not the one who happens to create it: access has entries of its own, here and not in Amazon's memory.
+			// The creator gets no implicit access: access is given by entries of the stack, which its state shows.
 			BootstrapClusterCreatorAdminPermissions: pulumi.Bool(false),
 		},
-		BootstrapSelfManagedAddons: pulumi.Bool(false), // ours are addons
+		BootstrapSelfManagedAddons: pulumi.Bool(false), // the stack installs them as addons
 		EnabledClusterLogTypes:     pulumi.ToStringArray([]string{"api", "audit", "authenticator"}),
 		Tags:                       p.tags(p.name),
 	}, p.options(
-		// Without its policy a cluster cannot delete what it made in the VPC.
+		// Without the role's policy a cluster cannot delete what it has created in the VPC.
 		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
-		pulumi.DeleteBeforeReplace(true), // the name is taken
-		// EKS refuses subnets of other zones than those with which the cluster was made, and needs none: nodes may be in any
+		pulumi.DeleteBeforeReplace(true), // the name is taken until the old cluster is deleted
+		// EKS refuses subnets in zones other than those with which the cluster was created, and needs none: nodes may be in any
 		// subnet of the VPC.
 		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
 	)); err != nil {
@@ -78,7 +79,7 @@ func (p *parts) addCluster() error {
 	return nil
 }
 
-// exportVPC exports the cluster's VPC, and fails if that is not the one that the settings name now.
+// exportVPC exports the cluster's VPC, and fails if it is not the one that the settings name now.
 func (p *parts) exportVPC() {
 	p.ctx.Export("vpc", p.cluster.VpcConfig.VpcId().Elem().ApplyT(func(is string) (string, error) {
 		if want := p.e.VPC.ID; want != "" && is != "" && is != want {
@@ -88,10 +89,11 @@ func (p *parts) exportVPC() {
 	}))
 }
 
-// addAccess lets the administrators in: those of the settings, or else who makes the stack. Entries for nodes are EKS's.
+// addAccess gives access to the administrators of the settings, or else to the identity that creates the stack. EKS creates the
+// entries for nodes.
 func (p *parts) addAccess() error {
 	if len(p.e.Admins) == 0 {
-		return p.addAdmin("creator", p.caller, pulumi.IgnoreChanges([]string{"principalArn"})) // who runs it later does not become it
+		return p.addAdmin("creator", p.caller, pulumi.IgnoreChanges([]string{"principalArn"})) // an identity that runs `pulumi up` later does not replace the creator
 	}
 	if !slices.Contains(p.e.Admins, p.caller) {
 		p.ctx.Log.Warn("eks.admins has no "+p.caller+", who runs this: Kubernetes will refuse it", nil)
@@ -100,7 +102,8 @@ func (p *parts) addAccess() error {
 		_, who, _ := strings.Cut(arn, "::") // "123456789012:role/x"; a "::" would end the name of a resource
 		var opts []pulumi.ResourceOption
 		if arn == p.caller {
-			// Who made the stack keeps the entry, of which there may be only one, when a list that names it comes later.
+			// EKS allows one entry for an identity: the creator's entry is kept when a list that names the creator is added
+			// later.
 			opts = append(opts, pulumi.Aliases([]pulumi.Alias{{Name: pulumi.String("creator")}}))
 		}
 		if err := p.addAdmin("admin-"+who, arn, opts...); err != nil {
@@ -110,7 +113,7 @@ func (p *parts) addAccess() error {
 	return nil
 }
 
-// addAdmin lets one role or user in.
+// addAdmin gives one role or user administrator access.
 func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error {
 	entry, err := eks.NewAccessEntry(p.ctx, name, &eks.AccessEntryArgs{
 		ClusterName: p.cluster.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"), Tags: p.tags(p.name),
@@ -127,7 +130,8 @@ func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error 
 	return err
 }
 
-// addon makes one of Amazon's, in the version that EKS has for the cluster's when it is made.
+// addon creates one of Amazon's addons, in the version that is EKS's default for the cluster's version when the addon is
+// created.
 func (p *parts) addon(name string, args eks.AddonArgs, wait ...[]pulumi.Resource) (pulumi.Resource, error) {
 	args.ClusterName = p.cluster.Name
 	args.AddonName = pulumi.String(name)
@@ -137,7 +141,8 @@ func (p *parts) addon(name string, args eks.AddonArgs, wait ...[]pulumi.Resource
 	return eks.NewAddon(p.ctx, name, &args, p.options(after(wait...), pulumi.IgnoreChanges([]string{"addonVersion"})))
 }
 
-// kubeconfig returns one that names a command that gets a token, and has none in it. The token is of the provider's profile, if it has one.
+// kubeconfig returns a kubeconfig that names a command that gets a token, and contains no token. The command uses the
+// provider's AWS profile, if it has one.
 func (p *parts) kubeconfig() pulumi.StringOutput {
 	env := ""
 	if p.e.Profile != "" {

@@ -1,14 +1,14 @@
-// Package eks makes a cluster of Amazon: network, control plane, groups of nodes, shared files, a bucket for code and a
+// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, shared files, a bucket for code and a
 // registry of images.
 //
 //	VPC ──> control plane ──> vpc-cni, kube-proxy, pod identity ──┐
 //	 │           └──> access entries                              ├──> groups of nodes ──> coredns, EFS driver
 //	 └──> EFS ──> a mount target per zone, open to the cluster ───┘
 //
-// The arrows say what waits for what, and in reverse what outlives what when the stack goes: nodes end, and pods with
-// them, while files are still mounted; the network plugin and the way out of the network outlast the nodes.
+// An arrow points to the resource that is created later; deletion runs in reverse. So nodes, and the pods on them, end while
+// their files are still mounted; the network plugin and the network's way out outlast the nodes.
 //
-// No autoscaler runs: a group has desiredNodes at first, and later as many as `aws eks update-nodegroup-config` sets.
+// No autoscaler runs: a group starts with desiredNodes, and later has the number that `aws eks update-nodegroup-config` sets.
 package eks
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// New makes the cluster of settings that are valid.
+// New creates the cluster of valid settings.
 func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, e: s.EKS, name: s.Name(maxCluster)}
 	if err := p.lookUp(); err != nil {
@@ -43,43 +43,44 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	return c, ctx.RegisterResourceOutputs(p, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig, "registry": c.Registry})
 }
 
-// maxCluster is how long the name of a cluster may be: others contain it.
+// maxCluster is the greatest length of the name of a cluster: longer names are derived from it.
 const maxCluster = 40
 
-// parts is what there is so far.
+// parts collects the resources that have been created so far.
 type parts struct {
 	pulumi.ResourceState
 	ctx *pulumi.Context
 	s   *settings.Settings
 	e   *settings.EKS
 
-	name      string // of the cluster, and within many others; also of its log group, which must be there before it
+	name      string // name of the cluster, and a part of many other names; also of its log group, which must exist before it
 	partition *aws.GetPartitionResult
 	account   string
-	caller    string   // ARN of the role or user that runs this
-	existing  []subnet // of a VPC that is there already
-	live      *live    // what the account has of the cluster
+	caller    string   // ARN of the role or user that runs the program
+	existing  []subnet // subnets of an existing VPC
+	live      *live    // what exists of the cluster in the account
 
 	net      *network
 	cluster  *eks.Cluster
-	volume   *infra.Volume     // or nil
-	mounted  []pulumi.Resource // it: nodes go before it
+	volume   *infra.Volume     // the shared file system, or nil
+	mounted  []pulumi.Resource // the mounts of the volume; nodes are deleted before them
 	registry pulumi.StringOutput
 	ready    []pulumi.Resource
 }
 
-// result returns what the rest of the stack knows of the cluster.
+// result returns the cluster for the rest of the stack.
 func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: p.cluster.Name,
-		// The ARN stays when a cluster of the same name is made anew; what was in it does not. Endpoints are never used twice.
+		// The ARN stays the same when a cluster of the same name is created again, although its objects are lost. Endpoints are
+		// never used twice.
 		ID: p.cluster.Endpoint, Kubeconfig: p.kubeconfig(), Context: p.name,
 		Resource: p.cluster, Ready: p.ready, Volume: p.volume,
 		Registry:    p.registry,
 		Login:       &infra.Login{User: "AWS", Command: "aws ecr get-login-password --region " + p.e.Region},
 		NetPolicies: true,
 	}
-	if p.e.Profile != "" { // the provider's: another identity may be unknown to cluster and registry
+	if p.e.Profile != "" { // the provider's profile: another identity may have no access to the cluster and the registry
 		c.Login.Command += " --profile '" + p.e.Profile + "'"
 	}
 	if p.e.GPUGroup != nil {
@@ -91,7 +92,7 @@ func (p *parts) result() *infra.Cluster {
 	return c
 }
 
-// lookUp asks Amazon what is to be known before any resource is asked for.
+// lookUp asks Amazon for what the program must know before it requests any resource.
 func (p *parts) lookUp() (err error) {
 	if p.partition, err = aws.GetPartition(p.ctx, nil); err != nil {
 		return fmt.Errorf("look up the partition of %s: %w", p.e.Region, err)
@@ -100,7 +101,7 @@ func (p *parts) lookUp() (err error) {
 	if err != nil {
 		return fmt.Errorf("look up who runs this: %w", err)
 	}
-	// Who has taken on a role is named by a session, which ends; access is the role's.
+	// An assumed role is named by a session, which ends; access must be given to the role.
 	session, err := iam.GetSessionContext(p.ctx, &iam.GetSessionContextArgs{Arn: who.Arn})
 	if err != nil {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
@@ -122,7 +123,7 @@ func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return pulumi.Composite(append(more, pulumi.Parent(p))...)
 }
 
-// after returns the option to wait for resources, and to go before them.
+// after returns the option to be created after resources, and deleted before them.
 func after(all ...[]pulumi.Resource) pulumi.ResourceOption {
 	var resources []pulumi.Resource
 	for _, some := range all {
@@ -131,7 +132,7 @@ func after(all ...[]pulumi.Resource) pulumi.ResourceOption {
 	return pulumi.DependsOn(resources)
 }
 
-// tags returns the stack's labels and a name, which consoles show.
+// tags returns the stack's labels and the tag Name, which consoles show.
 func (p *parts) tags(name string, more ...string) pulumi.StringMap {
 	m := pulumi.StringMap{}
 	for k, v := range p.s.Labels {

@@ -25,7 +25,7 @@ const (
 	caller  = "arn:aws:iam::" + account + ":role/deploy"
 )
 
-// own is a stack with everything, in a VPC of its own.
+// own returns the settings of a stack with every option, in a VPC of its own.
 func own() *settings.Settings {
 	j := job.Default()
 	j.Name, j.Namespace, j.Image = "test-mnist", "elasticdl", "registry.example/mnist:1"
@@ -50,7 +50,7 @@ func own() *settings.Settings {
 	}
 }
 
-// existing is a stack with little, in a VPC that is there.
+// existing returns the settings of a stack with few options, in an existing VPC.
 func existing() *settings.Settings {
 	s := own()
 	s.ProtectStorage, s.Image, s.Job = false, nil, nil
@@ -63,13 +63,13 @@ func existing() *settings.Settings {
 	return s
 }
 
-// view is what a program asked for and returned.
+// view has the resources that a program requested and the cluster that it returned.
 type view struct {
 	s       *settings.Settings
 	all     []graph.Resource
 	cluster *infra.Cluster
-	ready   []string          // "type name"
-	texts   map[string]string // that are known
+	ready   []string          // resources that must exist first, as "type name"
+	texts   map[string]string // outputs that are known, by name
 	preview bool
 }
 
@@ -123,7 +123,7 @@ func record(s *settings.Settings, preview bool, change ...func(token string, arg
 	return v, err
 }
 
-// call plays Amazon's answers to questions.
+// call returns Amazon's simulated answers to look-ups.
 func call(token string, args resource.PropertyMap) resource.PropertyMap {
 	switch token {
 	case "aws:index/getPartition:getPartition":
@@ -141,7 +141,7 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 	return resource.PropertyMap{}
 }
 
-// outputs plays what Amazon makes up.
+// outputs returns the values that Amazon would assign.
 func outputs(r graph.Resource) resource.PropertyMap {
 	switch r.Type {
 	case "aws:eks/cluster:Cluster":
@@ -161,7 +161,7 @@ func outputs(r graph.Resource) resource.PropertyMap {
 	return nil
 }
 
-// unknown is what a preview does not know though it is among the inputs: a part of it is.
+// unknown returns outputs that a preview does not know although their names are among the inputs: a part of each is unknown.
 func unknown(r graph.Resource) resource.PropertyMap {
 	if r.Type != "aws:eks/cluster:Cluster" {
 		return nil
@@ -203,7 +203,7 @@ func TestCluster(t *testing.T) {
 	c := v.cluster
 	for name, want := range map[string]string{
 		"name":     "elasticdl-test",
-		"id":       "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", // another cluster of the name has another
+		"id":       "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", // another cluster of the same name has another endpoint
 		"registry": account + ".dkr.ecr.us-west-2.amazonaws.com/elasticdl-test",
 	} {
 		if v.texts[name] != want {
@@ -226,7 +226,7 @@ func TestCluster(t *testing.T) {
 
 func TestKubeconfig(t *testing.T) {
 	given := own()
-	given.Platform.Namespace = "2026" // a name, which YAML would take for a number
+	given.Platform.Namespace = "2026" // a name that YAML would read as a number
 	given.EKS.Profile = "team.a"
 	v, err := record(given, false)
 	if err != nil {
@@ -247,7 +247,7 @@ func TestKubeconfig(t *testing.T) {
 			Context struct{ Namespace string }
 		}
 	}
-	raw, err := yaml.YAMLToJSON([]byte(v.texts["kubeconfig"])) // as kubectl reads it, which makes no text of a number
+	raw, err := yaml.YAMLToJSON([]byte(v.texts["kubeconfig"])) // parsed as kubectl does, which requires a text here
 	if err == nil {
 		err = json.Unmarshal(raw, &config)
 	}
@@ -263,7 +263,7 @@ func TestKubeconfig(t *testing.T) {
 		strings.Join(exec.Args, " ") != "--region us-west-2 eks get-token --cluster-name elasticdl-test --output json" {
 		t.Errorf("user is %+v", user)
 	}
-	// Who makes the stack is who kubectl and the registry meet.
+	// kubectl and the registry use the identity that creates the stack.
 	if env := user["exec"].Env; len(env) != 1 || env[0].Name != "AWS_PROFILE" || env[0].Value != "team.a" {
 		t.Errorf("the environment of aws is %v", env)
 	}
@@ -275,7 +275,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// What is wrong with a VPC that is there already is said at once, before any resource.
+// The problems of an existing VPC are all reported at once, before any resource is requested.
 func TestExistingVPC(t *testing.T) {
 	s := existing()
 	s.EKS.VPC.PrivateSubnets = append(s.EKS.VPC.PrivateSubnets, "subnet-c")
@@ -310,7 +310,7 @@ func TestExistingVPC(t *testing.T) {
 	}
 }
 
-// A VPC stays what it is: a change that would tear down the stack is refused.
+// A stack keeps its VPC: a change that would replace the whole stack is refused.
 func TestVPCStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		s    *settings.Settings
@@ -339,7 +339,7 @@ func TestVPCStays(t *testing.T) {
 	}
 }
 
-// A zone that is added, or a NAT for each, changes no subnet.
+// Adding a zone, or a NAT for each zone, changes no existing subnet.
 func TestSubnetsStay(t *testing.T) {
 	ranges := func(s *settings.Settings) map[string]string {
 		v, err := record(s, true)
@@ -388,7 +388,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// aliases notes what resources were called before.
+// aliases maps resources to their former names.
 type aliases map[string]string
 
 func (a aliases) NewResource(r pulumi.MockResourceArgs) (string, resource.PropertyMap, error) {
@@ -404,7 +404,7 @@ func (a aliases) Call(c pulumi.MockCallArgs) (resource.PropertyMap, error) {
 	return call(c.Token, c.Args), nil
 }
 
-// Who made the stack, and is named in a list of administrators later, keeps the one entry that there may be.
+// A creator whom a list of administrators names later keeps the one entry that EKS allows for an identity.
 func TestAdministratorsLater(t *testing.T) {
 	got := aliases{}
 	err := pulumi.RunErr(func(ctx *pulumi.Context) error {

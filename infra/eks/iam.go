@@ -8,10 +8,10 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
-// pods is the service of Pod Identity.
+// pods is the service principal of Pod Identity.
 const pods = "pods.eks.amazonaws.com"
 
-// statement is one of a policy of IAM.
+// statement is a statement of an IAM policy.
 type statement struct {
 	Effect    string
 	Principal map[string]string `json:",omitempty"`
@@ -30,7 +30,8 @@ func document(all ...statement) string {
 	return string(text)
 }
 
-// trusts lets a service have a role. EKS and its pods tag their sessions, and get none if they may not.
+// trusts returns a policy that lets a service assume a role. EKS and its pods tag their sessions, and would be refused without
+// the right to do so.
 func trusts(service string) string {
 	action := []string{"sts:AssumeRole", "sts:TagSession"}
 	if service == "ec2.amazonaws.com" {
@@ -39,7 +40,7 @@ func trusts(service string) string {
 	return document(statement{Effect: "Allow", Principal: map[string]string{"Service": service}, Action: action})
 }
 
-// role makes a role with policies of Amazon's, and their attachments.
+// role creates a role with policies of Amazon, and their attachments.
 func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
 	role, err := iam.NewRole(p.ctx, name, &iam.RoleArgs{
 		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
@@ -60,11 +61,12 @@ func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulum
 	return role, attached, nil
 }
 
-// version is that of Amazon's SDK in go.mod. The SDK names it to the engine, and so must we: there would be another provider.
+// version is the version of Amazon's SDK in go.mod. The SDK passes it to the engine, and so must resources that are registered
+// without the SDK: otherwise the engine would start a second provider.
 const version = "6.83.0"
 
-// untyped is a resource without the SDK's type: S3's and CloudWatch's packages take longer to compile than all others but
-// EC2's together, for five resources.
+// untyped is a resource that is registered without the SDK's type: for five resources of S3 and CloudWatch, their packages
+// would take longer to compile than all others except EC2's together.
 type untyped struct {
 	pulumi.CustomResourceState
 

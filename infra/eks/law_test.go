@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// law is what holds of every stack, and a way to break it, which it must notice.
+// law is a property of every stack, and a way to break it, which the law must detect.
 type law struct {
 	name  string
 	check func(v *view) []string
@@ -100,7 +100,7 @@ var laws = []law{
 			}
 		}
 		for _, e := range v.of(entryType) {
-			wrong = append(wrong, is(e, "type", "STANDARD")...) // those of nodes are EKS's
+			wrong = append(wrong, is(e, "type", "STANDARD")...) // EKS creates the entries of nodes
 		}
 		return wrong
 	}, func(v *view) {
@@ -158,10 +158,10 @@ var laws = []law{
 		system := v.named(groupType, "system")
 		late := []string{"coredns", "aws-efs-csi-driver"}
 		if v.s.EKS.GPUGroup != nil {
-			late = append(late, "eks-node-monitoring-agent") // without it nobody sees that a GPU is broken
+			late = append(late, "eks-node-monitoring-agent") // without it a broken GPU is not detected
 		}
 		wrong = append(wrong, count(v.of(addonType), 3+len(late))...)
-		wrong = append(wrong, is(v.named(addonType, "aws-efs-csi-driver")[0], "preserve", "true")...) // it goes before the nodes that it serves
+		wrong = append(wrong, is(v.named(addonType, "aws-efs-csi-driver")[0], "preserve", "true")...) // the addon is deleted before the nodes that it serves
 		for _, name := range late {
 			wrong = append(wrong, v.wait(v.named(addonType, name), system...)...)
 		}
@@ -343,7 +343,7 @@ var laws = []law{
 		wrong = append(is(f, "encrypted", "true"), is(f, "throughputMode", mode)...)
 		stay := append(v.of(repoType), f)
 		for i := range v.all {
-			if strings.HasPrefix(v.all[i].Type, "aws:s3/") { // a bucket without its blocks is open
+			if strings.HasPrefix(v.all[i].Type, "aws:s3/") { // without its public access block a bucket may be made public
 				stay = append(stay, &v.all[i])
 			}
 		}
@@ -354,7 +354,7 @@ var laws = []law{
 		}
 		for _, kind := range []string{vpcType, clusterType, subnetType} {
 			for _, r := range v.of(kind) {
-				wrong = append(wrong, v.dontWait(f, r)...) // else a new one of those were a new file system
+				wrong = append(wrong, v.dontWait(f, r)...) // otherwise replacing one of those would replace the file system
 			}
 		}
 		if v.s.EKS.EFS.UID == nil {

@@ -13,16 +13,17 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// live is what the account has of the stack's cluster when the program starts. The zero live is nothing yet.
+// live has what exists of the stack's cluster in the account when the program starts. The zero value means that nothing exists
+// yet.
 type live struct {
-	control []subnetRange // subnets of the control plane, in the order of their IDs; of a VPC of the stack's own only
+	control []subnetRange // subnets of the control plane, in the order of their IDs; empty for a VPC that the stack did not create
 	groups  []group
 }
 
 // subnetRange is a subnet's zone and range.
 type subnetRange struct{ zone, cidr string }
 
-// group is a node group as it is.
+// group is an existing node group.
 type group struct {
 	id                string // its name in EKS
 	name              string // system, worker or gpu
@@ -32,7 +33,7 @@ type group struct {
 	subnets           int
 }
 
-// lookUpLive asks Amazon for the cluster and its groups. No cluster, or none of the name, is no error.
+// lookUpLive asks Amazon for the cluster and its groups. That there is no such cluster is no error.
 func (p *parts) lookUpLive() (*live, error) {
 	const why = "needed so that no change sets back the number of nodes, or takes away a zone of the control plane"
 	all, err := eks.GetClusters(p.ctx)
@@ -78,14 +79,15 @@ func (p *parts) lookUpLive() (*live, error) {
 	return l, nil
 }
 
-// stays reports whether a group can become what is asked for without another group taking its place.
+// stays reports whether a group can be updated to what is wanted, without being replaced.
 func (g group) stays(want *settings.EKSGroup, subnets int) bool {
 	return slices.Equal(slices.Sorted(slices.Values(g.types)), slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
 }
 
-// desired returns the number of nodes to ask for, and whether the engine must ignore it: it must unless something else of the
-// group changes, because EKS takes the number together with the bounds, and the one in the state is of the day on which the
-// group was made. What runs is kept: within new bounds, and by a group that takes another's place.
+// desired returns the number of nodes to request, and whether the engine must ignore that number. The engine must ignore it
+// unless something else of the group changes, because EKS updates the number together with the bounds, and the number in the
+// state dates from the group's creation. The number of nodes that run is kept: within new bounds, and by a group that replaces
+// another.
 func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore bool, err error) {
 	is := -1
 	for i, g := range l.groups {
@@ -107,8 +109,8 @@ func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore
 	return max(g.desired, want.MinNodes), false, nil
 }
 
-// check returns what a change of the zones would break: the control plane keeps the zones with which it was made, and the range
-// of a subnet follows from the place of its zone in the list.
+// check returns an error if a change of the zones would break the cluster: the control plane keeps the zones with which it was
+// created, and the range of a subnet follows from the position of its zone in the list.
 func (l *live) check(vpc settings.VPC) error {
 	cidr, err := netip.ParsePrefix(vpc.CIDR)
 	if vpc.ID != "" || err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-// The number of nodes that is asked for is what runs, unless nothing but that number is another.
+// The program requests the number of nodes that run, unless only the setting of that number has changed.
 func TestDesired(t *testing.T) {
 	is := func(min, desired, max int) group {
 		return group{id: "worker-1", name: "worker", types: []string{"m6i.large"}, min: min, desired: desired, max: max, subnets: 2}
@@ -61,7 +61,7 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-// answers are of an account with the cluster of the stack.
+// answers returns the simulated answers of an account that has the stack's cluster.
 func answers(token string, args resource.PropertyMap) resource.PropertyMap {
 	switch token {
 	case "aws:eks/getClusters:getClusters":
@@ -86,7 +86,7 @@ func answers(token string, args resource.PropertyMap) resource.PropertyMap {
 	return nil
 }
 
-// denied is an account whose user may not call a function.
+// denied simulates an account whose user may not call a function.
 type denied struct{ token string }
 
 func (denied) NewResource(r pulumi.MockResourceArgs) (string, resource.PropertyMap, error) {
@@ -102,7 +102,7 @@ func (d denied) Call(c pulumi.MockCallArgs) (resource.PropertyMap, error) {
 	return result, nil
 }
 
-// What cannot be looked up is told with the right that is missing, and what it is for.
+// If a look-up is denied, the error names the missing right and what it is needed for.
 func TestLookUpDenied(t *testing.T) {
 	for token, want := range map[string]string{
 		"getClusters": "list the clusters of us-west-2 (eks:ListClusters, needed so that no change sets back the number of nodes",
@@ -119,7 +119,8 @@ func TestLookUpDenied(t *testing.T) {
 	}
 }
 
-// What there is of the stack is seen: groups of other names and those that go do not count, and a zone cannot be taken away.
+// Existing parts of the stack are found: groups of other names and groups that are being deleted do not count, and a zone
+// cannot be removed.
 func TestLookUps(t *testing.T) {
 	answer := func(token string, args resource.PropertyMap, result resource.PropertyMap) {
 		maps.Copy(result, answers(token, args))

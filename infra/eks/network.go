@@ -11,12 +11,12 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
-// network is where nodes are.
+// network is the network of the nodes.
 type network struct {
 	vpc     pulumi.StringInput
 	private []subnet           // one per zone, for nodes and mount targets
-	public  pulumi.StringArray // of a VPC that is there already: the control plane's, too
-	ways    []pulumi.Resource  // what nodes need to reach the world; they never join a cluster without
+	public  pulumi.StringArray // subnets for load balancers and NAT; the control plane uses those of an existing VPC, too
+	ways    []pulumi.Resource  // routes that nodes need to reach the internet; nodes cannot join a cluster without them
 }
 
 type subnet struct {
@@ -32,7 +32,7 @@ func (n *network) subnets() pulumi.StringArray {
 	return ids
 }
 
-// lookUpVPC finds the zones of the subnets of a VPC that is there already, and what would keep files from being mounted.
+// lookUpVPC returns the subnets of an existing VPC with their zones, and an error if files could not be mounted there.
 func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 	given := p.e.VPC
 	vpc, err := ec2.LookupVpc(p.ctx, &ec2.LookupVpcArgs{Id: &given.ID})
@@ -70,7 +70,7 @@ func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 	return subnets, errors.Join(problems...)
 }
 
-// addNetwork takes the network of the settings, or makes one: each zone has a public subnet, for load balancers and NAT, and a
+// addNetwork uses the network of the settings, or creates one: each zone has a public subnet, for load balancers and NAT, and a
 // private one, for nodes and pods.
 func (p *parts) addNetwork() error {
 	if p.e.VPC.ID != "" {
@@ -83,14 +83,15 @@ func (p *parts) addNetwork() error {
 	}
 	vpc, err := ec2.NewVpc(p.ctx, "network", &ec2.VpcArgs{
 		CidrBlock:          pulumi.String(cidr.String()),
-		EnableDnsHostnames: pulumi.Bool(true), // names of EFS and of the private endpoint resolve only so
+		EnableDnsHostnames: pulumi.Bool(true), // without this, names of EFS and of the private endpoint do not resolve
 		EnableDnsSupport:   pulumi.Bool(true),
 		Tags:               p.tags(p.name),
 	}, p.options(pulumi.IgnoreChanges([]string{"cidrBlock"})))
 	if err != nil {
 		return err
 	}
-	// Mount targets of a file system are in one VPC, and a cluster cannot move: another range would tear down all of it.
+	// All mount targets of a file system are in one VPC, and a cluster cannot move to another: a change of the range would
+	// replace both.
 	stays := pulumi.All(vpc.ID(), vpc.CidrBlock).ApplyT(func(is []any) (string, error) {
 		if was := is[1].(string); was != cidr.String() {
 			return "", fmt.Errorf("eks.vpc.cidr: %s: the stack's VPC has %s, which cannot change: make another stack", cidr, was)
@@ -119,7 +120,7 @@ func (p *parts) addNetwork() error {
 				return err
 			}
 		}
-		// A table for each zone also if all go out by the same NAT: so it may become one for each without new tables.
+		// Each zone has its own table even if all use one NAT: so a NAT for each zone can be added without new tables.
 		private, err := p.table("private-"+zone, &ec2.RouteArgs{NatGatewayId: nat.ID()})
 		if err != nil {
 			return err
@@ -131,7 +132,7 @@ func (p *parts) addNetwork() error {
 		tables = append(tables, private.ID())
 		n.private = append(n.private, subnet{zone, inside.ID().ToStringOutput()})
 	}
-	// Data sets and layers of images come from S3, and NAT has its price per GB; this way has none.
+	// Data sets and image layers come from S3. Traffic through NAT is charged per GB; traffic through this endpoint is free.
 	_, err = ec2.NewVpcEndpoint(p.ctx, "s3", &ec2.VpcEndpointArgs{
 		VpcId: n.vpc, VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
 		ServiceName: pulumi.String(p.partition.ReverseDnsPrefix + "." + p.e.Region + ".s3"),
@@ -140,11 +141,11 @@ func (p *parts) addNetwork() error {
 	return err
 }
 
-// loadBalancer is a tag of public subnets, which load balancers look for.
+// loadBalancer is the tag by which load balancers find public subnets.
 const loadBalancer = "kubernetes.io/role/elb"
 
-// table makes a route table with a way out of the VPC. That is a resource of its own: a table that has routes in it as well
-// deletes those.
+// table creates a route table with a route out of the VPC. The route is a resource of its own: a table that also lists routes
+// inline would delete it.
 func (p *parts) table(name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
 	table, err := ec2.NewRouteTable(p.ctx, name, &ec2.RouteTableArgs{VpcId: p.net.vpc, Tags: p.tags(p.name + "-" + name)}, p.options())
 	if err != nil {
@@ -156,7 +157,7 @@ func (p *parts) table(name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) 
 	return table, err
 }
 
-// subnet makes a subnet with its place in a route table.
+// subnet creates a subnet and associates it with a route table.
 func (p *parts) subnet(table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, error) {
 	s, err := ec2.NewSubnet(p.ctx, name, &ec2.SubnetArgs{
 		VpcId: p.net.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
@@ -181,8 +182,8 @@ func (p *parts) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (
 		p.options(after([]pulumi.Resource{gateway})))
 }
 
-// privateRange and publicRange return those of the i-th zone, from 0. Whether there are other zones makes no difference:
-// adding one replaces nothing. Each of seven private subnets has an eighth of the VPC, because every pod takes an
+// privateRange and publicRange return the ranges of the i-th zone, from 0. They do not depend on the number of zones, so that
+// adding one replaces nothing. Each of up to seven private subnets has an eighth of the VPC, because every pod takes an
 // address; public ones have an eighth of the last eighth.
 func privateRange(vpc netip.Prefix, i int) string { return part(vpc, 3, i).String() }
 func publicRange(vpc netip.Prefix, i int) string  { return part(part(vpc, 3, 7), 3, i).String() }

@@ -16,13 +16,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// gpuLabel is "true" on nodes with GPUs. The device plugin selects them by it; no other component sets it.
+// gpuLabel is the label that is "true" on nodes with GPUs. The device plugin selects nodes by it; no other component sets it.
 const gpuLabel = "nvidia.com/gpu.present"
 
-// spotKey is a label and a taint of nodes that may be taken back at any time: masters and parameter servers are elsewhere.
+// spotKey is the key of a label and a taint of spot nodes, which the cloud may take back at any time: masters and parameter
+// servers run elsewhere.
 const spotKey = "elasticdl.org/spot"
 
-// spot returns what workers must say to be on spot nodes.
+// spot returns what workers must select and tolerate to run on spot nodes.
 func spot() *infra.Spot {
 	return &infra.Spot{
 		NodeSelector: map[string]string{spotKey: "true"},
@@ -30,7 +31,8 @@ func spot() *infra.Spot {
 	}
 }
 
-// addNodes makes the groups and the addons around them; the files' mount targets go after the nodes.
+// addNodes creates the groups of nodes and the addons that come before and after them. The mount targets of the file system are
+// deleted after the nodes.
 func (p *parts) addNodes() error {
 	role, attached, err := p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
 	if err != nil {
@@ -40,7 +42,8 @@ func (p *parts) addNodes() error {
 	if err != nil {
 		return err
 	}
-	// No node is ready without a network plugin; and the last one on a node that goes gives back its addresses, so it must not go first.
+	// No node is ready without a network plugin. When a node is deleted, its plugin releases the node's addresses, so the
+	// plugin must be deleted after the nodes.
 	var first []pulumi.Resource
 	for _, name := range []string{"vpc-cni", "kube-proxy", "eks-pod-identity-agent"} {
 		var args eks.AddonArgs
@@ -62,11 +65,11 @@ func (p *parts) addNodes() error {
 		}
 		all = append(all, group)
 	}
-	// Their pods tolerate no taint: they wait for nodes that have none.
+	// The addons' pods tolerate no taint: they wait for nodes without taints.
 	system := all[:1]
 	more := []string{"coredns"}
 	if p.e.GPUGroup != nil {
-		more = append(more, "eks-node-monitoring-agent") // EKS repairs nodes with broken GPUs only if this reports them
+		more = append(more, "eks-node-monitoring-agent") // EKS repairs nodes with broken GPUs only if this addon reports them
 	}
 	for _, name := range more {
 		addon, err := p.addon(name, eks.AddonArgs{}, system)
@@ -86,7 +89,7 @@ func (p *parts) addNodes() error {
 	return nil
 }
 
-// quotas returns the option that tells once, before the first group is made, which quotas its nodes count against.
+// quotas returns the option that logs once, before the first group is created, against which quotas its nodes count.
 func (p *parts) quotas() (pulumi.ResourceOption, error) {
 	var once sync.Once
 	hook, err := infra.NewHook(p.ctx, "quotas of the account", func(*pulumi.ResourceHookArgs) (err error) {
@@ -100,7 +103,7 @@ func (p *parts) quotas() (pulumi.ResourceOption, error) {
 	return infra.BeforeCreate(hook), err
 }
 
-// group makes the nodes of one kind.
+// group creates the nodes of one kind.
 func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
 	desired, ignore, err := p.live.desired(g, len(p.net.private))
 	if err != nil {
@@ -127,7 +130,7 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 	case g.Name == "gpu":
 		image = "AL2023_x86_64_NVIDIA"
 		labels[gpuLabel] = pulumi.String("true")
-		taint("nvidia.com/gpu", "present") // EKS sets none, and pods without need for GPUs would fill the nodes
+		taint("nvidia.com/gpu", "present") // EKS sets no taint, and pods that need no GPU would fill the nodes
 	case g.Spot:
 		labels[spotKey] = pulumi.String("true")
 		taint(spotKey, "true")
@@ -146,19 +149,20 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 		Labels:           labels,
 		Taints:           taints,
 		Tags:             p.tags(p.name + "-" + g.Name),
-		// Pulumi chooses the name, so that a successor can be made before this is deleted.
+		// Pulumi chooses the name, so that a replacement can be created before the old group is deleted.
 	}, p.options(opts...))
 }
 
-// template makes the launch template of a group. EKS adds image, type, role and security group, which a template must not have.
+// template creates the launch template of a group. EKS adds image, instance type, role and security group, which the template
+// must not set.
 func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 	full := p.name + "-" + g.Name
 	opts := []pulumi.ResourceOption{pulumi.DeleteBeforeReplace(true)}
-	if !p.e.LabelNodes { // a new version of a template replaces every node of its group, for a label on a bill
+	if !p.e.LabelNodes { // a new version of a template would replace every node of its group only to change a label
 		opts = append(opts, pulumi.IgnoreChanges([]string{"tagSpecifications"}))
 	}
 	var tags ec2.LaunchTemplateTagSpecificationArray
-	for _, kind := range []string{"instance", "volume", "network-interface"} { // they cost, and have no tags of the group
+	for _, kind := range []string{"instance", "volume", "network-interface"} { // these are billed, and do not inherit the tags of the group
 		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: p.tags(full)})
 	}
 	return ec2.NewLaunchTemplate(p.ctx, g.Name, &ec2.LaunchTemplateArgs{
@@ -167,10 +171,10 @@ func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 			DeviceName: pulumi.String("/dev/xvda"),
 			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
 				VolumeType: pulumi.String("gp3"), Encrypted: pulumi.String("true"), DeleteOnTermination: pulumi.String("true"),
-				VolumeSize: pulumi.Int(cmp.Or(g.DiskGB, 100)), // images with CUDA fill the 20 GiB that EKS gives
+				VolumeSize: pulumi.Int(cmp.Or(g.DiskGB, 100)), // images with CUDA do not fit on the 20 GiB that EKS gives by default
 			},
 		}},
-		// One hop: nodes have their role, and pods do not.
+		// With one hop the metadata service answers nodes, but not pods: pods do not get the role of the nodes.
 		MetadataOptions: &ec2.LaunchTemplateMetadataOptionsArgs{
 			HttpEndpoint: pulumi.String("enabled"), HttpTokens: pulumi.String("required"), HttpPutResponseHopLimit: pulumi.Int(1),
 		},

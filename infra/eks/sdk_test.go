@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Every input is one that Amazon's SDK has, also of the resources that are registered without its types; and what can
+// Amazon's SDK knows every input, also those of resources that are registered without its types; and every resource that can
 // have tags has the stack's labels.
 func TestInputsOfTheSDK(t *testing.T) {
 	dir, got := sdk(t)
@@ -53,7 +53,7 @@ func TestInputsOfTheSDK(t *testing.T) {
 	}
 }
 
-// sdk is where Amazon's SDK is, and its version.
+// sdk returns the directory of Amazon's SDK, and its version.
 func sdk(t *testing.T) (dir, version string) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/pulumi/pulumi-aws/sdk/v6").Output()
 	if err != nil {
@@ -63,7 +63,7 @@ func sdk(t *testing.T) (dir, version string) {
 	return dir, version
 }
 
-// argsOf reads the names of a resource's inputs from the SDK's source.
+// argsOf returns the names of a resource's inputs, from the SDK's source.
 func argsOf(t *testing.T, dir, kind string) map[string]bool {
 	_, file, _ := strings.Cut(kind, ":")
 	file, _, _ = strings.Cut(file, ":") // "eks/cluster"

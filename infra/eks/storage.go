@@ -22,14 +22,14 @@ import (
 
 const nfs = 2049
 
-// addFiles makes an EFS that nodes of the cluster can mount in every zone.
+// addFiles creates an EFS file system that nodes of the cluster can mount in every zone.
 func (p *parts) addFiles() error {
 	if p.e.EFS == nil {
 		return nil
 	}
 	name := p.name + "-data"
 	fs, err := efs.NewFileSystem(p.ctx, "data", &efs.FileSystemArgs{
-		Encrypted:       pulumi.Bool(true), // for ever: neither this nor the mode can change but by another file system
+		Encrypted:       pulumi.Bool(true), // neither this nor the mode can be changed later without another file system
 		PerformanceMode: pulumi.String("generalPurpose"),
 		ThroughputMode:  pulumi.String(cmp.Or(p.e.EFS.ThroughputMode, "elastic")),
 		// Files that are not read for a month move to cheaper storage, and back when they are read.
@@ -52,7 +52,8 @@ func (p *parts) addFiles() error {
 		return nil
 	}
 	uid := pulumi.Int(*p.e.EFS.UID)
-	// EFS knows no fsGroup. Through the access point every file is that user's, and the directory is made so.
+	// EFS does not support fsGroup. Through the access point every file belongs to that user, and so does the directory that it
+	// creates.
 	point, err := efs.NewAccessPoint(p.ctx, "data", &efs.AccessPointArgs{
 		FileSystemId: fs.ID(),
 		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
@@ -72,7 +73,7 @@ func (p *parts) addFiles() error {
 	return nil
 }
 
-// addMounts makes a mount target in each zone: a node finds the file system's name only where one is.
+// addMounts creates a mount target in each zone: a node can resolve the file system's name only in a zone that has one.
 func (p *parts) addMounts(fs *efs.FileSystem) error {
 	group, err := ec2.NewSecurityGroup(p.ctx, "efs", &ec2.SecurityGroupArgs{
 		Description: pulumi.String("NFS from the nodes of " + p.name), VpcId: p.net.vpc, Tags: p.tags(p.name + "-efs"),
@@ -91,7 +92,7 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 	for _, s := range p.net.private {
 		mount, err := efs.NewMountTarget(p.ctx, "data-"+s.zone, &efs.MountTargetArgs{
 			FileSystemId: fs.ID(), SubnetId: s.id, SecurityGroups: pulumi.StringArray{group.ID()},
-		}, p.options(pulumi.DeleteBeforeReplace(true))) // two in a zone conflict
+		}, p.options(pulumi.DeleteBeforeReplace(true))) // a zone can have only one
 		if err != nil {
 			return err
 		}
@@ -100,19 +101,20 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 	return nil
 }
 
-// driver makes the CSI driver of EFS, with the right to make access points for dynamic volumes.
+// driver installs the CSI driver of EFS, with the right to create access points for dynamic volumes.
 func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 	role, attached, err := p.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
 	if err != nil {
 		return nil, err
 	}
-	// When the stack goes, addons that need nodes are deleted before the nodes: the driver's pods stay, to unmount files.
+	// When the stack is destroyed, addons that need nodes are deleted before the nodes. The driver's pods are preserved, so
+	// that they can unmount files.
 	return p.addon("aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true), PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
 		&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"), RoleArn: role.Arn},
 	}}, nodes, attached)
 }
 
-// addCode makes the bucket for training code, and the right of the job's pods, not of nodes, to read it.
+// addCode creates the bucket for training code, and gives the job's pods, not the nodes, the right to read it.
 func (p *parts) addCode() error {
 	if !p.e.CodeBucket {
 		return nil
@@ -142,15 +144,15 @@ func (p *parts) addCode() error {
 		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace), ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
 		RoleArn: role.Arn, Tags: p.tags(p.name),
 	}, p.options(after([]pulumi.Resource{may})))
-	p.ready = append(p.ready, is) // pods that were there before have no role
+	p.ready = append(p.ready, is) // pods that start before the association have no role
 	return err
 }
 
-// bucket makes a bucket that is private and encrypted, and keeps what was overwritten.
+// bucket creates a bucket that is private, encrypted and versioned.
 func (p *parts) bucket(name string) (*untyped, error) {
-	kept := pulumi.Protect(p.s.ProtectStorage) // all of it: a bucket that stays, stays private
+	kept := pulumi.Protect(p.s.ProtectStorage) // protects also the bucket's settings, so that a bucket that is kept stays private
 	bucket, err := p.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
-		"bucket":       pulumi.String(p.s.Name(50, name) + "-" + p.account), // unique in the world
+		"bucket":       pulumi.String(p.s.Name(50, name) + "-" + p.account), // bucket names are global
 		"forceDestroy": pulumi.Bool(!p.s.ProtectStorage),
 		"tags":         p.tags(p.name + "-" + name),
 	}, kept, pulumi.DeleteBeforeReplace(true))
@@ -178,8 +180,8 @@ func (p *parts) bucket(name string) (*untyped, error) {
 	return bucket, nil
 }
 
-// addRegistry makes the repository to which the stack's image is pushed. The registry's name is that less the image's: Amazon
-// wants a repository for each.
+// addRegistry creates the repository to which the stack's image is pushed. The registry's name is the repository's without the
+// image's name: Amazon needs a repository for each image.
 func (p *parts) addRegistry() error {
 	image := "model"
 	if p.s.Job != nil {
@@ -191,14 +193,15 @@ func (p *parts) addRegistry() error {
 	images, err := ecr.NewRepository(p.ctx, "images", &ecr.RepositoryArgs{
 		Name:                       pulumi.String(p.name + "/" + image),
 		ImageScanningConfiguration: &ecr.RepositoryImageScanningConfigurationArgs{ScanOnPush: pulumi.Bool(true)},
-		ImageTagMutability:         pulumi.String("MUTABLE"), // jobs name digests
+		ImageTagMutability:         pulumi.String("MUTABLE"), // jobs refer to images by digest
 		ForceDelete:                pulumi.Bool(!p.s.ProtectStorage),
 		Tags:                       p.tags(p.name + "/" + image),
 	}, p.options(pulumi.Protect(p.s.ProtectStorage), pulumi.DeleteBeforeReplace(true)))
 	if err != nil {
 		return err
 	}
-	// By number and not by age: a job that runs for weeks starts workers of an image that has lost its tag since.
+	// Images expire by number and not by age: a job that runs for weeks starts workers of an image that may have lost its tag
+	// since.
 	expiry, err := json.Marshal(map[string]any{"rules": []any{map[string]any{
 		"rulePriority": 1, "description": "the last 100 without a tag",
 		"selection": map[string]any{"tagStatus": "untagged", "countType": "imageCountMoreThan", "countNumber": 100},
@@ -212,7 +215,7 @@ func (p *parts) addRegistry() error {
 	return err
 }
 
-// volume returns EFS as a PersistentVolume has it.
+// volume returns the EFS file system as a volume for a PersistentVolume.
 func volume(handle string, id pulumi.StringInput, holes map[string]pulumi.StringInput) *infra.Volume {
 	return &infra.Volume{
 		Claim:      settings.ClaimEKS,

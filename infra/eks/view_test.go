@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-// of is the resources of a type.
+// of returns the resources of a type.
 func (v *view) of(kind string) (found []*graph.Resource) {
 	for i := range v.all {
 		if v.all[i].Type == kind {
@@ -22,7 +22,7 @@ func (v *view) of(kind string) (found []*graph.Resource) {
 	return found
 }
 
-// named is the one resource of that type and name.
+// named returns the resource of a type and name, as a list of one. It panics if there is none.
 func (v *view) named(kind, name string) []*graph.Resource {
 	r := graph.Find(v.all, kind, name)
 	if r == nil {
@@ -31,7 +31,7 @@ func (v *view) named(kind, name string) []*graph.Resource {
 	return []*graph.Resource{r}
 }
 
-// behind is whatever r waits for, directly or not.
+// behind returns all resources on which r depends, directly or not.
 func (v *view) behind(r *graph.Resource) map[string]bool {
 	seen := map[string]bool{}
 	next := slices.Clone(r.Options.DependsOn)
@@ -51,7 +51,7 @@ func (v *view) behind(r *graph.Resource) map[string]bool {
 	return seen
 }
 
-// wait names those of who that do not wait for all of on.
+// wait returns the names of the resources of who that do not depend on all of on.
 func (v *view) wait(who []*graph.Resource, on ...*graph.Resource) (wrong []string) {
 	if len(who) == 0 || len(on) == 0 {
 		return []string{"there is none to wait, or to be waited for"}
@@ -85,7 +85,7 @@ func at(r *graph.Resource, path string) (resource.PropertyValue, bool) {
 	return parse(path).Get(resource.NewProperty(r.Inputs))
 }
 
-// text is an input as fmt prints it: "<none>" if it is not there, "(unknown)" before there are outputs.
+// text returns an input as fmt prints it: "<none>" if it is absent, "(unknown)" if it depends on unknown outputs.
 func text(r *graph.Resource, path string) string {
 	v, ok := at(r, path)
 	switch {
@@ -124,7 +124,7 @@ func parse(path string) resource.PropertyPath {
 	return p
 }
 
-// drop takes those of a type out of a list of "type name".
+// drop removes the entries of a type from a list of "type name".
 func drop(list *[]string, kind string) {
 	*list = slices.DeleteFunc(*list, func(s string) bool { return strings.HasPrefix(s, kind+" ") })
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// addCluster makes the control plane. The API wants nodes with it: their pool is deleted as soon as they are there.
+// addCluster creates the control plane. The API requires nodes with it: their pool is deleted as soon as the cluster exists.
 func (p *parts) addCluster() (err error) {
 	args := &container.ClusterArgs{
 		Name:                  pulumi.String(p.s.Name(maxCluster)),
 		Location:              pulumi.String(p.g.Location),
-		DeletionProtection:    pulumi.Bool(p.g.DeletionProtection), // else it is on
+		DeletionProtection:    pulumi.Bool(p.g.DeletionProtection), // the provider's default is true
 		RemoveDefaultNodePool: pulumi.Bool(true),
 		InitialNodeCount:      pulumi.Int(1),
 		NodeConfig:            p.firstNode(),
 		ReleaseChannel:        &container.ClusterReleaseChannelArgs{Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
-		ResourceLabels:        p.labels(), // of nodes and disks, too
+		ResourceLabels:        p.labels(), // they are also set on nodes and disks
 		CostManagementConfig:  &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
 		AddonsConfig: &container.ClusterAddonsConfigArgs{
 			GcpFilestoreCsiDriverConfig:      &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
@@ -43,13 +43,15 @@ func (p *parts) addCluster() (err error) {
 	p.connect(args)
 	p.cluster, err = container.NewCluster(p.ctx, "cluster", args, p.named(
 		pulumi.DependsOn(slices.Concat(p.services, p.beneath)), patient(), p.warns,
-		// The first nodes are gone, and others are pools of the stack: Google's word on any of them would replace the cluster.
+		// The initial nodes are deleted, and other pools are resources of their own. Differences in what Google returns for
+		// them would replace the cluster.
 		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"})))
 	p.ready = append(p.ready, p.cluster)
 	return err
 }
 
-// maintenance returns when GKE may upgrade. A scope is always given: without one GKE answers with its own.
+// maintenance returns when GKE may upgrade. It always sets a scope: without one GKE fills in its own, which would be a
+// difference.
 func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArgs {
 	args := new(container.ClusterMaintenancePolicyArgs)
 	if w := m.Window; w != nil {
@@ -74,23 +76,23 @@ func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArg
 	return args
 }
 
-// secure sets who may be whom.
+// secure sets the identities and the authentication of the cluster.
 func (p *parts) secure(args *container.ClusterArgs) {
 	args.EnableShieldedNodes = pulumi.Bool(true)
 	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{WorkloadPool: pulumi.String(p.workloadPool())}
-	args.MasterAuth = &container.ClusterMasterAuthArgs{ // a certificate's key would be in the state in clear
+	args.MasterAuth = &container.ClusterMasterAuthArgs{ // the key of a client certificate would be stored in the state in plain text
 		ClientCertificateConfig: &container.ClusterMasterAuthClientCertificateConfigArgs{IssueClientCertificate: pulumi.Bool(false)},
 	}
 }
 
-// connect sets who reaches whom.
+// connect sets the network of the cluster and who may reach it.
 func (p *parts) connect(args *container.ClusterArgs) {
 	args.Network, args.Subnetwork = p.net.ID(), p.subnet.ID()
 	args.NetworkingMode = pulumi.String("VPC_NATIVE")
 	args.IpAllocationPolicy = &container.ClusterIpAllocationPolicyArgs{
 		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
 	}
-	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH") // obeys NetworkPolicies by itself: Calico beside it is refused
+	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH") // enforces NetworkPolicies by itself: Calico cannot be enabled beside it
 	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's default, false, every
 	// `pulumi up` of such a cluster would replace it.
 	args.EnableL4IlbSubsetting = pulumi.Bool(true)
@@ -108,14 +110,15 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	if p.g.PrivateNodes {
 		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{
 			EnablePrivateNodes:       pulumi.Bool(true),
-			EnablePrivateEndpoint:    pulumi.Bool(false), // otherwise the Kubernetes half of the stack could not be made from outside
+			EnablePrivateEndpoint:    pulumi.Bool(false), // otherwise the stack's Kubernetes objects could not be created from outside
 			MasterIpv4CidrBlock:      pulumi.String(p.g.Ranges.Master),
 			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{Enabled: pulumi.Bool(true)},
 		}
 	}
 }
 
-// firstNode returns what policies of an organization ask of every node, also of one that is there for two minutes.
+// firstNode returns the configuration of the initial node, which must satisfy an organization's policies although it exists for
+// two minutes only.
 func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 	return &container.ClusterNodeConfigArgs{
 		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
@@ -128,9 +131,10 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 	}
 }
 
-// kubeconfig names a program that gets credentials, and has none in it. It is in the namespace of the stack's job.
+// kubeconfig returns a kubeconfig that names a command that gets credentials, and contains none. Its namespace is that of the
+// stack's job.
 func (p *parts) kubeconfig() pulumi.StringOutput {
-	ca := p.cluster.MasterAuth.ClusterCaCertificate().Elem() // in base64 already
+	ca := p.cluster.MasterAuth.ClusterCaCertificate().Elem() // it is base64-encoded already
 	return pulumi.Sprintf(`apiVersion: v1
 kind: Config
 clusters:

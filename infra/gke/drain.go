@@ -11,13 +11,14 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// What is lost when Google drains a node.
+// drained describes what is lost when Google drains a node.
 const drained = "workers there are replaced, and a job whose master is there fails"
 
-// drains lists the inputs of a pool with which Google makes all of its nodes anew, although the pool stays.
+// drains lists the inputs of a pool whose change makes Google recreate all of its nodes, although the pool itself is updated in
+// place.
 var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.diskSizeGb", "nodeConfig.imageType", "networkConfig.enablePrivateNodes"}
 
-// warnOfDrains returns the option of the cluster and its pools that warns, also in a preview, of updates which drain nodes.
+// warnOfDrains returns the option for the cluster and its pools that warns, also in a preview, of updates that drain nodes.
 func (p *parts) warnOfDrains() (pulumi.ResourceOption, error) {
 	hook, err := infra.NewHook(p.ctx, "nodes that are drained", func(a *pulumi.ResourceHookArgs) error {
 		if why := whyDrained(a.Name, a.OldInputs, a.NewInputs); why != "" {
@@ -28,7 +29,7 @@ func (p *parts) warnOfDrains() (pulumi.ResourceOption, error) {
 	return infra.BeforeUpdate(hook), err
 }
 
-// whyDrained returns why a change of a pool or cluster drains nodes, or "".
+// whyDrained returns the reason why an update of a pool or cluster drains nodes, or "".
 func whyDrained(name string, was, is resource.PropertyMap) string {
 	if zones := leftZones(was, is); len(zones) > 0 {
 		return fmt.Sprintf("gke.nodeZones: without %s: Google takes away the nodes there", strings.Join(zones, ", "))
@@ -39,7 +40,7 @@ func whyDrained(name string, was, is resource.PropertyMap) string {
 	return ""
 }
 
-// remade returns the inputs of a pool by whose change all of its nodes are drained.
+// remade returns the changed inputs of a pool that make Google drain all of its nodes.
 func remade(was, is resource.PropertyMap) (changed []string) {
 	for _, path := range drains {
 		section, field, _ := strings.Cut(path, ".")
@@ -57,7 +58,7 @@ func within(m resource.PropertyMap, section, field string) resource.PropertyValu
 	return resource.NewNullProperty()
 }
 
-// leftZones returns the zones of a cluster that it will not have any more. Taking out all of them changes nothing.
+// leftZones returns the zones that an update removes from a cluster. An empty new list removes none.
 func leftZones(was, is resource.PropertyMap) (left []string) {
 	zones := func(m resource.PropertyMap) (all []string) {
 		if v := m["nodeLocations"]; v.IsArray() {

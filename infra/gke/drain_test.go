@@ -6,7 +6,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// A preview warns of what drains nodes, and of nothing else.
+// A preview warns of updates that drain nodes, and of no others.
 func TestDrains(t *testing.T) {
 	pool := func(machine string, disk, least int, private bool) resource.PropertyMap {
 		return resource.NewPropertyMapFromMap(map[string]any{

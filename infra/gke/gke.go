@@ -1,4 +1,4 @@
-// Package gke makes a cluster of Google Kubernetes Engine, and around it what a training job needs of Google: a network,
+// Package gke creates a cluster on Google Kubernetes Engine, and the Google resources that a training job needs: a network,
 // node pools, a Filestore instance, a registry of images, and the identities of the nodes and of the job.
 //
 //	services ─┬─> network ─> NAT ──────────┐
@@ -6,14 +6,16 @@
 //	          ├─> registry ────────────────┘      ┌─────┼─> worker pool
 //	          └─> Filestore ──────────────────────┘     └─> who may be the job's account
 //
-// Arrows are also the order of destruction, against them: nodes go before the volume that their pods have mounted, and
-// before what lets them reach their images.
+// An arrow points to the resource that is created later; deletion runs in reverse: nodes are deleted before the volume that
+// their pods have mounted, and before what they need to pull images.
 //
 // Laws:
 //
-//  1. What Google changes by itself, as sizes of pools, versions and its own labels and taints, is no change of the stack.
-//  2. No name is longer than Google takes, whatever the stack is called. What is replaced under its own name goes first.
-//  3. Roles are given one by one ([projects.IAMMember]), so that roles of others are kept.
+//  1. What Google changes by itself, such as sizes of pools, versions and its own labels and taints, is no difference for the
+//     stack.
+//  2. No name is longer than Google allows, whatever the stack is called. A resource that is replaced under the same name is
+//     deleted first.
+//  3. Roles are granted one by one ([projects.IAMMember]), so that bindings of others are kept.
 package gke
 
 import (
@@ -27,7 +29,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// New makes the cluster of settings that are valid.
+// New creates the cluster of valid settings.
 func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, g: s.GKE}
 	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
@@ -49,7 +51,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	return c, ctx.RegisterResourceOutputs(p, pulumi.Map{"name": c.Name, "registry": c.Registry})
 }
 
-// parts is what there is so far.
+// parts collects the resources that have been created so far.
 type parts struct {
 	pulumi.ResourceState
 	ctx *pulumi.Context
@@ -60,17 +62,17 @@ type parts struct {
 	net      *computed
 	subnet   *computed
 	nodes    *serviceaccount.Account
-	beneath  []pulumi.Resource // what nodes need: a way out, roles, images
+	beneath  []pulumi.Resource // what nodes need: a route to the internet, roles, images
 	registry *artifactregistry.Repository
 	volume   *filestore.Instance // or nil
-	mounted  []pulumi.Resource   // it: nodes go before it
+	mounted  []pulumi.Resource   // the volume; nodes are deleted before it
 	cluster  *container.Cluster
 	ready    []pulumi.Resource
-	warns    pulumi.ResourceOption // of updates that drain nodes
+	warns    pulumi.ResourceOption // the option that warns of updates that drain nodes
 	identity map[string]pulumi.StringOutput
 }
 
-// result returns what the rest of the stack knows of the cluster.
+// result returns the cluster for the rest of the stack.
 func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
@@ -96,12 +98,12 @@ func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return pulumi.Composite(append(more, pulumi.Parent(p))...)
 }
 
-// named returns the options of a part whose name is given here: another of that name can only be made when it is gone.
+// named returns the options of a part with a fixed name: its replacement can only be created after it is deleted.
 func (p *parts) named(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return p.options(append(more, pulumi.DeleteBeforeReplace(true))...)
 }
 
-// labels returns those of whatever costs: which stack it is of, and what the settings say.
+// labels returns the labels of everything that is billed: the name of the stack, and the labels of the settings.
 func (p *parts) labels() pulumi.StringMap {
 	m := pulumi.StringMap{settings.LabelStack: pulumi.String(p.s.Name(maxLabel))}
 	for k, v := range p.s.Labels {
@@ -110,7 +112,7 @@ func (p *parts) labels() pulumi.StringMap {
 	return m
 }
 
-// patient returns timeouts for what may take longer than the provider would wait.
+// patient returns timeouts for resources that may take longer than the provider waits by default.
 func patient() pulumi.ResourceOption {
 	return pulumi.Timeouts(&pulumi.CustomTimeouts{Create: "1h", Update: "1h", Delete: "1h"})
 }

@@ -36,7 +36,7 @@ const (
 	typeFilestore = "gcp:filestore/instance:Instance"
 )
 
-// settings are those of the seed's shape, with a GPU pool.
+// configured returns settings in the shape of the shipped stack, with a GPU pool.
 func configured() *settings.Settings {
 	j := job.Default()
 	j.Name = "test-mnist"
@@ -62,7 +62,7 @@ func configured() *settings.Settings {
 	}
 }
 
-// google answers as the clouds do, with what is not asked for.
+// google returns the outputs that the clouds assign to a resource.
 func google(r graph.Resource) resource.PropertyMap {
 	m := map[string]any{}
 	switch r.Type {
@@ -79,7 +79,7 @@ func google(r graph.Resource) resource.PropertyMap {
 	return resource.NewPropertyMapFromMap(m)
 }
 
-// record is what is asked for, as values, and what comes of it; preview tells less of the latter.
+// record returns the resources that the stack requests, and the cluster; in a preview fewer values of the cluster are known.
 func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview}
@@ -99,7 +99,7 @@ func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource,
 	return all, c
 }
 
-// platform registers what others make of a cluster, so that its values are seen.
+// platform registers resources that use the cluster's values, so that tests can see them.
 func platform(ctx *pulumi.Context, c *infra.Cluster) error {
 	account := &core.ServiceAccount{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}}
 	account.Annotations = map[string]string{"kubeconfig": "{{kubeconfig}}", "registry": "{{registry}}", "id": "{{id}}", "name": "{{name}}"}
@@ -124,7 +124,7 @@ func TestGolden(t *testing.T) {
 	graph.Golden(t, "little", first(record(t, little(), false)))
 }
 
-// little is without what may be left out, in a region.
+// little returns settings without anything optional, in a region.
 func little() *settings.Settings {
 	s := configured()
 	s.GKE = &settings.GKE{
@@ -139,7 +139,7 @@ func little() *settings.Settings {
 
 func first(all []graph.Resource, _ *infra.Cluster) []graph.Resource { return all }
 
-// In a preview as much is asked for as in an update, of the same kinds and names, with the same options.
+// A preview requests the same resources as an update: the same types and names, with the same options.
 func TestPreviewShowsAll(t *testing.T) {
 	for _, s := range []*settings.Settings{configured(), little()} {
 		now, then := first(record(t, s, true)), first(record(t, s, false))
@@ -176,7 +176,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// An instance without an address is no volume of address "".
+// An instance without an address must not become a volume of the address "".
 func TestNoAddress(t *testing.T) {
 	outputs := func(r graph.Resource) resource.PropertyMap {
 		if r.Type == typeFilestore {
@@ -195,7 +195,7 @@ func TestNoAddress(t *testing.T) {
 
 func TestKubeconfig(t *testing.T) {
 	given := configured()
-	given.Platform.Namespace = "2026" // a name, which YAML would take for a number
+	given.Platform.Namespace = "2026" // a name that YAML would read as a number
 	all, c := record(t, given, false)
 	values := at(t, find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster"), "metadata.annotations").ObjectValue()
 	var config struct {
@@ -215,7 +215,7 @@ func TestKubeconfig(t *testing.T) {
 		Current string `json:"current-context"`
 	}
 	text := values["kubeconfig"].StringValue()
-	raw, err := yaml.YAMLToJSON([]byte(text)) // as kubectl reads it, which makes no text of a number
+	raw, err := yaml.YAMLToJSON([]byte(text)) // parsed as kubectl does, which requires a text here
 	if err == nil {
 		err = json.Unmarshal(raw, &config)
 	}
@@ -240,7 +240,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// What is not in the settings is not in the cluster.
+// Sections that the settings leave out are not in the cluster.
 func TestLeftOut(t *testing.T) {
 	all, c := record(t, little(), false)
 	if c.Volume != nil || c.Identity != nil || c.GPU.NodeSelector != nil || c.GPU.DevicePlugin {
@@ -268,7 +268,7 @@ func find(t testing.TB, all []graph.Resource, kind, name string) *graph.Resource
 	return r
 }
 
-// of is all of a type.
+// of returns all resources of a type.
 func of(all []graph.Resource, kind string) []graph.Resource {
 	var some []graph.Resource
 	for _, r := range all {
@@ -279,7 +279,7 @@ func of(all []graph.Resource, kind string) []graph.Resource {
 	return some
 }
 
-// at is the input at a path, "nodeConfig.taints[0].key", or null.
+// at returns the input at a path, such as "nodeConfig.taints[0].key", or null.
 func at(t testing.TB, r *graph.Resource, path string) resource.PropertyValue {
 	t.Helper()
 	p, err := resource.ParsePropertyPath(path)

@@ -11,15 +11,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// apis are the services of the project that the stack uses. A new project has none of them, and what asks for one that is
-// off fails with 403 SERVICE_DISABLED.
+// apis lists the services of the project that the stack uses. They are off in a new project, and a request for a service that
+// is off fails with 403 SERVICE_DISABLED.
 var apis = []string{
 	"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam",
-	"iamcredentials", // by which pods become the job's account
+	"iamcredentials", // pods use it to act as the job's account
 	"logging", "monitoring",
 }
 
-// nodeRoles are what nodes do by themselves in the project: write logs and metrics. They read images of one repository.
+// nodeRoles lists the roles that nodes need in the project: to write logs and metrics. The right to read images is granted on
+// one repository.
 var nodeRoles = []string{
 	"roles/autoscaling.metricsWriter",
 	"roles/logging.logWriter",
@@ -32,7 +33,7 @@ func (p *parts) addServices() error {
 	for _, api := range apis {
 		s, err := projects.NewService(p.ctx, api, &projects.ServiceArgs{
 			Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
-			DisableOnDestroy: pulumi.Bool(false), // others in the project may use it
+			DisableOnDestroy: pulumi.Bool(false), // other users of the project may need it
 		}, p.options())
 		if err != nil {
 			return err
@@ -57,8 +58,8 @@ func (p *parts) addNodeAccount() (err error) {
 	return nil
 }
 
-// addJobAccount creates the service account of the job's pods. Kubernetes' ServiceAccount names it by an annotation, and it lets that one in;
-// either alone does nothing.
+// addJobAccount creates the service account of the job's pods. The annotation of Kubernetes' ServiceAccount names this account,
+// and this account's policy admits that ServiceAccount; one without the other has no effect.
 func (p *parts) addJobAccount() error {
 	j := p.s.Job
 	if j == nil {
@@ -79,7 +80,7 @@ func (p *parts) addJobAccount() error {
 		ServiceAccountId: account.Name,
 		Role:             pulumi.String("roles/iam.workloadIdentityUser"),
 		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), p.s.Platform.Namespace, manifest.AccountName(j))),
-	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))) // a project's first cluster makes the pool
+	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))) // the first cluster of a project creates the identity pool
 	p.ready = append(p.ready, m)
 	p.identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": account.Email}
 	return err
@@ -95,7 +96,7 @@ func (p *parts) account(name, description string) (*serviceaccount.Account, erro
 	}, p.named(pulumi.DependsOn(p.services)))
 }
 
-// grant gives an account a role in the project.
+// grant grants an account a role in the project.
 func (p *parts) grant(name string, account *serviceaccount.Account, role string) (*projects.IAMMember, error) {
 	return projects.NewIAMMember(p.ctx, name+"-"+strings.TrimPrefix(role, "roles/"), &projects.IAMMemberArgs{
 		Project: pulumi.String(p.g.Project), Role: pulumi.String(role), Member: account.Member,

@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// want says what inputs are: "path=value", or "path" alone for none.
+// want checks inputs, given as "path=value", or as "path" alone for an input that must be absent.
 func want(t testing.TB, r *graph.Resource, all ...string) {
 	t.Helper()
 	for _, s := range all {
@@ -37,7 +37,7 @@ func ignores(t testing.TB, r *graph.Resource, paths ...string) {
 	}
 }
 
-// reaches says whether one resource comes after another, by whatever lies between.
+// reaches reports whether one resource depends on another, directly or not.
 func reaches(all []graph.Resource, from, to string) bool {
 	kind, name, _ := strings.Cut(from, " ")
 	r := graph.Find(all, kind, name)
@@ -45,7 +45,7 @@ func reaches(all []graph.Resource, from, to string) bool {
 		slices.ContainsFunc(r.Options.DependsOn, func(d string) bool { return reaches(all, d, to) }))
 }
 
-// each runs a test on what is asked for in previews and updates, of a zone and of a region.
+// each runs a test on the resources that previews and updates request, of a stack in a zone and of one in a region.
 func each(t *testing.T, test func(t *testing.T, s *settings.Settings, all []graph.Resource)) {
 	t.Helper()
 	for name, s := range map[string]*settings.Settings{"zone": configured(), "region": regional(), "little": little()} {
@@ -79,7 +79,7 @@ func TestCluster(t *testing.T) {
 		if !slices.Equal(c.Options.Timeouts, []string{"1h", "1h", "1h"}) || !c.Options.DeleteBeforeReplace {
 			t.Errorf("options %+v", c.Options) // G20
 		}
-		for _, p := range of(all, typePool) { // of which the cluster is no part
+		for _, p := range of(all, typePool) { // these are not part of the cluster resource
 			if v := at(t, &p, "cluster"); v.IsString() && v.StringValue() != "cluster-id" {
 				t.Errorf("%s is of cluster %v", p.Name, v)
 			}
@@ -92,7 +92,7 @@ func TestPools(t *testing.T) {
 		for _, p := range of(all, typePool) {
 			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints") // G03, G11, G04
 			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")                                                    // G13: of all zones
-			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig", "nodeConfig.containerdConfig")    // GKE's word, which a provider of 2024 would take back with each up
+			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig", "nodeConfig.containerdConfig")    // GKE fills these in; a provider of 2024 would revert them
 			ignores(t, &p, "nodeConfig.labels", "nodeConfig.resourceLabels")                                                               // D12: goog-gke-node-pool-provisioning-model; D2: an edit rolls no node
 			ignores(t, &p, "nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", "nodeConfig.gcfsConfig")     // D12: would replace the pool
 			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA", "nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
@@ -101,7 +101,7 @@ func TestPools(t *testing.T) {
 			if !slices.Equal(p.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 				t.Errorf("%s: timeouts %v", p.Name, p.Options.Timeouts) // G20
 			}
-			// What nodes need is there before them, and goes after them: G07, G10, and the volume.
+			// What nodes need is created before them, and deleted after them: G07, G10, and the volume.
 			for _, before := range []string{typeReader + " nodes-artifactregistry.reader", typeRole + " nodes-logging.logWriter", typeRole + " nodes-monitoring.metricWriter"} {
 				if !slices.Contains(p.Options.DependsOn, before) {
 					t.Errorf("%s does not depend on %s", p.Name, before)
@@ -144,12 +144,12 @@ func TestGPUPool(t *testing.T) {
 		}
 	})
 	_, c := record(t, configured(), false)
-	if c.GPU.NodeSelector[gpuLabel] != "true" || c.GPU.DevicePlugin { // another type of GPU is no other job
+	if c.GPU.NodeSelector[gpuLabel] != "true" || c.GPU.DevicePlugin { // another type of GPU must not change the job
 		t.Errorf("%+v", c.GPU)
 	}
 }
 
-// G06: what changes with the type of the GPUs is their pool, and nothing that others depend on.
+// G06: another type of GPUs replaces only their pool, and nothing that other resources depend on.
 func TestOtherGPU(t *testing.T) {
 	other := configured()
 	other.GKE.GPUPool.Accelerator, other.GKE.GPUPool.MachineType = "nvidia-l4", "g2-standard-8"
@@ -164,7 +164,7 @@ func TestOtherGPU(t *testing.T) {
 	}
 }
 
-// Masters and servers say nothing of spot nodes, and so are not on them.
+// Masters and parameter servers do not tolerate the taint of spot nodes, and so do not run there.
 func TestSpot(t *testing.T) {
 	s := regional()
 	all, c := record(t, s, false)
@@ -181,7 +181,7 @@ func TestSpot(t *testing.T) {
 	want(t, find(t, all, typePool, "gpu"), "nodeConfig.spot=true", "nodeConfig.taints[1]")
 }
 
-// G13: numbers are of all zones together, and a cluster of a region has no more nodes than one of a zone.
+// G13: numbers count the nodes of all zones together, and a regional cluster has no more nodes than a zonal one.
 func TestTotals(t *testing.T) {
 	for _, c := range []struct {
 		location             string
@@ -205,7 +205,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// D7: the pool which runs what the cluster itself needs has nodes in every zone at once.
+// D7: the pool that runs the cluster's own pods has nodes in every zone from the start.
 func TestRegionStarts(t *testing.T) {
 	for _, zones := range [][]string{nil, {"us-central1-a"}, {"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}} {
 		s := regional()
@@ -215,7 +215,7 @@ func TestRegionStarts(t *testing.T) {
 	}
 }
 
-// D7: another minimum or maximum changes the limits of the autoscaler and nothing else, so that no node goes.
+// D7: another minimum or maximum changes the limits of the autoscaler and nothing else, so that no node is deleted.
 func TestOtherLimits(t *testing.T) {
 	other := configured()
 	other.GKE.WorkerPool.MinNodes, other.GKE.WorkerPool.MaxNodes = 0, 9
@@ -236,7 +236,7 @@ func TestOtherLimits(t *testing.T) {
 	}
 }
 
-// D2: upgrades can be kept away from a time, and the scope is always said.
+// D2: upgrades can be excluded from a period, and the scope is always set.
 func TestMaintenance(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		c := find(t, all, typeCluster, "cluster")
@@ -279,7 +279,7 @@ func TestNetwork(t *testing.T) {
 	})
 }
 
-// G10: nodes are an account of their own, with the roles that they need, one by one.
+// G10: nodes have an account of their own, with only the roles that they need, granted one by one.
 func TestNodeAccount(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		var roles []string
@@ -311,7 +311,7 @@ func TestNodeAccount(t *testing.T) {
 	})
 }
 
-// G09: the two sides of an identity name each other.
+// G09: the two accounts of an identity name each other.
 func TestIdentity(t *testing.T) {
 	for account, ksa := range map[string]string{"": "elasticdl-test-mnist", "own": "own"} {
 		s := configured()
@@ -345,7 +345,8 @@ func TestFilestore(t *testing.T) {
 		if !f.Options.Protect || !slices.Equal(f.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 			t.Errorf("options %+v", f.Options) // G17, G20
 		}
-		// Google chooses a range that is free then: it might be one that a subnet is still to have.
+		// Google chooses a range that is free at that time: without the dependency it might choose one that a subnet needs
+		// later.
 		if !slices.Contains(f.Options.DependsOn, "gcp:compute/subnetwork:Subnetwork subnet") {
 			t.Errorf("the file server is not after the ranges of the subnet: %v", f.Options.DependsOn)
 		}
@@ -361,7 +362,7 @@ func TestFilestore(t *testing.T) {
 	}
 }
 
-// G19: what asks for a service comes after it.
+// G19: every resource is created after the service that it needs.
 func TestServices(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, api := range []string{"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam", "logging", "monitoring"} {
@@ -375,7 +376,7 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// G21: whatever the stack is called, Google takes the names, and those of two stacks are not the same.
+// G21: Google accepts the names whatever the stack is called, and no name is the same for two stacks.
 func TestNames(t *testing.T) {
 	limits := map[string]struct {
 		property string
@@ -415,7 +416,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// P01: whatever costs says for whom.
+// P01: everything that is billed has the labels of the stack.
 func TestLabels(t *testing.T) {
 	all := first(record(t, configured(), true))
 	for _, p := range of(all, typePool) { // D2: with labels of its own it would keep them when those of the cluster change
@@ -429,7 +430,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Nothing but the component is the stack's own, nothing secret is asked for, and images are cleaned up.
+// Every resource of Google is a child of the component, no input is a secret, old images are deleted, and objects in the
+// cluster are created after all pools.
 func TestOptions(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, r := range all {

@@ -2,9 +2,9 @@ package gke
 
 import "strings"
 
-// How long names may be.
+// The greatest lengths of names.
 const (
-	maxName    = 63 // of most things
+	maxName    = 63 // most resources
 	maxCluster = 40
 	maxAccount = 30
 	maxLabel   = 63
@@ -13,7 +13,7 @@ const (
 // isZone reports whether a location is a zone, as "us-central1-c", and not a region.
 func isZone(location string) bool { return strings.LastIndex(location, "-") == len(location)-2 }
 
-// region returns that of a zone, or itself.
+// region returns the region of a zone, or the location itself if it is a region.
 func region(location string) string {
 	if isZone(location) {
 		return location[:len(location)-2]

@@ -4,31 +4,31 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
-// Names of the subnet's ranges, as the cluster finds them.
+// Names of the subnet's secondary ranges, by which the cluster finds them.
 const (
 	podRange     = "pods"
 	serviceRange = "services"
 )
 
-// sdkVersion is that of the provider which the SDK's packages ask for.
+// sdkVersion is the version of the provider that the SDK's packages request.
 const sdkVersion = "7.38.0"
 
-// computed is a resource of gcp/compute. That package has a quarter of a million lines to compile, so the four that are
-// needed of it are registered by their types.
+// computed is a resource of gcp/compute. That package has a quarter of a million lines to compile, so the four types that are
+// needed are registered by their names.
 type computed struct {
 	pulumi.CustomResourceState
 
 	Name pulumi.StringOutput `pulumi:"name"`
 }
 
-// compute registers a resource: kind is "network:Network".
+// compute registers a resource of gcp/compute; kind is "network:Network", for example.
 func (p *parts) compute(kind, name string, args pulumi.Map, opts ...pulumi.ResourceOption) (*computed, error) {
 	r := new(computed)
 	args["name"] = pulumi.String(p.s.Name(maxName))
 	return r, p.ctx.RegisterResource("gcp:compute/"+kind, name, args, r, p.named(append(opts, pulumi.Version(sdkVersion))...))
 }
 
-// addNetwork makes a network of the cluster's own, and a way out for nodes that have no address.
+// addNetwork creates the cluster's own network, and Cloud NAT for nodes without a public address.
 func (p *parts) addNetwork() (err error) {
 	ranges, in := p.g.Ranges, pulumi.String(region(p.g.Location))
 	if p.net, err = p.compute("network:Network", "network", pulumi.Map{
@@ -41,7 +41,7 @@ func (p *parts) addNetwork() (err error) {
 		"network":               p.net.ID(),
 		"region":                in,
 		"ipCidrRange":           pulumi.String(ranges.Nodes),
-		"privateIpGoogleAccess": pulumi.Bool(true), // else nodes without addresses get no image of Google's
+		"privateIpGoogleAccess": pulumi.Bool(true), // otherwise nodes without public addresses cannot pull Google's images
 		"secondaryIpRanges": pulumi.MapArray{
 			pulumi.Map{"rangeName": pulumi.String(podRange), "ipCidrRange": pulumi.String(ranges.Pods)},
 			pulumi.Map{"rangeName": pulumi.String(serviceRange), "ipCidrRange": pulumi.String(ranges.Services)},
@@ -57,7 +57,7 @@ func (p *parts) addNetwork() (err error) {
 		"router":                        router.Name,
 		"region":                        in,
 		"natIpAllocateOption":           pulumi.String("AUTO_ONLY"),
-		"sourceSubnetworkIpRangesToNat": pulumi.String("ALL_SUBNETWORKS_ALL_IP_RANGES"), // those of pods, too
+		"sourceSubnetworkIpRangesToNat": pulumi.String("ALL_SUBNETWORKS_ALL_IP_RANGES"), // also the ranges of pods
 		"logConfig":                     pulumi.Map{"enable": pulumi.Bool(true), "filter": pulumi.String("ERRORS_ONLY")},
 	}, pulumi.DependsOn([]pulumi.Resource{p.subnet}))
 	p.beneath = append(p.beneath, nat)

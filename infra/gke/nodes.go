@@ -15,20 +15,21 @@ import (
 )
 
 var (
-	scopes   = []string{"https://www.googleapis.com/auth/cloud-platform"} // roles decide
-	metadata = map[string]string{"disable-legacy-endpoints": "true"}      // Google adds it anyway, which would be a change
+	scopes   = []string{"https://www.googleapis.com/auth/cloud-platform"} // the roles of the account limit access
+	metadata = map[string]string{"disable-legacy-endpoints": "true"}      // Google adds it anyway, which would be a difference otherwise
 )
 
-// Google's taint of nodes with GPUs, letter by letter: another value would be a second taint of that key, and is refused.
+// Google's taint of nodes with GPUs must be repeated exactly: another value would be a second taint with the same key, which is
+// refused.
 const (
 	gpuTaint      = "nvidia.com/gpu"
 	gpuTaintValue = "present"
 )
 
-// spotLabel is on spot nodes of Google; the stack's have a taint that is called so, too.
+// spotLabel is the label that Google sets on spot nodes; the stack's taint of these nodes has the same key.
 const spotLabel = "cloud.google.com/gke-spot"
 
-// spot returns what workers must say to be on spot nodes.
+// spot returns what workers must select and tolerate to run on spot nodes.
 func spot() *infra.Spot {
 	return &infra.Spot{
 		NodeSelector: map[string]string{spotLabel: "true"},
@@ -36,8 +37,8 @@ func spot() *infra.Spot {
 	}
 }
 
-// addNodes makes the system pool, for what keeps the cluster going, for masters and for parameter servers; the worker pool,
-// for everything; and the GPU pool.
+// addNodes creates the system pool, for the cluster's own pods, masters and parameter servers; the worker pool, for all pods;
+// and the GPU pool.
 func (p *parts) addNodes() error {
 	system, err := p.addPool("system", &p.g.SystemPool)
 	if err != nil {
@@ -49,23 +50,23 @@ func (p *parts) addNodes() error {
 		}
 	}
 	if g := p.g.GPUPool; g != nil {
-		_, err = p.addPool("gpu", g, system) // if all nodes have GPUs, then Google adds no taint
+		_, err = p.addPool("gpu", g, system) // after the system pool: if all nodes have GPUs, then Google sets no taint
 	}
 	return err
 }
 
-// filledIn lists what GKE writes into the configuration of nodes by itself. The provider computes none of it, so that a value
-// which only GKE has is a difference in every plan: the provider would remove it again, which replaces the pool or
-// recreates its nodes. Blocks depend on the machine type and on what is on by default for new pools.
+// filledIn lists the fields that GKE fills in by itself in the configuration of nodes. The provider does not treat them as
+// computed, so that a value that only GKE has is a difference in every plan: the provider would remove it again, which replaces
+// the pool or recreates its nodes. Which blocks are filled in depends on the machine type and on the defaults of new pools.
 //
-// Both kinds of labels carry labels of GKE's own, as goog-gke-node-pool-provisioning-model. Labels of Kubernetes therefore
-// reach new pools only. Resource labels are the cluster's: GKE brings those onto nodes and disks within the hour, and replaces
-// no node for them.
+// GKE adds its own labels to both kinds, such as goog-gke-node-pool-provisioning-model, so both are ignored. Therefore changed
+// Kubernetes labels reach new pools only. Resource labels come from the cluster: GKE copies them to nodes and disks within an
+// hour, and replaces no node for them.
 var filledIn = []string{
 	"nodeConfig.labels", "nodeConfig.resourceLabels",
 	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket", "nodeConfig.gcfsConfig",
 	"nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
-	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", // of machine types with local SSDs
+	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", // filled in for machine types with local SSDs
 }
 
 func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
@@ -75,7 +76,7 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		return nil, err
 	}
 	pool, err := container.NewNodePool(p.ctx, name, &container.NodePoolArgs{
-		Cluster:          p.cluster.ID(), // with its location
+		Cluster:          p.cluster.ID(), // the ID contains the location
 		InitialNodeCount: pulumi.Int(first),
 		Autoscaling: &container.NodePoolAutoscalingArgs{
 			TotalMinNodeCount: pulumi.Int(of.MinNodes), TotalMaxNodeCount: pulumi.Int(of.MaxNodes),
@@ -84,12 +85,12 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		Management:    &container.NodePoolManagementArgs{AutoRepair: pulumi.Bool(true), AutoUpgrade: pulumi.Bool(true)},
 		NetworkConfig: &container.NodePoolNetworkConfigArgs{EnablePrivateNodes: pulumi.Bool(p.g.PrivateNodes)},
 		UpgradeSettings: &container.NodePoolUpgradeSettingsArgs{
-			Strategy: pulumi.String("SURGE"), // one more node at a time; but there may be no more GPU to have
+			Strategy: pulumi.String("SURGE"), // upgrades add one more node at a time; but there may be no further GPU available
 			MaxSurge: pulumi.Int(oneOf(of.Accelerator != "", 0, 1)), MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
 		},
 		NodeConfig: p.nodeConfig(of),
 	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(), p.warns,
-		// The autoscaler changes the size; as a changed setting it would replace the pool.
+		// The autoscaler changes the size; a change of this setting would replace the pool.
 		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...))))
 	p.ready = append(p.ready, pool)
 	return pool, err
@@ -104,7 +105,7 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
 		ShieldedInstanceConfig: &container.NodePoolNodeConfigShieldedInstanceConfigArgs{
-			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // an unsigned driver would not load, without any message
+			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // with secure boot an unsigned driver would not load, without any message
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
 		Labels: pulumi.ToStringMap(nodeLabels(of)),
@@ -114,7 +115,7 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 		c.GuestAccelerators = container.NodePoolNodeConfigGuestAcceleratorArray{&container.NodePoolNodeConfigGuestAcceleratorArgs{
 			Type: pulumi.String(of.Accelerator), Count: pulumi.Int(max(of.GPUs, 1)),
 			GpuDriverInstallationConfig: &container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs{
-				GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")), // else older clusters install none
+				GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")), // without it older clusters install no driver
 			},
 		}}
 		c.Taints = taint(gpuTaint, gpuTaintValue)
@@ -124,7 +125,8 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 	return c
 }
 
-// gpuLabel is "true" on nodes with GPUs. Jobs select them by it: the type's own label would make another type another job.
+// gpuLabel is the label that is "true" on nodes with GPUs. Jobs select nodes by it and not by the label of the GPU's type, so
+// that another type does not change the job.
 const gpuLabel = "nvidia.com/gpu.present"
 
 func nodeLabels(of *settings.GKEPool) map[string]string {
@@ -142,7 +144,8 @@ func taint(key, value string) container.NodePoolNodeConfigTaintArray {
 	}}
 }
 
-// firstNodes returns how many nodes a pool begins with in each zone: at least minNodes in all, if that is not more than maxNodes.
+// firstNodes returns the initial number of nodes of a pool in each zone: at least minNodes in all zones together, unless that
+// exceeds maxNodes.
 func (p *parts) firstNodes(of *settings.GKEPool) int {
 	zones := p.g.Zones()
 	return min((of.MinNodes+zones-1)/zones, of.MaxNodes/zones)

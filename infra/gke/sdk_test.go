@@ -11,7 +11,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// What is registered by its type has only properties that the SDK knows, and is of its version.
+// The SDK knows every property of the resources that are registered by the names of their types, and their version is the
+// SDK's.
 func TestSDK(t *testing.T) {
 	pkg, err := build.Import("github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute", ".", build.FindOnly)
 	if err != nil {
@@ -49,7 +50,7 @@ func TestSDK(t *testing.T) {
 	}
 }
 
-// known says that a struct of the SDK has a property.
+// known checks that a struct of the SDK has a property.
 func known(t *testing.T, files []string, name, property string) {
 	t.Helper()
 	body := regexp.MustCompile(`(?s)\ntype ` + name + ` struct \{(.*?)\n\}`)

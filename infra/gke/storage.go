@@ -14,17 +14,18 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// keepImages is how many versions of each image are kept whatever their age; others without a tag go after imageAge.
+// keepImages is the number of versions of each image that are kept whatever their age. Older ones without a tag are deleted
+// after imageAge.
 const (
 	keepImages = 10
 	imageAge   = "2592000s" // 30 days
 )
 
-// addRegistry makes a repository for the job's images, which the nodes may read.
+// addRegistry creates a repository for the job's images, which the nodes may read.
 func (p *parts) addRegistry() (err error) {
 	if p.registry, err = artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
 		Format:       pulumi.String("DOCKER"),
-		Location:     pulumi.String(region(p.g.Location)), // never a zone
+		Location:     pulumi.String(region(p.g.Location)), // a repository cannot be in a zone
 		RepositoryId: pulumi.String(p.s.Name(maxName)),
 		Labels:       p.labels(),
 		CleanupPolicies: artifactregistry.RepositoryCleanupPolicyArray{
@@ -51,14 +52,15 @@ func (p *parts) addRegistry() (err error) {
 	return err
 }
 
-// addFiles makes the NFS server.
+// addFiles creates the NFS server.
 func (p *parts) addFiles() (err error) {
 	f := p.g.Filestore
 	if f == nil {
 		return nil
 	}
 	network := &filestore.InstanceNetworkArgs{
-		// Its short name, because Google answers with that: the full one would replace the instance, and the data with it.
+		// The short name of the network, because Google returns that: the full name would replace the instance, and the data
+		// with it.
 		Network:     p.net.Name,
 		Modes:       pulumi.ToStringArray([]string{"MODE_IPV4"}),
 		ConnectMode: pulumi.String("DIRECT_PEERING"),
@@ -73,21 +75,21 @@ func (p *parts) addFiles() (err error) {
 		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share), CapacityGb: pulumi.Int(f.CapacityGB)},
 		Networks:   filestore.InstanceNetworkArray{network},
 		Labels:     p.labels(),
-	}, p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)), // else Google may choose addresses that are to be the subnet's
+	}, p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)), // without this Google may choose addresses that the subnet needs
 		patient(), pulumi.Protect(p.s.ProtectStorage),
-		pulumi.IgnoreChanges([]string{"networks[0].network"}))) // if Google should answer with another form of it after all
+		pulumi.IgnoreChanges([]string{"networks[0].network"}))) // in case Google returns another form of the name after all
 	p.mounted = append(p.mounted, p.volume)
 	return err
 }
 
-// claim returns the instance as a volume. The provider cannot know its address before it is there.
+// claim returns the instance as a volume. Its address is unknown until it exists.
 func (p *parts) claim() *infra.Volume {
 	const location, name, share, ip = "{{filestore.location}}", "{{filestore.name}}", "{{filestore.share}}", "{{filestore.ip}}"
 	address := p.volume.Networks.ApplyT(func(all []filestore.InstanceNetwork) (string, error) {
 		switch {
 		case len(all) > 0 && len(all[0].IpAddresses) > 0:
 			return all[0].IpAddresses[0], nil
-		case p.ctx.DryRun(): // not yet
+		case p.ctx.DryRun(): // the address is not known yet
 			return "", nil
 		}
 		return "", errors.New("the Filestore instance has no address")

@@ -15,21 +15,21 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Image is one that the cluster's nodes can get.
+// Image is an image that the cluster's nodes can get.
 type Image struct {
 	Reference  pulumi.StringOutput
-	PullPolicy string // that it needs; "": any
+	PullPolicy string // the pull policy that it needs; "" = any
 }
 
-// defaultPlatform is that of the clouds' nodes, whatever the machine is that it is built on.
+// defaultPlatform is the platform of the clouds' nodes, whatever the platform of the machine that builds.
 const defaultPlatform = "linux/amd64"
 
-// Values go into commands by the environment, so that none needs quotes. What a shell prints on its standard output is the
-// name of the image, and nothing else.
+// Values are passed to commands by the environment, so that none needs quotes. On its standard output a shell prints only the
+// name of the image.
 const (
 	pushing = `%s "$SOURCE" >&2 &&
 %s "$IMAGE"`
-	// What prints the password may fail: then there is none, which push reports.
+	// The command that prints the password may fail: then there is no password, which push reports.
 	logged = `{ %s
 } | "$ELASTICDL" zoo push --username="$REGISTRY_USER" --password_stdin`
 	loading = `t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT && %s --output="$t/image.tar" "$SOURCE" >&2 &&
@@ -38,11 +38,11 @@ minikube -p "$PROFILE" image load "$t/image.tar" >&2 &&
 echo "$IMAGE"`
 )
 
-// whatBuilds are the inputs that say how an image is built, and not what is in it: a change of them builds nothing. A command that
-// is made anew for its triggers gets what there is then.
+// whatBuilds lists the inputs that define how an image is built, and not what is in it: a change of them builds nothing. When a
+// trigger replaces the command, it uses their current values.
 var whatBuilds = []string{"create", "dir", "environment"}
 
-// New registers what builds the image of s.Image.
+// New registers the command that builds the image of s.Image.
 func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts ...pulumi.ResourceOption) (*Image, error) {
 	args, err := command(ctx.Context(), s, cluster)
 	if err != nil {
@@ -55,7 +55,7 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts
 	}
 	ignored := whatBuilds
 	if s.Image.Pin {
-		ignored = append(slices.Clone(ignored), "triggers[0]") // the hash; in another place there is no image yet
+		ignored = append(slices.Clone(ignored), "triggers[0]") // the hash; other triggers still count, because the image may not exist elsewhere
 	}
 	made, err := local.NewCommand(ctx, "image", args, append(opts, pulumi.IgnoreChanges(ignored))...)
 	if err != nil {
@@ -67,7 +67,7 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts
 
 func hasRegistry(cluster *infra.Cluster) bool { return cluster.Registry.OutputState != nil }
 
-// command returns what builds an image and brings it to a cluster.
+// command returns the command that builds an image and puts it where a cluster can get it.
 func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
 	source, err := filepath.Abs(s.Path(s.Image.Source))
 	if err != nil {
@@ -81,7 +81,7 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	if err != nil {
 		return nil, err
 	}
-	at, what := source, "." // a binary is named from its directory
+	at, what := source, "." // a binary is named relative to its own directory
 	if info, err := os.Stat(source); err == nil && !info.IsDir() {
 		at, what = filepath.Dir(source), "./"+filepath.Base(source)
 	}
@@ -101,7 +101,7 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String(what),
 		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
 	}
-	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)} // said, so that it is no SDK's default
+	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)} // not the SDK's default
 	building := `"$ELASTICDL" zoo build --image="$IMAGE" --platform="$PLATFORMS"`
 	if s.Image.Base != "" {
 		environment["BASE"] = pulumi.String(s.Image.Base)
@@ -111,7 +111,7 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 		repository := "elasticdl/" + name
 		environment["IMAGE"], environment["PROFILE"] = pulumi.String(repository+":"+tag), pulumi.String(cluster.Context)
 		args.Create = pulumi.String(fmt.Sprintf(loading, building))
-		args.Triggers = pulumi.Array{pulumi.String(hash), pulumi.String(repository), cluster.ID} // another minikube of that name has no image
+		args.Triggers = pulumi.Array{pulumi.String(hash), pulumi.String(repository), cluster.ID} // another minikube profile of the same name does not have the image
 		return args, nil
 	}
 	repository := pulumi.Sprintf("%s/%s", cluster.Registry, name)
@@ -126,8 +126,8 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	return args, nil
 }
 
-// reference returns the name of an image that a command printed: with a digest, and then without the tag, which is of the source: so
-// that what was built of another source, and came out the same, has the same name.
+// reference returns the name of an image that a command printed, with a digest. It drops the tag, which is derived from the
+// source: so builds of different sources that give the same content have the same name.
 func reference(out string, digest bool) (string, error) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
@@ -138,7 +138,7 @@ func reference(out string, digest bool) (string, error) {
 	if !ok {
 		return last, nil
 	}
-	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') { // that of a port is before a slash
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') { // the colon of a port is before a slash
 		name = name[:colon]
 	}
 	return name + "@sha256:" + sum, nil

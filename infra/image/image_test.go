@@ -24,7 +24,7 @@ const (
 	digest      = "@sha256:1111111111111111111111111111111111111111111111111111111111111111"
 )
 
-// record is what a stack asks for whose image is built, and the image's name as others get it; "" while it is not known.
+// record returns the resources of a stack whose image is built, and the image's name as others get it; "" while it is unknown.
 func record(t *testing.T, preview bool, s *settings.Settings, cloud string, printed string) ([]graph.Resource, *Image, string, error) {
 	t.Helper()
 	var made *Image
@@ -65,7 +65,7 @@ func record(t *testing.T, preview bool, s *settings.Settings, cloud string, prin
 	return all, made, got, err
 }
 
-// write writes files, by their names below a directory.
+// write creates files, by their names below a directory.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -79,7 +79,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// project is the directory of a Pulumi.yaml with a model zoo below it, which is where the test runs.
+// project creates the directory of a Pulumi.yaml with a model zoo below it, changes to it, and returns the settings.
 func project(t *testing.T) *settings.Settings {
 	t.Helper()
 	root := t.TempDir()
@@ -122,13 +122,13 @@ func TestGolden(t *testing.T) {
 		}
 		graphs[test.name] = all
 	}
-	t.Chdir(home) // where the golden files are
+	t.Chdir(home) // the golden files are there
 	for name, all := range graphs {
 		graph.Golden(t, name, all)
 	}
 }
 
-// run does what Pulumi's provider does with a command, with programs that say what they were asked for.
+// run executes a command as Pulumi's provider does, with programs that report how they were called.
 func run(t *testing.T, all []graph.Resource, programs map[string]string) (stdout, stderr string, err error) {
 	t.Helper()
 	bin := t.TempDir()
@@ -147,7 +147,7 @@ func run(t *testing.T, all []graph.Resource, programs map[string]string) (stdout
 	return out.String(), errors.String() + string(log), err
 }
 
-// fakes note how they were called, and in which directory; minikube has what was loaded last.
+// fakes returns programs that record how they were called, and in which directory; minikube has the image that was loaded last.
 func fakes() map[string]string {
 	return map[string]string{
 		"elasticdl": `#!/bin/sh
@@ -233,7 +233,7 @@ func TestMinikube(t *testing.T) {
 	if want := "minikube -p elasticdl-test image load TMP/image.tar\nminikube -p elasticdl-test image ls\n"; !strings.Contains(log, want) {
 		t.Errorf("lacks %s\n%s", want, log)
 	}
-	t.Setenv("FORGETS", "1") // minikube may say nothing of what it did not load
+	t.Setenv("FORGETS", "1") // minikube may not report an image that it has not loaded
 	if stdout, log, err := run(t, all, programs); err == nil || stdout != "" || !strings.Contains(log, "minikube -p elasticdl-test has not loaded "+image) {
 		t.Errorf("%q %v\n%s", stdout, err, log)
 	}
@@ -246,7 +246,7 @@ func TestMinikube(t *testing.T) {
 	}
 }
 
-// A source may be anywhere.
+// A source may be an absolute path.
 func TestAbsoluteSource(t *testing.T) {
 	s := project(t)
 	dir, err := os.Getwd()
@@ -268,7 +268,7 @@ func TestAbsoluteSource(t *testing.T) {
 	}
 }
 
-// What a command prints is a name, or an error.
+// The output of a command is the name of an image, or an error.
 func TestReference(t *testing.T) {
 	for _, test := range []struct {
 		out    string

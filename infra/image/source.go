@@ -19,20 +19,21 @@ import (
 	"strings"
 )
 
-// recipe is what `elasticdl zoo init` leaves for zoo build.
+// recipe is the file that `elasticdl zoo init` writes for zoo build.
 const recipe = "elasticdl.json"
 
-// Hash returns the SHA-256 of everything that goes into an image, so that it changes if and only if that does:
+// Hash returns the SHA-256 of everything that goes into an image, so that it changes if and only if one of these changes:
 //
-//   - of every package that is linked for one of the platforms, from whatever module: the files that are compiled or embedded;
-//   - of their modules: path, version, what replaces them, and the version of the language; of no other module anything;
-//   - of Go: its version, what configures the compiler, and the settings of //go:debug and of godebug lines in go.mod;
+//   - of every package that is linked for one of the platforms, of whatever module: the files that are compiled or embedded;
+//   - of the modules of these packages: path, version, replacement, and the version of the language; other modules do not
+//     count;
+//   - of Go: its version, the settings of the compiler, and the settings of //go:debug and of godebug lines in go.mod;
 //   - the names of the base and of the platforms.
 //
-// A source that is a file is a binary that goes in as it is. What a base becomes under the same name, and the certificate
-// authorities of the machine that builds, go in too and are not looked at.
+// A source that is a file is a binary that is copied into the image. Two inputs are not hashed although they go in: the content
+// of the base image when its name stays the same, and the certificate authorities of the machine that builds.
 //
-// Go says what would be linked, as `go list` finds it: its errors are about the source, as a missing module.
+// The list of packages comes from `go list`: its errors are about the source, such as a missing module.
 func Hash(ctx context.Context, source, base string, platforms []string) (string, error) {
 	sum := sha256.New()
 	info, err := os.Stat(source)
@@ -57,7 +58,8 @@ func Hash(ctx context.Context, source, base string, platforms []string) (string,
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// follow goes where zoo init has left word of, as zoo build does. A base that is given holds before that of zoo init.
+// follow returns the source directory and the base image that the file of zoo init names, as zoo build does. A given base takes
+// precedence over that of zoo init.
 func follow(dir, base string) (string, string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, recipe))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,13 +82,13 @@ func follow(dir, base string) (string, string, error) {
 	return zoo, cmp.Or(base, r.BaseImage), nil
 }
 
-// goSettings are what Go compiles with for an architecture, as `go env` names it.
+// goSettings lists, for an architecture, the environment variables of `go env` that change what is compiled.
 var goSettings = map[string][]string{
 	"amd64": {"GOVERSION", "GOEXPERIMENT", "GOFIPS140", "GOAMD64"},
 	"arm64": {"GOVERSION", "GOEXPERIMENT", "GOFIPS140", "GOARM64"},
 }
 
-// listed is a package of the program, as `go list -json` has it.
+// listed is a package of the program, as `go list -json` prints it.
 type listed struct {
 	Dir, ImportPath, Name, DefaultGODEBUG                 string
 	Standard                                              bool
@@ -99,7 +101,7 @@ type module struct {
 	Replace                  *module
 }
 
-// linked adds what is linked for an architecture.
+// linked adds to the hash all packages that are linked for an architecture.
 func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 	settings := goSettings[arch]
 	out, err := askGo(ctx, dir, arch, append([]string{"env", "GOMOD", "GOFLAGS"}, settings...)...)
@@ -110,7 +112,7 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 	if values[0] == "" || values[0] == os.DevNull {
 		return errors.New("expected a Go module, as elasticdl zoo init --model_zoo=DIR writes one: there is no go.mod")
 	}
-	flags := slices.DeleteFunc(strings.Fields(values[1]), func(flag string) bool { // of these nothing is compiled in
+	flags := slices.DeleteFunc(strings.Fields(values[1]), func(flag string) bool { // these flags do not change what is compiled
 		name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
 		return slices.Contains([]string{"mod", "modfile", "modcacherw", "buildvcs", "trimpath", "v", "x", "p"}, name)
 	})
@@ -137,7 +139,7 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 	}
 }
 
-// add adds a package. Those of the standard library are in Go's version.
+// add adds a package to the hash. Go's version covers the packages of the standard library.
 func (p *listed) add(sum hash.Hash) error {
 	if p.Standard {
 		return nil
@@ -147,7 +149,7 @@ func (p *listed) add(sum hash.Hash) error {
 		fmt.Fprintf(sum, "module %q %q %q\n", m.Path, m.Version, version.Lang("go"+m.GoVersion))
 	}
 	files := slices.Concat(p.GoFiles, p.SFiles, p.HFiles, p.SysoFiles, p.EmbedFiles)
-	const profile = "default.pgo" // which the program is optimized by
+	const profile = "default.pgo" // the profile for profile-guided optimization
 	if _, err := os.Stat(filepath.Join(p.Dir, profile)); err == nil && len(p.Match) > 0 {
 		files = append(files, profile)
 	}
@@ -159,7 +161,7 @@ func (p *listed) add(sum hash.Hash) error {
 	return nil
 }
 
-// add adds a file under a name.
+// add adds a file to the hash, under a name.
 func add(sum hash.Hash, name, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -170,7 +172,7 @@ func add(sum hash.Hash, name, path string) error {
 	return nil
 }
 
-// askGo runs go in a directory, as zoo build does: for Linux, without C.
+// askGo runs go in a directory, with the environment of zoo build: for Linux, without cgo.
 func askGo(ctx context.Context, dir, arch string, args ...string) ([]byte, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, errors.New("the image is compiled from Go source, and there is no go on PATH: https://go.dev/dl has it")

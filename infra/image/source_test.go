@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/image"
 )
 
-// proxy serves modules of two versions, each of one package that prints its version, from files.
+// proxy creates a module proxy of files that serves two versions of each module; each has one package that prints its version.
 func proxy(t *testing.T, modules ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func proxy(t *testing.T, modules ...string) string {
 	return dir
 }
 
-// offline has Go ask nobody but a proxy of files, with a module cache of its own.
+// offline makes Go use only a proxy of files, with a module cache of its own.
 func offline(t *testing.T, modules ...string) {
 	t.Helper()
 	for name, value := range map[string]string{
@@ -58,8 +58,9 @@ func offline(t *testing.T, modules ...string) {
 	}
 }
 
-// checkout is a model zoo in a repository of git, built with a checkout of a module named as ours is, with a module of the cache that it links and
-// one that it does not, and much that is not part of the program.
+// checkout creates a git repository with a model zoo, and returns its directory. The zoo is built with a checkout of a module
+// named like ElasticDL's, links one module of the cache, does not link another, and has many files that are not part of the
+// program.
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -85,7 +86,7 @@ func checkout(t *testing.T) string {
 	return root
 }
 
-// change replaces a text in a file, or writes after it if that is "", as into a new file.
+// change replaces a text in a file; if the text is "", it appends to the file, which it creates if necessary.
 func change(file, from, to string) func(t *testing.T, root string) {
 	return func(t *testing.T, root string) {
 		t.Helper()
@@ -102,7 +103,7 @@ func change(file, from, to string) func(t *testing.T, root string) {
 	}
 }
 
-// commit makes a repository of git of a directory.
+// commit creates a git repository of a directory.
 func commit(t *testing.T, root string) {
 	t.Helper()
 	for _, args := range []string{"init -q", "add .", "-c user.name=a -c user.email=a@example.com commit -q -m first"} {
@@ -114,7 +115,7 @@ func commit(t *testing.T, root string) {
 	}
 }
 
-// Law 1: the hash changes if and only if the binary does that zoo build makes, wherever it is made.
+// Law 1: the hash changes if and only if the binary that zoo build makes changes, wherever it is built.
 func TestHash(t *testing.T) {
 	offline(t, "example.com/linked", "example.com/other", "example.com/more")
 	const platform = "linux/amd64"
@@ -186,7 +187,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// What no compiler is needed to show.
+// Settings whose effect on the hash can be tested without a compiler.
 func TestHashOfSettings(t *testing.T) {
 	offline(t, "example.com/linked", "example.com/other")
 	root := checkout(t)
@@ -227,7 +228,7 @@ func TestHashOfSettings(t *testing.T) {
 		}
 	})
 
-	// zoo build follows what zoo init has left: so does the hash.
+	// zoo build reads the file of zoo init, and so does the hash.
 	write(t, root, map[string]string{recipe: `{"model_zoo": "zoo", "base_image": "debian:stable"}`})
 	if of(root, "", "linux/amd64") != debian || of(root, "alpine", "linux/amd64") != of(zoo, "alpine", "linux/amd64") {
 		t.Error("the recipe's base is not what a base that is given is")
@@ -243,7 +244,7 @@ func TestHashOfSettings(t *testing.T) {
 	}
 }
 
-// The program of this repository: what its other programs need, as a version of Pulumi, is not in its image.
+// Modules that only other programs of this repository need, such as Pulumi, do not change the hash of its own image.
 func TestHashOfElasticDL(t *testing.T) {
 	of := func() string {
 		t.Helper()

@@ -16,13 +16,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience is for one answer. Who looks does without it then.
+// patience is the time limit of one request. The caller continues without an answer then.
 const patience = 10 * time.Second
 
-// most is how many bytes an object may have: the API server takes 1.5 MiB.
+// most is the greatest size of an object in bytes: the API server accepts 1.5 MiB.
 const most = 4 << 20
 
-// Reader implements infra.Live by the API server that a kubeconfig leads to.
+// Reader implements infra.Live by the API server that a kubeconfig names.
 type Reader struct{}
 
 // Get returns an object, or nil if the server has none of that name.
@@ -65,7 +65,7 @@ func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupV
 	return object, nil
 }
 
-// configOf returns how to reach the cluster of a context.
+// configOf returns the client configuration of a context.
 func configOf(kubeconfig, of string) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: of}
 	if kubeconfig == "" {
@@ -78,7 +78,7 @@ func configOf(kubeconfig, of string) (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveClientConfig(*config, of, overrides, nil).ClientConfig()
 }
 
-// pathOf returns the URL at which the API server has an object.
+// pathOf returns the URL of an object at the API server.
 func pathOf(base *url.URL, kind schema.GroupVersionKind, namespace, name string) string {
 	path := []string{"apis", kind.Group, kind.Version}
 	if kind.Group == "" {

@@ -9,19 +9,19 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// profile is a cluster as minikube calls it, and how it is started.
+// profile is a minikube profile, with the settings of its start.
 type profile struct{ settings.Minikube }
 
-// What the start command says on its standard output, which later commands are told.
+// The words that the start command prints on its standard output, which are passed to later commands.
 const (
 	started = "started"
 	adopted = "adopted"
 )
 
-// notFound is the exit code of minikube status for a profile that there is none of.
+// notFound is the exit code of minikube status for a profile that does not exist.
 const notFound = 85
 
-// flags returns how a profile is started: other flags, another cluster.
+// flags returns the flags with which a profile is started. Other flags mean another cluster.
 func (p *profile) flags() string {
 	flags := []string{"-p", p.Profile}
 	add := func(flag, value string) {
@@ -37,7 +37,7 @@ func (p *profile) flags() string {
 	add("--cni", p.CNI)
 	if p.GPUs != "" {
 		add("--gpus", p.GPUs)
-		add("--container-runtime", "docker") // the only one with which minikube hands GPUs on
+		add("--container-runtime", "docker") // the only container runtime with which minikube passes GPUs to containers
 	}
 	if p.Data != "" {
 		flags = append(flags, "--mount", "--mount-string="+p.Data+":"+data)
@@ -55,15 +55,15 @@ func number(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
-// manners are flags of every start: no questions, no change of kubectl's context, wait until the cluster is ready.
+// manners has the flags of every start: ask no questions, do not change kubectl's context, wait until the cluster is ready.
 const manners = "--keep-context --interactive=false --wait=all"
 
-// own is for commands on a profile of the stack's own: its context is in kubectl's usual file, whatever file kubectl reads
-// meanwhile, as the one that the stack's kubeconfig was written to.
+// own starts the commands on a profile that the stack started: its context is in kubectl's default file, even if KUBECONFIG
+// names another file now, such as the one with the stack's kubeconfig.
 const own = "unset KUBECONFIG\n"
 
-// create starts the profile, or takes over the one that there is. What minikube says goes to standard error. A start that
-// fails leaves nothing, so that the next one is not told that there is a profile already.
+// create returns the script that starts the profile, or adopts the existing one. minikube's output goes to standard error. A
+// start that fails deletes the profile, so that the next one does not find a profile that exists already.
 func (p *profile) create() string {
 	name := quote(p.Profile)
 	find := "command -v minikube >/dev/null || { echo 'minikube is not on PATH: see https://minikube.sigs.k8s.io/docs/start' >&2; exit 127; }\n" +
@@ -82,8 +82,8 @@ printf %s
 	return own + script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s >&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
 }
 
-// update runs when no flag has changed: whose profile it is may have. What the stack started it may give away, to be adopted as
-// any other; what it adopted it cannot come to own.
+// update returns the script that runs when no flag has changed, but the owner may have. The stack may give up a profile that it
+// started, which is then an adopted one; it cannot come to own a profile that it adopted.
 func (p *profile) update() string {
 	if p.Adopt {
 		return p.create()
@@ -92,12 +92,14 @@ func (p *profile) update() string {
 	return fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" = %s ] || { echo %s >&2; exit 1; }\nprintf %s\n", started, quote(owned), started)
 }
 
-// delete ends the profile if the stack started it. One that is gone already is no error to minikube.
+// delete returns the script that deletes the profile if the stack started it. minikube does not fail if the profile is deleted
+// already.
 func (p *profile) delete() string {
 	return own + fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" != %s ] || minikube delete -p %s >&2\n", started, quote(p.Profile))
 }
 
-// view prints the kubeconfig of the profile alone, with its certificates and key in it. An adopted one may be in either file.
+// view returns the script that prints the kubeconfig of the profile alone, with its certificates and key. An adopted profile
+// may be in the default file or in KUBECONFIG.
 func (p *profile) view() string {
 	view := "kubectl config view --minify --flatten --context=" + quote(p.Profile)
 	if p.Adopt {
@@ -106,7 +108,7 @@ func (p *profile) view() string {
 	return own + view + "\n"
 }
 
-// quote makes one word of the shell of any text.
+// quote returns any text as one word of the shell.
 func quote(s string) string {
 	if plain.MatchString(s) {
 		return s

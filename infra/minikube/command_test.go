@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// fakes behave as minikube and kubectl do: a profile is a file, status exits 85 if there is none and 7 if it is stopped,
-// delete succeeds if there is none. What they were called with is in the file calls, a word a line.
+// fakes behave like minikube and kubectl: a profile is a file, status exits with 85 if there is no profile and with 7 if it is
+// stopped, delete succeeds if there is none. They append their arguments to the file calls, one word a line.
 var fakes = map[string]string{
 	"minikube": `#!/bin/sh
 for word in minikube "$@" .; do echo "$word" >>"$FAKE/calls"; done
@@ -35,7 +35,7 @@ echo 'apiVersion: v1'
 `,
 }
 
-// machine has the fakes on its PATH.
+// machine is an environment with the fakes on its PATH.
 type machine struct {
 	*testing.T
 	dir string
@@ -59,7 +59,7 @@ func (m machine) write(name, text string) {
 	}
 }
 
-// run is what pulumi-command does with a script, in the environment that it makes.
+// run executes a script as pulumi-command does, in the same environment.
 func (m machine) run(script, before string) (stdout, stderr string, code int) {
 	m.Helper()
 	c := exec.CommandContext(m.Context(), "/bin/sh", "-c", script)
@@ -72,7 +72,7 @@ func (m machine) run(script, before string) (stdout, stderr string, code int) {
 	return strings.TrimSuffix(out.String(), "\n"), err.String(), c.ProcessState.ExitCode()
 }
 
-// must runs a script that succeeds.
+// must runs a script, and fails the test if the script fails.
 func (m machine) must(script, before string) string {
 	m.Helper()
 	out, err, code := m.run(script, before)
@@ -82,7 +82,7 @@ func (m machine) must(script, before string) string {
 	return out
 }
 
-// refused runs a script that fails, and says why.
+// refused runs a script, and fails the test unless the script fails with the given reason.
 func (m machine) refused(script, before, why string) {
 	m.Helper()
 	if out, err, code := m.run(script, before); code == 0 || !strings.Contains(err, why) {
@@ -104,7 +104,7 @@ func (m machine) profiles() string {
 	return strings.Join(names, " ")
 }
 
-// calls are the commands that ran since the last time, as words; those of a verb only, if it is not "".
+// calls returns the commands that ran since the last call, as words; only those of a verb, if it is not "".
 func (m machine) calls(verb string) [][]string {
 	text, _ := os.ReadFile(filepath.Join(m.dir, "calls"))
 	_ = os.Remove(filepath.Join(m.dir, "calls"))
@@ -152,7 +152,7 @@ func TestStartAndDelete(t *testing.T) {
 		t.Errorf("after an update it says %q", out)
 	}
 	m.must(p.delete(), started)
-	m.must(p.delete(), started) // it is gone already
+	m.must(p.delete(), started) // it is deleted already
 	if wrong, err := os.ReadFile(filepath.Join(m.dir, "wrong")); err == nil {
 		t.Errorf("minikube, of the file that the stack's kubeconfig was written to: %s", wrong)
 	}
@@ -161,13 +161,13 @@ func TestStartAndDelete(t *testing.T) {
 	}
 }
 
-// What somebody else has started is neither taken for the stack's nor deleted.
+// A profile that the stack has not started is neither taken for its own nor deleted.
 func TestOfSomebodyElse(t *testing.T) {
 	m, p := newMachine(t), aProfile("minikube", func(*settings.Minikube) {})
 	for _, state := range []string{"Running", "Stopped"} {
 		m.write("profiles/minikube", state)
 		m.refused(p.create(), "", "minikube.profile: minikube is there already, and not of this stack")
-		m.must(p.delete(), "") // as a create that failed leaves it
+		m.must(p.delete(), "") // the state after a create that failed
 		if got := m.profiles(); got != "minikube="+state || len(m.calls("start")) > 0 {
 			t.Errorf("there is %q", got)
 		}
@@ -203,7 +203,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// The stack may give away what it started, and cannot come to own what it adopted.
+// The stack may give up a profile that it started, and cannot come to own one that it adopted.
 func TestAdoptLater(t *testing.T) {
 	m := newMachine(t)
 	own, adopt := aProfile("p", func(*settings.Minikube) {}), aProfile("p", func(m *settings.Minikube) { m.Adopt = true })
@@ -217,7 +217,7 @@ func TestAdoptLater(t *testing.T) {
 	}
 }
 
-// A start that fails leaves nothing, and can be tried again.
+// A start that fails leaves no profile, and can be retried.
 func TestStartFails(t *testing.T) {
 	m, p := newMachine(t), aProfile("p", func(*settings.Minikube) {})
 	m.write("broken", "")
@@ -241,7 +241,7 @@ func TestNoMinikube(t *testing.T) {
 	m.refused(p.create(), "", "minikube is not on PATH")
 }
 
-// Any text is one word of the shell, and itself.
+// A quoted text is one word of the shell, and its value is the text itself.
 func TestQuote(t *testing.T) {
 	m := newMachine(t)
 	rapid.Check(t, func(r *rapid.T) {

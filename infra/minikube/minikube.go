@@ -1,4 +1,4 @@
-// Package minikube makes a cluster on this machine, started and deleted by the minikube command.
+// Package minikube creates a cluster on this machine, which the minikube command starts and deletes.
 //
 //	Command "start" ──> Command "kubeconfig" ──> Cluster
 //	   minikube start -p P …       kubectl config view --context P
@@ -6,10 +6,10 @@
 //
 // Laws:
 //
-//  1. The stack deletes a profile only if the stack started it. Of one that is there already it starts nothing and says so;
-//     one that is adopted stays, without what the stack has put into it.
-//  2. minikube does not resize: a change of what it was started with is another cluster, with another identity, and all that
-//     is within is another's. Pulumi cannot do that in one step (pulumi/pulumi#14650), but by destroy and up.
+//  1. The stack deletes a profile only if the stack started it. It refuses to start a profile that exists already; a profile
+//     that is adopted is kept, without the objects that the stack has created in it.
+//  2. minikube cannot change a profile: other flags of its start mean another cluster with another identity, and all objects
+//     within are replaced. Pulumi cannot do that in one step (pulumi/pulumi#14650), but only by destroy and up.
 //  3. The context that kubectl uses stays as it was.
 package minikube
 
@@ -28,15 +28,16 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// data is the volume: a directory of the node that minikube keeps when it is stopped, or one of this machine that is mounted there.
+// data is the directory of the volume: one of the node, which minikube keeps when it is stopped, or one of this machine that is
+// mounted there.
 const data = "/data"
 
-// New makes the cluster of settings that are valid.
+// New creates the cluster of valid settings.
 func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, profile: profile{*s.Minikube}}
 	p.Profile = cmp.Or(p.Profile, s.Name(maxCluster))
 	if p.Data != "" {
-		path, err := filepath.Abs(p.Data) // minikube would take it as relative to wherever it runs
+		path, err := filepath.Abs(p.Data) // minikube would resolve it relative to its own working directory
 		if err != nil {
 			return nil, fmt.Errorf("minikube.data: %s: %w", p.Data, err)
 		}
@@ -53,35 +54,35 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	return p.result(), ctx.RegisterResourceOutputs(p, pulumi.Map{"profile": pulumi.String(p.Profile)})
 }
 
-// maxCluster is how long the name of a profile may be that the stack chooses.
+// maxCluster is the greatest length of a profile's name that the stack chooses.
 const maxCluster = 40
 
-// parts is what there is so far.
+// parts collects the resources that have been created so far.
 type parts struct {
 	pulumi.ResourceState
 	ctx *pulumi.Context
 	s   *settings.Settings
 	profile
 
-	cluster    *local.Command // that starts it, and deletes it
+	cluster    *local.Command // the command that starts the profile, and deletes it
 	kubeconfig *local.Command
 }
 
-// result returns what the rest of the stack knows of the cluster.
+// result returns the cluster for the rest of the stack.
 func (p *parts) result() *infra.Cluster {
 	config := p.kubeconfig.Stdout.ApplyT(func(text string) (string, error) { return into(text, p.s.Platform.Namespace) })
 	c := &infra.Cluster{
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, p.cluster.ID()),
 		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile, Adopted: p.Adopt,
 		Ready:       []pulumi.Resource{p.cluster, p.kubeconfig},
-		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
+		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the other network plugins accept NetworkPolicies but do not enforce them
 	}
 	c.Volume = p.claim(c.ID)
 	if !p.Adopt {
-		c.Resource = p.cluster // of an adopted one each object is deleted by itself
+		c.Resource = p.cluster // within an adopted cluster each object is deleted by itself
 	}
 	if p.GPUs != "" {
-		c.GPU.NodeSelector = map[string]string{} // the one node has them, and minikube's addon the device plugin
+		c.GPU.NodeSelector = map[string]string{} // the single node has the GPUs, and an addon of minikube is the device plugin
 	}
 	return c
 }
@@ -90,7 +91,7 @@ func (p *parts) result() *infra.Cluster {
 func (p *parts) claim(id pulumi.StringInput) *infra.Volume {
 	kind := core.HostPathDirectoryOrCreate
 	if p.Data != "" {
-		kind = core.HostPathDirectory // one that is not mounted any more is not to be made anew, empty
+		kind = core.HostPathDirectory // a directory that is not mounted any more must not be created again, empty
 	}
 	return &infra.Volume{Claim: settings.ClaimMinikube, ID: id, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
 		HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
@@ -102,23 +103,23 @@ func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return pulumi.Composite(append(more, pulumi.Parent(p))...)
 }
 
-// addCluster starts minikube.
+// addCluster registers the command that starts minikube.
 func (p *parts) addCluster() (err error) {
 	opts := []pulumi.ResourceOption{
-		pulumi.DeleteBeforeReplace(true), // the other way round the old one's delete would end the new cluster, of the same name
+		pulumi.DeleteBeforeReplace(true), // otherwise deleting the old profile would delete the new one, of the same name
 	}
 	if p.Adopt {
-		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // another owner chose how it was started; another profile is another script
+		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // the owner of an adopted profile chose its flags; another profile has another script
 	}
 	p.cluster, err = local.NewCommand(p.ctx, "start", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),
 		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
-		Logging:  local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true), // the profile's owner, see update and delete
+		Logging:  local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true), // passes on who owns the profile, see update and delete
 	}, p.options(opts...))
 	return err
 }
 
-// addKubeconfig reads what minikube wrote. There is a key in it.
+// addKubeconfig registers the command that reads minikube's kubeconfig, which contains a key.
 func (p *parts) addKubeconfig() (err error) {
 	p.kubeconfig, err = local.NewCommand(p.ctx, "kubeconfig", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.view()), Triggers: pulumi.Array{p.cluster.ID()},
@@ -127,7 +128,7 @@ func (p *parts) addKubeconfig() (err error) {
 	return err
 }
 
-// into returns a kubeconfig whose contexts are in a namespace, so that kubectl and elasticdl need not be told of it.
+// into returns a kubeconfig whose contexts have a namespace, so that kubectl and elasticdl need no flag for it.
 func into(kubeconfig, namespace string) (string, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(kubeconfig), &config); err != nil {

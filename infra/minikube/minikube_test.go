@@ -40,7 +40,7 @@ func record(t *testing.T, preview bool, change func(*settings.Minikube)) ([]grap
 		if c, err = New(ctx, configured(change)); err != nil {
 			return err
 		}
-		if preview { // mocks take no secret that is not known
+		if preview { // mocks refuse unknown secrets
 			return nil
 		}
 		var user pulumi.CustomResourceState
@@ -61,7 +61,7 @@ func TestGolden(t *testing.T) {
 	graph.Golden(t, "adopt", all)
 }
 
-// M01, M02.
+// The laws M01 and M02 hold.
 func TestLaws(t *testing.T) {
 	for _, adopt := range []bool{false, true} {
 		all, c := record(t, true, func(m *settings.Minikube) { m.Adopt = adopt })
@@ -97,7 +97,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// Every flag that a profile is started with is a reason to start another: minikube does not change one that there is.
+// A change of any flag of the start replaces the cluster: minikube does not change an existing profile.
 func TestTriggers(t *testing.T) {
 	base, _ := record(t, true, func(*settings.Minikube) {})
 	seen := map[string]string{flagsOf(t, base): "nothing"}
@@ -160,7 +160,7 @@ func TestInto(t *testing.T) {
 	}
 }
 
-// A path is absolute, wherever minikube runs.
+// The path of the data is absolute, because minikube may run in another directory.
 func TestRelativeData(t *testing.T) {
 	here, err := filepath.Abs(".")
 	if err != nil {

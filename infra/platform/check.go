@@ -15,8 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// Check reports what a stack's job would be refused for when its pods are made, and what only some clouds have. It is a
-// [settings.Check].
+// Check reports why Kubernetes would refuse the job's pods when they are created, and settings that only some clouds support.
+// It is a [settings.Check].
 func Check(s *settings.Settings, p *settings.Problems) {
 	checkPodSecurity(s, p)
 	checkQuota(s, p)
@@ -26,7 +26,7 @@ func Check(s *settings.Settings, p *settings.Problems) {
 
 const needsEFS = "expected eks.efs, where volumes on demand are directories; elsewhere each were a disk or file server that outlives the stack: use subPath with the stack's claim"
 
-// checkPodSecurity refuses a job whose pods the namespace would not take.
+// checkPodSecurity refuses a job whose pods violate the Pod Security level of the namespace.
 func checkPodSecurity(s *settings.Settings, p *settings.Problems) {
 	level := podSecurity(s)
 	bad := map[string]bool{}
@@ -38,7 +38,7 @@ func checkPodSecurity(s *settings.Settings, p *settings.Problems) {
 	p.Check(len(bad) == 0, "platform.podSecurity", "%s: the job's pods would be refused: %s", level, strings.Join(slices.Sorted(maps.Keys(bad)), "; "))
 }
 
-// checkQuota refuses a job whose pods do not say how much they want of what a quota counts.
+// checkQuota refuses a job whose pods do not set the requests or limits that the quota counts.
 func checkQuota(s *settings.Settings, p *settings.Problems) {
 	for _, name := range slices.Sorted(maps.Keys(s.Platform.Quota)) {
 		of, limit := strings.CutPrefix(name, "limits.")
@@ -62,8 +62,8 @@ func checkQuota(s *settings.Settings, p *settings.Problems) {
 	}
 }
 
-// podSecurity returns the level of the namespace: as set, or the strictest that the job's pods pass, of those that are not the
-// strictest of all: that one refuses also what people start by hand.
+// podSecurity returns the level of the namespace: the one that is set, or else baseline if the job's pods pass it, and
+// privileged if not. The default is never restricted, which would also refuse pods that people start by hand.
 func podSecurity(s *settings.Settings) string {
 	level := cmp.Or(s.Platform.PodSecurity, baseline)
 	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool { return len(against(baseline, &t)) > 0 }) {
@@ -72,7 +72,7 @@ func podSecurity(s *settings.Settings) string {
 	return level
 }
 
-// pods returns one of each role of a job, none of one that is not valid. Its image may be made by the stack later.
+// pods returns one pod template for each role of a job, or none if the job is not valid. The stack may build the image later.
 func pods(of *job.Job) []core.PodTemplateSpec {
 	if of == nil {
 		return nil

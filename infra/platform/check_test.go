@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// aJob is what flags make of one that has all that is needed.
+// aJob returns a job with all that is required, changed by flags.
 func aJob(t *testing.T, flags ...string) *job.Job {
 	t.Helper()
 	c, err := job.Parse(job.Train, append(strings.Fields(`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
@@ -54,14 +54,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// K13: whatever pods a job makes, the namespace takes them or the job is refused before any resource. That against says what
-// the API server says is in TestAgainst, and in the end-to-end tests.
+// K13: for every job the namespace accepts its pods, or the job is refused before any resource is requested. That against
+// agrees with the API server is tested in TestAgainst, and in the end-to-end tests.
 func TestNamespaceTakesPods(t *testing.T) {
 	hook := func(text string) string { return "--cluster_spec_json=" + text }
 	nonRoot := hook(`{"pod_spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":65532}}}`)
 	for _, test := range []struct {
 		flags      []string
-		set, level string // the level that is set, and that of the namespace; "" = refused
+		set, level string // the level that is set, and the level of the namespace; "" = refused
 	}{
 		{nil, "", baseline},
 		{[]string{"--num_ps_pods=0", "--distribution_strategy=AllreduceStrategy", "--worker_resource_request=cpu=1,memory=1Gi,gpu=1"}, "", baseline},
@@ -107,7 +107,8 @@ func TestNamespaceTakesPods(t *testing.T) {
 	}
 }
 
-// K11: nobody may give more than he has, so whoever submits may do all that a master may; and no more than the command does.
+// K11: Kubernetes lets nobody grant more rights than they have, so a submitter may do all that a master may, and otherwise only
+// what the command line needs.
 func TestSubmitter(t *testing.T) {
 	submitter := roles("research")[0]
 	var masters []rbac.PolicyRule
@@ -158,7 +159,7 @@ func allows(r *rbac.Role, group, resource, verb string) bool {
 	})
 }
 
-// K12.
+// K12: the device plugin.
 func TestDevicePlugin(t *testing.T) {
 	d := devicePlugin("", map[string]string{"nvidia.com/gpu.present": "true"})
 	p := d.Spec.Template.Spec
@@ -181,7 +182,7 @@ func TestDevicePlugin(t *testing.T) {
 	}
 }
 
-// K14: what a job needs goes through.
+// K14: the connections that a job needs are allowed.
 func TestNetworkPolicy(t *testing.T) {
 	for cloud, metadata := range map[string][]string{
 		settings.CloudGKE:      {"169.254.169.254/32 80", "169.254.169.252/32 988"},
@@ -212,7 +213,7 @@ func TestNetworkPolicy(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: goes out to %q, want %q", cloud, got, want)
 		}
-		if in := n.Spec.Ingress; len(in) != 0 || len(n.Spec.PolicyTypes) != 2 { // policies add up: what it let in, that of a job could not keep out
+		if in := n.Spec.Ingress; len(in) != 0 || len(n.Spec.PolicyTypes) != 2 { // policies add up: a job's policy could not block what this one allowed
 			t.Errorf("%s: comes in from %+v", cloud, in)
 		}
 	}

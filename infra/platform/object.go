@@ -21,12 +21,13 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// object returns the metadata of what is in a namespace, or of the whole cluster if that is "".
+// object returns the metadata of an object in a namespace, or of a cluster-wide object if the namespace is "".
 func object(in, name string) meta.ObjectMeta {
 	return meta.ObjectMeta{Name: name, Namespace: in, Labels: map[string]string{manifest.LabelApp: manifest.App}}
 }
 
-// namespace enforces a level of Pod Security, and notes in the audit log what would be against the strictest.
+// namespace returns a namespace that enforces a level of Pod Security, and records violations of the strictest level in the
+// audit log.
 func namespace(name, level string) *core.Namespace {
 	const label = "pod-security.kubernetes.io/"
 	n := &core.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: object("", name)}
@@ -37,13 +38,13 @@ func namespace(name, level string) *core.Namespace {
 	return n
 }
 
-// Priorities are those that jobs know by name: --worker_pod_priority=0.5 is high for one half of the workers.
+// The names of the priority classes that jobs use: --worker_pod_priority=0.5 gives high to one half of the workers.
 const (
 	high = 1000000
 	low  = 1000
 )
 
-// priorities returns the given ones, and high and low unless they are among them.
+// priorities returns the given priority classes, and adds high and low if they are missing.
 func priorities(given map[string]int32) map[string]int32 {
 	all := map[string]int32{"high": high, "low": low}
 	maps.Copy(all, given)
@@ -58,17 +59,18 @@ func priorityClass(name string, value int32) *scheduling.PriorityClass {
 	}
 }
 
-// holeVolume is where a claim says which volume is its own.
+// holeVolume is the placeholder for the name of a claim's volume.
 const holeVolume = "{volume}"
 
-// volumeName returns that of a volume, of which there is one of a name in a cluster.
+// volumeName returns the name of a volume, which must be unique in the cluster.
 func volumeName(in, claim string) string { return in + "-" + claim }
 
 func capacity(gb int) core.ResourceList {
 	return core.ResourceList{core.ResourceStorage: *resource.NewQuantity(int64(gb)<<30, resource.BinarySI)}
 }
 
-// persistentVolume returns a volume that is kept for one claim, and retained when that goes: its data is not the cluster's to delete.
+// persistentVolume returns a volume that is reserved for one claim, and retained when the claim is deleted: the cluster must
+// not delete its data.
 func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	return &core.PersistentVolume{
 		TypeMeta: kind("v1", "PersistentVolume"), ObjectMeta: object("", volumeName(in, v.Claim)),
@@ -81,8 +83,9 @@ func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	}
 }
 
-// persistentVolumeClaim returns a claim that is bound to that volume, whatever its size: the API lets no static claim grow, so it asks for as good
-// as nothing. Its class is "", written so: where none is said, the cluster's default one makes a new disk.
+// persistentVolumeClaim returns a claim that is bound to that volume, whatever the volume's size: the API does not let a static
+// claim grow, so the claim requests a minimal size. Its class is explicitly "": without it the cluster's default class would
+// create a new disk.
 func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeClaim {
 	return &core.PersistentVolumeClaim{
 		TypeMeta: kind("v1", "PersistentVolumeClaim"), ObjectMeta: object(in, v.Claim),
@@ -96,24 +99,24 @@ func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeCla
 
 const efsDriver = "efs.csi.aws.com"
 
-// storageClass makes volumes on demand as directories of the stack's EFS, each behind an access point of its own. The driver
-// deletes the access point with its claim, and leaves the directory.
+// storageClass returns a class that creates volumes on demand, as directories of the stack's EFS, each with its own access
+// point. The driver deletes the access point with its claim, and keeps the directory.
 func storageClass(name string, v *infra.Volume) (*storage.StorageClass, error) {
 	if v == nil || v.Source.CSI == nil || v.Source.CSI.Driver != efsDriver {
 		return nil, fmt.Errorf("platform.storageClass: %s: %s", name, needsEFS)
 	}
-	fileSystem, _, _ := strings.Cut(v.Source.CSI.VolumeHandle, "::") // and its access point
+	fileSystem, _, _ := strings.Cut(v.Source.CSI.VolumeHandle, "::") // the text after the file system is its access point
 	return &storage.StorageClass{
 		TypeMeta: kind("storage.k8s.io/v1", "StorageClass"), ObjectMeta: object("", name), Provisioner: efsDriver,
 		Parameters: map[string]string{
 			"provisioningMode": "efs-ap", "fileSystemId": fileSystem, "directoryPerms": "700",
-			"basePath": "/volumes", "subPathPattern": "${.PVC.name}", // and a UUID; an access point's path has at most 100 characters
+			"basePath": "/volumes", "subPathPattern": "${.PVC.name}", // a UUID is appended; the path of an access point has at most 100 characters
 		},
 		ReclaimPolicy: new(core.PersistentVolumeReclaimDelete), VolumeBindingMode: new(storage.VolumeBindingImmediate),
 	}, nil
 }
 
-// quota returns a quota of valid quantities.
+// quota returns a ResourceQuota of valid quantities.
 func quota(in string, most map[string]string) *core.ResourceQuota {
 	hard := core.ResourceList{}
 	for name, amount := range most {
@@ -122,11 +125,11 @@ func quota(in string, most map[string]string) *core.ResourceQuota {
 	return &core.ResourceQuota{TypeMeta: kind("v1", "ResourceQuota"), ObjectMeta: object(in, manifest.App), Spec: core.ResourceQuotaSpec{Hard: hard}}
 }
 
-// DevicePluginImage is NVIDIA's device plugin of a version, and the bytes that users of it name by that version.
+// DevicePluginImage is the image of NVIDIA's device plugin, with the digest of its version.
 const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
 
-// devicePlugin returns what tells the kubelet of each node with GPUs about them. It is in kube-system, where pods may be critical to
-// their nodes and mount their directories.
+// devicePlugin returns the DaemonSet that reports the GPUs of each node to its kubelet. It is in kube-system, where pods may be
+// critical to their nodes and mount host directories.
 func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 	const name, directory = "nvidia-device-plugin", "/var/lib/kubelet/device-plugins"
 	if image == "" {
@@ -139,7 +142,7 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 		Tolerations:  []core.Toleration{{Key: "nvidia.com/gpu", Operator: core.TolerationOpExists, Effect: core.TaintEffectNoSchedule}},
 		Containers: []core.Container{{
 			Name: name, Image: image,
-			Env: []core.EnvVar{{Name: "FAIL_ON_INIT_ERROR", Value: "false"}}, // on a node whose driver is not there yet it waits
+			Env: []core.EnvVar{{Name: "FAIL_ON_INIT_ERROR", Value: "false"}}, // without the driver of its node it waits instead of exiting
 			SecurityContext: &core.SecurityContext{
 				AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
 			},
@@ -159,14 +162,14 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 	}
 }
 
-// Roles that an administrator binds to people.
+// Names of the Roles that an administrator binds to people.
 const (
-	Submitter = manifest.App + "-submitter" // of jobs, by the command line
-	Data      = manifest.App + "-data"      // who also copies to claims and from them: elasticdl dataset --to=claim:…, run --workdir, download
+	Submitter = manifest.App + "-submitter" // may submit jobs by the command line
+	Data      = manifest.App + "-data"      // may also copy to and from claims: elasticdl dataset --to=claim:…, run --workdir, download
 )
 
-// roles returns what the command line does and nothing else. A submission makes the Role of its job's master, and nobody may
-// give more than he has: so a submitter may do all that a master may.
+// roles returns Roles with the rights that the command line needs, and no others. A submission creates the Role of its job's
+// master, and nobody may grant more rights than they have: so a submitter may do all that a master may.
 func roles(in string) []*rbac.Role {
 	rule := func(group, resources, verbs string) rbac.PolicyRule {
 		return rbac.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
@@ -178,7 +181,7 @@ func roles(in string) []*rbac.Role {
 		role(Submitter,
 			rule("batch", "jobs", "create delete get list patch watch"),
 			rule("", "configmaps", "create delete get list patch update watch"),
-			rule("", "secrets", "create delete get update"), // a Role may be given only by who may do all that it allows
+			rule("", "secrets", "create delete get update"), // only an account with all rights of a Role may grant it
 			rule("", "services serviceaccounts", "create delete get list"),
 			rule("rbac.authorization.k8s.io", "rolebindings roles", "create delete get list"),
 			rule("policy", "poddisruptionbudgets", "create delete get list"),

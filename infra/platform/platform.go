@@ -1,17 +1,19 @@
-// Package platform is what every cluster of a stack gets, whoever runs it: the namespace of the job with its limits,
+// Package platform creates what every cluster of a stack has, on whatever cloud: the namespace of the job with its limits,
 // PriorityClasses, the claim on the shared storage, NVIDIA's device plugin where the cloud has none, and Roles to bind.
 //
 //	Cluster ──> Provider ──> Namespace ──> PersistentVolume ──> PersistentVolumeClaim
 //	                                  ├──> ResourceQuota, NetworkPolicy, Roles
 //	                                  └──> PriorityClasses, StorageClass, device plugin
 //
-// Objects are made by functions of settings alone; [New] registers them.
+// Pure functions of the settings build the objects; [New] registers them.
 //
 // Laws:
 //
-//  1. What a job could not run with is refused by [Check] before any resource, and not at run time, when the master makes its pods.
-//  2. Every name is fixed, since jobs, users and claims go by it. What is of the whole cluster and one stack's has the namespace in its name.
-//  3. No change of a setting deletes data: volumes are retained, and are not made anew but with another source.
+//  1. Settings with which a job could not run are refused by [Check] before any resource is requested, and not at run time,
+//     when the master creates its pods.
+//  2. Every name is fixed, because jobs, users and claims refer to it. The name of a cluster-wide object that belongs to one
+//     stack contains the stack's namespace.
+//  3. No change of a setting deletes data: volumes are retained, and are replaced only if their source changes.
 package platform
 
 import (
@@ -30,14 +32,14 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Platform is what jobs of the stack stand on.
+// Platform has what jobs of the stack need.
 type Platform struct {
 	pulumi.ResourceState
 
 	Provider  *kubernetes.Provider
 	Namespace string
-	Claim     string            // of the shared storage; "" = none
-	Ready     []pulumi.Resource // what must be there before a job, and goes after it
+	Claim     string            // name of the claim on the shared storage; "" = none
+	Ready     []pulumi.Resource // resources that must exist before a job, and are deleted after it
 }
 
 // New registers the platform on a cluster.
@@ -73,14 +75,14 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace), "claim": pulumi.String(p.Claim)})
 }
 
-// provide makes the provider by which everything within the cluster is reached. It does not say deleteUnreachable, with which a
-// network that is down for a moment would make Pulumi forget what is there: who knows that a cluster is gone sets
+// provide creates the provider by which all objects in the cluster are managed. It does not set deleteUnreachable, with which
+// Pulumi would forget all objects during a short failure of the network. A user who knows that the cluster is deleted sets
 // PULUMI_K8S_DELETE_UNREACHABLE for one command.
 func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []infra.Object) (*kubernetes.Provider, error) {
 	args := &kubernetes.ProviderArgs{
 		Kubeconfig:             cluster.Kubeconfig,
-		ClusterIdentifier:      cluster.ID.ToStringOutput().ToStringPtrOutput(), // else a kubeconfig that is not known yet replaces all within
-		EnableConfigMapMutable: pulumi.Bool(true),                               // else a change of numWorkers replaces the job's spec
+		ClusterIdentifier:      cluster.ID.ToStringOutput().ToStringPtrOutput(), // otherwise an unknown kubeconfig replaces all objects
+		EnableConfigMapMutable: pulumi.Bool(true),                               // otherwise a change of numWorkers replaces the job's spec
 	}
 	if cluster.Context != "" {
 		args.Context = pulumi.String(cluster.Context)
@@ -96,15 +98,15 @@ func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []in
 	return kubernetes.NewProvider(ctx, "kubernetes", args, pulumi.Parent(p), pulumi.DependsOn(cluster.Ready), looks)
 }
 
-// Names of objects in the program that others wait for or follow.
+// Names of resources on which others depend.
 const (
 	nameNamespace = "namespace"
 	nameVolume    = "volume"
 	nameClaim     = "claim"
 )
 
-// objects returns those that a cluster gets, in the order in which they are registered: the namespace first, and the claim after
-// its volume, since Pulumi waits for five minutes for a claim to be bound, and then fails.
+// objects returns the objects that a cluster gets, in the order in which they are registered: the namespace first, and the
+// claim after its volume, because Pulumi waits for five minutes for a claim to be bound, and then fails.
 func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
 	var all []infra.Object
@@ -153,7 +155,7 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider), pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
 		switch {
 		case o.Name == nameClaim:
-			// The name is known, but that the claim takes it from the volume makes a new volume a new claim, too.
+			// The name is known before; by using the volume's output instead, a new volume also replaces the claim.
 			name := o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName
 			o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
 			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string { return name }).(pulumi.StringOutput)}
@@ -162,9 +164,9 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 			if err != nil {
 				return err
 			}
-			// So the engine deletes the claim before the volume, which is kept as long as a claim is bound to it.
+			// The engine must delete the claim before the volume, which cannot be deleted while a claim is bound to it.
 			opts = append(opts, unused, pulumi.ReplaceOnChanges([]string{"spec"}), pulumi.DeleteBeforeReplace(true))
-		case o.Name != nameVolume && len(o.Fixed) > 0: // of volumes Pulumi's provider knows what the API refuses to change
+		case o.Name != nameVolume && len(o.Fixed) > 0: // for volumes, Pulumi's provider knows which fields the API refuses to change
 			opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
 		}
 		made, err := infra.Register(ctx, cluster.Guard, o, opts...)

@@ -23,7 +23,7 @@ const (
 	providerType = "pulumi:providers:kubernetes"
 )
 
-// clusters are as those of the clouds.
+// clusters has changes that make a cluster like that of each cloud.
 var clusters = map[string]func(*infra.Cluster, pulumi.StringInput){
 	settings.CloudGKE: func(c *infra.Cluster, address pulumi.StringInput) {
 		c.NetPolicies = true
@@ -67,7 +67,7 @@ func configured(cloud string) *settings.Settings {
 	return s
 }
 
-// record is what New asks for on a cluster of the cloud, by change.
+// record returns the resources that New requests on a cluster with changes.
 func record(t *testing.T, s *settings.Settings, preview bool, changes ...func(*infra.Cluster)) (all []graph.Resource, p *Platform, err error) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
@@ -117,12 +117,12 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// within are the objects of Kubernetes.
+// within returns the objects of Kubernetes.
 func within(all []graph.Resource) []graph.Resource {
 	return slices.DeleteFunc(slices.Clone(all), func(r graph.Resource) bool { return !strings.HasPrefix(r.Type, "kubernetes:") })
 }
 
-// K05, K08, K09, K10, K12: what all objects have.
+// K05, K08, K09, K10, K12: the laws that hold of all objects.
 func TestLaws(t *testing.T) {
 	for _, cloud := range []string{settings.CloudGKE, settings.CloudEKS, settings.CloudMinikube} {
 		all, _, err := record(t, configured(cloud), true)
@@ -162,7 +162,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// at is a property of a resource, by its path.
+// at returns the property at a path of a resource.
 func at(r graph.Resource, path ...resource.PropertyKey) resource.PropertyValue {
 	v := resource.NewProperty(r.Inputs)
 	for _, key := range path {
@@ -174,7 +174,7 @@ func at(r graph.Resource, path ...resource.PropertyKey) resource.PropertyValue {
 	return v
 }
 
-// K10: who knows that a cluster is gone says so, for one command.
+// K10: a user who knows that the cluster is deleted says so for one command.
 func TestDeleteUnreachable(t *testing.T) {
 	t.Setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
 	all, _, err := record(t, configured(settings.CloudMinikube), false)
@@ -186,7 +186,7 @@ func TestDeleteUnreachable(t *testing.T) {
 	}
 }
 
-// K03: the API refuses to change a PriorityClass, and two of a name.
+// K03: the API refuses changes of a PriorityClass, and a second one of the same name.
 func TestPriorityClasses(t *testing.T) {
 	all, _, err := record(t, configured(settings.CloudGKE), true)
 	if err != nil {
@@ -252,7 +252,8 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// The API lets no static claim grow: that of a file server that grows stays as it is, and the volume says how large it is.
+// The API does not let a static claim grow: the claim of a file server that grows stays the same, and the volume has the new
+// size.
 func TestGrown(t *testing.T) {
 	sizes := map[int]string{1024: "1Ti", 2560: "2560Gi"}
 	var before string
@@ -279,7 +280,7 @@ func keys(path string) (all []resource.PropertyKey) {
 	return all
 }
 
-// Of a cluster that stays when the stack goes, each object is deleted by itself.
+// When the stack is destroyed and its cluster is kept, each object is deleted by itself.
 func TestAdopted(t *testing.T) {
 	all, _, err := record(t, configured(settings.CloudMinikube), false, func(c *infra.Cluster) { c.Resource = nil })
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// Levels of Pod Security, from the laxest on.
+// Levels of Pod Security, the least strict first.
 const (
 	privileged = "privileged"
 	baseline   = "baseline"
 	restricted = "restricted"
 )
 
-// podSecurityVersion is what the levels mean: without it a cluster that is upgraded may refuse what it took before.
-// Clusters that are older take it for their own version.
+// podSecurityVersion is the version of Kubernetes that defines the levels: without it a cluster that is upgraded may refuse
+// pods that it accepted before. Older clusters use their own version instead.
 const podSecurityVersion = "v1.36"
 
-// against returns what a level has against a pod, in words. It is as strict as any version of Kubernetes since 1.30: of pods
-// in user namespaces and of Windows, which some take, it takes none.
+// against returns the violations of a level by a pod, in words. It is as strict as the strictest version of Kubernetes since
+// 1.30: it accepts no exemption for user namespaces and Windows, which some versions make.
 func against(level string, t *core.PodTemplateSpec) []string {
 	if level == privileged {
 		return nil
@@ -58,7 +58,7 @@ func containers(p *core.PodSpec) []*core.Container {
 	return all
 }
 
-// safeSysctls are those that touch nothing but the pod.
+// safeSysctls lists the sysctls that affect only the pod.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start", "net.ipv4.tcp_syncookies",
 	"net.ipv4.ping_group_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
@@ -86,7 +86,7 @@ func baselinePod(bad *complaints, t *core.PodTemplateSpec) {
 	}
 }
 
-// profiles returns what pods and containers both may say.
+// profiles checks the fields that both pods and containers have.
 func profiles(bad *complaints, who string, seccomp *core.SeccompProfile, armor *core.AppArmorProfile, linux *core.SELinuxOptions, windows *core.WindowsSecurityContextOptions) {
 	bad.when(seccomp != nil && !confines(seccomp), "%s has seccomp profile %q", who, seccompType(seccomp))
 	bad.when(armor != nil && armor.Type != core.AppArmorProfileTypeRuntimeDefault && armor.Type != core.AppArmorProfileTypeLocalhost, "%s has no AppArmor profile", who)
@@ -108,7 +108,7 @@ func seccompType(s *core.SeccompProfile) core.SeccompProfileType {
 	return s.Type
 }
 
-// dockerCapabilities are those that a container has by default.
+// dockerCapabilities lists the capabilities that a container has by default.
 var dockerCapabilities = []core.Capability{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
@@ -147,7 +147,7 @@ func elsewhere(get *core.HTTPGetAction, socket *core.TCPSocketAction) bool {
 func restrictedPod(bad *complaints, p *core.PodSpec) {
 	for _, v := range p.Volumes {
 		ok := v.ConfigMap != nil || v.CSI != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.Ephemeral != nil ||
-			v.PersistentVolumeClaim != nil || v.Projected != nil || v.Secret != nil || v.HostPath != nil // baseline has said that
+			v.PersistentVolumeClaim != nil || v.Projected != nil || v.Secret != nil || v.HostPath != nil // baseline reports hostPath already
 		bad.when(!ok, "volume %s is of the node or of a server", v.Name)
 	}
 	if s := p.SecurityContext; s != nil {

@@ -6,7 +6,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// strict is a pod that every level takes.
+// strict returns a pod that every level accepts.
 func strict() *core.PodTemplateSpec {
 	return &core.PodTemplateSpec{Spec: core.PodSpec{
 		SecurityContext: &core.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
@@ -17,8 +17,8 @@ func strict() *core.PodTemplateSpec {
 	}}
 }
 
-// Which level takes which pod, one rule of the Pod Security Standards at a time. The whole was compared with
-// k8s.io/pod-security-admission v0.36 on random pods, which is not among our modules.
+// Each rule of the Pod Security Standards refuses the right pods. The whole was also compared with
+// k8s.io/pod-security-admission v0.36 on random pods; that module is not a dependency.
 func TestAgainst(t *testing.T) {
 	type (
 		pod = core.PodSpec
@@ -28,7 +28,7 @@ func TestAgainst(t *testing.T) {
 	host := core.ProbeHandler{HTTPGet: &core.HTTPGetAction{Host: "169.254.169.254"}}
 	for _, test := range []struct {
 		name   string
-		level  string // the strictest that takes it
+		level  string // the strictest level that accepts the pod
 		change func(*pod, *box)
 	}{
 		{"nothing", restricted, func(*pod, *box) {}},

@@ -14,17 +14,18 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// inputs returns what the component remembers of the cluster from one update to the next, so that a preview can compare. The
-// kubeconfig stays the first: it is asked only whether that cluster is there.
+// inputs returns the properties of the cluster that the component's state keeps from one update to the next, so that a preview
+// can compare. The kubeconfig stays that of the first update: it only serves to ask whether that cluster exists.
 func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) pulumi.Map {
 	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
-	if !ctx.RunningWithMocks() { // which take no secret that is not known
+	if !ctx.RunningWithMocks() { // mocks refuse unknown secrets
 		m["cluster"], m["kubeconfig"] = cluster.ID, pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
 	}
 	return m
 }
 
-// nodes returns what the nodes of each pool are, by the setting: of a change clouds make other nodes, and drain those that there are.
+// nodes returns a description of the nodes of each pool, by setting: if it changes, clouds replace the nodes, and drain the old
+// ones.
 func nodes(s *settings.Settings) map[string]string {
 	all := map[string]string{}
 	if g := s.GKE; g != nil {
@@ -44,7 +45,7 @@ func nodes(s *settings.Settings) map[string]string {
 	return all
 }
 
-// rails returns what stands between a preview and the loss of a cluster, or of the nodes that a job runs on.
+// rails returns the option of the hook that refuses the loss of a cluster, and warns of the loss of nodes on which a job runs.
 func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("the cluster stays", func(a *pulumi.ResourceHookArgs) error {
 		if err := sameCluster(s, g, a.OldInputs, a.NewInputs); err != nil {
@@ -66,7 +67,7 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeUpdate: []*pulumi.ResourceHook{hook}}), nil
 }
 
-// sameCluster refuses that a cluster is replaced while it is there. One that is gone may be made again.
+// sameCluster refuses to replace a cluster while it answers. A cluster that is deleted may be created again.
 func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
 	before, after := text(was["cluster"]), text(now["cluster"])
 	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) || !g.Answers(text(was["kubeconfig"])) {
@@ -81,8 +82,8 @@ func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.Propert
 		`(To let it pass: elasticdl:policy.allow: ["` + infra.RuleReplacedCluster + `"])`)
 }
 
-// claimIsUnused refuses in a preview that the claim is made anew while the job's pods use it: Kubernetes keeps the old one as
-// long as they do, and the update would wait for ten minutes, and fail.
+// claimIsUnused returns the option of the hook that refuses, in a preview, to replace the claim while the job's pods use it:
+// Kubernetes keeps the old claim as long as they do, and the update would fail after ten minutes.
 func claimIsUnused(ctx *pulumi.Context, g *infra.Guard) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("a claim in use stays", func(a *pulumi.ResourceHookArgs) error {
 		if !ctx.DryRun() {
@@ -117,7 +118,7 @@ func drained(was, now resource.PropertyMap) (all []string) {
 	return all
 }
 
-// text returns a known text, secret or not, or "".
+// text returns a known text, whether secret or not, or "".
 func text(v resource.PropertyValue) string {
 	for v.IsSecret() || v.IsOutput() {
 		if v.IsSecret() {

@@ -12,9 +12,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// checkShared looks for what is another's and shared: the namespace, and classes with their values. What is not there is
-// told, and so is what is this stack's own: no longer asked for, the engine would delete it. A cluster that is not known yet
-// is not looked at.
+// checkShared checks objects that the stack shares with others: the namespace, and priority classes with their values. It
+// reports those that do not exist, and those that are this stack's own: the engine would delete these because they are no
+// longer requested. It checks nothing on a cluster that is not known yet.
 func checkShared(s *settings.Settings, g *infra.Guard) error {
 	var found []error
 	say := func(format string, args ...any) {

@@ -12,16 +12,17 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// widest is how many addresses may be allowed at once: halves and quarters of the world are it in all but name.
+// widest is the length of the shortest prefix that may be allowed: halves and quarters of all addresses are as good as
+// everybody.
 const widest = 8
 
-// world reports whether a CIDR is everybody.
+// world reports whether a CIDR allows everybody.
 func world(cidr string) bool {
 	p, err := netip.ParsePrefix(cidr)
 	return err == nil && p.Bits() < widest && !p.Addr().IsPrivate()
 }
 
-// worldly returns the known CIDRs of a list that are everybody.
+// worldly returns the known CIDRs of a list that allow everybody.
 func worldly(v resource.PropertyValue) (problems []string) {
 	for _, cidr := range texts(v) {
 		if world(cidr) {
@@ -64,7 +65,8 @@ func publicEndpoint(r Resource, _ []Resource) []string {
 	return nil
 }
 
-// ingress says where the types of firewalls name who gets in: a list of rules, or "" for themselves, and its CIDRs.
+// ingress has, by type of firewall, where its allowed sources are: in a list of rules, or "" for the resource itself, and the
+// path of the CIDRs.
 var ingress = map[string]struct {
 	rules string
 	cidrs []string
@@ -111,7 +113,8 @@ func wildcardRole(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// identityPolicies are where roles of Amazon have policies, and resourcePolicies where resources say who may use them.
+// identityPolicies has the paths of policies in Amazon's roles, users and groups, and resourcePolicies those of policies that
+// say who may use a resource.
 var (
 	identityPolicies = map[string][]string{
 		"aws:iam/policy:Policy":           {"policy"},
@@ -128,7 +131,7 @@ var (
 	}
 )
 
-// statement is one of an IAM policy; what may be one or a list is a [words].
+// statement is a statement of an IAM policy; a field that may be one text or a list is [words].
 type statement struct {
 	Effect                                   string
 	Action, NotAction, Resource, NotResource words
@@ -147,7 +150,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(w))
 }
 
-// principal is "*", or the words of all kinds of principals.
+// principal is "*", or all names of all kinds of principals.
 type principal words
 
 func (p *principal) UnmarshalJSON(b []byte) error {
@@ -254,7 +257,7 @@ func exclusiveBinding(r Resource, _ []Resource) []string {
 	return nil
 }
 
-// kubeconfig is as much of one as may be secret.
+// kubeconfig has the fields of a kubeconfig that may be secret.
 type kubeconfig struct {
 	Users []struct {
 		Name string `json:"name"`
@@ -274,7 +277,7 @@ func clearCredential(r Resource, _ []Resource) (problems []string) {
 	raw := r.Inputs["kubeconfig"]
 	var config kubeconfig
 	if doc := text(raw); doc == "" || yaml.Unmarshal([]byte(doc), &config) != nil {
-		return nil // not known yet, or a file's name
+		return nil // unknown yet, or the name of a file
 	}
 	for _, u := range config.Users {
 		switch {

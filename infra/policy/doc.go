@@ -1,11 +1,11 @@
-// Package policy has the guard rails of a stack: rules on the resources that its program asks for, whoever wrote the
-// program. [Check] judges recorded resources, in tests. [Enforce] judges them in a running program: a preview that asks for
-// anything against a rule fails and says all that is wrong, and an update does not make it.
+// Package policy has the rules on the resources that a stack's program may request. [Check] judges recorded resources, in
+// tests. [Enforce] judges them in a running program: a preview that requests anything against a rule fails and reports all
+// violations, and an update refuses to create it.
 //
-// What is not known yet is judged when it is known: in the preview, an address or an ARN may not be there, and that is no
-// violation; the update looks again.
+// A value is judged when it is known: in a preview, an address or an ARN may be unknown, which is no violation; the update
+// checks again.
 //
-// A team lets a rule go by its name in the stack's file, for everything or for one resource:
+// A team exempts a resource, or all resources, from a rule by its name in the stack's file:
 //
 //	elasticdl:policy:
 //	  allow: [unpinned-image, "privileged-pod:debug"]

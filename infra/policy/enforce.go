@@ -12,9 +12,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Enforce judges every resource that the program asks for from now on, with all that s allows. A preview goes on to the
-// end, so that it says everything that is wrong, and then fails; an update makes nothing that is wrong, and fails.
-// With mocks it does nothing: tests give what they recorded to [Check].
+// Enforce judges every resource that the program requests from now on, except for what s allows. A preview continues to the
+// end, so that it reports every violation, and then fails; an update creates no resource that violates a rule, and fails. With
+// mocks Enforce does nothing: tests pass recorded resources to [Check].
 func Enforce(ctx *pulumi.Context, s *settings.Settings) error {
 	if err := s.Verify(Known); err != nil || ctx.RunningWithMocks() {
 		return err
@@ -31,12 +31,12 @@ type guard struct {
 	allow []string
 
 	mu   sync.Mutex
-	all  []Resource      // by now
-	said map[string]bool // violations
+	all  []Resource      // requested so far
+	said map[string]bool // violations that were reported already
 }
 
-// look looks at a resource: the engine calls it, for several at a time. It changes none: nil leaves also the options alone
-// of which the SDK does not know here, as deletedWith.
+// look judges a resource. The engine calls it, possibly for several resources at a time. It changes no valid resource: it
+// returns nil, which also keeps options that the SDK does not expose here, such as deletedWith.
 func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulumi.ResourceTransformResult {
 	r, err := seen(ctx, a)
 	if err == nil {
@@ -45,13 +45,13 @@ func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulu
 	if err == nil {
 		return nil
 	}
-	// A transform cannot fail; an input that cannot be had can.
+	// A transform cannot return an error, but an input that fails to resolve can.
 	refused := pulumi.Map{"policy": pulumi.String("").ToStringOutput().ApplyT(func(string) (string, error) { return "", err })}
 	if !g.ctx.DryRun() {
 		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
 	}
-	// What depends on a resource that is refused would never be looked at. So another is, which ends the program with
-	// this error once it has run.
+	// In a preview, resources that depend on a refused resource would never be judged. So the preview accepts it, and refuses
+	// another one instead, which fails the program with this error at its end.
 	var end pulumi.ResourceState
 	if err := g.ctx.RegisterComponentResourceV2("elasticdl:policy:Violation", a.Type+" "+a.Name, refused, &end); err != nil {
 		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
@@ -59,7 +59,7 @@ func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulu
 	return nil
 }
 
-// judge adds a resource to what is there, and says what is wrong with it all now and was not before.
+// judge adds a resource to those requested so far, and returns the new violations.
 func (g *guard) judge(r Resource) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +79,7 @@ func (g *guard) judge(r Resource) error {
 	return nil
 }
 
-// seen returns a resource as the engine shows it.
+// seen returns a resource as the engine passes it.
 func seen(ctx context.Context, a *pulumi.ResourceTransformArgs) (Resource, error) {
 	inputs, err := value(ctx, a.Props)
 	if err != nil {
@@ -114,7 +114,8 @@ func short(ctx context.Context, r pulumi.Resource) (string, error) {
 	return string(urn.Type()) + " " + urn.Name(), nil
 }
 
-// value returns an input as rules see it. The SDK has made it of what the engine sent, so there are only these kinds.
+// value returns an input as a value for the rules. The SDK has decoded it from the engine's message, so there are only these
+// kinds.
 func value(ctx context.Context, in any) (resource.PropertyValue, error) {
 	switch v := in.(type) {
 	case nil:

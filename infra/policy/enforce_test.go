@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// stack is one of the real engine, with a program that needs no provider.
+// stack returns a stack of the real engine, with a program that needs no provider.
 func stack(t *testing.T, program pulumi.RunFunc) auto.Stack {
 	t.Helper()
 	cli, err := filepath.Abs("../../build/tools/pulumi") // make pulumi-tools
@@ -54,13 +54,13 @@ type thing struct {
 	Inputs pulumi.MapOutput
 }
 
-// ask asks for a resource of any type: the engine needs a provider only for those that are not components.
+// ask registers a resource of any type, as a component: the engine needs a provider only for other resources.
 func ask(ctx *pulumi.Context, kind, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*thing, error) {
 	var r thing
 	return &r, ctx.RegisterComponentResourceV2(kind, name, inputs, &r, opts...)
 }
 
-// crooked asks for much that is wrong: in secrets, in lists, and in what depends on what is wrong.
+// crooked returns a program with many violations: in secrets, in lists, and in resources that depend on a violation.
 func crooked(s *settings.Settings) pulumi.RunFunc {
 	return func(ctx *pulumi.Context) error {
 		if err := Enforce(ctx, s); err != nil {
@@ -99,7 +99,7 @@ func TestPreviewSaysAllThatIsWrong(t *testing.T) {
 	}
 }
 
-// An update is refused also if nobody looked at a preview: Automation API skips it.
+// An update is refused also without a preview, which the Automation API skips.
 func TestUpdateMakesNothingWrong(t *testing.T) {
 	s := stack(t, crooked(&settings.Settings{ProtectStorage: true}))
 	_, err := s.Up(t.Context())
@@ -138,7 +138,7 @@ func TestUnknownRule(t *testing.T) {
 	}
 }
 
-// What the engine is asked for passes through Enforce unchanged, options and all.
+// Every request passes through Enforce unchanged, with all of its options.
 func TestEnforceChangesNothing(t *testing.T) {
 	states := make([]string, 2)
 	for i := range states {

@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// template is where kinds have the spec of their pods.
+// template has the path of the pod's spec in each kind.
 var template = map[string][]string{
 	"Pod":                   {"spec"},
 	"Job":                   {"spec", "template", "spec"},
@@ -34,7 +34,7 @@ func podSpec(r Resource) resource.PropertyValue {
 	return resource.NewNullProperty()
 }
 
-// trainingJob returns the job that a ConfigMap tells a master of; nil if it is no such ConfigMap.
+// trainingJob returns the job in the ConfigMap that a master reads, or nil for other ConfigMaps.
 func trainingJob(r Resource) *job.Job {
 	if kindOf(r, "kubernetes") != "ConfigMap" {
 		return nil
@@ -46,7 +46,7 @@ func trainingJob(r Resource) *job.Job {
 	return j
 }
 
-// jobPods returns the pods that masters will make. The program does not ask for these.
+// jobPods returns the pods that masters will create. The program does not request these.
 func jobPods(all []Resource) (pods []Resource) {
 	for _, r := range all {
 		j := trainingJob(r)
@@ -60,7 +60,7 @@ func jobPods(all []Resource) (pods []Resource) {
 		for _, role := range roles {
 			made, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1}, meta.OwnerReference{})
 			if err != nil {
-				continue // who makes the job says so
+				continue // package trainingjob reports the error
 			}
 			doc, err := json.Marshal(made)
 			var inputs map[string]any
@@ -73,7 +73,7 @@ func jobPods(all []Resource) (pods []Resource) {
 	return pods
 }
 
-// containers returns those of a pod, with where they are.
+// containers returns the containers of a pod, by their paths.
 func containers(spec resource.PropertyValue) map[string]resource.PropertyValue {
 	all := map[string]resource.PropertyValue{}
 	for _, kind := range []string{"initContainers", "containers", "ephemeralContainers"} {
@@ -86,7 +86,7 @@ func containers(spec resource.PropertyValue) map[string]resource.PropertyValue {
 
 func privilegedPod(r Resource, _ []Resource) (problems []string) {
 	spec := podSpec(r)
-	daemon := kindOf(r, "kubernetes") == "DaemonSet" // device plugins talk to the kubelet by files of the host
+	daemon := kindOf(r, "kubernetes") == "DaemonSet" // device plugins connect to the kubelet by files of the host
 	for _, key := range []string{"hostNetwork", "hostPID", "hostIPC"} {
 		if within(spec, key).V == true {
 			problems = append(problems, key+" is true")
@@ -130,7 +130,8 @@ func unpinnedImage(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// orphan: what of the cloud belongs to objects in a cluster is deleted by controllers in it, which are gone with it.
+// orphan reports objects whose cloud resources are deleted by controllers in the cluster: these resources remain when the
+// cluster is deleted.
 func orphan(r Resource, _ []Resource) (problems []string) {
 	switch kindOf(r, "kubernetes") {
 	case "Service":
@@ -156,7 +157,7 @@ func orphan(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// rigidSpot judges pools of spot nodes, and jobs where there are such pools: either may come first.
+// rigidSpot reports pools of spot nodes beside a job that cannot lose workers. Either may be requested first.
 func rigidSpot(r Resource, all []Resource) (problems []string) {
 	if spot, taints := spotPool(r); spot {
 		if !unknown(taints) && !slices.ContainsFunc(list(taints), func(t resource.PropertyValue) bool {

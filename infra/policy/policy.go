@@ -10,49 +10,50 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Resource is what a program asks for.
+// Resource is a resource that a program requests.
 type Resource struct {
 	Type, Name string
 	Inputs     resource.PropertyMap
 	Options    Options
 }
 
-// Options are those that rules look at. Other resources are named "type name".
+// Options has the options that rules check. Other resources are named as "type name".
 type Options struct {
-	Provider  string   `json:"provider"` // "" = the default one
+	Provider  string   `json:"provider"` // "" = the default provider
 	DependsOn []string `json:"dependsOn"`
 	Protect   bool     `json:"protect"`
 }
 
-// Rule is one thing that a stack may not do, and is named by it.
+// Rule forbids one thing, and has a name.
 type Rule struct {
 	Name   string
-	What   string // it forbids
+	What   string // what the rule forbids
 	Why    string
 	Remedy string // what to do instead
 
-	// judge says what is wrong with a resource; all is everything asked for by now.
+	// judge returns the problems of a resource; all has the resources requested so far.
 	judge func(r Resource, all []Resource) []string
-	// whole rules miss something, which may yet come while the program runs: only [Check] has them.
+	// whole marks rules that require another resource, which the program may still request: only [Check] applies them.
 	whole bool
-	// elsewhere: it compares with what there was, which no graph has. Package platform looks.
+	// elsewhere marks rules that compare with an earlier state, which no list of resources has. Package platform applies them.
 	elsewhere bool
 }
 
 // Violation is a resource that is against a rule.
 type Violation struct {
 	Rule       *Rule
-	Type, Name string // of the resource
+	Type, Name string // type and name of the resource
 	Problem    string
 }
 
-// Error names everything that is needed to put it right.
+// Error returns the resource, the problem, and its remedy.
 func (v Violation) Error() string {
 	return fmt.Sprintf("policy %s: %s %q: %s. %s. (To let it pass: elasticdl:policy.allow: [%q])",
 		v.Rule.Name, v.Type, v.Name, v.Problem, v.Rule.Remedy, v.Rule.Name+":"+v.Name)
 }
 
-// Check judges all that a program asks for, but for what is allowed: "rule", or "rule:name" of a resource.
+// Check returns the violations among the resources that a program requests, except for those that are allowed: "rule", or
+// "rule:name" of a resource.
 func Check(all []Resource, allow ...string) []Violation { return check(all, true, allow) }
 
 func check(all []Resource, whole bool, allow []string) (found []Violation) {
@@ -70,7 +71,7 @@ func check(all []Resource, whole bool, allow []string) (found []Violation) {
 	return found
 }
 
-// Known reports each rule that a stack lets pass and that does not exist. It is a [settings.Check].
+// Known reports each rule that a stack allows to break and that does not exist. It is a [settings.Check].
 func Known(s *settings.Settings, p *settings.Problems) {
 	var names []string
 	for _, r := range Rules {

@@ -14,7 +14,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// graph reads resources as the golden files of package graph have them.
+// graph returns resources in the form of the golden files of package graph.
 func graph(t testing.TB, doc string) (all []Resource) {
 	t.Helper()
 	var docs []struct {
@@ -35,7 +35,7 @@ func graph(t testing.TB, doc string) (all []Resource) {
 	return all
 }
 
-// marked is a value with what golden files mark as unknown or secret.
+// marked returns a value in which the marks of golden files are unknown values or secrets.
 func marked(v resource.PropertyValue) resource.PropertyValue {
 	switch {
 	case v.IsString() && v.StringValue() == "(unknown)":
@@ -56,7 +56,7 @@ func marked(v resource.PropertyValue) resource.PropertyValue {
 	return v
 }
 
-// examples are graphs that each rule lets pass, and by what is wrong with them those that it does not.
+// examples returns, by rule, a graph that passes, and the graphs that violate it, by problem.
 func examples(t testing.TB) map[string]struct {
 	Pass []string
 	Fail map[string]words // one graph, or several
@@ -115,7 +115,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// fails checks that a graph has that problem and no other with the rule, and none if it is let pass.
+// fails checks that a graph has that problem of the rule and no other, and none if it is allowed.
 func fails(t *testing.T, rule, problem, doc string, others []string) {
 	t.Helper()
 	all := graph(t, doc)
@@ -140,7 +140,7 @@ func fails(t *testing.T, rule, problem, doc string, others []string) {
 	}
 }
 
-// What is not known yet is no violation: neither a value nor anything around it.
+// An unknown value is no violation, and neither is anything that contains it.
 func TestUnknown(t *testing.T) {
 	for rule, cases := range examples(t) {
 		for _, doc := range cases.Pass {
@@ -203,7 +203,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// Every type that a rule knows is one that the cloud's SDK has, with the inputs that the rule looks at.
+// The clouds' SDKs have every type that a rule names, with the inputs that the rule checks.
 func TestTypesOfTheSDKs(t *testing.T) {
 	inputs := map[string][]string{}
 	for kind, path := range labels {
@@ -245,7 +245,7 @@ func TestTypesOfTheSDKs(t *testing.T) {
 	}
 }
 
-// What the stacks ask for and label has to be labelled, but what is free.
+// Every resource of the stacks that can be labelled must be labelled, except for free ones.
 func TestLabelsOfTheStacks(t *testing.T) {
 	free := []string{"aws:eks/accessEntry:AccessEntry", "aws:eks/podIdentityAssociation:PodIdentityAssociation", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"}
 	looked := map[string]bool{}

@@ -2,7 +2,7 @@ package policy
 
 import "github.com/elasticdl/elasticdl/infra"
 
-// Rules are all of them; docs/infrastructure/policy.md has the same table.
+// Rules has all rules; docs/infrastructure/policy.md has the same table.
 var Rules = []Rule{
 	{
 		Name: "public-endpoint", What: "a Kubernetes API that everybody may reach",

@@ -8,7 +8,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// buckets of Amazon are of one of these types.
+// isBucket reports whether a resource is a bucket of Amazon, which has several types.
 func isBucket(r Resource) bool {
 	return oneOf(r.Type, "aws:s3/bucketV2:BucketV2", "aws:s3/bucket:Bucket")
 }
@@ -87,7 +87,7 @@ func unprotectedStorage(r Resource, _ []Resource) []string {
 	return nil
 }
 
-// labels says where the types that cost have theirs. The nodes of GKE have those of their cluster.
+// labels has the path of the labels of each type that is billed. The nodes of GKE have those of their cluster.
 var labels = map[string][]string{
 	"gcp:container/cluster:Cluster":              {"resourceLabels"},
 	"gcp:filestore/instance:Instance":            {"labels"},
@@ -116,7 +116,7 @@ var labels = map[string][]string{
 	"aws:s3/bucketV2:BucketV2":                   {"tags"},
 }
 
-// defaults says where providers have labels for all that they make.
+// defaults has the paths of labels that providers set on all of their resources.
 var defaults = map[string][]string{
 	"pulumi:providers:aws": {"defaultTags", "tags"},
 	"pulumi:providers:gcp": {"defaultLabels"},
@@ -134,7 +134,7 @@ func unlabelledCost(r Resource, all []Resource) (problems []string) {
 	if !byProvider && !labelled(at(r.Inputs, path...)) {
 		problems = append(problems, strings.Join(path, ".")+" is empty")
 	}
-	// No default tag gets to what is launched.
+	// Default tags do not reach the instances that a template launches.
 	if launched := at(r.Inputs, "tagSpecifications"); r.Type == "aws:ec2/launchTemplate:LaunchTemplate" && !unknown(launched) {
 		for _, kind := range []string{"instance", "volume"} {
 			if !slices.ContainsFunc(list(launched), func(s resource.PropertyValue) bool {
@@ -147,7 +147,7 @@ func unlabelledCost(r Resource, all []Resource) (problems []string) {
 	return problems
 }
 
-// labelled reports whether any label is more than a name, or a word to Kubernetes.
+// labelled reports whether a resource has any label besides its name and those that Kubernetes uses.
 func labelled(v resource.PropertyValue) bool {
 	if unknown(v) {
 		return true

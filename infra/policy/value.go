@@ -7,9 +7,9 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// A value is there and known, there and unknown, or not there (null).
+// A value is known, unknown, or absent (null).
 
-// at returns what is at a path of names; unknown if anything on the way is.
+// at returns the value at a path of names; it is unknown if anything on the path is.
 func at(m resource.PropertyMap, path ...string) resource.PropertyValue {
 	return within(resource.NewProperty(m), path...)
 }
@@ -24,7 +24,7 @@ func within(v resource.PropertyValue, path ...string) resource.PropertyValue {
 	return v
 }
 
-// bare returns a value without what says that it is secret, or where it is from.
+// bare returns a value without the wrapper of a secret or an output.
 func bare(v resource.PropertyValue) resource.PropertyValue {
 	for {
 		switch {
@@ -40,7 +40,7 @@ func bare(v resource.PropertyValue) resource.PropertyValue {
 
 func unknown(v resource.PropertyValue) bool { return v.IsComputed() || v.IsOutput() }
 
-// is reports whether a value is that or may be that.
+// is reports whether a value is equal to want, or unknown.
 func is(v resource.PropertyValue, want any) bool { return unknown(v) || v.V == want }
 
 // text returns a known text, or "".
@@ -51,7 +51,7 @@ func text(v resource.PropertyValue) string {
 	return ""
 }
 
-// list returns the known part of a list; one thing is a list of it.
+// list returns the known elements of a list; another value counts as a list of one.
 func list(v resource.PropertyValue) []resource.PropertyValue {
 	switch v = bare(v); {
 	case v.IsArray():
@@ -72,8 +72,8 @@ func texts(v resource.PropertyValue) (all []string) {
 	return all
 }
 
-// kindOf returns the type without package and module: "Role" of "kubernetes:rbac.authorization.k8s.io/v1:Role", where pkg is
-// "kubernetes"; "" if it is of another package.
+// kindOf returns the type of a resource without package and module, or "" if it is not of package pkg: "Role" of
+// "kubernetes:rbac.authorization.k8s.io/v1:Role", where pkg is "kubernetes".
 func kindOf(r Resource, pkg string) string {
 	if !strings.HasPrefix(r.Type, pkg+":") {
 		return ""

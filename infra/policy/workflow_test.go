@@ -16,7 +16,7 @@ import (
 )
 
 type workflow struct {
-	On          map[string]any    `json:"true"` // what YAML makes of the word on
+	On          map[string]any    `json:"true"` // YAML reads the key `on` as true
 	Permissions map[string]string `json:"permissions"`
 	Jobs        map[string]struct {
 		If          string            `json:"if"`
@@ -52,7 +52,7 @@ func readWorkflow(t *testing.T, name string) (w workflow, doc string) {
 	return w, string(raw)
 }
 
-// Every stack is previewed; those of a cloud are also brought up, after somebody approved.
+// Every stack is previewed; the stacks of a cloud are also brought up, after an approval.
 func TestWorkflowHasAllStacks(t *testing.T) {
 	w, _ := readWorkflow(t, "preview.yml")
 	files, err := filepath.Glob("../../stacks/Pulumi.*.yaml")
@@ -79,7 +79,7 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 	}
 }
 
-// Code that nobody has reviewed gets nothing that is worth stealing.
+// Code that is not reviewed gets no credentials that are worth stealing.
 func TestWorkflowCredentials(t *testing.T) {
 	w, doc := readWorkflow(t, "preview.yml")
 	for event := range w.On {
@@ -120,7 +120,8 @@ func TestWorkflowCredentials(t *testing.T) {
 	}
 }
 
-// Whoever made the stack may have committed what its secrets are encrypted with. Nobody has the key to that here.
+// The author of a stack may have committed the settings of its secrets' encryption. The workflow has no access to that key, and
+// removes them.
 func TestWorkflowForgetsKeys(t *testing.T) {
 	w, _ := readWorkflow(t, "preview.yml")
 	dir := t.TempDir()
@@ -170,7 +171,7 @@ func TestWorkflowTools(t *testing.T) {
 				t.Errorf("%s has no elasticdl on PATH, without which the program refuses the stack", name)
 			}
 			action, _, _ := strings.Cut(s.Uses, "@")
-			// An hour, which is what is given else, may end before an `up` does.
+			// The default of one hour may end before an `up` does.
 			if seconds := fmt.Sprint(s.With["role-duration-seconds"]); action == "aws-actions/configure-aws-credentials" && (seconds != "7200" || !strings.Contains(string(page), "--max-session-duration "+seconds)) {
 				t.Errorf("%s has Amazon's credentials for %s seconds, want 7200, and roles that give them for so long", name, seconds)
 			}
@@ -181,8 +182,8 @@ func TestWorkflowTools(t *testing.T) {
 	}
 }
 
-// What .ci/run runs one after the other, the workflow runs in jobs beside each other; nothing is in one of them only but what needs the
-// network's database of vulnerabilities.
+// The workflow runs in parallel jobs what .ci/run runs in sequence. Only what needs the network's database of vulnerabilities
+// is in one of them alone.
 func TestWorkflowRunsWhatCIRuns(t *testing.T) {
 	script, err := os.ReadFile("../../.ci/run")
 	if err != nil {
@@ -203,8 +204,8 @@ func TestWorkflowRunsWhatCIRuns(t *testing.T) {
 	}
 }
 
-// An action is the commit that was looked at: whoever may move a tag of it would run code with the repository's credentials.
-// Everywhere it is the same one.
+// Actions are pinned to the commit that was reviewed: otherwise the owner of a tag could run code with the repository's
+// credentials. Each action has the same commit everywhere.
 func TestWorkflowPins(t *testing.T) {
 	pin := regexp.MustCompile(`^([\w-]+/[\w-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$`)
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
@@ -236,12 +237,12 @@ func TestWorkflowPins(t *testing.T) {
 	}
 }
 
-// What the program asks Amazon in a preview, the role of previews may ask, and little else.
+// The role of previews may call every function that the program calls in a preview, and few others.
 func TestWorkflowPreviewRole(t *testing.T) {
 	rights := map[string][]string{
 		"aws.GetAvailabilityZones": {"ec2:DescribeAvailabilityZones"},
-		"aws.GetCallerIdentity":    nil, // everybody may
-		"aws.GetPartition":         nil, // the provider knows
+		"aws.GetCallerIdentity":    nil, // needs no right
+		"aws.GetPartition":         nil, // answered by the provider itself
 		"aws.GetRegion":            nil,
 		"ec2.LookupVpc":            {"ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"},
 		"ec2.LookupSubnet":         {"ec2:DescribeSubnets"},

@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Names of the claim to a cluster's volume: contracts with the jobs of its stack, and with the tutorials.
+// Names of the claim to a cluster's volume. The jobs of its stack and the tutorials rely on them.
 const (
 	ClaimGKE      = "fileserver-claim" // to gke.filestore
 	ClaimEKS      = "efs-claim"        // to eks.efs
@@ -20,7 +20,7 @@ const (
 
 var isDataset = regexp.MustCompile(`^[a-z][-a-z0-9]*$`)
 
-// Remote reports whether the data set's files are elsewhere.
+// Remote reports whether the data set's files are at a URL.
 func (d *Data) Remote() bool { return strings.Contains(d.Source, "://") }
 
 func (d *Data) check(s *Settings, in Input, p *Problems) {
@@ -46,7 +46,7 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 	p.Check(s.Platform.PodSecurity != "restricted", "data", "the pod that writes it may be root, which platform.podSecurity: restricted refuses: expected baseline there, or drop this")
 }
 
-// storage returns the section of the stack's volume, and whether there is one.
+// storage returns the section of the stack's volume, and whether the stack has one.
 func (s *Settings) storage() (section string, ok bool) {
 	switch {
 	case s.GKE != nil:
@@ -54,10 +54,10 @@ func (s *Settings) storage() (section string, ok bool) {
 	case s.EKS != nil:
 		return storageOf[ClaimEKS], s.EKS.EFS != nil
 	}
-	return storageOf[ClaimMinikube], true // a cloud that is none has been told
+	return storageOf[ClaimMinikube], true // an unknown cloud is reported elsewhere
 }
 
-// mounts reports whether the job mounts the volume of a section, which is told if there is none.
+// mounts reports whether the job mounts the volume of a section.
 func (s *Settings) mounts(section string) bool {
 	return s.Job != nil && slices.ContainsFunc(s.Job.Volumes, func(v job.Volume) bool { return storageOf[v.ClaimName] == section })
 }

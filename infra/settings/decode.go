@@ -14,12 +14,12 @@ import (
 	"strings"
 )
 
-// encoding/json reports the first unknown field, without its path, and takes any case for its name: decode is what
-// remains of it that a stack's file needs.
+// encoding/json reports only the first unknown field, without its path, and ignores the case of names: decode has the features
+// of it that a stack's file needs.
 
-// read returns the text of one key of the configuration: JSON if the engine made it of a section, else itself.
+// read returns the value of one key of the configuration: decoded JSON if the engine encoded a section, else the text itself.
 func read(text string) any {
-	if text == "" { // a key with nothing behind it
+	if text == "" { // a key without a value
 		return nil
 	}
 	d := json.NewDecoder(strings.NewReader(text))
@@ -39,7 +39,7 @@ type field struct {
 	of   reflect.StructField
 }
 
-// fields returns those of a struct that a file may set, those of what is embedded in it among them.
+// fields returns the fields of a struct that a file may set, including those of embedded structs.
 func fields(t reflect.Type) iter.Seq[field] {
 	return func(yield func(field) bool) {
 		for _, of := range reflect.VisibleFields(t) {
@@ -51,8 +51,8 @@ func fields(t reflect.Type) iter.Seq[field] {
 	}
 }
 
-// decode writes v over dst. What v does not say stays, which is how defaults come in, but for optional sections: those
-// that are not there are nil, and those that are have their defaults. Empty maps and lists are nil.
+// decode writes v to dst. Fields that v does not have keep their values, which are the defaults. Optional sections differ:
+// absent ones become nil, and present ones keep their defaults. Empty maps and lists become nil.
 func decode(v any, dst reflect.Value, path string, p *Problems) {
 	if v == nil {
 		if dst.Kind() == reflect.Pointer {
@@ -159,11 +159,11 @@ func decodeScalar(v any, dst reflect.Value, path string, p *Problems) {
 		p.Check(isNumber && err == nil, path, "%s: expected a number", show(v))
 		dst.SetFloat(x)
 	default:
-		panic("settings: no " + dst.Type().String() + " is decoded") // a test has every field
+		panic("settings: no " + dst.Type().String() + " is decoded") // a test decodes every field
 	}
 }
 
-// asText takes whole numbers for text as well: `cpu: 2`. Not 1.30, of which YAML makes 1.3.
+// asText returns a value as text. It accepts whole numbers, `cpu: 2`, but not 1.30, which YAML reads as 1.3.
 func asText(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -174,7 +174,7 @@ func asText(v any) (string, bool) {
 	return "", false
 }
 
-// show returns a value for an error: as JSON, and not all of a long one.
+// show returns a value for an error message: as JSON, shortened if it is long.
 func show(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -186,7 +186,7 @@ func show(v any) string {
 	return string(text)
 }
 
-// join returns a path as `pulumi config set --path` takes it.
+// Join returns a path as `pulumi config set --path` accepts it.
 func Join(path, name string) string {
 	switch {
 	case name == "" || strings.ContainsAny(name, `.[]"`):

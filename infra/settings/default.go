@@ -8,8 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// defaults returns what a stack has where its file says nothing; arch is that of this machine. Optional sections are there with theirs, for when the file
-// has the section. Pulumi.yaml repeats what it may: a test compares.
+// defaults returns the settings of a stack whose file is empty; arch is that of this machine. Optional sections have their
+// defaults, for files that have the section. Pulumi.yaml repeats some defaults: a test compares.
 func defaults(cloud, arch string) *Settings {
 	s := &Settings{
 		Cloud: cloud, ProtectStorage: true, Job: job.DefaultOf(job.Run),
@@ -41,22 +41,22 @@ func defaults(cloud, arch string) *Settings {
 	case CloudMinikube:
 		s.Minikube = &Minikube{CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0"}
 		s.Image.Platforms = []string{"linux/" + arch}
-		s.Job.ImagePullPolicy = "IfNotPresent" // an image that was loaded is nowhere to be pulled from
+		s.Job.ImagePullPolicy = "IfNotPresent" // an image that was loaded into minikube cannot be pulled from anywhere
 	}
 	return s
 }
 
-// settle sets what follows from what the file says. Given reports whether it has a path.
+// settle sets the values that follow from others. Given reports whether the file has a path.
 func (s *Settings) settle(in Input, given func(path string) bool) {
 	s.Root, s.Now = in.Root, in.Now
-	if s.GKE != nil || s.EKS != nil { // so that a bill tells stacks apart, and nothing has no label
+	if s.GKE != nil || s.EKS != nil { // so that bills can be split by stack, and every resource has a label
 		labels := map[string]string{LabelStack: s.Name(63)}
 		maps.Copy(labels, s.Labels)
 		s.Labels = labels
 	}
 	if g := s.GKE; g != nil {
 		g.Project = in.Config[keyProject]
-		if !given("gke.systemPool.maxNodes") { // a node in each zone, and one more for upgrades
+		if !given("gke.systemPool.maxNodes") { // one node in each zone, and one more for upgrades
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
 		}
 		if f := g.Filestore; f != nil && f.Location == "" {
@@ -109,7 +109,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 	}
 }
 
-// region returns that of a location of Google, and whether the location is but a zone of it.
+// region returns the region of a location of Google, and whether the location is a zone.
 func region(location string) (name string, zone bool) {
 	i := strings.LastIndexByte(location, '-')
 	if i < 0 || len(location)-i != 2 {

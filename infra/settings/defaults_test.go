@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The column "default" of the pages' tables has the defaults that there are.
+// The column "default" of the pages' tables agrees with the code.
 func TestDefaultsOnPages(t *testing.T) {
 	g, e, m := defaults(CloudGKE, "amd64").GKE, defaults(CloudEKS, "amd64").EKS, defaults(CloudMinikube, "amd64").Minikube
 	system := func(v any) string { return fmt.Sprint(v, " (system)") }

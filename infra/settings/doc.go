@@ -8,16 +8,16 @@
 //	    settle     what follows from what the file says                         default.go
 //	    check      what types do not say                                        check.go, and a file for each section
 //
-// A field of a file is a field of a struct here, named by its JSON tag. A new one is added to its struct, to the check of its
-// section and to the table of its page; tests hold them together.
+// A field of a file is a field of a struct here, named by its JSON tag. A new field is added to its struct, to the check of its
+// section and to the table of its page; tests check that they agree.
 //
-// The package is pure: it reads no file, clock or environment. [Input] has the time and a function that looks for files. It
-// does not link Pulumi, so that its tests are compiled in seconds.
+// The package is pure: it reads no file, clock or environment. [Input] has the time and a function that looks up files. It does
+// not link Pulumi, so that its tests compile in seconds.
 //
 // # Laws
 //
 //  1. Every problem is reported, in the order of a stack's file, as "<project>:<path>: <found>: expected <what>: <what to do>".
-//  2. A path has one problem, and what is below it none.
+//  2. A path has at most one problem, and none is reported below it.
 //  3. No configuration panics. What [Parse] returns survives JSON.
-//  4. What is valid and should be known all the same is a note, never a problem: the settings work.
+//  4. A valid setting that the user should know about is reported as a note, never as a problem.
 package settings

@@ -61,8 +61,8 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
 }
 
-// providerOnly are settings of the AWS provider that `aws eks get-token` and `aws ecr get-login-password` cannot follow: the stack
-// would be made by one identity, and Kubernetes and the registry would meet another.
+// providerOnly lists settings of the AWS provider that `aws eks get-token` and `aws ecr get-login-password` cannot use: the
+// stack would be created with one identity, and Kubernetes and the registry accessed with another.
 var providerOnly = []string{
 	"aws:accessKey", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:assumeRoles", "aws:secretKey", "aws:sharedConfigFiles", "aws:sharedCredentialsFiles", "aws:token",
 }
@@ -74,7 +74,7 @@ func checkProvider(config map[string]string, p *Problems) {
 	}
 }
 
-// retentions are those that CloudWatch has.
+// retentions lists the numbers of days that CloudWatch accepts.
 var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 
 func deref(n *int) int {
@@ -84,9 +84,9 @@ func deref(n *int) int {
 	return *n
 }
 
-// support lists the last day of standard support of each version of Kubernetes, of which those after the last are not known here.
-// Extended support lasts a year longer and costs six times as much.
-// Source: the Kubernetes release calendar of the EKS user guide, November 2026.
+// support lists the last day of standard support of each version of Kubernetes; later versions are not known here. Extended
+// support lasts a year longer and costs six times as much. Source: the Kubernetes release calendar of the EKS user guide,
+// November 2026.
 var support = []struct{ version, until string }{
 	{"1.32", "2026-03-23"},
 	{"1.33", "2026-07-29"},
@@ -94,8 +94,8 @@ var support = []struct{ version, until string }{
 	{"1.35", "2027-03-27"},
 }
 
-// checkVersion refuses what is no version. A version out of support is a note, because a cluster that exists must stay
-// manageable on every day; Unsupported refuses it to a new one.
+// checkVersion refuses a text that is not a version. A version without support is only a note, because an existing cluster must
+// stay manageable at any time; Unsupported refuses it for a new cluster.
 func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
 	const path = "eks.version"
 	minor, err := strconv.Atoi(strings.TrimPrefix(e.Version, "1."))
@@ -130,7 +130,7 @@ func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
 	}
 }
 
-// check: the stack makes a VPC, or takes one.
+// check checks a VPC that the stack creates, or an existing one.
 func (v *VPC) check(region string, p *Problems) {
 	const at = "eks.vpc."
 	if v.ID != "" {
@@ -166,7 +166,7 @@ func checkSubnets(at string, all, others []string, p *Problems) {
 	}
 }
 
-const maxGroup = 450 // nodes of a managed group
+const maxGroup = 450 // the greatest number of nodes of a managed group
 
 func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
 	p.Check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
@@ -188,7 +188,7 @@ func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
 
-// checkGPUs: they are in a group of their own, which keeps others off.
+// checkGPUs checks that only the GPU group has GPUs: its taint keeps other pods off.
 func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 	if !wanted {
 		const why = "GPUs are in eks.gpuGroup only, which keeps off pods that ask for none"
@@ -214,10 +214,10 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 	}
 }
 
-// isGPU is families with cards of NVIDIA: not g4ad, which has AMD's.
+// isGPU matches the families with GPUs of NVIDIA: not g4ad, whose GPUs are of AMD.
 var isGPU = regexp.MustCompile(`^(p[2-9][a-z]*(-[a-z0-9]+)?|g4dn|g[5-9][a-z]*|gr[6-9][a-z]*)\.`)
 
-// gpus are how many of them types have, if it is known here.
+// gpus has the number of GPUs of instance types, as far as it is known here.
 var gpus = map[string]int{
 	"g4dn.xlarge": 1, "g4dn.2xlarge": 1, "g4dn.4xlarge": 1, "g4dn.8xlarge": 1, "g4dn.16xlarge": 1, "g4dn.12xlarge": 4, "g4dn.metal": 8,
 	"g5.xlarge": 1, "g5.2xlarge": 1, "g5.4xlarge": 1, "g5.8xlarge": 1, "g5.16xlarge": 1, "g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8,

@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// EKSQuota is what a stack needs of one of Amazon's quotas: vCPUs of running instances of some families, in one account and region.
+// EKSQuota is what a stack needs of one of Amazon's quotas, which limits the vCPUs of running instances of some families, in
+// one account and region.
 type EKSQuota struct {
 	Code string
 	Name string
 	// NewAccount is the default of the quota, which new accounts have.
 	NewAccount int
-	// Groups are the paths of the groups that count.
+	// Groups has the paths of the groups whose nodes count.
 	Groups []string
-	// First is the vCPUs of desiredNodes, which the first `pulumi up` starts.
+	// First is the number of vCPUs of desiredNodes, which the first `pulumi up` starts.
 	First int
-	// Most is the vCPUs of maxNodes.
+	// Most is the number of vCPUs of maxNodes.
 	Most int
-	// Rolled is the vCPUs of maxNodes while EKS replaces nodes in place: it starts up to two more per zone and group.
+	// Rolled is the number of vCPUs of maxNodes while EKS replaces nodes in place: it starts up to two more per zone and group.
 	Rolled int
-	// Unknown are instance types whose vCPUs are not known here; the sums lack them.
+	// Unknown has the instance types whose vCPUs are not known here; the sums do not include them.
 	Unknown []string
 }
 
@@ -42,13 +43,13 @@ var (
 	isOldP  = regexp.MustCompile(`^p[2-4]`)
 )
 
-// quotaOf returns the quota that counts instances of a type; one without a code for families that are not known here.
+// quotaOf returns the quota that counts instances of a type; it has no code if the family is not known here.
 func quotaOf(instanceType string, spot bool) EKSQuota {
 	pair := [2]EKSQuota{}
 	switch f := letters.FindString(instanceType); {
 	case f == "g" || f == "gr" || f == "vt":
 		pair = [2]EKSQuota{graphicsQuota, graphicsSpot}
-	case f == "p" && spot && !isOldP.MatchString(instanceType): // later ones have spot quotas of their own
+	case f == "p" && spot && !isOldP.MatchString(instanceType): // newer families of P have spot quotas of their own
 	case f == "p":
 		pair = [2]EKSQuota{pQuota, pSpot}
 	case len(f) == 1 && strings.Contains("acdhimrtz", f):
@@ -65,7 +66,7 @@ func (e *EKS) Quotas() []EKSQuota {
 	var all []EKSQuota
 	surge := 2 * max(len(e.VPC.Zones), len(e.VPC.PrivateSubnets))
 	for _, g := range e.Groups() {
-		largest := map[string]int{} // vCPUs, by the code of the quota
+		largest := map[string]int{} // the greatest number of vCPUs of a node, by the code of the quota
 		for _, t := range g.InstanceTypes {
 			q := quotaOf(t, g.Spot)
 			i := slices.IndexFunc(all, func(o EKSQuota) bool { return o.Code == q.Code })
@@ -92,7 +93,7 @@ func (e *EKS) Quotas() []EKSQuota {
 	return all
 }
 
-// Note returns a line for the user: what is needed, and the command that shows what the account has.
+// Note returns a line for the user: how much is needed, and the command that shows the account's quota.
 func (q EKSQuota) Note(region string) string {
 	at := strings.Join(q.Groups, ", ")
 	if q.Code == "" {
@@ -108,7 +109,7 @@ func (q EKSQuota) Note(region string) string {
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)
 
-// vcpus returns the vCPUs of a type by its size: a large has two, an xlarge four. It returns 0 if the size does not tell.
+// vcpus returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It returns 0 for an unknown size.
 func vcpus(instanceType string) int {
 	at := sized.FindStringSubmatch(instanceType)
 	switch {

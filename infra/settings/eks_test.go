@@ -21,7 +21,7 @@ import (
 
 const page = "../../docs/infrastructure/eks.md"
 
-// room is milli-CPUs, MiB and pods.
+// room is an amount of milli-CPUs, MiB and pods.
 type room struct{ cpu, memory, pods int }
 
 func (r room) less(o room) room { return room{r.cpu - o.cpu, r.memory - o.memory, r.pods - o.pods} }
@@ -29,9 +29,9 @@ func (r room) holds(o room) bool {
 	return r.cpu >= o.cpu && r.memory >= o.memory && r.pods >= o.pods
 }
 
-// allocatable returns what pods of all kinds may request on a node: what the kubelet of Amazon Linux 2023 reserves is off (6 % of the
-// first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of others; 255 MiB and 11 per pod; 100 MiB until eviction), and so are
-// the 7.5 % of memory that Karpenter counts for the virtual machine.
+// allocatable returns the amount that pods may request on a node. It subtracts what the kubelet of Amazon Linux 2023 reserves
+// (6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of others; 255 MiB and 11 MiB per pod; 100 MiB for
+// eviction), and the 7.5 % of memory that Karpenter assumes for the virtual machine.
 func allocatable(t *testing.T, instanceType string) room {
 	t.Helper()
 	memory, pods := 0, 0
@@ -54,7 +54,7 @@ func allocatable(t *testing.T, instanceType string) room {
 	return room{cpus*1000 - int(math.Ceil(reserved)), memory*925/1000 - 255 - 11*pods - 100, pods}
 }
 
-// requests returns what a pod's containers request.
+// requests returns the sum of what a pod's containers request.
 func requests(spec core.PodSpec) room {
 	r := room{pods: 1}
 	for _, c := range spec.Containers {
@@ -64,8 +64,8 @@ func requests(spec core.PodSpec) room {
 	return r
 }
 
-// The job of the stack as shipped fits on its nodes, wherever the scheduler puts each pod: with the workers that it starts with, and with
-// as many as it may have. The nodes fit into the quota of a new account.
+// The job of the shipped stack fits on its nodes, wherever the scheduler places each pod: with the initial and with the
+// greatest number of workers. The nodes fit into the quota of a new account.
 func TestShippedJobFits(t *testing.T) {
 	s, err := parsed(t, stack(t, CloudEKS))
 	if err != nil {
@@ -76,8 +76,8 @@ func TestShippedJobFits(t *testing.T) {
 			t.Errorf("a new account has %d vCPUs: %+v", q.NewAccount, q)
 		}
 	}
-	// Requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m, coredns 100m and 70Mi; the agents of Pod
-	// Identity and EFS, and the controllers of EFS, request nothing.
+	// The requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m, coredns 100m and 70Mi; the
+	// agents of Pod Identity and EFS, and the controllers of EFS, request nothing.
 	daemons := []room{{50, 0, 1}, {100, 0, 1}, {0, 0, 1}, {0, 0, 1}}
 	pods := []room{{100, 70, 1}, {100, 70, 1}, {0, 0, 1}, {0, 0, 1}}
 	s.Job.Image = "registry.example/test-mnist:1" // the stack builds one
@@ -114,7 +114,7 @@ func TestShippedJobFits(t *testing.T) {
 	}
 }
 
-// misfit places pods one after the other on every node that holds them, and returns a placement with which one has no place; "" = none.
+// misfit tries all placements of pods on nodes, and returns one in which a pod does not fit; "" = none.
 func misfit(nodes, pods []room, seen map[string]bool) string {
 	if len(pods) == 0 {
 		return ""
@@ -143,10 +143,10 @@ func misfit(nodes, pods []room, seen map[string]bool) string {
 	return ""
 }
 
-// hours are those of a month as Amazon counts them.
+// hours is the length of a month in Amazon's bills.
 const hours = 730
 
-// The page's table of costs adds up to what it says, below half a dollar an hour, and counts the nodes and disks that the stack has.
+// The page's table of costs has the right sum, below half a dollar an hour, and counts the nodes and disks of the stack.
 func TestCosts(t *testing.T) {
 	s, err := parsed(t, stack(t, CloudEKS))
 	if err != nil {
@@ -216,7 +216,7 @@ func table(t *testing.T, path, header string) (rows [][]string) {
 	return rows
 }
 
-// What a stack needs of the account's quotas is summed by quota, with the nodes that EKS starts while it replaces others.
+// Needs are summed by quota, including the nodes that EKS starts while it replaces others.
 func TestQuotas(t *testing.T) {
 	group := func(types ...string) EKSGroup { return EKSGroup{InstanceTypes: types, DesiredNodes: 1, MaxNodes: 3} }
 	e := &EKS{VPC: VPC{Zones: []string{"us-west-2a", "us-west-2b"}}, SystemGroup: group("m6i.large")}
@@ -261,7 +261,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// The section for GPUs that the stack's file has as comments works as it is: without the "# ".
+// The section for GPUs that the stack's file has as a comment is valid when "# " is removed.
 func TestGPUsOfTheShippedFile(t *testing.T) {
 	s, err := parsed(t, completed(uncommented(t, "../../stacks/Pulumi.eks.yaml")))
 	if err != nil {
@@ -272,7 +272,7 @@ func TestGPUsOfTheShippedFile(t *testing.T) {
 	}
 }
 
-// uncommented reads a stack's file with its section for GPUs.
+// uncommented returns a stack's file with its section for GPUs uncommented.
 func uncommented(t *testing.T, path string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -301,7 +301,7 @@ func uncommented(t *testing.T, path string) map[string]any {
 	return stack.Config
 }
 
-// Types of one family have cards by their size.
+// The size of an instance type determines its number of GPUs.
 func TestCardsOfAmazon(t *testing.T) {
 	sizes := map[string]int{"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1, "12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "metal": 8}
 	want := map[string]int{"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Examples are stacks to copy. What they lack is what only their users know.
+// Examples are stacks to copy. They lack only the values that their users know.
 func TestExamples(t *testing.T) {
 	paths, err := filepath.Glob("../../examples/*/Pulumi.*.yaml")
 	if err != nil || len(paths) != 6 {

@@ -55,10 +55,10 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	s.note("gke: %s", g.quotaNote())
 }
 
-// regionZones is in how many zones GKE makes nodes of a regional cluster, unless it is told.
+// regionZones is the number of zones with nodes of a regional cluster, unless zones are set.
 const regionZones = 3
 
-// Zones returns in how many zones every pool has nodes.
+// Zones returns the number of zones in which every pool has nodes.
 func (g *GKE) Zones() int {
 	if r, zone := region(g.Location); zone || !isGoogleRegion.MatchString(r) {
 		return 1
@@ -66,7 +66,7 @@ func (g *GKE) Zones() int {
 	return cmp.Or(len(g.NodeZones), regionZones)
 }
 
-// checkPlace looks at where the cluster is. In a region everything is in three zones, which is told.
+// checkPlace checks the location of the cluster. For a region it adds a note that the nodes are spread over its zones.
 func (g *GKE) checkPlace(s *Settings, p *Problems) {
 	r, zone := region(g.Location)
 	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
@@ -86,7 +86,7 @@ func (g *GKE) checkPlace(s *Settings, p *Problems) {
 func min0(p *GKEPool) int { return p.MinNodes }
 func max0(p *GKEPool) int { return p.MaxNodes }
 
-// nodes sums up a count of all pools.
+// nodes returns the sum of a count of all pools.
 func (g *GKE) nodes(count func(*GKEPool) int) (n int) {
 	for _, pool := range []*GKEPool{&g.SystemPool, g.WorkerPool, g.GPUPool} {
 		if pool != nil {
@@ -111,23 +111,23 @@ func (g *GKE) checkRanges(p *Problems) {
 		all = append(all, namedNetwork{"gke.filestore.range", p.private("gke.filestore.range", f.Range, length, length)})
 	}
 	p.disjoint(all...)
-	most := g.nodes(max0) + 1 // the pool that a cluster begins with
-	if pods.IsValid() {       // a /24 for each node
+	most := g.nodes(max0) + 1 // the initial node of a cluster
+	if pods.IsValid() {       // each node takes a /24
 		room := 1 << max(0, 24-pods.Bits())
 		p.Check(room >= most, at+"pods", "%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d or wider", pods, room, most, 24-bits.Len(uint(most-1)))
 	}
-	if nodes.IsValid() { // of which Google has four
+	if nodes.IsValid() { // Google reserves four addresses
 		room := 1<<(32-nodes.Bits()) - 4
 		p.Check(room >= most, at+"nodes", "%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
 	}
 }
 
-// What disks are good for: images are unpacked there, and those with CUDA take tens of gigabytes.
+// Limits of disks: images are unpacked there, and those with CUDA take tens of gigabytes.
 const (
 	minDisk    = 30
 	minGPUDisk = 100
 	maxDisk    = 65536
-	maxNodes   = 1000 // of a pool
+	maxNodes   = 1000 // nodes of a pool
 )
 
 func (o *GKEPool) check(at string, g *GKE, p *Problems) {
@@ -147,7 +147,7 @@ func family(machineType string) string {
 	return f
 }
 
-// checkGPUs: they are in a pool of their own, which keeps others off.
+// checkGPUs checks that only the GPU pool has GPUs: its taint keeps other pods off.
 func (o *GKEPool) checkGPUs(at string, wanted bool, p *Problems) {
 	if !wanted {
 		const why = "GPUs are in gke.gpuPool only, which keeps off pods that ask for none"
@@ -163,7 +163,7 @@ func (o *GKEPool) checkGPUs(at string, wanted bool, p *Problems) {
 	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 }
 
-// accelerators are what each family of machines has, and how many of it a node may have.
+// accelerators has the types of GPU of each machine family, and the numbers of them that a node may have.
 var accelerators = map[string]map[string][]int{
 	"n1": {"nvidia-tesla-t4": {1, 2, 4}, "nvidia-tesla-v100": {1, 2, 4, 8}, "nvidia-tesla-p100": {1, 2, 4}, "nvidia-tesla-p4": {1, 2, 4}},
 	"g2": {"nvidia-l4": {1, 2, 4, 8}},
@@ -171,7 +171,7 @@ var accelerators = map[string]map[string][]int{
 	"a3": {"nvidia-h100-80gb": {1, 2, 4, 8}, "nvidia-h100-mega-80gb": {8}},
 }
 
-// checkAccelerator: cards go with machines, and on all but n1 their number with the type.
+// checkAccelerator checks that the GPUs fit the machine type, which determines their number in all families but n1.
 func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 	var known []string
 	for _, f := range []string{"n1", "g2", "a2", "a3"} {
@@ -192,7 +192,7 @@ func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 
 var numbered = regexp.MustCompile(`-([0-9]+)g$`)
 
-// gpusOf returns how many GPUs a type has by itself; 0 = as many as are added.
+// gpusOf returns the number of GPUs that a machine type includes; 0 = as many as are attached.
 func gpusOf(machineType string) int {
 	if at := numbered.FindStringSubmatch(machineType); at != nil {
 		n, err := strconv.Atoi(at[1])
@@ -219,7 +219,7 @@ func numbers(all []int) string {
 	return list(texts)
 }
 
-// tiers of Filestore: the least and the most of a share in GiB, and its steps.
+// tiers has the least and the greatest size of a share in GiB, and its steps, by tier of Filestore.
 var tiers = map[string]struct{ least, most, step int }{
 	"BASIC_HDD": {1024, 65433, 1},
 	"BASIC_SSD": {2560, 65433, 1},

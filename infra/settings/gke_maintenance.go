@@ -14,12 +14,12 @@ const NoNodeUpgrades = "NO_MINOR_OR_NODE_UPGRADES"
 
 const noUpgrades = "NO_UPGRADES"
 
-// What GKE takes.
+// Limits of GKE.
 const (
 	maxExclusions = 20
-	maxNoUpgrades = 3                   // exclusions with the scope NO_UPGRADES
-	maxFrozen     = 90 * 24 * time.Hour // of such an exclusion; others last until the support of the version ends
-	minWindow     = 4 * time.Hour       // GKE begins no upgrade in a shorter one
+	maxNoUpgrades = 3                   // number of exclusions with the scope NO_UPGRADES
+	maxFrozen     = 90 * 24 * time.Hour // length of such an exclusion; others may last until the support of the version ends
+	minWindow     = 4 * time.Hour       // GKE starts no upgrade in a shorter window
 	maxWindow     = 24 * time.Hour
 )
 
@@ -64,7 +64,7 @@ func (e *MaintenanceExclusion) check(path string, s *Settings, p *Problems) {
 	}
 }
 
-// times checks the times start and end below a path and returns them; the zero Time is none.
+// times checks the times start and end below a path and returns them; the zero Time means that one is not valid.
 func (p *Problems) times(path, start, end string) (from, to time.Time) {
 	from, to = p.time(path+".start", start), p.time(path+".end", end)
 	if from.IsZero() || to.IsZero() {
@@ -74,7 +74,8 @@ func (p *Problems) times(path, start, end string) (from, to time.Time) {
 	return from, to
 }
 
-// time checks a time of RFC 3339 in the form in which GKE answers: another one would be a difference in every preview.
+// time checks a time in the format of RFC 3339, in the form that GKE returns: another form would be a difference in every
+// preview.
 func (p *Problems) time(path, text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	ok := err == nil && strings.HasSuffix(text, "Z") && t.Format(time.RFC3339) == text

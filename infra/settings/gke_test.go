@@ -22,12 +22,12 @@ func merged(all ...map[string]string) map[string]string {
 	return m
 }
 
-// window returns a section gke.maintenance of weekends, with other fields of its window.
+// window returns a section gke.maintenance with a window on weekends, and other fields of the window.
 func window(other ...string) string {
 	return "{window: " + flow(map[string]string{"start": "'2026-12-05T02:00:00Z'", "end": "'2026-12-05T08:00:00Z'", "recurrence": "'FREQ=WEEKLY;BYDAY=SA,SU'"}, other...) + "}"
 }
 
-// exclusion returns gke.maintenance.exclusions, one for each argument, which names its other fields.
+// exclusion returns gke.maintenance.exclusions, with one exclusion for each argument, which has its other fields.
 func exclusion(others ...string) string {
 	var all []string
 	for _, other := range others {
@@ -43,7 +43,7 @@ func names(n int) (all []string) {
 	return all
 }
 
-// flow returns a mapping of YAML, with other fields beside or instead of some.
+// flow returns a YAML mapping of is, with other fields added or replaced.
 func flow(is map[string]string, other ...string) string {
 	for _, o := range other {
 		for field := range strings.SplitSeq(o, ", ") {
@@ -59,7 +59,7 @@ func flow(is map[string]string, other ...string) string {
 	return "{" + strings.Join(all, ", ") + "}"
 }
 
-// The quotas that a stack needs, by what its pools may grow to.
+// The quotas that a stack needs follow from the maximum sizes of its pools.
 func TestGoogleQuotas(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -118,7 +118,7 @@ func TestMetricsOfCPUs(t *testing.T) {
 	}
 }
 
-// Machines of G2 have one card, and one for each 12 vCPUs where there are several.
+// A machine of G2 has one GPU, or one for each 12 vCPUs if it has several.
 func TestCardsOfG2(t *testing.T) {
 	for cpus, cards := range map[int]int{4: 1, 8: 1, 12: 1, 16: 1, 32: 1, 24: 2, 48: 4, 96: 8} {
 		if got := gpusOf(fmt.Sprint("g2-standard-", cpus)); got != cards {
@@ -130,7 +130,7 @@ func TestCardsOfG2(t *testing.T) {
 	}
 }
 
-// The pool of GPUs that the shipped file has as a comment is right once the marks of its comment are gone.
+// The GPU pool that the shipped file has as a comment is valid when uncommented.
 func TestCommentedGPUs(t *testing.T) {
 	text, err := os.ReadFile("../../stacks/Pulumi.gke.yaml")
 	if err != nil {

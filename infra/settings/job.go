@@ -15,11 +15,11 @@ import (
 // placeholder stands for an image that the stack has not built yet.
 const placeholder = "image.of.the.stack/is-not-built:yet"
 
-// checkJob asks the job's own packages, and looks at what they do not know: the stack around it.
+// checkJob checks the job by its own packages, and then how it fits the stack around it.
 func (s *Settings) checkJob(p *Problems) {
 	j := s.Job
 	if !slices.Contains(types, j.Type) {
-		return // told by checkGiven
+		return // reported by checkGiven
 	}
 	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job runs in platform.namespace, %s: remove this", j.Namespace, s.Platform.Namespace)
 	p.Check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
@@ -30,7 +30,7 @@ func (s *Settings) checkJob(p *Problems) {
 		*BuiltImage(&is) = placeholder
 	}
 	_, err := manifest.Submit(&is)
-	before := *p // what was no job.Job in the first place has been told; what is wrong with one field now is told whole
+	before := *p // values of a wrong type were reported before; other problems of a field are reported here
 	for _, o := range job.ProblemsIn(errors.Join(is.Available(), err)) {
 		field, text := o.ByField()
 		path := strings.TrimSuffix("job."+field, ".")
@@ -48,8 +48,8 @@ func (s *Settings) checkJob(p *Problems) {
 
 var types = []job.Type{job.Train, job.Evaluate, job.Predict, job.Run}
 
-// BuiltImage returns where a job has the image that its stack builds: that of all its pods, or of a program that which brings elasticdl into
-// the program's own.
+// BuiltImage returns the field of a job that names the image that its stack builds: the image of all pods, or for a program the
+// image that adds elasticdl to the program's own.
 func BuiltImage(j *job.Job) *string {
 	if j.Runs() {
 		return &j.AgentImage
@@ -57,7 +57,7 @@ func BuiltImage(j *job.Job) *string {
 	return &j.Image
 }
 
-// checkGiven refuses fields of a job of another type. Given reports whether the file has a path.
+// checkGiven refuses fields that belong to another type of job. Given reports whether the file has a path.
 func (s *Settings) checkGiven(given func(path string) bool, p *Problems) {
 	if s.Job == nil {
 		return
@@ -86,10 +86,10 @@ func texts(types []job.Type) []string {
 	return all
 }
 
-// storageOf are the sections that claims are of.
+// storageOf has the section that defines each claim.
 var storageOf = map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube"}
 
-// checkClaims looks for volumes that the stack would have, if it had the storage.
+// checkClaims reports volumes of claims that the stack would create, if it had the section of their storage.
 func (s *Settings) checkClaims(p *Problems) {
 	has := map[string]bool{
 		ClaimGKE:      s.GKE != nil && s.GKE.Filestore != nil,
@@ -115,10 +115,10 @@ func (s *Settings) roles() []role {
 	return roles
 }
 
-// checkPriorities looks for classes: pods of one that is not there are refused when the master makes them.
+// checkPriorities reports priority classes that do not exist: Kubernetes would refuse the pods when the master creates them.
 func (s *Settings) checkPriorities(p *Problems) {
 	if s.Minikube != nil && s.Minikube.Adopt {
-		return // may have its own
+		return // an adopted cluster may have its own
 	}
 	for _, r := range s.roles() {
 		classes := []string{r.pod.Priority.Class}
@@ -134,7 +134,7 @@ func (s *Settings) checkPriorities(p *Problems) {
 
 const gpu = "nvidia.com/gpu"
 
-// checkDevices looks for nodes with the GPUs that pods ask for.
+// checkDevices reports GPUs that pods request and no nodes have.
 func (s *Settings) checkDevices(p *Problems) {
 	section, has := "minikube.gpus", 0
 	switch {
@@ -147,7 +147,7 @@ func (s *Settings) checkDevices(p *Problems) {
 			has = max(1, s.EKS.GPUGroup.GPUs)
 		}
 	case s.Minikube != nil && (s.Minikube.GPUs != "" || s.Minikube.Adopt):
-		return // as many as there are
+		return // the number of GPUs is not known here
 	}
 	for _, r := range s.roles() {
 		for i, all := range []job.Resources{r.pod.Request, r.pod.Limit} {
@@ -162,7 +162,7 @@ func (s *Settings) checkDevices(p *Problems) {
 	}
 }
 
-// checkSpot refuses nodes that are taken away for a job that stands still without them.
+// checkSpot refuses spot nodes for a job that stops without them.
 func (s *Settings) checkSpot(path string, spot bool, p *Problems) {
 	if j := s.Job; spot && j != nil && !j.Elastic() {
 		p.Check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and job.numWorkers is %d: each node that is taken away would stop the job: expected fewer minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)

@@ -1,15 +1,15 @@
 package settings
 
-// mistake is one in a stack that is right otherwise.
+// mistake is a mistake in a stack that is otherwise valid.
 type mistake struct {
-	cloud, path, value string            // what is set; "" is nothing at all
-	want               string            // a part of what is told
-	at                 string            // where, if not there
+	cloud, path, value string            // what is set; "" removes the setting
+	want               string            // a part of the message
+	at                 string            // path of the problem, if it is not path
 	also               map[string]string // other changes
 }
 
 var mistakes = []mistake{
-	// What is no setting.
+	// Unknown settings.
 	{cloud: "gke", path: "cloud", value: "azure", want: "azure: expected gke, eks or minikube"},
 	{cloud: "gke", path: "cloud", want: "missing: expected gke, eks or minikube"},
 	{cloud: "gke", path: "jobs", value: "{}", want: "unknown field; did you mean job?"},
@@ -198,7 +198,7 @@ var mistakes = []mistake{
 	{cloud: "minikube", path: "job.imagePullPolicy", value: "Always", want: "Always: the image is loaded into minikube, and nowhere to be pulled from"},
 	{cloud: "minikube", path: "job.worker.limit", value: "{nvidia.com/gpu: 1}", at: `job.worker.limit["nvidia.com/gpu"]`, want: "1: the stack has no minikube.gpus"},
 
-	// What every cluster gets.
+	// The platform.
 	{cloud: "gke", path: "platform.namespace", value: "default", want: "default: every cluster has that, and the stack makes and deletes its own"},
 	{cloud: "gke", path: "platform.namespace", value: "My_Jobs", want: "My_Jobs: expected at most 63 lower-case letters"},
 	{cloud: "gke", path: "platform.namespace", value: "''", want: "missing: expected at most 63"},
@@ -255,7 +255,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.image", value: "registry.example/elasticdl:mnist", want: "registry.example/elasticdl:mnist: the stack builds the image, as the section image says: drop one of the two"},
 	{cloud: "gke", path: "job", at: "image.name", want: "missing: there is no job whose name the image could have: give the one that it had", also: map[string]string{"image.name": ""}},
 
-	// The job: the same rules as on the command line, told by field.
+	// The job: the same rules as on the command line, reported by field.
 	{cloud: "gke", path: "job.name", want: "missing: give the job a name", also: map[string]string{"image.name": "x"}},
 	{cloud: "gke", path: "job.name", value: "Test_MNIST", want: "Test_MNIST: expected at most 40 lower-case letters"},
 	{cloud: "gke", path: "job.numWorkers", value: "0", want: "0: expected 1 or more"},

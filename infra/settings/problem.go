@@ -11,17 +11,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Problems are what is wrong with the settings of a stack, each by its path: "gke.ranges.pods", "gcp:project".
+// Problems collects the problems of a stack's settings, each by its path: "gke.ranges.pods", "gcp:project".
 type Problems struct {
-	// Project is what paths begin with in a message: "elasticdl".
+	// Project is the prefix of paths in messages: "elasticdl".
 	Project string
 	all     []problem
 }
 
 type problem struct{ path, text string }
 
-// Check adds a problem if ok is false: at path, with a text that says what was found and what is expected. A path has one
-// problem, and what is below it none: they would follow from the first.
+// Check adds a problem at path if ok is false, with a text that says what was found and what is expected. A path has at most
+// one problem, and none below it: those would follow from the first.
 func (p *Problems) Check(ok bool, path, format string, args ...any) {
 	if ok || p.has(path) {
 		return
@@ -29,7 +29,7 @@ func (p *Problems) Check(ok bool, path, format string, args ...any) {
 	p.add(path, fmt.Sprintf(format, args...))
 }
 
-// add adds a problem, whatever the path has already, as one line.
+// add adds a problem as one line, also if the path has one already.
 func (p *Problems) add(path, text string) {
 	p.all = append(p.all, problem{path, strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(text)})
 }
@@ -41,7 +41,7 @@ func (p *Problems) has(path string) bool {
 	})
 }
 
-// Err returns all of them, a line each, in the order in which a stack's file has its settings.
+// Err returns an error with all problems, one a line, in the order of the settings in a stack's file.
 func (p *Problems) Err() error {
 	slices.SortStableFunc(p.all, func(a, b problem) int { return cmp.Compare(rank(a.path), rank(b.path)) })
 	var lines []error
@@ -51,7 +51,7 @@ func (p *Problems) Err() error {
 	return errors.Join(lines...)
 }
 
-// full returns a path as `pulumi config set` takes it, with the namespace of the project unless it has another.
+// full returns a path as `pulumi config set` accepts it, with the namespace of the project unless it has another.
 func (p *Problems) full(path string) string {
 	if path == "" {
 		return p.Project
@@ -62,8 +62,8 @@ func (p *Problems) full(path string) string {
 	return p.Project + ":" + path
 }
 
-// rank returns where a path stands in a file. Elements of a list or map stand where that does; what nobody knows, at the end of
-// its section; what belongs to others, as gcp:project, at the top.
+// rank returns the position of a path in a file. Elements of a list or map have the position of the list or map; unknown names
+// come at the end of their section, and settings of providers, such as gcp:project, at the top.
 func rank(path string) int {
 	path, _, _ = strings.Cut(path, "[")
 	for path != "" {
@@ -78,7 +78,7 @@ func rank(path string) int {
 	return 0
 }
 
-// order is the place of every field.
+// order has the position of every field.
 var order = func() map[string]int {
 	m := map[string]int{}
 	var walk func(t reflect.Type, prefix string)
@@ -99,7 +99,7 @@ var order = func() map[string]int {
 	return m
 }()
 
-// oneOf checks a text that is one of several.
+// oneOf checks that a text is one of several choices.
 func (p *Problems) oneOf(path, value string, choices ...string) {
 	p.Check(slices.Contains(choices, value), path, "%s: expected %s", orMissing(value), list(choices))
 }
@@ -118,8 +118,8 @@ func list(choices []string) string {
 
 func orMissing(value string) string { return cmp.Or(value, "missing") }
 
-// nearest returns "; did you mean x?" for the choice that a name was meant to be, or nothing. The beginning of a name is as near
-// as one wrong letter, and of two that are as near, the one with fewer letters to change.
+// nearest returns "; did you mean x?" for the choice that is nearest to a mistyped name, or nothing. The beginning of a name
+// counts as one wrong letter; of two equally near choices, the one with fewer letters to change is returned.
 func nearest(name string, choices []string) string {
 	best, fewest, found := max(1, len(name)/3)+1, 0, ""
 	for _, c := range choices {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// program is one that `pulumi up` runs, and how one gets it.
+// program is a program that `pulumi up` runs, and how to install it.
 type program struct{ name, get string }
 
 var (
@@ -17,8 +17,9 @@ var (
 	kubectl  = program{"kubectl", "https://kubernetes.io/docs/tasks/tools/"}
 )
 
-// Programs returns a check that every program is there which the stack will run. find looks for one, as exec.LookPath does. A
-// preview needs them as `up` does, which begins with one; most of them also reach the cluster that is there.
+// Programs returns a check that every program which the stack runs is installed. find looks up a program, as exec.LookPath
+// does. A preview needs the same programs as `up`, which begins with a preview; most of them are also used to reach an existing
+// cluster.
 func Programs(find func(name string) (path string, err error)) Check {
 	return func(s *Settings, p *Problems) {
 		var missing []string
@@ -30,7 +31,7 @@ func Programs(find func(name string) (path string, err error)) Check {
 		p.Check(len(missing) == 0, "cloud", "%s needs programs that are not on PATH: %s", s.Cloud, strings.Join(missing, ", "))
 		look := func(path, command string) {
 			if command == "" {
-				return // which the settings' own check has reported
+				return // the settings' own check has reported it
 			}
 			if !strings.Contains(command, "/") {
 				_, err := find(command)
@@ -50,10 +51,10 @@ func Programs(find func(name string) (path string, err error)) Check {
 	}
 }
 
-// programs returns those of the stack's cloud.
+// programs returns the programs that the stack's cloud needs.
 func (s *Settings) programs() []program {
 	switch {
-	case s.GKE != nil && s.Image != nil: // to push it
+	case s.GKE != nil && s.Image != nil: // needed to push the image
 		return []program{gcloud, gcpAuth}
 	case s.GKE != nil:
 		return []program{gcpAuth}

@@ -8,7 +8,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// What is missing is told at once, each with how one gets it, and nothing that the settings do not need.
+// All missing programs are reported at once, each with how to install it, and no program that the settings do not need.
 func TestPrograms(t *testing.T) {
 	image, data := &Image{Command: "elasticdl"}, &Data{Command: "elasticdl"}
 	for _, test := range []struct {

@@ -7,7 +7,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// Every resource that Kubernetes counts by itself may be in a quota.
+// A quota may contain every resource that Kubernetes itself counts.
 func TestCountedByQuotas(t *testing.T) {
 	for _, name := range []core.ResourceName{
 		core.ResourceCPU, core.ResourceMemory, core.ResourceEphemeralStorage, core.ResourcePods, core.ResourceServices, core.ResourceReplicationControllers,

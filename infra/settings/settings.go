@@ -24,78 +24,79 @@ var clouds = []string{CloudGKE, CloudEKS, CloudMinikube}
 
 // Settings is the configuration of a stack: elasticdl:<field> in stacks/Pulumi.<stack>.yaml.
 type Settings struct {
-	Project string `json:"-"` // of Pulumi
+	Project string `json:"-"` // name of the Pulumi project
 	Stack   string `json:"-"`
-	Root    string `json:"-"`     // directory of Pulumi.yaml, which paths below are relative to
-	Cloud   string `json:"cloud"` // gke, eks or minikube; it says which section below there is
+	Root    string `json:"-"`     // directory of Pulumi.yaml; paths below are relative to it
+	Cloud   string `json:"cloud"` // gke, eks or minikube; the section of that name is set below
 
 	GKE      *GKE      `json:"gke,omitempty"`
 	EKS      *EKS      `json:"eks,omitempty"`
 	Minikube *Minikube `json:"minikube,omitempty"`
 	Platform Platform  `json:"platform"`
 	Policy   Policy    `json:"policy,omitzero"`
-	Image    *Image    `json:"image,omitempty"` // nil: job.image is there already
-	Data     *Data     `json:"data,omitempty"`  // nil: the volume has it already, or gets it otherwise
-	Job      *job.Job  `json:"job,omitempty"`   // nil: a cluster and no job
+	Image    *Image    `json:"image,omitempty"` // nil = job.image exists already
+	Data     *Data     `json:"data,omitempty"`  // nil = the stack copies no data
+	Job      *job.Job  `json:"job,omitempty"`   // nil = a cluster without a job
 
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
 	ProtectStorage bool              `json:"protectStorage"`
-	Labels         map[string]string `json:"labels,omitempty"` // on everything that costs: labels of Google, tags of Amazon; LabelStack beside them
+	Labels         map[string]string `json:"labels,omitempty"` // labels of everything that is billed: labels of Google, tags of Amazon; the stack adds LabelStack
 
-	Now   time.Time `json:"-"` // of this run; a stack reads no clock by itself
-	Notes []string  `json:"-"` // what is allowed, and should be known: warnings of `pulumi up`
+	Now   time.Time `json:"-"` // time of this run; the stack reads no clock otherwise
+	Notes []string  `json:"-"` // warnings of `pulumi up` about settings that are valid
 }
 
-// LabelStack is the label by which what costs is found: its value is the [Settings.Name] of the stack.
+// LabelStack is the label by which billed resources are found: its value is the [Settings.Name] of the stack.
 const LabelStack = "elasticdl-stack"
 
-// Platform is what every cluster gets.
+// Platform has the settings of what every cluster gets.
 type Platform struct {
-	Namespace       string           `json:"namespace"`                 // of the job; made by the stack, unless it is shared
-	ShareNamespace  bool             `json:"shareNamespace,omitempty"`  // it is there, and another's: it is neither made, changed nor deleted
-	PriorityClasses map[string]int32 `json:"priorityClasses,omitempty"` // by name; higher values preempt lower
-	// SharePriorityClasses are those that are there, with the values above, and another's.
+	Namespace       string           `json:"namespace"`                 // namespace of the job; the stack creates it, unless it is shared
+	ShareNamespace  bool             `json:"shareNamespace,omitempty"`  // the namespace belongs to someone else: the stack neither creates, changes nor deletes it
+	PriorityClasses map[string]int32 `json:"priorityClasses,omitempty"` // values by name; higher values preempt lower ones
+	// SharePriorityClasses lists the classes that exist already with these values, and belong to someone else.
 	SharePriorityClasses []string          `json:"sharePriorityClasses,omitempty"`
 	PodSecurity          string            `json:"podSecurity,omitempty"`   // privileged, baseline or restricted; "" = baseline if the job's pods pass it
-	Quota                map[string]string `json:"quota,omitempty"`         // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
-	NetworkPolicy        bool              `json:"networkPolicy,omitempty"` // pods of the namespace talk to each other, to names, the API and HTTPS; connections to them need a policy of a job
-	StorageClass         string            `json:"storageClass,omitempty"`  // a class of volumes on demand, directories of eks.efs, under that name; "" = none
+	Quota                map[string]string `json:"quota,omitempty"`         // limits of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
+	NetworkPolicy        bool              `json:"networkPolicy,omitempty"` // pods may connect only to each other, DNS, the API and HTTPS; connections to them need the policy of a job
+	StorageClass         string            `json:"storageClass,omitempty"`  // name of a storage class that creates volumes on demand in eks.efs; "" = none
 
-	// DevicePluginImage is NVIDIA's device plugin, for a mirror of it; "" = the version and digest that package platform names.
+	// DevicePluginImage is the image of NVIDIA's device plugin, such as one of a mirror; "" = the version and digest that
+	// package platform names.
 	DevicePluginImage string `json:"devicePluginImage,omitempty"`
 }
 
-// Policy is what package policy lets pass although it is against its rules.
+// Policy lists exceptions from the rules of package policy.
 type Policy struct {
-	Allow []string `json:"allow,omitempty"` // names of rules: "unpinned-image", or "unpinned-image:trainer" for the resource of that name only
+	Allow []string `json:"allow,omitempty"` // names of rules: "unpinned-image", or "unpinned-image:trainer" only for the resource of that name
 }
 
-// Image is built from Go source and pushed to the stack's registry, or loaded into minikube.
+// Image describes an image that the stack builds from Go source, and pushes to its registry or loads into minikube.
 type Image struct {
 	Source    string   `json:"source"`              // directory of a program as `elasticdl zoo init` makes it, or a binary; relative to Pulumi.yaml
-	Name      string   `json:"name,omitempty"`      // "" = that of the job
+	Name      string   `json:"name,omitempty"`      // "" = the name of the job
 	Base      string   `json:"base,omitempty"`      // --base_image; "" = from scratch
-	Platforms []string `json:"platforms,omitempty"` // default "linux/amd64"; on minikube that of this machine
+	Platforms []string `json:"platforms,omitempty"` // default "linux/amd64"; on minikube the platform of this machine
 	Command   string   `json:"command,omitempty"`   // the elasticdl binary; default "elasticdl", on PATH
-	Pin       bool     `json:"pin,omitempty"`       // the job keeps the image that the stack has, whatever becomes of the source
+	Pin       bool     `json:"pin,omitempty"`       // the job keeps its current image, also if the source changes
 }
 
-// Data is a public data set that the stack brings onto its volume, once, before the job.
+// Data is a public data set that the stack copies to its volume, once, before the job.
 type Data struct {
 	Dataset string `json:"dataset"`           // a name that `elasticdl dataset` knows: mnist
 	Path    string `json:"path,omitempty"`    // directory on the stack's claim; "" = the data set's name
 	Source  string `json:"source,omitempty"`  // directory, relative to Pulumi.yaml, or URL of its files; "" = the public mirrors
-	Command string `json:"command,omitempty"` // the elasticdl binary; default that of the image, else "elasticdl", on PATH
+	Command string `json:"command,omitempty"` // the elasticdl binary; default the one of image.command, else "elasticdl", on PATH
 }
 
-// Keys that the clouds' own providers read, and a stack too.
+// Keys that the clouds' providers read, and the stack too.
 const (
 	keyProject = "gcp:project"
 	keyRegion  = "aws:region"
 	keyProfile = "aws:profile"
 )
 
-// Keys returns the keys of a configuration that [Parse] looks at, for a project of that name.
+// Keys returns the configuration keys that [Parse] reads, for a project of that name.
 func Keys(project string) []string {
 	keys := append([]string{keyProject, keyRegion, keyProfile}, providerOnly...)
 	for f := range fields(reflect.TypeFor[Settings]()) {
@@ -104,42 +105,41 @@ func Keys(project string) []string {
 	return keys
 }
 
-// Input is everything that settings are made of.
+// Input has everything that settings are derived from.
 type Input struct {
-	// Project is the name of the Pulumi project, with which its keys begin: "elasticdl".
+	// Project is the name of the Pulumi project, which is the prefix of its keys: "elasticdl".
 	Project string
 	// Stack is the name of the stack.
 	Stack string
-	// Root is the directory of Pulumi.yaml, which paths in settings are relative to.
+	// Root is the directory of Pulumi.yaml. Paths in settings are relative to it.
 	Root string
-	// Now is what dates in the settings are compared with.
+	// Now is the time with which dates in the settings are compared.
 	Now time.Time
 	// Arch is the architecture of this machine, as runtime.GOARCH names it.
 	Arch string
-	// Config is the configuration as the engine has it, by key: sections are JSON.
+	// Config is the configuration as the engine passes it, by key: sections are JSON.
 	Config map[string]string
-	// Secret names the keys of Config whose values hold secrets. They are in plain text there.
+	// Secret lists the keys of Config whose values contain secrets. Their values are in plain text in Config.
 	Secret []string
-	// Stat reports whether a path is a directory, and returns an error if there is nothing.
+	// Stat reports whether a path is a directory, and returns an error if it does not exist.
 	Stat func(path string) (directory bool, err error)
 }
 
-// Check looks at settings for what this package does not know, and adds what is wrong to the problems. The settings may have
-// problems already.
+// Check reports problems of settings that this package cannot know. The settings may have problems already.
 type Check func(*Settings, *Problems)
 
-// Verify returns what one check finds, as [Parse] does of all.
+// Verify returns the problems that one check finds, in the form in which Parse returns all.
 func (s *Settings) Verify(check Check) error {
 	p := &Problems{Project: s.Project}
 	check(s, p)
 	return p.Err()
 }
 
-// Parse makes settings of a configuration. Its error has everything that is wrong with it, a line for each problem, in the
-// order of a stack's file: also what the other checks find.
+// Parse returns the settings of a configuration. Its error has all problems, including those of the other checks, one a line,
+// in the order of a stack's file.
 func Parse(in Input, others ...Check) (*Settings, error) {
 	p := &Problems{Project: in.Project}
-	for _, key := range in.Secret { // the master reads the job from a ConfigMap, and the state has the rest
+	for _, key := range in.Secret { // the master reads the job from a ConfigMap, and the state has the rest: both are plain text
 		if name, ok := strings.CutPrefix(key, in.Project+":"); ok {
 			p.Check(false, name, "contains a secret, which would be stored in plain text in the cluster and in the Pulumi state: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
 		}
@@ -160,7 +160,7 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 			delete(tree, section)
 		}
 	}
-	for _, section := range []string{"image", "data", "job"} { // Pulumi.yaml has {} for none
+	for _, section := range []string{"image", "data", "job"} { // Pulumi.yaml has {} for an absent section
 		if v, _ := tree[section].(map[string]any); v != nil && len(v) == 0 {
 			delete(tree, section)
 		}
@@ -172,7 +172,7 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.Project, in.Stack
 	for _, section := range slices.Sorted(maps.Keys(tree)) {
-		if section == "job" { // what looks like a secret there is refused, as by the command line
+		if section == "job" { // what looks like a secret in a job is refused, as by the command line
 			continue
 		}
 		for _, found := range job.PlainSecrets(map[string]any{section: tree[section]}) {
@@ -200,8 +200,8 @@ func given(tree any, path string) bool {
 	return tree != nil
 }
 
-// Name returns "elasticdl-<stack>-<part>" as clouds take it: lower-case letters, digits and '-', at most limit of them. What
-// does not fit ends in a hash of what it was, so that two stacks have two names.
+// Name returns "elasticdl-<stack>-<part>" in the form that clouds accept: lower-case letters, digits and '-', at most limit of
+// them. A name that had to be changed ends in a hash of the original, so that two stacks have different names.
 func (s *Settings) Name(limit int, parts ...string) string {
 	was := strings.Join(append([]string{"elasticdl", s.Stack}, parts...), "-")
 	name := strings.TrimRight(notInNames.ReplaceAllString(strings.ToLower(was), "-"), "-")

@@ -20,10 +20,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// day is the one on which tests are.
+// day is the current time in tests.
 var day = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// file reads the configuration in a stack's file.
+// file returns the configuration in a stack's file.
 func file(t testing.TB, path string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -37,7 +37,7 @@ func file(t testing.TB, path string) map[string]any {
 	return stack.Config
 }
 
-// stack is one of this repository, with what only its user knows.
+// stack returns the configuration of a stack of this repository, with the values that only its user knows.
 func stack(t testing.TB, cloud string) map[string]any {
 	t.Helper()
 	return completed(file(t, "../../stacks/Pulumi."+cloud+".yaml"))
@@ -55,7 +55,7 @@ func completed(config map[string]any) map[string]any {
 	return config
 }
 
-// asEngine is the configuration as a program gets it: sections are JSON.
+// asEngine returns the configuration as a program gets it: sections are JSON.
 func asEngine(t testing.TB, config map[string]any) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -78,7 +78,7 @@ func parsed(t testing.TB, config map[string]any) (*Settings, error) {
 	return Parse(input(t, "..", config))
 }
 
-// input returns what a program gets of a configuration. It runs in a folder of this repository, the parent of this one.
+// input returns what a program gets of a configuration. The program runs in the parent directory of this package.
 func input(t testing.TB, root string, config map[string]any) Input {
 	t.Helper()
 	return Input{Project: "elasticdl", Stack: "test", Root: root, Now: day, Arch: "amd64", Config: asEngine(t, config), Stat: func(path string) (bool, error) {
@@ -90,7 +90,7 @@ func input(t testing.TB, root string, config map[string]any) Input {
 	}}
 }
 
-// set gives a field of a configuration a value, as YAML; "" takes it away.
+// set sets a field of a configuration to a YAML value; "" removes it.
 func set(t testing.TB, config map[string]any, path, value string) {
 	t.Helper()
 	var v any
@@ -99,7 +99,7 @@ func set(t testing.TB, config map[string]any, path, value string) {
 	}
 	steps := strings.Split(path, ".")
 	steps[0] = "elasticdl:" + steps[0]
-	if key, ok := strings.CutPrefix(path, "!"); ok { // of somebody else
+	if key, ok := strings.CutPrefix(path, "!"); ok { // a key of a provider
 		steps = []string{key}
 	}
 	at := config
@@ -116,7 +116,7 @@ func set(t testing.TB, config map[string]any, path, value string) {
 	}
 }
 
-// setAll gives fields values in the order of their paths: a section before its fields.
+// setAll sets fields in the order of their paths: a section before its fields.
 func setAll(t testing.TB, config map[string]any, values map[string]string) {
 	t.Helper()
 	for _, path := range slices.Sorted(maps.Keys(values)) {
@@ -135,7 +135,7 @@ func TestStacks(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			for _, note := range s.Notes {
-				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") && // it is of whoever has made it
+				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") && // the directory need not exist
 					!strings.HasPrefix(note, "elasticdl:gke: with all pools at maxNodes the stack needs these quotas") {
 					t.Errorf("says %s", note)
 				}
@@ -144,7 +144,7 @@ func TestStacks(t *testing.T) {
 	}
 }
 
-// What stacks lack is what only their users know, and they say how it is set.
+// The shipped stacks lack only values that their users know, and say how these are set.
 func TestStacksWithoutTheirUsers(t *testing.T) {
 	for cloud, want := range map[string]string{
 		CloudGKE: "gcp:project: missing: pulumi config set gcp:project PROJECT\n" +
@@ -157,7 +157,7 @@ func TestStacksWithoutTheirUsers(t *testing.T) {
 	}
 }
 
-// Every mistake is told by its path, and alone: one does not make two.
+// Every mistake is reported by its path, and only once.
 func TestMistakes(t *testing.T) {
 	for _, test := range mistakes {
 		t.Run(test.cloud+" "+test.path+" "+test.value, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// line is how the problem begins.
+// line returns the beginning of the problem's line.
 func (m mistake) line() string {
 	path := cmp.Or(m.at, m.path)
 	if key, ok := strings.CutPrefix(path, "!"); ok {
@@ -184,7 +184,7 @@ func (m mistake) line() string {
 	return "elasticdl:" + path + ": "
 }
 
-// Problems are one line each, whatever is in a value.
+// Every problem is one line, whatever a value contains.
 func TestOneLineEach(t *testing.T) {
 	p := Problems{Project: "elasticdl"}
 	p.add("job.name", "a\nb\rc: expected a name")
@@ -198,7 +198,7 @@ func TestOneLineEach(t *testing.T) {
 	}
 }
 
-// A name that nobody knows is taken for the nearest, or the one that it begins, if it is long enough to tell.
+// An unknown name is matched with the nearest known one, or with one that it begins, if it is long enough.
 func TestNearest(t *testing.T) {
 	choices := []string{"name", "namespace", "podSecurity", "quota"}
 	for name, want := range map[string]string{
@@ -213,7 +213,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// No field is forgotten by those that decode it, and each knows its place in a file.
+// Every field is decoded, and has a position in the file.
 func TestEveryField(t *testing.T) {
 	for _, cloud := range []string{CloudGKE, CloudEKS, CloudMinikube} {
 		s := defaults(cloud, "amd64")
@@ -242,7 +242,7 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// fillAll gives every field a value.
+// fillAll sets every field to a value.
 func fillAll(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -285,7 +285,7 @@ func fillAll(v reflect.Value) {
 	}
 }
 
-// A file with many mistakes has them all told at once, in its order.
+// All mistakes of a file are reported at once, in the order of the file.
 func TestAllAtOnce(t *testing.T) {
 	text, err := os.ReadFile("testdata/mistakes.yaml")
 	if err != nil {
@@ -296,7 +296,7 @@ func TestAllAtOnce(t *testing.T) {
 		t.Fatal("no error")
 	}
 	golden(t, "testdata/mistakes.txt", err.Error()+"\n")
-	for i, line := range strings.Split(err.Error(), "\n") { // as in the file: "# 3" is the third's line
+	for i, line := range strings.Split(err.Error(), "\n") { // in the order of the file: "# 3" is the third line's comment
 		path, _, _ := strings.Cut(line, ": ")
 		_, after, ok := strings.Cut(string(text), "# "+strconv.Itoa(i+1)+"\n")
 		if before := string(text[:len(text)-len(after)]); !ok || !strings.Contains(before[strings.LastIndex(before[:len(before)-1], "\n")+1:], lastStep(path)) {
@@ -327,7 +327,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// Pulumi.yaml declares what Settings has, with its type and default.
+// Pulumi.yaml declares every field of Settings, with its type and default.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile("../../Pulumi.yaml")
 	if err != nil {
@@ -356,7 +356,7 @@ func TestSchema(t *testing.T) {
 		case reflect.Bool:
 			kind, def = "boolean", is.FieldByIndex(f.of.Index).Bool()
 		case reflect.String:
-			kind, def = "string", nil // every stack says its own
+			kind, def = "string", nil // every stack sets its own
 		}
 		if key.Type != kind || !reflect.DeepEqual(key.Default, def) || key.Description == "" {
 			t.Errorf("%s: %+v, want %s %v", f.name, key, kind, def)
@@ -367,7 +367,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// The engine gives every section that a file has not as the schema's default.
+// The engine passes the schema's default for every section that a file does not have.
 func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	config := stack(t, CloudMinikube)
 	for _, section := range []string{"gke", "eks", "image", "data", "job", "policy", "labels"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// What is right, and what becomes of it.
+// Valid settings, and the values that follow from them.
 func TestSettled(t *testing.T) {
 	for _, test := range []struct {
 		name, cloud string
@@ -91,7 +91,7 @@ func TestSettled(t *testing.T) {
 			setAll(t, config, test.with)
 			in := input(t, "/project", config)
 			if image := in.Config["elasticdl:image"]; image != "" {
-				in.Config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // which is there
+				in.Config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // this path exists
 			}
 			s, err := Parse(in)
 			if err != nil {
@@ -105,7 +105,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// What is allowed and should be known is told, by its path.
+// Notes about valid settings are reported, by path.
 func TestNotes(t *testing.T) {
 	for _, test := range []struct {
 		cloud string
@@ -138,7 +138,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// The support of versions ends on a day. Then a new cluster is refused, or paid for; settings are accepted on every day.
+// The support of a version ends on a day. After it a new cluster is refused, or pays for extended support; settings are
+// accepted on every day.
 func TestVersions(t *testing.T) {
 	for _, v := range support {
 		if _, err := time.Parse(time.DateOnly, v.until); err != nil {
@@ -147,7 +148,7 @@ func TestVersions(t *testing.T) {
 	}
 	for _, test := range []struct {
 		day, version, kind string
-		refused            string // a part of the reason
+		refused            string // a part of the message
 	}{
 		{"2026-11-21", "1.35", "STANDARD", ""},
 		{"2026-11-21", "1.34", "STANDARD", ""},
@@ -181,7 +182,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Others' problems stand among ours, in the order of the file.
+// Problems of other checks are reported in the order of the file, among those of this package.
 func TestOthersProblems(t *testing.T) {
 	config := stack(t, CloudGKE)
 	set(t, config, "gke.location", "Iowa")
@@ -203,7 +204,7 @@ func TestOthersProblems(t *testing.T) {
 	}
 }
 
-// FuzzSettings: no configuration panics, every problem is a line with a path, and what passes survives JSON.
+// FuzzSettings checks that no configuration panics, every problem is a line with a path, and valid settings survive JSON.
 func FuzzSettings(f *testing.F) {
 	for _, cloud := range clouds {
 		text, err := json.Marshal(stack(f, cloud))

@@ -1,17 +1,17 @@
-// Package trainingjob is a training job as a component of a Pulumi program: the objects that `elasticdl train` makes, made
-// by the same code (trainer/manifest), and nothing else.
+// Package trainingjob is a component of a Pulumi program that submits a training job: it registers the objects that `elasticdl
+// train` creates, built by the same code (trainer/manifest), and nothing else.
 //
 //	TrainingJob ── Job ──depends on──> ConfigMaps, ServiceAccount, Role, RoleBinding, Services ──> what the stack gives
 //	                └─owns─> pods of servers and workers, which Pulumi does not know
 //
-// Pulumi's objects have no owner reference, so that none is replaced or collected with another.
+// Pulumi's objects have no owner reference, so that Kubernetes deletes none of them with another.
 //
 // Laws:
 //
-//  1. A change of the number of workers is one update of the spec ConfigMap. A change of what the job is replaces the Job
-//     and nothing else.
-//  2. Nothing waits for pods: not `pulumi up`, which a GPU that is not to be had would hold, nor a Service for its
-//     master's. The Job is the first object to go, at once, and its pods follow; the claim and the namespace wait for them.
-//  3. A job that has ended is not run again: its Job stays until the stack lets it go, so --ttl is refused.
-//  4. Pulumi writes nothing that the master writes, and of what `elasticdl scale` writes it has the last word.
+//  1. A change of the number of workers updates the spec ConfigMap, and nothing else. A change of other settings of the job
+//     replaces the Job and nothing else.
+//  2. Nothing waits for pods: neither `pulumi up`, which would hang without free GPUs, nor a Service for the pod of its master.
+//     The Job is deleted first and at once, and its pods follow; the claim and the namespace are deleted after them.
+//  3. A job that has ended is not run again: its Job is kept until it is removed from the stack, so --ttl is refused.
+//  4. Pulumi writes no field that the master writes, and overwrites what `elasticdl scale` has written.
 package trainingjob

@@ -9,18 +9,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// gpu is the device that a cluster's GPU nodes have, and are tainted with. Pods that ask for it tolerate that: see
+// gpu is the resource name of GPUs, and the key of the taint of GPU nodes. Pods that request it tolerate the taint: see
 // trainer/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed returns a job whose pods say what gets them onto the nodes that a cluster has for them: those that ask for GPUs, and
-// workers that do not, if their nodes may be taken back. What the job itself says goes before. It is said in
-// --cluster_spec_json, role by role, so that masters and servers stay off those nodes.
+// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: pods that request GPUs, and
+// workers without GPUs if there are spot nodes. Values that the job itself sets take precedence. The result is set in
+// --cluster_spec_json, role by role, so that masters and parameter servers stay off those nodes.
 func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	placed := *j
 	spec := make(map[string]map[string]any)
 	if j.ClusterSpecJSON != "" && json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) != nil {
-		return &placed // whoever makes the objects says what is wrong with it
+		return &placed // the code that builds the objects reports what is wrong
 	}
 	changed := false
 	place := func(part string, selector map[string]string, tolerations []job.Toleration) {
@@ -57,7 +57,7 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // it was read from JSON
+		panic(err) // it was decoded from JSON, so it can be encoded
 	}
 	placed.ClusterSpecJSON = string(text)
 	return &placed

@@ -25,7 +25,7 @@ func TestPlaced(t *testing.T) {
 		what           string
 		flags          []string
 		on             *infra.Cluster
-		master, worker map[string]string // what they select
+		master, worker map[string]string // node selectors
 	}{
 		{"workers on GPUs", nil, on, nil, map[string]string{"pool": "gpu"}},
 		{"no GPUs asked for", []string{plain}, on, nil, nil},
@@ -71,7 +71,7 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// The image that a stack builds brings elasticdl into that of a program, which is pulled as the job says.
+// The image that a stack builds adds elasticdl to the image of a program, which is pulled by the job's own policy.
 func TestBuiltImageOfAProgram(t *testing.T) {
 	run := &job.Job{Type: job.Run, Image: "pytorch/pytorch:2.9.0", ImagePullPolicy: "IfNotPresent"}
 	j, holes := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never", Cluster: &infra.Cluster{}}).described()

@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// rails returns what tells in a preview that a job which runs would end: for another in its place, or suspended.
+// rails returns the option that warns in a preview that a running job would end: replaced by another, or suspended.
 func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("a job that runs is not ended without a word", func(a *pulumi.ResourceHookArgs) error {
 		running := ""
@@ -39,13 +39,13 @@ func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: all, BeforeUpdate: all}), nil
 }
 
-// suspends reports whether a Job is suspended by its inputs.
+// suspends reports whether the inputs of a Job suspend it.
 func suspends(job resource.PropertyMap) bool {
 	spec := job["spec"]
 	return spec.IsObject() && spec.ObjectValue()["suspend"].IsBool() && spec.ObjectValue()["suspend"].BoolValue()
 }
 
-// differences names the settings in which a job differs from the one that runs.
+// differences returns the names of the settings in which a job differs from the one that runs.
 func differences(g *infra.Guard, s *manifest.Submission) string {
 	is, err := g.Find(infra.KindConfigMap, s.Spec.Namespace, s.Spec.Name)
 	if err != nil || is == nil || is.Object == nil {
@@ -59,7 +59,7 @@ func differences(g *infra.Guard, s *manifest.Submission) string {
 	}
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(merged(was, now))) {
-		built := key == "image" && now[key] == imageHole // not known before the stack has built it
+		built := key == "image" && now[key] == imageHole // unknown before the stack has built it
 		if !reflect.DeepEqual(was[key], now[key]) && !built && key != "numWorkers" {
 			all = append(all, fmt.Sprintf("job.%s (%s, was %s)", key, brief(now[key]), brief(was[key])))
 		}

@@ -17,41 +17,41 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// Type of the component.
+// Type is the component's type.
 const Type = "elasticdl:trainer:TrainingJob"
 
-// Args is what a job is, and where it runs.
+// Args has the job, and where it runs.
 type Args struct {
-	Job        *job.Job           // its namespace is there
-	Image      pulumi.StringInput // nil: as the job says
-	PullPolicy string             // of that image; "": as the job says
-	Cluster    *infra.Cluster     // whose Identity becomes annotations of the job's ServiceAccount: see also [Placed]
+	Job        *job.Job           // its namespace exists
+	Image      pulumi.StringInput // nil = the image that the job names
+	PullPolicy string             // pull policy of that image; "" = the job's
+	Cluster    *infra.Cluster     // its Identity becomes annotations of the job's ServiceAccount: see also [Placed]
 }
 
-// TrainingJob is a job on a cluster.
+// TrainingJob is the component of a job on a cluster.
 type TrainingJob struct {
 	pulumi.ResourceState
 	guard     *infra.Guard
 	Master    pulumi.StringOutput `pulumi:"master"`    // name of its Job
 	Dashboard pulumi.StringOutput `pulumi:"dashboard"` // address of its master within the cluster
 	Logs      pulumi.StringOutput `pulumi:"logs"`      // command that follows the master's log
-	Status    pulumi.StringOutput `pulumi:"status"`    // command that tells how far it is
+	Status    pulumi.StringOutput `pulumi:"status"`    // command that shows the progress
 }
 
-// What Pulumi's provider reads of objects.
+// Annotations that Pulumi's provider reads.
 const (
 	skipAwait           = "pulumi.com/skipAwait"
 	patchForce          = "pulumi.com/patchForce"
 	deletionPropagation = "pulumi.com/deletionPropagationPolicy"
 )
 
-// imageHole is an image's name until the image is there, and annotationHole an annotation's value.
+// imageHole stands for the name of an image that is not known yet, and annotationHole for the value of an annotation.
 const (
 	imageHole      = "image.invalid/of/the:stack"
 	annotationHole = "annotation.invalid/"
 )
 
-// New registers a job. The provider, the dependencies and DeletedWith among the options are those of its objects, too.
+// New registers a job. The provider, the dependencies and DeletedWith among the options also apply to its objects.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*TrainingJob, error) {
 	j, holes := args.described()
 	s, err := objects(j, args)
@@ -69,7 +69,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
 		return nil, err
 	}
-	// Registration makes outputs of these that the engine never answers: so they are said now.
+	// Registration would create outputs for these fields that the engine never resolves: so they are set before.
 	t.Master = pulumi.String(s.Job.Name).ToStringOutput()
 	t.Dashboard = pulumi.String(manifest.MasterAddress(j)).ToStringOutput()
 	t.Logs = pulumi.Sprintf("kubectl logs -f job/%s -n %s", s.Job.Name, j.Namespace)
@@ -80,14 +80,14 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	return t, ctx.RegisterResourceOutputs(t, pulumi.Map{"master": t.Master, "dashboard": t.Dashboard, "logs": t.Logs, "status": t.Status})
 }
 
-// described returns the job with holes for what is not known yet.
+// described returns the job with placeholders for values that are not known yet, and those values.
 func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	j := Placed(a.Job, a.Cluster)
 	holes := make(map[string]pulumi.StringInput)
 	if a.Image != nil {
 		*settings.BuiltImage(j), holes[imageHole] = imageHole, a.Image
 	}
-	if a.PullPolicy != "" && !j.Runs() { // a program's own image is elsewhere
+	if a.PullPolicy != "" && !j.Runs() { // for a program this policy does not apply to its own image
 		j.ImagePullPolicy = a.PullPolicy
 	}
 	for key, value := range a.Cluster.Identity {
@@ -96,7 +96,7 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	return j, holes
 }
 
-// objects returns those of a job, and what Pulumi is to do with them.
+// objects returns the objects of a job, and what Pulumi must do with them.
 func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	s, err := manifest.Submit(j)
 	if j.TTL != nil {
@@ -107,7 +107,7 @@ func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	}
 	v1.SetMetaDataAnnotation(&s.Job.ObjectMeta, skipAwait, "true")
 	v1.SetMetaDataAnnotation(&s.Job.ObjectMeta, deletionPropagation, "background")
-	if args.Image != nil { // the hash of the job is that of a job with a hole
+	if args.Image != nil { // the hash is computed with the placeholder for the image
 		s.Job.Spec.Template.Annotations[manifest.AnnotationSpec] += " " + imageHole
 	}
 	v1.SetMetaDataAnnotation(&s.Spec.ObjectMeta, patchForce, "true")
@@ -122,7 +122,7 @@ func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	return s, nil
 }
 
-// register registers the Job after all that it needs, so that it goes before that.
+// register registers the Job after all objects that it needs, so that it is deleted before them.
 func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Submission, holes map[string]pulumi.StringInput, opts []pulumi.ResourceOption) error {
 	given, err := pulumi.NewResourceOptions(opts...)
 	if err != nil {
@@ -136,7 +136,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	register := func(o runtime.Object, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
 		short := name + strings.TrimPrefix(o.(v1.Object).GetName(), of) // "test-mnist-ps-0" of elasticdl-test-mnist-ps-0
 		is := infra.Object{Name: short, Object: o, Holes: holes}
-		if o == runtime.Object(s.Job) { // another template takes another Job, and every change of it changes the hash in its annotations
+		if o == runtime.Object(s.Job) { // every change of the template changes the hash in its annotations, which replaces the Job
 			is.Fixed = []string{"spec.template.metadata.annotations"}
 		}
 		return infra.Register(ctx, t.guard, is, slices.Concat(with, more)...)
@@ -144,7 +144,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	var needed []pulumi.Resource
 	for _, o := range s.Objects()[1:] { // the first is the Job
 		var more []pulumi.ResourceOption
-		if o == runtime.Object(s.State) || o == runtime.Object(s.Identity) { // the master's to write
+		if o == runtime.Object(s.State) || o == runtime.Object(s.Identity) { // the master writes these
 			more = append(more, pulumi.IgnoreChanges([]string{"data"}))
 		}
 		r, err := register(o, more...)
@@ -157,7 +157,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	if err != nil {
 		return err
 	}
-	// The backoff limit is the master's to write, when the job fails.
+	// The master writes the backoff limit when the job fails.
 	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true), pulumi.IgnoreChanges([]string{"spec.backoffLimit"}), rails)
 	return err
 }

@@ -22,7 +22,7 @@ const (
 	fakeImage     = "us-central1-docker.pkg.dev/p/elasticdl/mnist:0123@sha256:1111111111111111111111111111111111111111111111111111111111111111"
 )
 
-// mnist is the tutorials' job on GPUs.
+// mnist returns the tutorials' job on GPUs.
 func mnist(t testing.TB, more ...string) *job.Job {
 	t.Helper()
 	c, err := job.Parse(job.Train, append(strings.Fields(`--job_name=test-mnist --namespace=training --image_name=elasticdl:mnist
@@ -37,14 +37,14 @@ func mnist(t testing.TB, more ...string) *job.Job {
 
 type provider struct{ pulumi.ProviderResourceState }
 
-// built stands for what builds the image, and for the cloud's half of the job's identity.
+// built simulates the resource that builds the image, and the cloud's half of the job's identity.
 type built struct {
 	pulumi.CustomResourceState
 	Stdout pulumi.StringOutput `pulumi:"stdout"`
 	Email  pulumi.StringOutput `pulumi:"email"`
 }
 
-// record is what a stack with a job asks for. The image and the identity are not known in a preview.
+// record returns the resources of a stack with a job. The image and the identity are unknown in a preview.
 func record(t *testing.T, preview bool, change func(*Args)) []graph.Resource {
 	t.Helper()
 	all, err := try(preview, mnist(t), change)
@@ -101,7 +101,8 @@ func TestGolden(t *testing.T) {
 	}))
 }
 
-// Laws 2 and 4, and K05, K06: fixed names, the stack's provider, who waits for whom, and who owns nothing.
+// Laws 2 and 4, and K05, K06: names are fixed, objects use the stack's provider, they are created in the right order, and none
+// has an owner.
 func TestOptions(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		all := record(t, preview, as)
