@@ -13,7 +13,7 @@ import (
 
 const bringsData = "command:local:Command dataset"
 
-// The data is brought before the job, once; again only if it is other data, or the volume is another.
+// The data is copied once, before the job is created; again only if the data set or the volume changes.
 func TestData(t *testing.T) {
 	for _, test := range []struct{ name, claim, volume, image string }{
 		{"gke", "fileserver-claim", "instances/elasticdl-gke of ", "us-central1-docker.pkg.dev/"},
@@ -49,7 +49,7 @@ func TestData(t *testing.T) {
 				t.Errorf("brought by %s, after %s", then.said, first.said)
 			}
 			e.unchanged("the data is there")
-			// What is taken out of the stack stays on the volume.
+			// Data that is removed from the stack's file is kept on the volume.
 			e.set("elasticdl:data", nil)
 			e.expect("no data", e.up(), "delete "+bringsData)
 		})
@@ -62,7 +62,7 @@ func imageOf(said string) string {
 	return name
 }
 
-// bringing is how data was brought, and by which command.
+// bringing records how data was copied, and the ID of the command.
 type bringing struct{ said, id string }
 
 func (e *engine) brought() bringing {
@@ -72,7 +72,7 @@ func (e *engine) brought() bringing {
 	return bringing{said, string(r.ID)}
 }
 
-// named is a resource of the state.
+// named returns a resource of the state by its name.
 func (e *engine) named(name string) apitype.ResourceV3 {
 	e.Helper()
 	for _, r := range e.resources() {
@@ -84,7 +84,7 @@ func (e *engine) named(name string) apitype.ResourceV3 {
 	return apitype.ResourceV3{}
 }
 
-// comesBefore checks that a resource is there before another is made.
+// comesBefore checks that a resource exists before another is created.
 func (e *engine) comesBefore(first, then string) {
 	e.Helper()
 	urn := e.named(first).URN

@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// TestMain is the program of the stacks under another name, for the CLI in [site.testPage]: it has been compiled.
+// TestMain runs the tests; under another name this binary is the program of the stacks, for the CLI in [site.testPage], which
+// then need not compile it.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == programName {
 		main()
@@ -23,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The page of minikube on a real cluster, as it is, to its last line and again: Pulumi, its engine, the program, kubectl and
-// elasticdl are the real ones, and so is the job. Only of what runs a profile there are stand-ins.
+// The commands of minikube's page run on a real cluster, from the first to the last, and then once more: Pulumi, its engine,
+// the program, kubectl, elasticdl and the job are the real ones. Only commands that manage a profile have stand-ins.
 func (s *site) testPage(t *testing.T) {
 	const stack = "minikube"
 	tr, debug := s.newProviders(t, stack)
@@ -33,11 +34,11 @@ func (s *site) testPage(t *testing.T) {
 	change := map[string]string{
 		debugProviders: debug, "ELASTICDL_BUILT": s.elasticdl, "TEST_CLUSTER": s.dir, "TEST_DATA": s.data,
 	}
-	goes(t, change) // a home has its caches
+	goes(t, change) // Go's caches depend on the home directory
 	for name, is := range map[string]string{
 		"minikube": "testdata/page/minikube.sh",
-		"docker":   "testdata/page/tools.sh", // of which there is `docker info`
-		"make":     "testdata/page/tools.sh", // `make build` was before
+		"docker":   "testdata/page/tools.sh", // answers `docker info`
+		"make":     "testdata/page/tools.sh", // the test has run `make build` before
 		"kubectl":  s.kubectl,
 	} {
 		link(t, is, filepath.Join(bin, name))
@@ -46,15 +47,15 @@ func (s *site) testPage(t *testing.T) {
 	r.left = func() []string { return append(tr.cloud.Left(), tr.live()...) }
 	r.settle([][2]string{
 		{"namespace: elasticdl\n", "namespace: " + tr.namespace + "\n"},
-		{"source: cmd/elasticdl\n", "source: " + s.zoo + "\n"},                                                           // another image than other tests have
-		{"path: mnist #", "source: " + filepath.Join(s.repository, "examples", "mnist", "data") + "\n    path: mnist #"}, // nothing is downloaded
-		{"mnist_functional_api", "mnist_mlp"},                                                                            // soon trained
+		{"source: cmd/elasticdl\n", "source: " + s.zoo + "\n"},                                                           // an image that no other test uses
+		{"path: mnist #", "source: " + filepath.Join(s.repository, "examples", "mnist", "data") + "\n    path: mnist #"}, // use local files instead of a download
+		{"mnist_functional_api", "mnist_mlp"},                                                                            // a model that trains quickly
 		{"numEpochs: 2\n", "numEpochs: 1\n"},
 	})
 
-	// Commands of the stack are run by this process: where the reader is, with what the reader has, and the elasticdl that the page
-	// has built.
-	if _, err := provider.SchemaOf("command:local:Command"); err != nil { // which only this directory's module tells
+	// This process runs the commands of the stack: in the reader's directory, with the reader's environment, and with the
+	// elasticdl that the page has built.
+	if _, err := provider.SchemaOf("command:local:Command"); err != nil { // only the module of this directory has the schema
 		t.Fatal(err)
 	}
 	t.Chdir(r.dir)
@@ -90,7 +91,7 @@ func (s *site) testPage(t *testing.T) {
 	}
 }
 
-// sections are the commands of a page that are under these headings, in the page's order.
+// sections returns the commands of a page that are under these headings, in the page's order.
 func sections(t *testing.T, file string, of ...string) (all []step) {
 	t.Helper()
 	n := 0
@@ -106,7 +107,7 @@ func sections(t *testing.T, file string, of ...string) (all []step) {
 	return all
 }
 
-// goes adds where Go has its caches and settings, wherever home is.
+// goes adds the directories of Go's caches and settings to an environment, because they depend on the home directory.
 func goes(t *testing.T, environment map[string]string) {
 	t.Helper()
 	names := []string{"GOCACHE", "GOENV", "GOFLAGS", "GOMODCACHE", "GOPROXY"}
@@ -119,7 +120,7 @@ func goes(t *testing.T, environment map[string]string) {
 	}
 }
 
-// settle changes the settings that are shipped, each text of which there is one.
+// settle changes the shipped settings: each text must occur once.
 func (r *reader) settle(changes [][2]string) {
 	r.Helper()
 	text := r.shipped()
@@ -132,7 +133,7 @@ func (r *reader) settle(changes [][2]string) {
 	r.write(r.file(), []byte(text))
 }
 
-// live is what the stack has made and the cluster still has.
+// live returns the objects that the stack has created and that still exist in the cluster.
 func (tr *trial) live() (all []string) {
 	tr.t.Helper()
 	for _, c := range tr.left() {

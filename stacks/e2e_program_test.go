@@ -14,8 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// A PyTorch job in the shape of torchelastic's quick start, with gloo: two workers of at most three in an image that has no elasticdl, their
-// state on the claim, then three.
+// A PyTorch job like that of torchelastic's quick start, with gloo: two workers of at most three, in an image without
+// elasticdl, with their state on the claim; then three workers.
 func (s *site) testProgram(t *testing.T) {
 	registry, err := os.ReadFile(filepath.Join(s.dir, "registry"))
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *site) testProgram(t *testing.T) {
 	}
 }
 
-// stepping waits until rank 0 has made a step in a world of that size.
+// stepping waits until rank 0 has completed a step in a world of that size.
 func (tr *trial) stepping(size string) {
 	tr.t.Helper()
 	tr.eventually("step in a world of "+size, func() bool {

@@ -20,7 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// The Kubernetes half of every stack on a real cluster, by the real engine; the clouds are played.
+// The Kubernetes objects of every stack work on a real cluster, with the real engine; the clouds are simulated.
 func TestRealCluster(t *testing.T) {
 	s := newSite(t)
 	t.Run("objects", s.testObjects)
@@ -30,14 +30,14 @@ func TestRealCluster(t *testing.T) {
 	t.Run("page", s.testPage)
 }
 
-// Every object of every stack, with every option on, is taken by the API server, which refuses fields that it does not
-// know; so are the pods that its master would make. Then nothing is left to do.
+// The API server, which refuses unknown fields, accepts every object of every stack with every option on, and the pods that its
+// master would create. A second update changes nothing.
 func (s *site) testObjects(t *testing.T) {
 	quota := section{"pods": "50", "requests.cpu": "64", "requests.memory": "256Gi", "limits.cpu": "64", "limits.memory": "256Gi", "persistentvolumeclaims": "1"}
 	for _, test := range []struct {
 		stack  string
 		change func(config section)
-		more   string // kinds that not every stack has
+		more   string // kinds of objects that not every stack has
 	}{
 		{"gke", func(config section) {
 			config["gcp:project"] = "elasticdl-test"
@@ -61,9 +61,9 @@ func (s *site) testObjects(t *testing.T) {
 				sub(config, "elasticdl:platform")["quota"] = quota
 				sub(config, "elasticdl:platform", "priorityClasses")["urgent-"+test.stack] = 2000000
 				delete(config, "elasticdl:image")
-				delete(config, "elasticdl:data") // which a pod writes
+				delete(config, "elasticdl:data") // a pod would have to write the data
 				sub(config, "elasticdl:job")["suspend"] = true
-				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can have it
+				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can pull this image
 				test.change(config)
 			})
 			tr.up()
@@ -84,7 +84,7 @@ func (s *site) testObjects(t *testing.T) {
 			tr.refresh()
 			tr.unchanged()
 
-			// What the API refuses to change is made anew, the rest is changed.
+			// Objects with a change that the API refuses are replaced, others are updated.
 			tr.configure(func(config section) {
 				platform := sub(config, "elasticdl:platform")
 				sub(platform, "priorityClasses")["urgent-"+test.stack] = 3000000
@@ -108,8 +108,9 @@ func (s *site) testObjects(t *testing.T) {
 	}
 }
 
-// A stack on a profile that was there, with what others have put there: it is looked at before, shared if that is said, and stays.
-// What documents say can be changed can be previewed, also if the API server refuses to change the object, and after a stop.
+// A stack on an existing profile, which has objects of others: they are checked before, shared if the settings say so, and
+// kept. Every change that the pages allow can be previewed, also if the API server refuses to change the object, and after a
+// stop.
 func (s *site) testOthers(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
 		sub(config, "elasticdl:minikube")["adopt"] = true
@@ -149,7 +150,7 @@ func (s *site) testOthers(t *testing.T) {
 	tr.run("kubectl", "get", "configmap", "precious")
 }
 
-// masterMayMakePods asks the API server, with the namespace's limits, what it would say to the master.
+// masterMayMakePods asks the API server whether the master may create its pods within the namespace's limits.
 func (tr *trial) masterMayMakePods() {
 	tr.t.Helper()
 	var spec struct{ Data map[string]string }
@@ -183,7 +184,7 @@ func (tr *trial) masterMayMakePods() {
 	}
 }
 
-// resumes starts a job that waits for its data, by one update; its master's pod is taken, too.
+// resumes starts a suspended job by one update, and checks that the API server accepts its master's pod.
 func (tr *trial) resumes() {
 	tr.t.Helper()
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["suspend"] = false })
@@ -196,17 +197,17 @@ func (tr *trial) resumes() {
 	})
 }
 
-// What a stack's job is.
+// Names of a stack's job.
 const (
 	jobName   = "test-mnist"
 	jobSpec   = "v1/ConfigMap elasticdl-test-mnist"
 	jobMaster = "batch/v1/Job elasticdl-test-mnist-master"
 )
 
-// A job on minikube from the source of its model to its end, and what becomes of it when the configuration changes.
+// A job on minikube is built from the source of its model, runs to its end, and follows changes of its configuration.
 func (s *site) testJob(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
-		// Of a profile that was there objects are deleted, and not the cluster with them.
+		// In an adopted profile objects are deleted one by one, and the cluster is kept.
 		maps.Copy(sub(config, "elasticdl:minikube"), section{"adopt": true})
 		config["elasticdl:data"] = section{"dataset": "mnist", "path": "mnist", "source": filepath.Join(s.repository, "examples/mnist/data"), "command": s.onCluster(t)}
 		j := sub(config, "elasticdl:job")
@@ -240,7 +241,7 @@ func (s *site) testJob(t *testing.T) {
 		t.Fatalf("the job that had ended was run again: %s, then %s", first, again)
 	}
 
-	// Another substance, a longer one: the Job is another.
+	// Another setting of the training, a longer one: the Job is replaced.
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["numEpochs"] = 1000 })
 	tr.does("update "+jobSpec, "delete "+jobMaster, "create "+jobMaster)
 	second := tr.master()
@@ -250,7 +251,7 @@ func (s *site) testJob(t *testing.T) {
 	tr.running("worker-0")
 	worker := tr.uid("worker-0")
 
-	// More workers: one update, and those that run go on.
+	// More workers: one update, and the running workers continue.
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["numWorkers"] = 3 })
 	tr.does("update " + jobSpec)
 	tr.running("worker-0", "worker-1", "worker-2")
@@ -259,14 +260,14 @@ func (s *site) testJob(t *testing.T) {
 	}
 	tr.unchanged()
 
-	// What else scales it does not have the last word.
+	// The stack overwrites the number that another command has set.
 	tr.run("kubectl", "patch", "configmap", manifest.SpecName(jobName), "--type=merge", "-p", `{"data":{"numWorkers":"2"}}`)
 	tr.eventually("end of worker-2", func() bool { return tr.uid("worker-2") == "" || tr.phase("worker-2") != "Running" })
 	tr.refresh()
 	tr.does("update " + jobSpec)
 	tr.unchanged()
 
-	// Another substance while it runs: the new one's pods have the old ones' names.
+	// Another setting of the training while it runs: the new pods have the names of the old ones.
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["minibatchSize"] = 32 })
 	tr.does("update "+jobSpec, "delete "+jobMaster, "create "+jobMaster)
 	if tr.master() == second {
@@ -277,12 +278,12 @@ func (s *site) testJob(t *testing.T) {
 	tr.isDestroyed()
 }
 
-// drifts changes and deletes objects behind Pulumi's back.
+// drifts changes and deletes objects outside of Pulumi.
 func (tr *trial) drifts() {
 	tr.t.Helper()
 	tr.run("kubectl", "delete", "role,rolebinding", manifest.SpecName(jobName))
 	tr.run("kubectl", "delete", "service", manifest.MasterName(jobName))
-	tr.run("kubectl", "label", "namespace", tr.namespace, "app-") // one with another value would be a conflict, which up reports
+	tr.run("kubectl", "label", "namespace", tr.namespace, "app-") // a label with another value would be a conflict, which up reports
 	found := tr.refresh()
 	if found["delete"] != 3 {
 		tr.t.Errorf("refresh found %v, want 3 deletions", found)
@@ -293,7 +294,7 @@ func (tr *trial) drifts() {
 	tr.unchanged()
 }
 
-// isDestroyed destroys the stack while its job runs: pods are gone before what they use, and nothing is left.
+// isDestroyed destroys the stack while its job runs: pods are deleted before the objects that they use, and nothing is left.
 func (tr *trial) isDestroyed() {
 	tr.t.Helper()
 	before := len(tr.cluster.Calls())
@@ -327,13 +328,13 @@ func (tr *trial) isDestroyed() {
 	}
 }
 
-// master is the identity of the Job.
+// master returns the UID of the Job.
 func (tr *trial) master() string {
 	tr.t.Helper()
 	return tr.run("kubectl", "get", "job", manifest.MasterName(jobName), "-o", "jsonpath={.metadata.uid}")
 }
 
-// uid is that of a server or worker, "" if there is none.
+// uid returns the UID of a parameter server or worker, or "" if there is none.
 func (tr *trial) uid(name string) string {
 	tr.t.Helper()
 	return tr.run("kubectl", "get", "pod", manifest.SpecName(jobName)+"-"+name, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
@@ -344,7 +345,7 @@ func (tr *trial) phase(name string) string {
 	return tr.run("kubectl", "get", "pod", manifest.SpecName(jobName)+"-"+name, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
 }
 
-// running waits until these pods run.
+// running waits until these pods are running.
 func (tr *trial) running(names ...string) {
 	tr.t.Helper()
 	for _, name := range names {

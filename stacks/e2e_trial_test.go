@@ -36,21 +36,21 @@ var (
 	pulumiCLI  = flag.String("pulumi", "../build/tools/pulumi", "Pulumi's program")
 )
 
-// patience is for what must happen and is held to no time: this may be a slow machine.
+// patience is the time limit of each wait. It is generous, because the machine may be slow.
 const patience = 3 * time.Minute
 
-// site is what all trials have in common.
+// site has what all trials share.
 type site struct {
-	dir        string // of the cluster
+	dir        string // directory of the cluster
 	kubectl    string
 	kubeconfig string
 	elasticdl  string
 	repository string
-	data       string // empty directory of this machine, hence of every node
-	zoo        string // a module of models, as a user has one
+	data       string // empty directory of this machine, which every node shares
+	zoo        string // a module of models, like that of a user
 }
 
-// newSite finds the cluster, and makes data and models.
+// newSite finds the cluster, and creates the directories of data and models.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	absolute := func(path string) string {
@@ -69,7 +69,7 @@ func newSite(t *testing.T) *site {
 		t.Fatalf("no cluster (make cluster-up): %v", err)
 	}
 	t.Setenv("PATH", filepath.Dir(absolute(*pulumiCLI))+string(os.PathListSeparator)+os.Getenv("PATH"))
-	for path := s.data; path != filepath.Clean(os.TempDir()) && path != filepath.Dir(path); path = filepath.Dir(path) { // pods write in it
+	for path := s.data; path != filepath.Clean(os.TempDir()) && path != filepath.Dir(path); path = filepath.Dir(path) { // pods must be able to write to it
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +79,8 @@ func newSite(t *testing.T) *site {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
-	// A change of the model, so that the image is no other test's: one that a kubelet has pulled by a registry's name is for
-	// those only who may pull it there, whoever has loaded it since.
+	// A change of the model gives the image a content that no other test has: a kubelet that has pulled an image from a
+	// registry lets only pods with access to that registry use it, even if it was loaded otherwise since.
 	model := filepath.Join(s.zoo, "model_zoo", "mnist", "mnist_functional_api.go")
 	text, err := os.ReadFile(model)
 	if err != nil {
@@ -96,22 +96,22 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// trial is a stack of which the Kubernetes half is real.
+// trial is a stack whose Kubernetes objects are created in a real cluster.
 type trial struct {
 	*site
 	t         *testing.T
-	name      string // of the stack
-	namespace string // of its own
+	name      string // name of the stack
+	namespace string // its own namespace
 	stack     auto.Stack
 	cloud     *provider.Cloud
 	cluster   *cluster.Provider
-	file      string // the stack's, with its configuration
+	file      string // the stack's file, with its configuration
 }
 
 // section is a part of a configuration.
 type section = map[string]any
 
-// newTrial makes a stack of the configuration that is shipped, changed so that the test's cluster can be its own.
+// newTrial creates a stack of the shipped configuration, changed so that it can run on the test's cluster.
 func (s *site) newTrial(t *testing.T, name string, change func(config section)) *trial {
 	t.Helper()
 	tr, debug := s.newProviders(t, name)
@@ -151,8 +151,8 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 
 const debugProviders = "PULUMI_DEBUG_PROVIDERS"
 
-// newProviders serves the clouds of a stack, and the cluster instead of a simulated one. It also returns the value of
-// [debugProviders]. All that was put into the cluster is gone after the test.
+// newProviders serves simulated clouds for a stack, and the real cluster. It also returns the value of [debugProviders].
+// Everything that was created in the cluster is deleted when the test ends.
 func (s *site) newProviders(t *testing.T, name string) (tr *trial, debug string) {
 	t.Helper()
 	tr = &trial{site: s, t: t, name: name, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
@@ -176,7 +176,7 @@ func (s *site) newProviders(t *testing.T, name string) (tr *trial, debug string)
 	return tr, debug + fmt.Sprintf("kubernetes:%d", port)
 }
 
-// source is where the models are, as seen from Pulumi.yaml.
+// source returns the directory of the models, relative to that of Pulumi.yaml.
 func (tr *trial) source() string {
 	tr.t.Helper()
 	root, err := filepath.Abs("..")
@@ -190,8 +190,8 @@ func (tr *trial) source() string {
 	return path
 }
 
-// onCluster writes an elasticdl that does on the test's cluster what it is told to do on the one that minikube plays: that
-// one's images are there, first.
+// onCluster writes an elasticdl command that runs on the test's cluster what it is told to run on the simulated minikube. It
+// loads that one's images first.
 func (s *site) onCluster(t *testing.T) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "elasticdl")
@@ -211,10 +211,10 @@ done
 	return script
 }
 
-// realCluster reads what is in the test's cluster, wherever the kubeconfig of a simulated cloud leads.
+// realCluster reads the objects of the test's cluster, whatever cluster the kubeconfig of a simulated cloud names.
 type realCluster struct {
 	kubeconfig string
-	provider   *cluster.Provider // that applied it
+	provider   *cluster.Provider // the provider that applied the object
 }
 
 func (c realCluster) Get(ctx context.Context, _, _ string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
@@ -229,7 +229,7 @@ func (c realCluster) Get(ctx context.Context, _, _ string, kind schema.GroupVers
 	return c.provider.Unmounted(is), nil
 }
 
-// configure changes the stack's file.
+// configure changes the configuration in the stack's file.
 func (tr *trial) configure(change func(config section)) {
 	tr.t.Helper()
 	text, err := os.ReadFile(tr.file)
@@ -249,7 +249,7 @@ func (tr *trial) configure(change func(config section)) {
 	}
 }
 
-// sub is a section within another, made if it is not there.
+// sub returns a section within another, which it creates if necessary.
 func sub(within section, path ...string) section {
 	for _, key := range path {
 		next, ok := within[key].(section)
@@ -262,8 +262,8 @@ func sub(within section, path ...string) section {
 	return within
 }
 
-// up does what a user's `pulumi up` does: a preview, and then what that has shown. It returns how many resources were created,
-// updated, and so on. Those whose URNs are given are replaced in any case.
+// up runs a preview, and then the update that it has shown, as `pulumi up` does. It returns how many resources were created,
+// updated, and so on. The resources with the given URNs are replaced in any case.
 func (tr *trial) up(replace ...string) map[string]int {
 	tr.t.Helper()
 	shown := tr.previewed(replace...)
@@ -279,7 +279,7 @@ func (tr *trial) up(replace ...string) map[string]int {
 	return did
 }
 
-// refuses checks that a preview ends with all of these.
+// refuses checks that a preview fails with all of these messages.
 func (tr *trial) refuses(want ...string) {
 	tr.t.Helper()
 	_, err := tr.stack.Preview(tr.t.Context(), optpreview.SuppressProgress())
@@ -290,7 +290,7 @@ func (tr *trial) refuses(want ...string) {
 	}
 }
 
-// unchanged previews the stack and brings it up, with nothing to do.
+// unchanged checks that a preview and an update of the stack have nothing to do.
 func (tr *trial) unchanged() {
 	tr.t.Helper()
 	if did := tr.up(); len(did) > 0 {
@@ -298,7 +298,7 @@ func (tr *trial) unchanged() {
 	}
 }
 
-// said is what a command of the stack has written.
+// said returns the output of a command of the stack.
 func (tr *trial) said(name string) string {
 	tr.t.Helper()
 	exported, err := tr.stack.Export(tr.t.Context())
@@ -318,7 +318,7 @@ func (tr *trial) said(name string) string {
 	return ""
 }
 
-// previewed is what the next up would do, by kind of change.
+// previewed returns what the next update would do, by kind of change.
 func (tr *trial) previewed(replace ...string) map[string]int {
 	tr.t.Helper()
 	began := time.Now()
@@ -355,7 +355,7 @@ func (tr *trial) destroy() map[string]int {
 	return tr.changes("destroy", began, result.Summary.ResourceChanges)
 }
 
-// does brings the stack up, which does this to the cluster and nothing else.
+// does updates the stack, and checks that exactly these calls change the cluster.
 func (tr *trial) does(want ...string) {
 	tr.t.Helper()
 	before := len(tr.cluster.Calls())
@@ -384,7 +384,7 @@ func (tr *trial) changes(what string, began time.Time, all *map[string]int) map[
 	return changes
 }
 
-// clean deletes what the stack has made and not deleted.
+// clean deletes the objects that the stack has created and not deleted.
 func (tr *trial) clean() {
 	if tr.t.Failed() {
 		for _, args := range []string{"get all,configmaps,persistentvolumeclaims -o wide", "get events", "describe pods", "logs --all-containers --prefix --tail=30 --selector=app=elasticdl"} {
@@ -400,7 +400,7 @@ func (tr *trial) clean() {
 	}
 }
 
-// left is what the stack has made and not deleted, in the order in which it was made.
+// left returns the objects that the stack has created and not deleted, in the order of their creation.
 func (tr *trial) left() []cluster.Call {
 	var there []cluster.Call
 	for _, c := range tr.cluster.Calls() {
@@ -414,7 +414,7 @@ func (tr *trial) left() []cluster.Call {
 	return there
 }
 
-// resource is a kind as kubectl knows it: "Job.v1.batch".
+// resource returns a kind in the form of kubectl: "Job.v1.batch".
 func resource(c cluster.Call) string {
 	parts := strings.Split(c.Kind, "/")
 	if len(parts) == 2 {
@@ -431,7 +431,7 @@ func namespaceOf(c cluster.Call) string {
 	return namespace
 }
 
-// run runs a program in the stack's namespace, and fails the test with it.
+// run runs a program in the stack's namespace, and fails the test if the program fails.
 func (tr *trial) run(program string, args ...string) string {
 	tr.t.Helper()
 	out, err := tr.try(program, args...)
@@ -441,7 +441,7 @@ func (tr *trial) run(program string, args ...string) string {
 	return out
 }
 
-// try runs a program in the stack's namespace, unless it says another, and returns what it wrote.
+// try runs a program in the stack's namespace, unless its arguments name another, and returns its output.
 func (tr *trial) try(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -457,7 +457,7 @@ func (tr *trial) try(program string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// eventually looks until it is so.
+// eventually waits until a condition is true.
 func (tr *trial) eventually(what string, is func() bool) {
 	tr.t.Helper()
 	tick := time.NewTicker(200 * time.Millisecond)

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// only returns the steps of a type.
+// only returns the steps on resources of a type.
 func (s steps) only(kind string) steps {
 	return slices.DeleteFunc(slices.Clone(s), func(step string) bool { return !strings.Contains(step, kind) })
 }
 
-// A stack on EKS that is changed keeps the nodes that run, its control plane, and the disks' and nodes' labels.
+// Changes of a stack on EKS keep the running nodes, the control plane, and the labels of disks and nodes.
 func TestChangesOfEKS(t *testing.T) {
 	t.Parallel()
 	const group, template, cluster = "aws:eks/nodeGroup:NodeGroup", "aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/cluster:Cluster"
@@ -48,14 +48,14 @@ func TestChangesOfEKS(t *testing.T) {
 		}
 	}
 
-	e.now = func() time.Time { return today.AddDate(1, 0, 0) } // the version has extended support, which the stack does not want
+	e.now = func() time.Time { return today.AddDate(1, 0, 0) } // only extended support is left for the version then, which the stack does not want
 	e.expect("after a year", preview())
 	e.now = func() time.Time { return today.AddDate(2, 0, 0) }
 	e.expect("after two years", preview())
 
 	for _, test := range []struct {
 		why, path    string
-		by, to, want int // nodes set by hand, the setting, nodes after it
+		by, to, want int // number of nodes set by hand, in the setting, and afterwards
 	}{
 		{"scaled to 0 by hand, then a higher maximum", "maxNodes", 0, 5, 0},
 		{"scaled up by hand, then a higher minimum", "minNodes", 4, 1, 4},
@@ -108,8 +108,8 @@ func TestChangesOfEKS(t *testing.T) {
 	e.expect("after all that and a refresh", preview())
 }
 
-// A version that Amazon does not support any more at the standard price is refused to a new cluster before anything is made, whatever
-// the clock of whoever runs the tests; and what the stack needs of the account's quotas is told.
+// A version without standard support is refused for a new cluster before anything is created, whatever the clock of the machine
+// that runs the tests; and the user is told which quotas of the account the stack needs.
 func TestNewEKS(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")

@@ -31,9 +31,9 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// TestMain goes to where Pulumi.yaml is, as the CLI does, and puts that and its language host on PATH.
+// TestMain changes to the directory of Pulumi.yaml, as the CLI does, and puts the CLI and its language host on PATH.
 //
-// Under another name it is the program of a stack, for the CLI in [TestPages]: it has been compiled.
+// Under another name this binary is the program of a stack, for the CLI in [TestPages], which then need not compile it.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == programName {
 		pulumi.Run(program(world{now: func() time.Time { return today }, live: remote(os.Getenv(remoteURL)), find: exec.LookPath}))
@@ -62,21 +62,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// engine is Pulumi's own, with a stack's file as it is shipped and clouds that are played.
+// engine is Pulumi's real engine, with the shipped file of a stack and simulated clouds.
 type engine struct {
 	*testing.T
 	stack auto.Stack
-	now   func() time.Time // the program's clock
+	now   func() time.Time // clock of the program
 	cloud *provider.Cloud
-	file  string // the stack's, in a directory of the test
-	saved string // the engine's state of it
+	file  string // the stack's file, in a directory of the test
+	saved string // file of the engine's state
 	env   map[string]string
 }
 
-// today is the day of all simulated clocks: what is shipped is supported then.
+// today is the day of all simulated clocks; all shipped versions are supported then.
 var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// user is what the files leave to their user; and a source of the image that nobody works on meanwhile.
+// user returns the settings that the shipped files leave to their user, and a source of the image that nobody edits during the
+// tests.
 func user(name string) map[string]any {
 	set := map[string]any{"elasticdl:image.source": filepath.Join("stacks", "testdata", "model")}
 	switch name {
@@ -89,13 +90,13 @@ func user(name string) map[string]any {
 	return set
 }
 
-// start makes a stack, with what its user would set. Others of its settings are set by [engine.set].
+// start creates a stack, with the settings of a user. Tests change others by [engine.set].
 func start(t *testing.T, name string) *engine {
 	t.Helper()
 	return startIn(t, provider.Start(t), name, name)
 }
 
-// startIn makes a stack of another name beside those that a simulated cloud has.
+// startIn creates a stack of another name beside those that a simulated cloud has.
 func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine {
 	t.Helper()
 	e := &engine{T: t, cloud: cloud, now: func() time.Time { return today }, env: keep(t)}
@@ -125,7 +126,7 @@ func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine 
 	return e
 }
 
-// userFile is a stack's file as its user has it, in a directory.
+// userFile writes a stack's file with the settings of its user to a directory, and returns its path.
 func userFile(t *testing.T, dir, name string) string {
 	t.Helper()
 	shipped, err := os.ReadFile(filepath.Join("stacks", "Pulumi."+name+".yaml"))
@@ -142,7 +143,7 @@ func userFile(t *testing.T, dir, name string) string {
 	return file
 }
 
-// set changes a setting by its path, as `pulumi config set --path` does; nil takes it away.
+// set changes a setting by its path, as `pulumi config set --path` does; nil removes it.
 func (e *engine) set(path string, value any) {
 	e.Helper()
 	setIn(e.T, e.file, path, value)
@@ -179,10 +180,11 @@ func setIn(t *testing.T, file, path string, value any) {
 	}
 }
 
-// steps are what an operation of the engine did or would do, but for what stays: "update kubernetes:core/v1:ConfigMap test-mnist data.job".
+// steps lists what an operation of the engine did or would do, except for resources that do not change: "update
+// kubernetes:core/v1:ConfigMap test-mnist data.job".
 type steps []string
 
-// of gathers the steps of an operation.
+// of returns the steps of an operation.
 func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 	var did steps
 	stream := make(chan events.EngineEvent)
@@ -212,7 +214,7 @@ func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 	select {
 	case <-read:
 		return did, err
-	case <-time.After(10 * time.Second): // an engine that ends before it sends events never ends them
+	case <-time.After(10 * time.Second): // an engine that ends before it sends events never closes the channel
 		return nil, err
 	}
 }
@@ -224,7 +226,7 @@ func (e *engine) tryPreview() (steps, error) {
 	})
 }
 
-// up does what a user's `pulumi up` does: a preview, and then what that has shown.
+// up runs a preview, and then the update that it has shown, as `pulumi up` does. It fails the test if either fails.
 func (e *engine) up() steps {
 	e.Helper()
 	did, err := e.tryUp()
@@ -234,7 +236,8 @@ func (e *engine) up() steps {
 	return did
 }
 
-// tryUp also fails when the preview does. That the preview has shown other steps is an error of the test.
+// tryUp does the same as up, and returns an error if preview or update fails. The test fails if the preview has shown other
+// steps than the update.
 func (e *engine) tryUp() (steps, error) {
 	e.Helper()
 	began := time.Now()
@@ -251,8 +254,8 @@ func (e *engine) tryUp() (steps, error) {
 	if err != nil {
 		return did, err
 	}
-	// Of a provider whose arguments are not known yet the engine shows a replacement, and of objects behind it updates without a
-	// difference, which may be none.
+	// If a provider's arguments are not known yet, the engine shows a replacement of it, and updates without a difference of
+	// its objects, which may then not happen.
 	missing := slices.DeleteFunc(shown.without(did), func(step string) bool {
 		return strings.HasPrefix(step, "replace pulumi:providers:") || strings.HasPrefix(step, "update ") && strings.Count(step, " ") == 2
 	})
@@ -262,8 +265,8 @@ func (e *engine) tryUp() (steps, error) {
 	return did, nil
 }
 
-// without returns the steps that are not among others. It compares what is done to which resource, and not the properties of
-// updates: those that are not known before show as others in a preview.
+// without returns the steps that are not among others. It compares operation and resource, and not the changed properties:
+// those that are unknown in a preview appear as changed.
 func (s steps) without(others steps) steps {
 	what := func(step string) string {
 		words := strings.SplitN(step, " ", 4)
@@ -274,7 +277,7 @@ func (s steps) without(others steps) steps {
 	})
 }
 
-// unchanged previews the stack and brings it up, with nothing to do.
+// unchanged checks that a preview and an update of the stack have nothing to do.
 func (e *engine) unchanged(why string) {
 	e.Helper()
 	if did := e.up(); len(did) > 0 {
@@ -282,7 +285,7 @@ func (e *engine) unchanged(why string) {
 	}
 }
 
-// unchangedAfterRefresh refreshes the stack first, so that the state has what the clouds have filled in or changed.
+// unchangedAfterRefresh refreshes the stack first, so that the state has the values that the clouds have filled in or changed.
 func (e *engine) unchangedAfterRefresh(why string) {
 	e.Helper()
 	e.refresh()
@@ -329,7 +332,7 @@ func (s steps) String() string {
 	return "\t" + strings.Join(s, "\n\t")
 }
 
-// state is what the engine has written down, with secrets as it writes them.
+// state returns the engine's state, with secrets in the form in which it stores them.
 func (e *engine) state() []byte {
 	e.Helper()
 	state, err := os.ReadFile(e.saved)
@@ -357,7 +360,7 @@ func (e *engine) pulumi(args ...string) string {
 	return string(out)
 }
 
-// resources are those of the state, but for the stack itself and providers that nobody asked for.
+// resources returns the resources of the state, except for the stack itself and the default providers.
 func (e *engine) resources() []apitype.ResourceV3 {
 	e.Helper()
 	var state struct {
@@ -371,7 +374,7 @@ func (e *engine) resources() []apitype.ResourceV3 {
 	})
 }
 
-// gone checks that nothing is left, neither of what was made nor in the state, and that all that was made was deleted, by
+// gone checks that nothing is left in the clouds and in the state, and that every resource that was created was deleted, by
 // itself or with its cluster.
 func (e *engine) gone() {
 	e.Helper()

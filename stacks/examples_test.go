@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Every example comes up, is refused by no guard rail, and has nothing to do afterwards, also after a refresh.
+// Every example can be brought up, violates no rule, and has nothing to do afterwards, also after a refresh.
 func TestExamples(t *testing.T) {
 	paths, err := filepath.Glob("examples/*/Pulumi.*.yaml")
 	if err != nil || len(paths) != 6 {
@@ -34,7 +34,7 @@ func TestExamples(t *testing.T) {
 				}
 			}
 			if strings.Contains(string(text), "  data: data ") || strings.Contains(string(text), "  data: data\n") {
-				e.set("elasticdl:minikube.data", t.TempDir()) // its user's, which is in no clone
+				e.set("elasticdl:minikube.data", t.TempDir()) // a directory of its user, which is not in the repository
 			}
 			e.up()
 			for _, when := range []string{"after the first up", "after a refresh"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// adopts makes a stack on a profile that is there.
+// adopts creates a stack on an existing profile.
 func adopts(t *testing.T, cloud *provider.Cloud, name, profile string) *engine {
 	t.Helper()
 	e := startIn(t, cloud, "minikube", name)
@@ -24,7 +24,8 @@ func adopts(t *testing.T, cloud *provider.Cloud, name, profile string) *engine {
 	return e
 }
 
-// refused checks that the preview ends with all of these, so that an up that previews does not begin, and that it has touched nothing.
+// refused checks that the preview fails with all of these messages, so that an up with a preview does not begin, and that it
+// has changed nothing.
 func (e *engine) refused(want ...string) {
 	e.Helper()
 	before := len(e.cloud.Calls())
@@ -39,7 +40,7 @@ func (e *engine) refused(want ...string) {
 	}
 }
 
-// warned returns what a preview says.
+// warned returns the output of a preview.
 func (e *engine) warned() string {
 	e.Helper()
 	r, err := e.stack.Preview(e.Context(), optpreview.SuppressProgress())
@@ -55,8 +56,8 @@ func (e *engine) warned() string {
 	return strings.Join(lines, "")
 }
 
-// D13: a profile that is adopted has what others have put there. All of it is named at once, in the preview; what is shared
-// stays as it was, to the end of the stack and after it.
+// D13: an adopted profile has objects of others. The preview names all of them at once; shared objects stay unchanged, to the
+// end of the stack and after it.
 func TestAdoptBesideOthers(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
@@ -103,7 +104,7 @@ func objects(e *engine, keys []string) (all []provider.Props) {
 	return all
 }
 
-// D13: two stacks on one cluster live and die by themselves.
+// D13: two stacks on one cluster do not affect each other.
 func TestTwoStacks(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
@@ -135,7 +136,7 @@ func TestTwoStacks(t *testing.T) {
 		t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))
 	}
 	first.unchanged("there was another stack")
-	// What is the stack's own it does not come to share: that would delete it.
+	// The stack cannot begin to share an object of its own: that would delete the object.
 	first.set("elasticdl:platform.shareNamespace", true)
 	first.set("elasticdl:platform.sharePriorityClasses", []any{"high"})
 	first.refused("shareNamespace: true: namespace elasticdl is this stack's own", "sharePriorityClasses: high: that PriorityClass is this stack's own")
@@ -145,8 +146,8 @@ func TestTwoStacks(t *testing.T) {
 	first.gone()
 }
 
-// D13: what documents say can be changed can be previewed and applied, also if the API server refuses to change the object,
-// and if a job was stopped behind the engine's back.
+// D13: every change that the pages allow can be previewed and applied, also if the API server refuses to change the object, and
+// if a job was stopped outside of Pulumi.
 func TestChangesOfObjects(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
@@ -163,10 +164,10 @@ func TestChangesOfObjects(t *testing.T) {
 	}
 	e.unchanged("the class has that value")
 
-	// The volume's source, and the claim with it, when no job uses that.
+	// The volume's source can be changed, and the claim is replaced with it, when no job uses the claim.
 	e.set("elasticdl:minikube.data", t.TempDir())
 	e.refused("the volume and its claim have to be made anew", "elasticdl stop")
-	if err := cloud.Kubernetes.Remove(jobObject, specObject, stateOf); err != nil { // as elasticdl stop does
+	if err := cloud.Kubernetes.Remove(jobObject, specObject, stateOf); err != nil { // as elasticdl stop deletes them
 		t.Fatal(err)
 	}
 	e.set("elasticdl:job.numWorkers", 3)
@@ -187,7 +188,7 @@ func TestChangesOfObjects(t *testing.T) {
 	e.gone()
 }
 
-// D13: what would end a job that runs says so in the preview; for one that has ended there is no alarm.
+// D13: a preview warns of changes that would end a running job, and not if the job has ended.
 func TestRunningJob(t *testing.T) {
 	t.Parallel()
 	e := start(t, "minikube")

@@ -14,7 +14,7 @@ import (
 
 const buildsImage = "command:local:Command image"
 
-// A job is replaced when, and only when, its image is another one; and not when the stack's file pins the one that it has.
+// A job is replaced if, and only if, its image changes; and not if the stack's file pins the current one.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")
@@ -25,7 +25,7 @@ func TestImage(t *testing.T) {
 	edit := func(file, more string) {
 		t.Helper()
 		path := filepath.Join(dir, file)
-		text, _ := os.ReadFile(path) // none: a new file
+		text, _ := os.ReadFile(path) // an error means a new file
 		if err := os.WriteFile(path, append(text, more...), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestImage(t *testing.T) {
 	e.up()
 	first := e.job().Image
 
-	// What is not linked builds nothing, nor does another way to build it.
+	// Neither a module that is not linked nor another way to build causes a build.
 	edit("go.mod", "\nrequire example.com/other v1.0.0\n")
 	edit("main_test.go", "package main\n")
 	elasticdl, err := e.cloud.Find("elasticdl")
@@ -44,7 +44,7 @@ func TestImage(t *testing.T) {
 	e.set("elasticdl:image.command", elasticdl)
 	e.unchanged("what has changed is not in the image")
 
-	// What comes out the same when it is built again is the same image, which no preview can know.
+	// A build with the same result is the same image, which no preview can know.
 	edit("main.go", "\n// A comment.\n")
 	did, err := of(func(events chan<- events.EngineEvent) error {
 		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
@@ -58,7 +58,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("the job's image is %s, and its digest was that of %s", now, first)
 	}
 
-	// A pinned job keeps its image. What else is changed is done.
+	// A pinned job keeps its image. Other changes are applied.
 	edit("main.go", "\nvar X int\n")
 	e.set("elasticdl:image.pin", true)
 	e.unchanged("the image is pinned")

@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// What a stack's job is, as the engine and as Kubernetes call it.
+// Names of a stack's job in the engine and in Kubernetes.
 const (
 	jobSpec    = "kubernetes:core/v1:ConfigMap test-mnist"
 	jobMaster  = "kubernetes:batch/v1:Job test-mnist-master"
@@ -28,17 +28,17 @@ const (
 	jobObject  = "batch/v1/Job elasticdl/elasticdl-test-mnist-master"
 )
 
-// remembers is the step of the component that keeps what the nodes are, so that previews can warn of those that are drained.
+// remembers is the step of the component that records the kinds of nodes, so that previews can warn of drained ones.
 const remembers = "update elasticdl:platform:Platform platform"
 
-// A stack from its first `pulumi up` to its end, as its file is shipped.
+// Each shipped stack works from its first `pulumi up` to its end.
 func TestLife(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		with   map[string]any // what the file has as a comment
-		change map[string]any // of other hardware
-		want   []string       // of that: steps
-		keeps  []string       // what `pulumi destroy` does not take, but when told to
+		with   map[string]any // settings that the file has as a comment
+		change map[string]any // settings of other hardware
+		want   []string       // steps of that change
+		keeps  []string       // what `pulumi destroy` keeps unless protection is turned off
 	}{
 		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
 			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
@@ -50,7 +50,7 @@ func TestLife(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
-			e.cloud.AccountWithoutGPUs = true // a new account of Amazon's
+			e.cloud.AccountWithoutGPUs = true // a new AWS account
 			e.golden(e.up())
 			e.unchanged("nothing has changed")
 			e.keepsSecrets()
@@ -87,7 +87,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// golden compares what a stack asks for with testdata/<stack>.txt.
+// golden compares the resources that a stack requests with testdata/<stack>.txt.
 func (e *engine) golden(asked steps) {
 	e.Helper()
 	var kinds []string
@@ -118,7 +118,7 @@ func (e *engine) golden(asked steps) {
 	e.Logf("%s: %d resources", e.stack.Name(), len(kinds))
 }
 
-// keepsSecrets: nothing that opens a door is in clear in the state, or in what `pulumi stack output` shows.
+// keepsSecrets checks that no credential is in plain text in the state, or in the output of `pulumi stack output`.
 func (e *engine) keepsSecrets() {
 	e.Helper()
 	state := string(e.state())
@@ -155,7 +155,7 @@ func (e *engine) keepsSecrets() {
 	}
 }
 
-// outputs are those of the stack, as the CLI shows them.
+// outputs returns the outputs of the stack, as the CLI shows them.
 func (e *engine) outputs(flags ...string) (outputs map[string]any) {
 	e.Helper()
 	if err := json.Unmarshal([]byte(e.pulumi(append([]string{"stack", "output", "--json"}, flags...)...)), &outputs); err != nil {
@@ -169,7 +169,8 @@ func around(text, part string) string {
 	return text[max(0, i-200):min(len(text), i+200)]
 }
 
-// usesItsProvider: everything of Kubernetes is asked of the stack's own provider, which knows whose cluster it is.
+// usesItsProvider checks that all objects of Kubernetes belong to the stack's own provider, which knows the identity of the
+// cluster.
 func (e *engine) usesItsProvider() {
 	e.Helper()
 	n := 0
@@ -196,8 +197,8 @@ func (e *engine) usesItsProvider() {
 	}
 }
 
-// scales: another number of workers is an update of the job's spec and nothing else, also if somebody else has written
-// there since, as `elasticdl scale` does.
+// scales checks that another number of workers updates the job's spec and nothing else, also if another command, such as
+// `elasticdl scale`, has written there since.
 func (e *engine) scales() {
 	e.Helper()
 	j := e.job()
@@ -219,7 +220,7 @@ func (e *engine) scales() {
 	}
 }
 
-// drifts: what clouds, masters and time change is not put back, and what has ended does not begin again.
+// drifts checks that changes by clouds, masters and time are not reverted, and that a job that has ended does not start again.
 func (e *engine) drifts() {
 	e.Helper()
 	e.change(stateOf, func(is provider.Props) { is["data"] = provider.Props{"journal": "H4sI"} })
@@ -234,7 +235,7 @@ func (e *engine) drifts() {
 	}
 }
 
-// trainsLonger: a job of other substance is another one, in the place of the first.
+// trainsLonger checks that a job with other training settings replaces the first.
 func (e *engine) trainsLonger() {
 	e.Helper()
 	e.set("elasticdl:job.numEpochs", e.job().NumEpochs+1)
@@ -245,7 +246,7 @@ func (e *engine) trainsLonger() {
 	}
 }
 
-// replacesNoStorage: what can only be had by another file system is refused, by its name, in preview.
+// replacesNoStorage checks that a preview refuses, by the name of the resource, a change that needs another file system.
 func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	e.Helper()
 	shipped, err := os.ReadFile(e.file)
@@ -263,8 +264,8 @@ func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	}
 }
 
-// replacesStorage: with another file system, which is allowed now, come another volume and claim, when no job uses the old ones; and
-// the data is brought again.
+// replacesStorage checks that another file system, when allowed, comes with another volume and claim, when no job uses the old
+// ones; and that the data is copied again.
 func (e *engine) replacesStorage() {
 	e.Helper()
 	e.ends()
@@ -275,7 +276,7 @@ func (e *engine) replacesStorage() {
 	e.unchangedAfterRefresh("the job has another volume")
 }
 
-// ends is the end of the job's master.
+// ends simulates the end of the job's master.
 func (e *engine) ends() {
 	e.Helper()
 	e.change(jobObject, func(is provider.Props) {
@@ -283,8 +284,8 @@ func (e *engine) ends() {
 	})
 }
 
-// protects: what has data is not destroyed without a word. The preview of that ends at it; or it stays, and is there for the
-// next up.
+// protects checks that resources with data are not destroyed by default. The preview of destroy fails at them; or they are
+// kept, and the next up uses them.
 func (e *engine) protects(keeps ...string) {
 	e.Helper()
 	there := e.cloud.Left()
@@ -319,7 +320,7 @@ func (e *engine) protects(keeps ...string) {
 	}
 }
 
-// job is what the spec says that the master has.
+// job returns the job in the spec that the master reads.
 func (e *engine) job() *job.Job {
 	e.Helper()
 	j := new(job.Job)
@@ -345,7 +346,7 @@ func (e *engine) change(id string, change func(is provider.Props)) {
 	}
 }
 
-// at is what is under keys, or nil.
+// at returns the value under a path of keys, or nil.
 func at(v any, keys ...string) any {
 	for _, k := range keys {
 		m, _ := v.(map[string]any)

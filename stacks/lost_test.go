@@ -11,8 +11,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
 )
 
-// Somebody has deleted the cluster of a stack whose files, code and images are protected. Each way on that eks.md names: another cluster
-// with the same files, now or after a `pulumi destroy` of all the rest; and the end of all of it.
+// The cluster of a stack with protected files, code and images was deleted outside of Pulumi. Each way to continue in eks.md
+// works: another cluster with the same files, now or after a `pulumi destroy` of all the rest; and the deletion of everything.
 func TestLostBesideProtected(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
@@ -20,12 +20,13 @@ func TestLostBesideProtected(t *testing.T) {
 	there := e.cloud.Left()
 	up := func(when string, opts ...optup.Option) {
 		t.Helper()
-		// Not e.up: a preview does not know that the other cluster's security group has the name of the former one here.
+		// The test does not use e.up: a preview does not know that the security group of the new cluster has the same name as
+		// the former one here.
 		if _, err := e.stack.Up(t.Context(), append(opts, optup.SuppressProgress())...); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
 	}
-	// What has data is neither deleted nor made anew; the policies of bucket and registry are.
+	// Resources with data are neither deleted nor replaced; the policies of bucket and registry are.
 	kept := func(when string, calls int) {
 		t.Helper()
 		for _, c := range e.cloud.Calls()[calls:] {

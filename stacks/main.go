@@ -1,5 +1,5 @@
-// Command stacks is the program of the Pulumi project in Pulumi.yaml: what Pulumi.<stack>.yaml says becomes a cluster
-// with all that a training job needs, and the job on it.
+// Command stacks is the program of the Pulumi project in Pulumi.yaml: it creates the cluster that Pulumi.<stack>.yaml
+// describes, with all that a training job needs, and the job on it.
 //
 //	Pulumi.<stack>.yaml ──> gke | eks | minikube ──> platform ──> image ──> dataset ──> trainingjob
 package main
@@ -26,13 +26,13 @@ import (
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 )
 
-// world is what the program is given, and tests simulate.
+// world has the program's dependencies, which tests simulate.
 type world struct {
 	now  func() time.Time
 	live infra.Live
-	find func(program string) (path string, err error) // as exec.LookPath
+	find func(program string) (path string, err error) // finds a program, as exec.LookPath does
 
-	// refuse ends a program whose settings cannot be used; nil returns the error.
+	// refuse ends a program whose settings are not valid; if nil, the program returns the error.
 	refuse func(*pulumi.Context, error) error
 }
 
@@ -40,7 +40,7 @@ func main() {
 	pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath, refuse: refuse}))
 }
 
-// refuse shows the mistakes as they are, without what the SDK says around an error of a program.
+// refuse prints the problems without the text that the SDK adds to an error of a program.
 func refuse(ctx *pulumi.Context, err error) error {
 	if ctx.Log.Error(err.Error(), nil) == nil {
 		os.Exit(constant.ExitStatusLoggedError)
@@ -59,7 +59,7 @@ func program(w world) pulumi.RunFunc {
 	return func(ctx *pulumi.Context) error { return w.run(ctx) }
 }
 
-// run registers the whole stack. What is wrong with its settings, it says before it asks for anything.
+// run registers the whole stack. It reports the problems of the settings before it requests any resource.
 func (w world) run(ctx *pulumi.Context) error {
 	s, err := infra.Load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
@@ -92,7 +92,7 @@ func (w world) run(ctx *pulumi.Context) error {
 	return train(ctx, s, cluster, on)
 }
 
-// train submits the stack's job, if it has one, with the image that the stack builds, if it does, when its data is there.
+// train submits the stack's job, if it has one, after its image is built and its data is copied, if the stack does that.
 func train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
 	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
 	if s.Image != nil {

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// block is a piece of a page that its reader is to run.
+// block is a block of commands of a page, for its reader to run.
 type block struct {
 	page    string
-	section string // the heading that it is under
-	line    int    // of its first command
+	section string // heading above the block
+	line    int    // line of its first command
 	text    string
 }
 
-// blocks are those of a page that are marked as bash.
+// blocks returns the blocks of a page that are marked as bash.
 func blocks(t *testing.T, file string) (all []block) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -52,7 +52,7 @@ type step struct {
 	command string
 }
 
-// steps are the commands of a block.
+// steps returns the commands of a block.
 func (b block) steps(t *testing.T) (all []step) {
 	t.Helper()
 	var now string
@@ -78,7 +78,7 @@ func (b block) steps(t *testing.T) (all []step) {
 
 var heredoc = regexp.MustCompile(`<<-?['"]?(\w+)`)
 
-// complete reports whether a shell would run text as it is, and not wait for more of it.
+// complete reports whether text is a complete command for a shell, which would not wait for more lines.
 func complete(t *testing.T, text string) bool {
 	t.Helper()
 	if strings.HasSuffix(text, "\\\n") {
@@ -92,8 +92,8 @@ func complete(t *testing.T, text string) bool {
 	return check.Run() == nil
 }
 
-// script runs commands in one shell, tells each, and ends at the first that fails. Of what the reader is to fill in, values has
-// the test's.
+// script returns a script that runs commands in one shell, prints each, and ends at the first that fails. Placeholders for the
+// reader are replaced by values.
 func script(all []step, values map[string]string) string {
 	var s strings.Builder
 	s.WriteString("set -u -o pipefail\n")

@@ -17,11 +17,11 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// tour is a page about a stack, whose commands are run from the first to the last, and then again from the top.
+// tour is a page about a stack, whose commands are run from the first to the last, and then again from the start.
 type tour struct {
 	stack  string
-	values map[string]string // of what its reader is to fill in
-	jobs   int               // how often the job is made, over both times
+	values map[string]string // values of the placeholders for the reader
+	jobs   int               // how often the job is created in both runs
 }
 
 var tours = []tour{
@@ -30,9 +30,9 @@ var tours = []tour{
 	{"minikube", nil, 3},
 }
 
-// Pages are run as they are: their commands by a shell, from the first to the last, and then again from the top. Pulumi is the real
-// one, as are its engine and the program; clouds are simulated, and stacks/testdata/page/tools.sh answers as the other commands.
-// What of which page is run when is in [played].
+// The commands of the pages work as they are: a shell runs them from the first to the last, and then again from the start.
+// Pulumi, its engine and the program are real; clouds are simulated, and stacks/testdata/page/tools.sh answers for the other
+// commands. The table [played] says which blocks of which page are run when.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, tour := range tours {
@@ -86,7 +86,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The README has every line that a stranger needs, from the clone on.
+// The README has every command that a new user needs, from the clone on.
 func TestReadmeCloud(t *testing.T) {
 	t.Parallel()
 	const stack = "gke"
@@ -100,8 +100,8 @@ func TestReadmeCloud(t *testing.T) {
 	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
 }
 
-// The page on pull requests sets up accounts, which are not simulated: a shell takes its commands, stand-ins know each of them, and
-// what is JSON can be read. Where the state is and its key are the test's.
+// The page on pull requests sets up accounts, which are not simulated: a shell accepts its commands, stand-ins know each of
+// them, and its JSON can be parsed. The test replaces the place of the state and its key.
 func TestPageOfAccounts(t *testing.T) {
 	t.Parallel()
 	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project; export PULUMI_CONFIG_PASSPHRASE=…\n"}}
@@ -129,7 +129,7 @@ func TestPageOfAccounts(t *testing.T) {
 	}
 }
 
-// simulated is a reader whose clouds are simulated, and whose commands are those of tools.sh.
+// simulated returns a reader whose clouds are simulated, and whose commands are those of tools.sh.
 func simulated(t *testing.T, stack string) *reader {
 	t.Helper()
 	bin, cloud := t.TempDir(), provider.Start(t)
@@ -146,8 +146,9 @@ func simulated(t *testing.T, stack string) *reader {
 	return r
 }
 
-// happens has what a page is for happen to the simulated clouds, which are in this process: `happens EVENT` in the script. The
-// Kubernetes provider, which is here, too, learns from it of a variable that the real one finds in its environment.
+// happens adds the command `happens EVENT` to the script, which simulates the event that the page describes in the clouds of
+// this process. It also passes to the Kubernetes provider of this process a variable that the real one reads from its
+// environment.
 func (r *reader) happens(bin string) {
 	r.Helper()
 	events := map[string]func() error{

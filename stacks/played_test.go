@@ -8,22 +8,22 @@ import (
 	"testing"
 )
 
-// play is what the tests do with blocks of commands: run them, or say why not.
+// play defines what the tests do with blocks of commands: run them, or not, with a reason.
 type play struct {
 	page    string
 	section string
-	begins  string // of these the blocks that begin so; "": all for which there is no other entry
+	begins  string // the blocks that begin with this text; "" = all without another entry
 	on      string // the stack on which they are run, or accounts
-	before  string // the command of that stack's page before which they are run, the second time; "": they are in their own place
-	after   string // what happens then
-	excused string // why they are not run
+	before  string // the command of that stack's page before which they are run in the second run; "" = they are run in their own place
+	after   string // the event after them
+	excused string // the reason why they are not run
 }
 
 const (
 	guide      = "docs/infrastructure/"
-	install    = "Install" // of the README, as is the next one
+	install    = "Install" // headings of the README
 	oneCommand = "A cluster with one command"
-	accounts   = "GitHub, and accounts of a cloud" // where stand-ins of stacks/testdata/page/tools.sh answer only, in TestPageOfAccounts
+	accounts   = "GitHub, and accounts of a cloud" // commands that only stand-ins of stacks/testdata/page/tools.sh answer, in TestPageOfAccounts
 )
 
 // played has every block of commands of the pages on stacks, and of the README's sections on them.
@@ -58,7 +58,7 @@ var played = []play{
 
 func (p *play) name() string { return strings.Trim(p.page+", "+p.section+": "+p.begins, ": ") }
 
-// play returns what the tests do with a block, or nothing if no entry is about it.
+// play returns the entry for a block, or nil if there is none.
 func (b block) play(t *testing.T) *play {
 	t.Helper()
 	var found *play
@@ -75,7 +75,7 @@ func (b block) play(t *testing.T) *play {
 	return found
 }
 
-// blocksOf returns the blocks of a page; of the README those of its sections on stacks.
+// blocksOf returns the blocks of a page, or for the README those of its sections on stacks.
 func blocksOf(t *testing.T, page string) (all []block) {
 	t.Helper()
 	for _, b := range blocks(t, page) {
@@ -86,7 +86,7 @@ func blocksOf(t *testing.T, page string) (all []block) {
 	return all
 }
 
-// Every block of commands is run, or excused; entries of the table are about blocks, and stacks have tours.
+// Every block of commands is run or excused; every entry of the table has a block, and every stack a tour.
 func TestPlayed(t *testing.T) {
 	pages, err := filepath.Glob(guide + "*.md")
 	if err != nil || len(pages) < 6 {

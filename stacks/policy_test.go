@@ -21,8 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// Each stack and example as it is shipped is within all rules, those included that need the whole graph. Updates are judged
-// as they run, in the tests of the engine.
+// Each shipped stack and example violates no rule, including those that need all resources. The tests of the engine judge
+// updates while they run.
 func TestPolicyOfStacks(t *testing.T) {
 	stacks, err := filepath.Glob("stacks/Pulumi.*.yaml")
 	if err != nil || len(stacks) != 3 {
@@ -40,7 +40,7 @@ func TestPolicyOfStacks(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 		t.Logf("%s: %d resources", file, len(all))
-		var except settings.Policy // of examples
+		var except settings.Policy // exceptions of examples
 		if text := cloud.Config["elasticdl:policy"]; text != "" {
 			if err := json.Unmarshal([]byte(text), &except); err != nil {
 				t.Fatal(err)
@@ -55,8 +55,8 @@ func TestPolicyOfStacks(t *testing.T) {
 	}
 }
 
-// What settings allow and the policy forbids ends the preview of the stack: an image that is not pinned, of the
-// master and of the pods that it would make. The stack says so if that is meant.
+// If valid settings violate a rule, the preview of the stack fails: here for an image that is not pinned, of the master and of
+// the pods that it would create. The stack's file can allow it.
 func TestPolicyRefuses(t *testing.T) {
 	e := start(t, "gke")
 	e.set("elasticdl:image", nil)
@@ -76,7 +76,7 @@ func TestPolicyRefuses(t *testing.T) {
 	}
 }
 
-// known are outputs that a kubeconfig is made of: Pulumi's mocks take no secret that is not known.
+// known returns outputs that a kubeconfig contains: Pulumi's mocks refuse unknown secrets.
 func known(r graph.Resource) resource.PropertyMap {
 	of := func(key string) resource.PropertyValue {
 		return resource.NewProperty(resource.PropertyMap{resource.PropertyKey(key): resource.NewProperty("Q0E=")})
@@ -92,7 +92,7 @@ func known(r graph.Resource) resource.PropertyMap {
 	return nil
 }
 
-// judged is what was recorded as the policy sees it.
+// judged returns recorded resources in the form that the policy checks.
 func judged(all []graph.Resource) (judged []policy.Resource) {
 	for _, r := range all {
 		o := policy.Options{Provider: r.Options.Provider, DependsOn: r.Options.DependsOn, Protect: r.Options.Protect}
@@ -101,7 +101,8 @@ func judged(all []graph.Resource) (judged []policy.Resource) {
 	return judged
 }
 
-// configOf is a stack's file, with what it leaves to its user, as the engine gives it to the program: what is no text as JSON.
+// configOf returns the configuration in a stack's file, with the settings of its user, as the engine passes it to the program:
+// values that are not texts as JSON.
 func configOf(t *testing.T, shipped string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(shipped)

@@ -12,40 +12,40 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// programName is what this test is called when it is to run as the program of a stack, see TestMain.
+// programName is the name of this test binary when it runs as the program of a stack, see TestMain.
 const programName = "elasticdl-stack"
 
 const fromNothing = "From nothing to a running job, and back"
 
-const login = "pulumi login --local" // of a page, into the home directory
+const login = "pulumi login --local" // the login of the pages, which keeps the state in the home directory
 
-// loginTo is login, into a directory of the test.
+// loginTo returns a login that keeps the state in a directory of the test.
 func loginTo(t *testing.T) string { return "pulumi login file://" + t.TempDir() }
 
-// reader is somebody who does what a page says, in a copy of the repository of their own.
+// reader simulates a user who runs the commands of a page, in a copy of the repository.
 type reader struct {
 	*testing.T
 	repository string
 	stack      string
-	dir        string // the copy
+	dir        string // directory of the copy
 	env        []string
 	cloud      *provider.Cloud
-	left       func() []string // what of the stack there is still
+	left       func() []string // returns what is left of the stack
 }
 
-// newReader makes a reader with a home, who finds commands in bin before those on PATH. Their environment is that of the clouds,
-// changed.
+// newReader returns a reader with a home directory, who finds commands in bin before those on PATH. The environment is that of
+// the clouds, with changes.
 func newReader(t *testing.T, repository, stack, bin, home string, cloud *provider.Cloud, change map[string]string) *reader {
 	t.Helper()
 	r := &reader{T: t, repository: repository, stack: stack, dir: t.TempDir(), cloud: cloud, left: cloud.Left}
 	r.copy()
 	r.compiled(bin)
 	environment := cloud.Env()
-	for _, said := range []string{"PULUMI_CONFIG_PASSPHRASE", "PULUMI_BACKEND_URL"} { // by a page, if they are needed
+	for _, said := range []string{"PULUMI_CONFIG_PASSPHRASE", "PULUMI_BACKEND_URL"} { // the page sets them, if they are needed
 		delete(environment, said)
 	}
 	maps.Copy(environment, map[string]string{
-		"PATH": bin + string(os.PathListSeparator) + os.Getenv("PATH"), // where Pulumi is, too
+		"PATH": bin + string(os.PathListSeparator) + os.Getenv("PATH"), // Pulumi is on PATH, too
 		"HOME": home, "PULUMI_HOME": filepath.Join(home, ".pulumi"), "TMPDIR": t.TempDir(),
 		"TERM": "dumb", "NO_COLOR": "1", "PULUMI_SKIP_CONFIRMATIONS": "true",
 	})
@@ -56,7 +56,7 @@ func newReader(t *testing.T, repository, stack, bin, home string, cloud *provide
 	return r
 }
 
-// link makes a program be found under another name.
+// link makes a program available under another name.
 func link(t *testing.T, program, as string) {
 	t.Helper()
 	path, err := filepath.Abs(program)
@@ -68,8 +68,8 @@ func link(t *testing.T, program, as string) {
 	}
 }
 
-// compiled has Pulumi run the program without compiling it, by a language host before the real one on PATH: the program is this
-// test, under the name that [TestMain] knows.
+// compiled makes Pulumi run the program without compiling it, by a language host before the real one on PATH: the program is
+// this test binary, under the name that [TestMain] knows.
 func (r *reader) compiled(bin string) {
 	r.Helper()
 	self, err := os.Executable()
@@ -82,7 +82,7 @@ func (r *reader) compiled(bin string) {
 	r.command(bin, host, "exec "+shellQuote(r.real(host))+" -binary="+shellQuote(program)+` "$@"`)
 }
 
-// command writes a command of the script.
+// command writes a script as a command in bin.
 func (r *reader) command(bin, name, script string) {
 	r.Helper()
 	if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/usr/bin/env bash\n"+script+"\n"), 0o755); err != nil {
@@ -90,7 +90,7 @@ func (r *reader) command(bin, name, script string) {
 	}
 }
 
-// real returns where a command is that another stands before.
+// real returns the path of the real command behind a stand-in.
 func (r *reader) real(name string) string {
 	r.Helper()
 	path, err := exec.LookPath(name)
@@ -100,7 +100,7 @@ func (r *reader) real(name string) string {
 	return path
 }
 
-// copy is what of the repository a page needs.
+// copy copies the files of the repository that a page needs.
 func (r *reader) copy() {
 	r.Helper()
 	project, err := os.ReadFile(filepath.Join(r.repository, "Pulumi.yaml"))
@@ -111,7 +111,7 @@ func (r *reader) copy() {
 	r.write(r.file(), []byte(r.shipped()))
 }
 
-// shipped is the stack's settings, as they are shipped.
+// shipped returns the stack's settings as they are shipped.
 func (r *reader) shipped() string {
 	r.Helper()
 	text, err := os.ReadFile(filepath.Join(r.repository, r.file()))
@@ -121,7 +121,7 @@ func (r *reader) shipped() string {
 	return string(text)
 }
 
-// file is where the stack's settings are, in a repository.
+// file returns the path of the stack's settings in a repository.
 func (r *reader) file() string { return filepath.Join("stacks", "Pulumi."+r.stack+".yaml") }
 
 func (r *reader) write(file string, text []byte) {
@@ -135,14 +135,14 @@ func (r *reader) write(file string, text []byte) {
 	}
 }
 
-// plays runs a page to its last line, after which nothing is left but the settings.
+// plays runs the commands of a page to the last, and checks that nothing is left but the settings.
 func (r *reader) plays(when, script string) {
 	r.Helper()
 	began := time.Now()
 	c := exec.CommandContext(r.Context(), "bash", "-c", script)
 	c.Dir, c.Env = r.dir, r.env
 	out, err := c.CombinedOutput()
-	if err != nil || strings.Contains(string(out), "no page's command") { // whose status a loop hides
+	if err != nil || strings.Contains(string(out), "no page's command") { // a loop hides its exit status
 		r.Fatalf("%s: %v\n%s", when, err, lastOf(string(out), 60))
 	}
 	r.Logf("%s: %d commands in %v", when, strings.Count("\n"+string(out), "\n# "), time.Since(began).Round(100*time.Millisecond))
@@ -150,7 +150,7 @@ func (r *reader) plays(when, script string) {
 		r.Errorf("%s: the page ends, and there is still\n\t%s", when, strings.Join(left, "\n\t"))
 	}
 	settings, err := os.ReadFile(filepath.Join(r.dir, r.file()))
-	first, _, _ := strings.Cut(r.shipped(), "\n") // a comment: settings change
+	first, _, _ := strings.Cut(r.shipped(), "\n") // the first line is a comment, which stays when settings change
 	if err != nil || !strings.Contains(string(settings), first) {
 		r.Errorf("%s: the page ends without the settings that are shipped: %v\n%s", when, err, settings)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A regional cluster begins with nodes for what the cluster itself runs, and stays as it is: whatever GKE fills in for machines
-// with local disks, other labels of the bill, other limits and another zone replace no node.
+// A regional cluster begins with nodes for the cluster's own pods, and keeps its nodes: neither the values that GKE fills in
+// for machines with local disks, nor other labels, other limits or another zone replace a node.
 func TestRegion(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")

@@ -14,14 +14,14 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// remoteURL is the variable by which a program that the CLI runs learns where simulated clusters are: they are in the process of
-// the test.
+// remoteURL is the name of the variable with the URL of the simulated clusters, for programs that the CLI runs: the clusters
+// are in the process of the test.
 const remoteURL = "ELASTICDL_TEST_OBJECTS"
 
 // remote implements infra.Live by the simulated clusters at a URL.
 type remote string
 
-// question is which object is meant, and answer what is known of it.
+// question names an object, and answer has its value.
 type (
 	question struct {
 		Kubeconfig, Context, Namespace, Name string
@@ -58,7 +58,7 @@ func (url remote) Get(ctx context.Context, kubeconfig, of string, kind schema.Gr
 	return a.Object, nil
 }
 
-// serveObjects answers the questions of [remote].
+// serveObjects returns a handler that answers the requests of [remote].
 func serveObjects(cloud *provider.Cloud) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var (

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The index of the stacks' pages says how many resources there are.
+// The index of the stacks' pages has the right numbers of resources.
 func TestResourcesAreCounted(t *testing.T) {
 	page, err := os.ReadFile(guide + "README.md")
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// change is another value for settings, by their paths; nil takes one away.
+// change has new values of settings, by their paths; nil removes one.
 type change = map[string]any
 
-// base is what the changes of some settings are tried on, where the stack as shipped does not have them.
+// base is a stack with other settings, for changes that do not apply to the shipped one.
 type base struct {
 	name string
 	set  change
@@ -24,13 +24,13 @@ type base struct {
 
 var shipped = base{name: "as shipped"}
 
-// trial is a change of a setting, and what it is tried on.
+// trial is a change of a setting, and the stack on which it is tried.
 type trial struct {
 	on     base
 	change change
 }
 
-// try returns trials on the stack as it is shipped.
+// try returns trials on the shipped stack.
 func try(changes ...change) []trial { return shipped.try(changes...) }
 
 func (b base) try(changes ...change) (all []trial) {
@@ -40,8 +40,8 @@ func (b base) try(changes ...change) (all []trial) {
 	return all
 }
 
-// TestTables holds what pages say of a change against what the engine would do. What a cell says in bold is held: each of its
-// outcomes must come of one of the changes below, and no other.
+// TestTables compares what the pages say of changes with what the engine would do. The words in bold are checked: each outcome
+// in a cell must be that of one of the changes below, and there must be no other.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
@@ -95,7 +95,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// finding is what the engine would do for a change, and how that is called.
+// finding is what the engine would do for a change: the outcome in the pages' words, and details.
 type finding struct{ outcome, detail string }
 
 // find previews a change, and undoes it.
@@ -120,14 +120,14 @@ func (e *engine) find(c change) finding {
 	return finding{outcome, outcome + ": " + strings.Join(slices.Sorted(maps.Keys(c)), ", ") + "\n" + why}
 }
 
-// row is what a page says of a change of a setting.
+// row is a row of a page's table, about a change of a setting.
 type row struct {
 	line int
 	cell string
-	says []string // in bold
+	says []string // the words in bold
 }
 
-// holds compares a row with what was found.
+// holds compares a row with the findings.
 func (r row) holds(t *testing.T, page, name string, found []finding) {
 	t.Helper()
 	var outcomes, details []string
@@ -143,29 +143,29 @@ func (r row) holds(t *testing.T, page, name string, found []finding) {
 	}
 }
 
-// What pages call the replacement of a resource, the gravest first.
+// replacements has the pages' words for the replacement of a resource, the gravest first.
 var replacements = []struct{ kind, outcome string }{
 	{"gcp:container/cluster:Cluster", "replaces the cluster"},
 	{"aws:eks/cluster:Cluster", "replaces the cluster"},
-	{"command:local:Command start", "replaces the cluster"}, // of minikube
+	{"command:local:Command start", "replaces the cluster"}, // the profile of minikube
 	{"gcp:container/nodePool:NodePool", "replaces the pool"},
 	{"aws:eks/nodeGroup:NodeGroup", "replaces the group"},
 	{"kubernetes:core/v1:PersistentVolume ", "replaces the volume"},
 	{"", "replaces something else"},
 }
 
-// rolls are updates for which a pool's nodes are replaced by others. A group of EKS follows its launch template.
+// rolls matches updates that replace the nodes of a pool. A group of EKS follows its launch template.
 var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeConfig\.(machineType|diskType|diskSizeGb|imageType)|` +
 	`aws:ec2/launchTemplate:LaunchTemplate .*(blockDeviceMappings|metadataOptions|tagSpecifications)|aws:eks/nodeGroup:NodeGroup .*version)`)
 
-// outcomeOf says in a page's words what a preview would do.
+// outcomeOf returns what a preview would do, in the words of the pages.
 func outcomeOf(did steps, err error) string {
 	switch {
-	case err != nil && strings.Contains(err.Error(), "unable to replace resource"): // it is protected
+	case err != nil && strings.Contains(err.Error(), "unable to replace resource"): // the resource is protected
 		return "refused"
-	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"): // the guard rail stands before it
+	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"): // the policy refuses it
 		return "replaces the cluster"
-	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"): // as it does where a job runs
+	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"): // refused because a job is running
 		return "replaces the volume"
 	case err != nil:
 		return "refused"
@@ -189,7 +189,8 @@ var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 )
 
-// settingsOf are the rows of a page's tables whose last column is "a change". A setting of a section has its name before it.
+// settingsOf returns the rows of a page's tables whose last column is "a change". The name of a setting in a section has the
+// section's name as prefix.
 func settingsOf(t *testing.T, file string) map[string]row {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -217,7 +218,7 @@ func settingsOf(t *testing.T, file string) map[string]row {
 				}
 			}
 			slices.Sort(says)
-			rows[of+quoted.FindStringSubmatch(first)[1]] = row{n, last, says} // others of the cell go with its first
+			rows[of+quoted.FindStringSubmatch(first)[1]] = row{n, last, says} // the other names in the cell have the same row
 		}
 	}
 	if len(rows) < 8 {
@@ -237,13 +238,13 @@ var (
 	withGPUs    = base{"GPUs and a chosen range", change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2}, "elasticdl:gke.filestore.range": "10.60.0.0/29"}}
 )
 
-// inGKE and inEKS are changes of one setting of a section.
+// inGKE and inEKS return a change of one setting of a section.
 func inGKE(path string, value any) change { return change{"elasticdl:gke." + path: value} }
 func inEKS(path string, value any) change { return change{"elasticdl:eks." + path: value} }
 
 func inMinikube(path string, value any) change { return change{"elasticdl:minikube." + path: value} }
 
-// subnets are private ones of the simulated VPC, in zones.
+// subnets returns private subnets of the simulated VPC, in the given zones.
 func subnets(zones ...string) (ids []any) {
 	for _, zone := range zones {
 		ids = append(ids, "subnet-0123456789abcde"+zone+zone)

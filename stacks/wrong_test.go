@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// What is wrong with a stack's file is told at once, by its path, before anything is asked for.
+// All problems of a stack's file are reported at once, by path, before any resource is requested.
 func TestWrongSettings(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		lacks []string       // programs
-		wrong map[string]any // by path; nil is taken away
+		lacks []string       // programs that are missing
+		wrong map[string]any // wrong settings by path; nil removes one
 		want  []string       // beginnings of lines
 	}{
 		{"gke", []string{"gcloud", "elasticdl"}, map[string]any{
@@ -72,7 +72,8 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// A secret would be in clear in the ConfigMap that the master reads, and in the stack's state: it is refused, and not shown.
+// A secret would be stored in plain text in the ConfigMap that the master reads, and in the stack's state: it is refused, and
+// not shown.
 func TestSecretSetting(t *testing.T) {
 	t.Parallel()
 	e := start(t, "minikube")
