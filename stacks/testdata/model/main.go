@@ -1,4 +1,4 @@
-// Command model is the source of an image.
+// Command model is a minimal program from which tests build an image.
 package main
 
 func main() {}

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Panel is one diagram: what each owner has, stacked, over time.
+// Panel is one diagram: the processors of each owner, stacked, over time.
 type Panel struct {
 	Title    string
-	Owners   []string // from the bottom up
-	Capacity float64  // processors of the cluster
+	Owners   []string // owners from the bottom up
+	Capacity float64  // number of processors of the cluster
 	Samples  []Sample
-	End      time.Duration // of what is drawn
+	End      time.Duration // end of the time axis
 	Marks    []Mark
 }
 
-// Mark is a moment with a name.
+// Mark is a point in time with a name.
 type Mark struct {
 	At   time.Duration
 	Text string
@@ -36,11 +36,11 @@ const (
 	plotHeight  = panelHeight - marginTop - marginFoot
 )
 
-// colors are of owners, in order; they differ for the colour-blind, too.
+// colors has the colors of the owners, in order, which colour-blind readers can tell apart.
 var colors = []string{"#0072b2", "#e69f00", "#009e73", "#cc79a7"}
 
-// Chart draws panels below each other over one axis of time, as SVG. Times are multiplied by scale: what is
-// drawn are the seconds of the experiment, not those that it took here.
+// Chart returns an SVG of panels below each other over one axis of time. Times are multiplied by scale: the axis shows the
+// seconds of the original experiment, not those of the simulation.
 func Chart(scale float64, panels ...Panel) []byte {
 	var b bytes.Buffer
 	height := panelHeight * len(panels)
@@ -62,11 +62,11 @@ func Chart(scale float64, panels ...Panel) []byte {
 	return b.Bytes()
 }
 
-// drawing is a panel's frame of reference.
+// drawing is the frame of reference of a panel.
 type drawing struct {
 	*bytes.Buffer
-	right float64 // seconds
-	top   float64 // processors
+	right float64 // seconds at the right end
+	top   float64 // processors at the top
 	scale float64
 }
 
@@ -103,7 +103,7 @@ func (d drawing) panel(p Panel) {
 	}
 }
 
-// axes has a line for each six processors and each hundred seconds.
+// axes draws a line for every six processors and every hundred seconds.
 func (d drawing) axes(capacity float64) {
 	for cpus := 0.0; cpus <= capacity; cpus += 6 {
 		fmt.Fprintf(d, `<path d="M0 %sH%d" stroke="#dddddd"/>`+"\n", number(d.y(cpus)), plotWidth)
@@ -118,7 +118,7 @@ func (d drawing) axes(capacity float64) {
 	fmt.Fprintf(d, `<path d="M0 0V%[1]dH%[2]d" fill="none" stroke="#333333"/>`+"\n", plotHeight, plotWidth)
 }
 
-// area is the path round what lies between two curves of steps. Where nothing changes there is no point.
+// area returns the path around the area between two step curves. It has no point where nothing changes.
 func (d drawing) area(p Panel, below, above []float64) string {
 	var there, back []byte
 	last := -1
@@ -144,11 +144,11 @@ func (d drawing) area(p Panel, below, above []float64) string {
 
 func (d drawing) text(x, y float64, anchor, color, text string) {
 	fmt.Fprintf(d, `<text x="%s" y="%s" text-anchor="%s" fill="%s">`, number(x), number(y), anchor, color)
-	xml.EscapeText(d, []byte(text)) // a buffer takes everything
+	xml.EscapeText(d, []byte(text)) // writing to a buffer does not fail
 	d.WriteString("</text>\n")
 }
 
-// number has one decimal at most: the same curve is the same file.
+// number returns a number with at most one decimal, so that the same curve gives the same file.
 func number(v float64) string {
 	return strconv.FormatFloat(float64(int64(v*10+sign(v)*0.5))/10, 'f', -1, 64)
 }

@@ -1,6 +1,6 @@
-// Package scale plays jobs on nodes that are not there, so that elastic scheduling can be seen with more processors
-// than a machine has. The API server, the scheduler, the controllers and the master are real. Nodes and
-// the phases of pods are kwok's; what runs in a pod is played:
+// Package scale simulates jobs on nodes that do not exist, so that elastic scheduling can be tested with more processors than a
+// machine has. The API server, the scheduler, the controllers and the master are real. kwok simulates nodes and the phases of
+// pods; the processes of pods are simulated here:
 //
 //	pod                         played by
 //	elasticdl-J-master          the real one (trainer/kube/incluster), a process of this machine
@@ -8,11 +8,10 @@
 //	elasticdl-J-worker-N        [Worker]: joins, leases, takes a set time for each minibatch, reports
 //	of anybody else             nobody: it only takes its place
 //
-// [Kubelet] starts them when their pods are Running and ends them at once, without a word, when their pods are deleted.
-// [Ledger] is the model: how often each record was trained on. [Meter] samples what of the
-// processors is taken, and [Chart] draws it.
+// [Kubelet] starts them when their pods are Running, and kills them at once when their pods are deleted. [Ledger] is the model:
+// how often each record was trained on. [Meter] samples how many processors are in use, and [Chart] draws the samples.
 //
-// The tests with the tag e2e need a cluster of tools/kubernetes; they boot one if none is named:
+// The tests with the tag e2e need a cluster of tools/kubernetes; they start one if none is named:
 //
 //	go test -tags e2e -count=1 -v -timeout 20m ./test/e2e/scale
 package scale

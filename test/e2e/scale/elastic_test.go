@@ -22,40 +22,40 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// The experiments are ElasticDL's, of 2020: two jobs of 13 CPUs on a cluster of 24, the second one 30 s after the
-// first, each of them some 390 s of work for its ten workers; and one job beside a service that comes and goes. A second
-// here is speed seconds of theirs. What the cluster itself takes is not faster for that: it weighs speed times as much.
+// The experiments are those that ElasticDL published in 2020: two jobs of 13 CPUs on a cluster of 24, the second one 30 s after
+// the first, each of them some 390 s of work for its ten workers; and one job beside a service that is scaled up and down. A
+// second here stands for speed seconds of theirs. The cluster's own delays are not shortened: they weigh speed times as much.
 const (
 	speed    = 4
 	capacity = 24 // CPUs: three nodes of 8
 	lotLabel = "elasticdl-e2e-lot"
 )
 
-// there is a time of the experiment.
+// there converts seconds of the experiment to time here.
 func there(seconds float64) time.Duration {
 	return time.Duration(seconds / speed * float64(time.Second))
 }
 
-// seconds of the experiment.
+// seconds converts time here to seconds of the experiment.
 func seconds(d time.Duration) float64 { return d.Seconds() * speed }
 
-// outcome is what came of an experiment.
+// outcome is the result of an experiment.
 type outcome struct {
 	panel      Panel
-	ends       []time.Duration // of the jobs
+	ends       []time.Duration // end times of the jobs
 	first      time.Duration   // from the second job's submission to its first running worker
-	requeued   int64           // leases taken back
-	relaunched int64           // pods replaced
-	from, to   time.Duration   // what utilisation is of
+	requeued   int64           // number of leases that were taken back
+	relaunched int64           // number of pods that were replaced
+	from, to   time.Duration   // period for which the utilisation is computed
 }
 
 func (o outcome) makespan() time.Duration { return o.ends[len(o.ends)-1] }
 
-// utilisation is the share of the CPUs that is taken.
+// utilisation returns the share of the CPUs that is in use.
 func (o outcome) utilisation() float64 { return mean(o.panel.Samples, o.from, o.to) / capacity }
 
-// attempts is how often the figures are measured, until once they are met: a machine that has other work to do at the
-// same time measures that.
+// attempts is how many times the figures are measured until all targets are met: other work on the machine may disturb a
+// measurement.
 const attempts = 3
 
 func TestElasticScheduling(t *testing.T) {
@@ -78,7 +78,7 @@ func TestElasticScheduling(t *testing.T) {
 
 type experiments struct{ gang, elastic, mixed outcome }
 
-// run is all of them at once, each on nodes of its own.
+// run runs all experiments at once, each on nodes of its own.
 func (e *experiments) run(t *testing.T) {
 	t.Run("gang", func(t *testing.T) {
 		t.Parallel()
@@ -94,7 +94,7 @@ func (e *experiments) run(t *testing.T) {
 	})
 }
 
-// ratio is what the elastic scheduling of two jobs takes of the time of gang scheduling.
+// ratio returns the time of two jobs with elastic scheduling, divided by their time with gang scheduling.
 func (e *experiments) ratio() float64 {
 	return e.elastic.makespan().Seconds() / e.gang.makespan().Seconds()
 }
@@ -119,7 +119,7 @@ func (e *experiments) table() string {
 	return b.String()
 }
 
-// missed is what the experiments were held to and do not show.
+// missed returns the targets that the experiments have missed.
 func (e *experiments) missed() (all []string) {
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -138,7 +138,7 @@ func (e *experiments) missed() (all []string) {
 
 var format = fmt.Sprintf
 
-// draw keeps a figure: in the docs with -update.
+// draw writes a figure to a file: with -update, to the docs.
 func draw(t *testing.T, name string, svg []byte) {
 	t.Helper()
 	dir := t.ArtifactDir()
@@ -150,7 +150,7 @@ func draw(t *testing.T, name string, svg []byte) {
 	}
 }
 
-// lot is three nodes of a cluster with many, which are all there is to some jobs.
+// lot returns the selector of three nodes of the cluster, which are the only nodes for some jobs.
 func (s *theatre) lot(number int) (selector map[string]string) {
 	s.Helper()
 	name := fmt.Sprintf("lot-%d", number)
@@ -178,7 +178,7 @@ func (s *theatre) lot(number int) (selector map[string]string) {
 	return map[string]string{lotLabel: name}
 }
 
-// measure samples until stop is called.
+// measure samples the use of processors until stop is called.
 func (s *theatre) measure(owner func(*core.Pod) string) (m *Meter, stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	m = &Meter{Pods: s.pods, Selector: labels.Everything(), Owner: owner, Every: 50 * time.Millisecond}
@@ -191,8 +191,8 @@ func ownerJob(p *core.Pod) string {
 	return strings.ReplaceAll(p.Labels["elasticdl-job-name"], "-", " ")
 }
 
-// twoJobs is the first experiment. In a gang all pods of a job start when all of them fit, as Kueue has it:
-// the Job is suspended until then.
+// twoJobs runs the first experiment. With gang scheduling all pods of a job start when all of them fit, as with Kueue: the Job
+// is suspended until then.
 func twoJobs(s *theatre, number int, gang bool) outcome {
 	const minibatches = 3850
 	lot := s.lot(number)
@@ -242,7 +242,7 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 	return o
 }
 
-// taken is the CPUs of what is bound and has not ended.
+// taken returns the CPUs of pods that are bound and have not ended.
 func (s *theatre) taken() float64 {
 	all, err := s.pods.List(labels.Everything())
 	if err != nil {
@@ -257,14 +257,14 @@ func (s *theatre) taken() float64 {
 	return cpus
 }
 
-// besideService is the second experiment: a job that would take all 24 CPUs, beside a service of high priority.
+// besideService runs the second experiment: a job that could use all 24 CPUs, beside a service of high priority.
 func besideService(s *theatre, number int) outcome {
 	const minibatches = 8300
 	replicas := []struct {
 		at float64
 		n  int32
 	}{{67, 3}, {167, 8}, {267, 14}, {367, 8}, {467, 3}}
-	const from, to = 30, 560 // the job has begun, and is not done
+	const from, to = 30, 560 // the job has begun, and is not finished
 	lot := s.lot(number)
 	s.service("nginx", lot)
 	meter, stop := s.measure(func(p *core.Pod) string {
@@ -298,7 +298,7 @@ func besideService(s *theatre, number int) outcome {
 	return o
 }
 
-// service makes a Deployment without replicas.
+// service creates a Deployment without replicas.
 func (s *theatre) service(name string, selector map[string]string) {
 	s.Helper()
 	named := map[string]string{"app": name}

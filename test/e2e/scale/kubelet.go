@@ -17,37 +17,37 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ErrKilled is why a container's context is done: its pod is deleted.
+// ErrKilled is the cause of a container's cancelled context: its pod is deleted.
 var ErrKilled = errors.New("the pod is deleted")
 
-// Exit is a container that ends with a code other than 0 and 1.
+// Exit is the error of a container that ends with an exit code other than 0 and 1.
 type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// hands is how many pods are told of at once: API servers of one machine have few processors.
+// hands is the number of pods whose status is written at the same time: the API server of a single machine has few processors.
 const hands = 50
 
-// killedBy is how a container ends that does not go by itself.
+// killedBy is the exit code of a container that is killed.
 const killedBy Exit = 128 + 9
 
-// Kubelet runs what pods contain, and tells the cluster how it ended.
+// Kubelet runs the simulated containers of pods, and reports to the cluster how they ended.
 type Kubelet struct {
 	Client kubernetes.Interface
 	Pods   cache.SharedIndexInformer
-	Plays  func(*core.Pod) bool // which of them
-	// Main is a pod's container. It runs while its pod does, and must end when ctx is done.
+	Plays  func(*core.Pod) bool // selects the pods to simulate
+	// Main runs the container of a pod. It runs as long as the pod exists, and must end when ctx is done.
 	Main func(ctx context.Context, p *core.Pod) error
 	Log  *slog.Logger
 
-	telling chan struct{} // who patches a pod
+	telling chan struct{} // semaphore for patches of pods
 
 	mu      sync.Mutex
-	playing map[types.UID]context.CancelCauseFunc // nil: it has ended, and its pod is there
+	playing map[types.UID]context.CancelCauseFunc // nil = it has ended or was killed, and its pod still exists
 	wg      sync.WaitGroup
 }
 
-// Run plays until ctx is done.
+// Run simulates pods until ctx is done.
 func (k *Kubelet) Run(ctx context.Context) error {
 	k.telling = make(chan struct{}, hands)
 	k.playing = make(map[types.UID]context.CancelCauseFunc)
@@ -72,7 +72,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// see starts what runs and is not played, and ends what is being deleted.
+// see starts the container of a running pod, unless it has started, and kills that of a pod that is being deleted.
 func (k *Kubelet) see(ctx context.Context, p *core.Pod) {
 	if p.DeletionTimestamp != nil {
 		k.kill(p.UID, false)
@@ -88,7 +88,7 @@ func (k *Kubelet) see(ctx context.Context, p *core.Pod) {
 	k.wg.Go(func() {
 		err := k.Main(ctx, p)
 		switch killed := context.Cause(ctx) == ErrKilled; {
-		case killed && len(p.Finalizers) > 0: // somebody waits for its end
+		case killed && len(p.Finalizers) > 0: // the finalizer means that its end is awaited
 			k.ended(context.WithoutCancel(ctx), p, killedBy)
 		case ctx.Err() == nil:
 			k.ended(ctx, p, err)
@@ -109,7 +109,7 @@ func (k *Kubelet) kill(uid types.UID, gone bool) {
 	}
 }
 
-// ended writes how a container ended into its pod, until the cluster has it.
+// ended writes the result of a container to its pod, and retries until that succeeds.
 func (k *Kubelet) ended(ctx context.Context, p *core.Pod, err error) {
 	phase, reason, code := core.PodSucceeded, "Completed", 0
 	if err != nil {

@@ -61,9 +61,9 @@ func TestKubelet(t *testing.T) {
 	create("other", "nginx", core.PodRunning)
 	a := create("a", "elasticdl", core.PodPending)
 	create("b", "elasticdl", core.PodRunning)
-	wantStarted("b") // neither what is not to be played, nor what does not run
+	wantStarted("b") // neither pods that are not selected, nor pods that do not run
 	a.Status.Phase = core.PodRunning
-	for range 2 { // it is not started again
+	for range 2 { // a second event does not start it again
 		if _, err := pods.UpdateStatus(ctx, a, meta.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestKubelet(t *testing.T) {
 	if err := <-ended; !errors.Is(err, ErrKilled) {
 		t.Errorf("a deleted pod ends with %v", err)
 	}
-	result <- nil // of b, the only one
+	result <- nil // the result of b, the only one
 	create("c", "elasticdl", core.PodRunning)
 	wantStarted("c")
 	watch, err := pods.Watch(ctx, meta.ListOptions{})
@@ -106,7 +106,7 @@ func TestKubelet(t *testing.T) {
 	wantStarted("d")
 	result <- nil
 	told("d", core.PodSucceeded, 0)
-	// What is deleted and waited for is told, too.
+	// The end of a deleted pod that is awaited is reported, too.
 	e := create("e", "elasticdl", core.PodRunning, "somebody/waits")
 	wantStarted("e")
 	e.DeletionTimestamp = new(meta.Now())

@@ -9,17 +9,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// errAnew refuses what is of another life of the model.
+// errAnew refuses a message about another life of the model.
 var errAnew = errors.New("the model has begun anew")
 
-// Ledger is what all servers of a job have of its model: which records, how often. A push is on every server or on none.
-// Like a real server, it has a stretch of each task, from the task's first record on, and it lives as long as the model does.
+// Ledger is the model of a job, as all of its servers have it: which records it contains, how often. A push is on every server
+// or on none. Like a real server, it has the first records of each task up to some record, and it exists as long as the model
+// does.
 type Ledger struct {
 	mu      sync.Mutex
 	life    int64
-	settled int32           // epochs up to this one are had, all of them
-	had     map[key]int64   // records from each task's start
-	shards  map[shard][]int // how often each record was pushed
+	settled int32           // all records of the epochs up to this one are in the model
+	had     map[key]int64   // number of records that are in the model, from each task's start
+	shards  map[shard][]int // how many times each record was pushed
 	pushes  int64
 }
 
@@ -29,13 +30,13 @@ type key struct {
 	number int64
 }
 
-// shard is one of an epoch.
+// shard is a shard in an epoch.
 type shard struct {
 	epoch int32
 	name  string
 }
 
-// NewLedger makes the ledger of a job that has not begun, in the first life of its model.
+// NewLedger returns the ledger of a job that has not begun, in the first life of its model.
 func NewLedger() *Ledger {
 	l := new(Ledger)
 	l.clear(1)
@@ -47,8 +48,9 @@ func (l *Ledger) clear(life int64) {
 	l.had, l.shards = make(map[key]int64), make(map[shard][]int)
 }
 
-// push notes that the records [from, to) of a task, in its order, are trained on, and returns how many of the task are had
-// then. Less than to: it does not begin where the ledger is, and changes nothing. errAnew: the model is in another life.
+// push adds the records [from, to) of a task, in its order, and returns how many records of the task are in the model. If that
+// is less than to, the push does not begin at the ledger's end of the task, and adds nothing. It returns errAnew if the model
+// is in another life.
 func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +77,7 @@ func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err 
 	return to, nil
 }
 
-// progress returns how many records of some tasks are had.
+// progress returns how many records of some tasks are in the model.
 func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +88,7 @@ func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	return all
 }
 
-// begin begins a life of the model, unless that one or a later one has begun.
+// begin begins a life of the model, unless that life or a later one has begun.
 func (l *Ledger) begin(life int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +97,8 @@ func (l *Ledger) begin(life int64) {
 	}
 }
 
-// settle notes that all records of the epochs up to this one are had, in that life. It returns errAnew in another one.
+// settle records that all records of the epochs up to this one are in the model, in that life. It returns errAnew if the model
+// is in another life.
 func (l *Ledger) settle(life int64, epochs int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +116,7 @@ func (l *Ledger) version() int64 {
 	return l.pushes
 }
 
-// Check compares with a job that is done: so many records in each of so many epochs, each of them trained on once.
+// Check compares the ledger with a finished job: each of the records must have been trained on once in each of the epochs.
 func (l *Ledger) Check(records, epochs int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

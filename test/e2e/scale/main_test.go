@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(beMaster())
 	}
 	flag.Parse()
-	flag.Set("test.parallel", "3") // experiments, which mostly wait, however few processors there are
+	flag.Set("test.parallel", "3") // experiments wait most of the time, so the number of processors does not matter
 	code, err := stageAndRun(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
@@ -42,14 +42,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// What tells a process of this program that it is a master.
+// Variables of a process of this binary that is a master.
 const (
-	envMaster = "SCALE_MASTER" // name of its job
+	envMaster = "SCALE_MASTER" // name of the master's job
 	envListen = "SCALE_LISTEN"
 )
 
-// beMaster is what `elasticdl master` is in a pod, but for where it finds the cluster and where it listens. It
-// returns the exit code.
+// beMaster runs what `elasticdl master` runs in a pod, with another way to find the cluster and another address. It returns the
+// exit code.
 func beMaster() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -58,7 +58,7 @@ func beMaster() int {
 		if err != nil {
 			return err
 		}
-		config.QPS = -1 // as in a pod: the runtime minds the rate
+		config.QPS = -1 // as in a pod: the runtime limits the rate
 		set, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func beMaster() int {
 	return 0
 }
 
-// stageAndRun makes the cluster, if none is given, and removes it.
+// stageAndRun runs the tests, on the given cluster or on one that it creates and removes.
 func stageAndRun(m *testing.M) (int, error) {
 	for _, path := range []*string{elasticdl, program, cluster} {
 		if *path == "" {
@@ -90,7 +90,7 @@ func stageAndRun(m *testing.M) (int, error) {
 		return m.Run(), nil
 	}
 	*cluster = filepath.Join(filepath.Dir(filepath.Dir(*program)), "scale")
-	if err := operate("down", "--dir="+*cluster); err != nil { // what a run left that was killed
+	if err := operate("down", "--dir="+*cluster); err != nil { // remove what an interrupted run has left
 		return 1, err
 	}
 	defer operate("down", "--dir="+*cluster)

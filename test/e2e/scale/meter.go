@@ -11,13 +11,13 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 )
 
-// Sample is how many processors the running pods of each owner have at a time.
+// Sample is the number of processors of each owner's running pods at one time.
 type Sample struct {
 	At   time.Duration // since the meter began
 	CPUs map[string]float64
 }
 
-// total is of all owners.
+// total returns the sum of all owners.
 func (s Sample) total() float64 {
 	var sum float64
 	for _, name := range slices.Sorted(maps.Keys(s.CPUs)) {
@@ -26,17 +26,17 @@ func (s Sample) total() float64 {
 	return sum
 }
 
-// Meter samples what running pods request.
+// Meter samples the requests of running pods.
 type Meter struct {
 	Pods     listers.PodNamespaceLister
 	Selector labels.Selector
-	Owner    func(*core.Pod) string // "" is nobody's
+	Owner    func(*core.Pod) string // returns the owner of a pod; "" = not counted
 	Every    time.Duration
 
 	samples []Sample
 }
 
-// Run samples until ctx is done.
+// Run takes samples until ctx is done.
 func (m *Meter) Run(ctx context.Context) {
 	ticker := time.NewTicker(m.Every)
 	defer ticker.Stop()
@@ -54,7 +54,7 @@ func (m *Meter) sample() map[string]float64 {
 	cpus := make(map[string]float64)
 	pods, err := m.Pods.List(m.Selector)
 	if err != nil {
-		panic(err) // it is a map in memory
+		panic(err) // a map in memory does not fail
 	}
 	for _, p := range pods {
 		if owner := m.Owner(p); owner != "" && p.Status.Phase == core.PodRunning {
@@ -64,7 +64,7 @@ func (m *Meter) sample() map[string]float64 {
 	return cpus
 }
 
-// request is the processors that a pod asks for.
+// request returns the number of processors that a pod requests.
 func request(p *core.Pod) float64 {
 	var milli int64
 	for _, c := range p.Spec.Containers {
@@ -73,7 +73,7 @@ func request(p *core.Pod) float64 {
 	return float64(milli) / 1000
 }
 
-// mean is of the processors taken from one time to another, each sample holding until the next.
+// mean returns the mean number of processors in use between two times; each sample holds until the next.
 func mean(samples []Sample, from, to time.Duration) float64 {
 	var area float64
 	for i, s := range samples {

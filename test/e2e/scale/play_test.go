@@ -24,7 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// stage is a master.Pods whose pods are players.
+// stage implements master.Pods with simulated pods.
 type stage struct {
 	events chan pod.Event
 	ledger *Ledger
@@ -95,7 +95,7 @@ func (s *stage) dial(ctx context.Context, address string) (net.Conn, error) {
 	return lis.DialContext(ctx)
 }
 
-// named is a listener with an address of its own.
+// named is a listener that reports an address of its own.
 type named struct {
 	*memnet.Listener
 	name string
@@ -107,7 +107,7 @@ func (n named) String() string { return n.name }
 
 const stageRecords, stageEpochs = 300, 2
 
-// perform does a job of a real master, while somebody kills pods; each record is to be trained on once.
+// perform runs a job with a real master, while kill deletes pods; it checks that each record is trained on once.
 func perform(t *testing.T, kill func(ctx context.Context, s *stage)) *wire.JobStatus {
 	t.Helper()
 	j := job.Default()
@@ -135,7 +135,7 @@ func perform(t *testing.T, kill func(ctx context.Context, s *stage)) *wire.JobSt
 	return status
 }
 
-// Workers are killed again and again.
+// Workers are killed repeatedly.
 func TestPlayersDoAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := perform(t, func(ctx context.Context, s *stage) {
@@ -152,7 +152,7 @@ func TestPlayersDoAJob(t *testing.T) {
 	})
 }
 
-// With a server the model is lost: it begins anew, and what players still push of the life before is not in it.
+// The loss of a server loses the model: it begins anew, and later pushes of the former life are refused.
 func TestPlayersBeginAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := perform(t, func(ctx context.Context, s *stage) {
@@ -184,9 +184,9 @@ func TestLedger(t *testing.T) {
 		}
 	}
 	push(1, first, 0, 6, 6, nil)
-	push(1, first, 0, 6, 6, nil)  // again
-	push(1, first, 8, 10, 6, nil) // a gap
-	push(1, first, 4, 8, 6, nil)  // half of it is had
+	push(1, first, 0, 6, 6, nil)  // repeated
+	push(1, first, 8, 10, 6, nil) // with a gap
+	push(1, first, 4, 8, 6, nil)  // half of it is in the ledger
 	if got := l.progress([]*wire.TaskKey{{Epoch: 1, Number: 2}, {Epoch: 1, Number: 1}, {Epoch: 2, Number: 1}}); !slices.Equal(got, []int64{0, 6, 0}) {
 		t.Errorf("progress %v, want 6 records of task 1 of epoch 1", got)
 	}
@@ -194,15 +194,15 @@ func TestLedger(t *testing.T) {
 	push(1, first, 6, 10, 10, nil)
 	check(10, true)
 	push(2, first, 0, 6, 0, errAnew)
-	l.push(1, &wire.Task{Number: 7, Shard: "s", Start: 0, End: 11, Epoch: 1}, 0, 11) // of another cut: record 10 is in both
+	l.push(1, &wire.Task{Number: 7, Shard: "s", Start: 0, End: 11, Epoch: 1}, 0, 11) // a task with other bounds: record 10 is in both
 	check(20, false)
 
 	if err := l.settle(1, 1); err != nil {
 		t.Error(err)
 	}
-	push(1, first, 0, 6, 6, nil) // all is had
+	push(1, first, 0, 6, 6, nil) // everything is in the ledger
 	l.begin(2)
-	l.begin(1) // comes late
+	l.begin(1) // this call is late
 	if err := l.settle(1, 5); !errors.Is(err, errAnew) {
 		t.Errorf("an order of the life before: %v", err)
 	}

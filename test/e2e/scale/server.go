@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Server plays a parameter server: it tells the master what the ledger has.
+// Server simulates a parameter server: it answers the master from the ledger.
 type Server struct {
 	Self     *rpc.Self
 	Master   wire.MasterClient
@@ -22,7 +22,7 @@ type Server struct {
 	wire.UnimplementedParameterServerServer
 }
 
-// Run serves until ctx is done: nobody tells a server that its job has ended.
+// Run serves until ctx is done: a server is not told that its job has ended.
 func (s *Server) Run(ctx context.Context) error {
 	srv := rpc.NewServer(s.Self, false)
 	wire.RegisterParameterServerServer(srv, s)
@@ -52,13 +52,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return beaten
 }
 
-// begin makes the server one of that life of the model, unless it is in it, or in a later one.
+// begin begins a life of the model on this server, unless it is in that life or a later one.
 func (s *Server) begin(life int64) {
 	s.Ledger.begin(life)
 	s.Self.SetLife(max(life, s.Self.Life()))
 }
 
-// Control implements wire.ParameterServerServer. What is pushed is applied at once: only the life and the end of an epoch matter.
+// Control implements wire.ParameterServerServer. A push is applied at once, so only the life and the end of an epoch matter.
 func (s *Server) Control(_ context.Context, r *wire.ControlRequest) (*wire.ControlReply, error) {
 	s.begin(r.Life)
 	if err := s.Ledger.settle(r.Life, r.Settled); err != nil {

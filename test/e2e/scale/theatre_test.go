@@ -51,55 +51,55 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// theatre is a namespace whose jobs are played.
+// theatre is a namespace with simulated jobs.
 type theatre struct {
 	*testing.T
 	set       kubernetes.Interface
 	namespace string
-	dir       string                    // of this machine
-	informer  cache.SharedIndexInformer // of pods
+	dir       string                    // directory of this machine
+	informer  cache.SharedIndexInformer // informer of pods
 	pods      listers.PodNamespaceLister
 	jobs      batchlisters.JobNamespaceLister
 
 	mu    sync.Mutex
-	plays map[string]*play // by job
+	plays map[string]*play // jobs by name
 }
 
-// play is a job.
+// play is a simulated job.
 type play struct {
 	name        string
 	minibatches int
-	batch       int           // records of a minibatch
-	perTask     int           // minibatches
-	each        time.Duration // that a minibatch takes
+	batch       int           // number of records of a minibatch
+	perTask     int           // number of minibatches of a task
+	each        time.Duration // time of a minibatch
 
-	address string // of this machine, for its master
+	address string // address of this machine for its master
 	ledger  *Ledger
 	config  string // kubeconfig of its master
 	resumed bool
 
-	certified atomic.Int32 // pods that the master has given a certificate
+	certified atomic.Int32 // number of pods to which the master has issued a certificate
 
 	mu      sync.Mutex
 	master  *exec.Cmd
 	started time.Time
 	ended   time.Time
-	peak    int64 // bytes of memory of the master
+	peak    int64 // peak memory of the master in bytes
 }
 
 func (j *play) records() int { return j.minibatches * j.batch }
 
-// masters is how many there were: each listens on an address of its own.
+// masters counts the masters: each listens on an address of its own.
 var masters atomic.Int32
 
-// open makes a namespace and watches it.
+// open creates a namespace and watches it.
 func open(t *testing.T) *theatre {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS, config.Burst = 5000, 5000 // of players there are many
+	config.QPS, config.Burst = 5000, 5000 // enough for many simulated pods
 	set, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func open(t *testing.T) *theatre {
 		}
 		patient, enough := context.WithTimeout(ctx, time.Minute)
 		defer enough()
-		for len(s.informer.GetStore().ListKeys()) > 0 { // of failed tests, too
+		for len(s.informer.GetStore().ListKeys()) > 0 { // also the pods of failed tests
 			if sleep(patient, 100*time.Millisecond) != nil {
 				t.Errorf("pods of %s are left", space.Name)
 				break
@@ -148,10 +148,10 @@ func open(t *testing.T) *theatre {
 	return s
 }
 
-// What a pod knows its job by, and the job's master.
+// Names of the variables by which a pod knows its job, and the authority of the job's master.
 const envUID, envAuthority = job.EnvUID, job.EnvAuthority
 
-// perform is what runs in a job's pod.
+// perform runs the process of a job's pod.
 func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	name, id, launch, _ := manifest.ParseLabels(p.Labels)
 	s.mu.Lock()
@@ -187,7 +187,8 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	return (&Server{Self: self, Master: client, Ledger: job.ledger, Listener: lis}).Run(ctx)
 }
 
-// certify has the master give a pod its certificate, for a token that the API server makes for the pod as it does for a kubelet.
+// certify requests a certificate for a pod from the master, with a token that the API server issues for the pod as it does for
+// a kubelet.
 func (s *theatre) certify(ctx context.Context, p *core.Pod, authority, master string) (*credential.Credential, error) {
 	root, err := credential.ParseRoot(authority)
 	if err != nil {
@@ -261,7 +262,8 @@ func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 	return nil
 }
 
-// watch notes the largest memory that the master has. (What the system tells at its end is this process's, if that is larger.)
+// watch records the peak memory of the running master. (The value that the system reports at its end is at least that of this
+// process.)
 func (j *play) watch(ctx context.Context, pid int) {
 	for {
 		j.peak = max(j.peak, resident(pid))
@@ -271,7 +273,7 @@ func (j *play) watch(ctx context.Context, pid int) {
 	}
 }
 
-// resident returns the largest memory that a running process has had, in bytes; 0 if it has ended.
+// resident returns the peak memory of a running process in bytes, or 0 if it has ended.
 func resident(pid int) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
@@ -283,7 +285,7 @@ func resident(pid int) int64 {
 	return kilobytes << 10
 }
 
-// environment resolves the variables of a pod's container, as a kubelet does; its address is one of this machine.
+// environment returns the variables of a pod's container, resolved as by a kubelet; the pod's address is one of this machine.
 func environment(p *core.Pod, address string) map[string]string {
 	host, _, _ := net.SplitHostPort(address)
 	fields := map[string]string{
@@ -303,7 +305,7 @@ func environment(p *core.Pod, address string) map[string]string {
 	return env
 }
 
-// authorize writes a kubeconfig with the rights of a ServiceAccount, and no more.
+// authorize writes a kubeconfig with only the rights of a ServiceAccount.
 func (s *theatre) authorize(ctx context.Context, job *play, account string) error {
 	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &auth.TokenRequest{}, meta.CreateOptions{})
 	if err != nil {
@@ -320,7 +322,7 @@ func (s *theatre) authorize(ctx context.Context, job *play, account string) erro
 	return clientcmd.WriteToFile(*config, job.config)
 }
 
-// submit sends a job off as a user does.
+// submit submits a job as a user does.
 func (s *theatre) submit(job *play, flags ...string) {
 	s.Helper()
 	job.address = fmt.Sprintf("127.80.0.%d:50001", masters.Add(1))
@@ -345,7 +347,7 @@ func (s *theatre) submit(job *play, flags ...string) {
 	}
 }
 
-// write makes a file of so many records, which nobody reads.
+// write creates a file of n records, whose content is never read.
 func write(path string, n int) error {
 	var b bytes.Buffer
 	w, err := recordio.NewWriter(&b, recordio.Snappy, 0)
@@ -363,7 +365,7 @@ func write(path string, n int) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// until asks every few milliseconds, and fails the test if it takes too long.
+// until polls a condition every few milliseconds, and fails the test at the time limit.
 func (s *theatre) until(what string, limit time.Duration, ask func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeoutCause(s.Context(), limit, fmt.Errorf("%s: not within %v", what, limit))
@@ -375,7 +377,7 @@ func (s *theatre) until(what string, limit time.Duration, ask func() bool) {
 	}
 }
 
-// count is the pods of a job's role for which that is so.
+// count returns the number of pods of a job's role for which is returns true.
 func (s *theatre) count(job string, role pod.Role, is func(*core.Pod) bool) int {
 	all, err := s.pods.List(labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: role.String()}))
 	if err != nil {
@@ -392,12 +394,12 @@ func (s *theatre) count(job string, role pod.Role, is func(*core.Pod) bool) int 
 
 func running(p *core.Pod) bool { return p.Status.Phase == core.PodRunning }
 
-// done says whether a job has succeeded, by the word of its Job. Another end of it ends the test.
+// done reports whether a job has succeeded, by its Job's conditions. It fails the test if the job has failed.
 func (s *theatre) done(job *play) bool {
 	s.Helper()
 	root, err := s.jobs.Get(manifest.MasterName(job.name))
 	if apierrors.IsNotFound(err) {
-		return false // not seen yet
+		return false // not observed yet
 	} else if err != nil {
 		s.Fatal(err)
 	}
@@ -413,7 +415,7 @@ func (s *theatre) done(job *play) bool {
 	return false
 }
 
-// last is the end of the master's log.
+// last returns the end of the master's log.
 func (s *theatre) last(job *play) string {
 	logs, _ := filepath.Glob(filepath.Join(s.dir, manifest.MasterName(job.name)+"*.log"))
 	var all []string
@@ -425,14 +427,14 @@ func (s *theatre) last(job *play) string {
 	return strings.Join(all, "\n")
 }
 
-// await waits for a job to succeed, and holds it to its records.
+// await waits until a job succeeds, and checks its records.
 func (s *theatre) await(job *play, limit time.Duration) *wire.JobStatus {
 	s.Helper()
 	s.until("end of "+job.name, limit, func() bool { return s.done(job) })
 	return s.audit(job)
 }
 
-// audit asserts that the master has credited each record once, and that each was trained on once.
+// audit checks that the master has credited each record once, and that each was trained on once.
 func (s *theatre) audit(job *play) *wire.JobStatus {
 	s.Helper()
 	state, err := s.set.CoreV1().ConfigMaps(s.namespace).Get(s.Context(), manifest.StateName(job.name), meta.GetOptions{})
@@ -452,7 +454,7 @@ func (s *theatre) audit(job *play) *wire.JobStatus {
 	return status
 }
 
-// spec is a patch of an object's.
+// spec returns a patch of an object's spec.
 func spec(fields map[string]any) []byte {
 	text, err := json.Marshal(map[string]any{"spec": fields})
 	if err != nil {
@@ -461,7 +463,7 @@ func spec(fields map[string]any) []byte {
 	return text
 }
 
-// resume lets a suspended job begin.
+// resume starts a suspended job.
 func (s *theatre) resume(job *play) {
 	s.Helper()
 	job.resumed = true

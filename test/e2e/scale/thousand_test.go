@@ -21,8 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// A job of 1,000 workers on 200 nodes: how long until all pods are created, run and have proved by their tokens which they are, what
-// that takes of the master, and how soon 100 that are killed at once are replaced.
+// A job of 1,000 workers on 200 nodes: the test measures how long it takes until all pods are created, run and are
+// authenticated by their tokens, what that costs the master, and how soon 100 workers that are killed at once are replaced.
 func TestThousandWorkers(t *testing.T) {
 	const workers, killed = 1000, 100
 	s := open(t)
@@ -104,7 +104,7 @@ func TestThousandWorkers(t *testing.T) {
 	}
 }
 
-// oldest is the first workers of a job, by number.
+// oldest returns the first n workers of a job, by number.
 func (s *theatre) oldest(job string, n int) []*core.Pod {
 	all, err := s.pods.List(labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: pod.Worker.String()}))
 	if err != nil || len(all) < n {
@@ -114,21 +114,22 @@ func (s *theatre) oldest(job string, n int) []*core.Pod {
 	return all[:n]
 }
 
-// serial is the number of a pod.
+// serial returns the number of a pod.
 func serial(p *core.Pod) int {
 	_, id, _, _ := manifest.ParseLabels(p.Labels)
 	return id.Index
 }
 
-// costUntilNow returns the largest memory that the running master has had, in bytes, and how many processors it took on average.
+// costUntilNow returns the peak memory of the running master so far, in bytes, and the mean number of processors that it has
+// used.
 func (j *play) costUntilNow() (peak int64, cores float64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", j.master.Process.Pid))
-	_, rest, _ := strings.Cut(string(text), ") ") // of the program's name
-	var ticks float64                             // hundredths of a second
+	_, rest, _ := strings.Cut(string(text), ") ") // skips the program's name
+	var ticks float64                             // in hundredths of a second
 	if words := strings.Fields(rest); len(words) > 12 {
-		for _, word := range words[11:13] { // of the program, and of the system for it
+		for _, word := range words[11:13] { // CPU time of the program, and of the kernel on its behalf
 			n, _ := strconv.ParseFloat(word, 64)
 			ticks += n
 		}
@@ -136,7 +137,7 @@ func (j *play) costUntilNow() (peak int64, cores float64) {
 	return resident(j.master.Process.Pid), ticks / 100 / time.Since(j.started).Seconds()
 }
 
-// cost is the largest memory that a master had, in bytes, and how many processors it took on average.
+// cost returns the peak memory of a master that has ended, in bytes, and the mean number of processors that it has used.
 func (j *play) cost() (peak int64, cores float64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

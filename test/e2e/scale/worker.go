@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	heartbeat = 500 * time.Millisecond // how often a pod says how far it is, as real ones do
-	anewPause = 100 * time.Millisecond // before a worker asks how things stand in another life of the model
+	heartbeat = 500 * time.Millisecond // interval of heartbeats, as in real pods
+	anewPause = 100 * time.Millisecond // pause before a worker asks for the state in another life of the model
 )
 
-// errReplaced ends a player whose place another has taken.
+// errReplaced ends a simulated pod that another has replaced.
 var errReplaced = errors.New("the master does not know this pod any more")
 
-// Worker plays a worker: it says what one says, and sleeps where one computes.
+// Worker simulates a worker: it sends the same messages as a real one, and sleeps instead of computing.
 type Worker struct {
 	Self      *rpc.Self
 	Master    wire.MasterClient
 	Ledger    *Ledger
-	Batch     int64         // records of a minibatch
-	Minibatch time.Duration // that one takes
+	Batch     int64         // number of records of a minibatch
+	Minibatch time.Duration // time of a minibatch
 
 	steps atomic.Int64
 	mu    sync.Mutex
-	lease *wire.LeaseProgress // nil while it holds none
+	lease *wire.LeaseProgress // nil while it holds no lease
 }
 
-// Run works until the master says that the job has ended. When ctx is done it ends at once, as a killed one does.
+// Run works until the master reports that the job has ended. When ctx is done it ends at once, like a killed worker.
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -52,7 +52,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if !errors.Is(err, errAnew) {
 			return err
 		}
-		if err := sleep(ctx, anewPause); err != nil { // the servers may have to hear of it first
+		if err := sleep(ctx, anewPause); err != nil { // the servers may not know of the new life yet
 			return err
 		}
 		if err := w.join(ctx); err != nil {
@@ -61,7 +61,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// work does one task after the other, in one life of the model.
+// work trains tasks one after the other, in one life of the model.
 func (w *Worker) work(ctx context.Context) error {
 	for {
 		t, err := w.next(ctx)
@@ -83,7 +83,8 @@ func (w *Worker) work(ctx context.Context) error {
 
 func (w *Worker) index() int32 { return int32(w.Self.Header().Index) }
 
-// join waits for the servers, too: a first call is answered at once, the next ones when all servers are there.
+// join joins the job, and waits for the servers: the first call is answered at once, the next ones when all servers have
+// joined.
 func (w *Worker) join(ctx context.Context) error {
 	for {
 		var servers []*wire.Server
@@ -110,8 +111,8 @@ func (w *Worker) next(ctx context.Context) (t *wire.Task, err error) {
 	return t, err
 }
 
-// train takes its time for each minibatch, pushes it, and reports at the end. Where the ledger has more of the task than the
-// worker knows of, it goes on from there.
+// train sleeps for each minibatch, pushes it, and reports at the end. If the ledger has more of the task than the worker knows,
+// it continues from there.
 func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 	w.hold(&wire.LeaseProgress{Lease: t.Lease, Done: t.Done})
 	defer w.hold(nil)
@@ -134,7 +135,7 @@ func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 		_, err := w.Master.ReportTask(ctx, &wire.ReportTaskRequest{Worker: w.index(), Lease: t.Lease})
 		return err
 	})
-	if status.Code(err) == codes.FailedPrecondition { // told before, and the answer was lost
+	if status.Code(err) == codes.FailedPrecondition { // reported before, and the answer was lost
 		return nil
 	}
 	return err
@@ -156,7 +157,7 @@ func (w *Worker) state() *wire.HeartbeatRequest {
 	return r
 }
 
-// beat tells the master how a pod is until ctx is done, or the master does not know it.
+// beat sends heartbeats with the pod's state to the master until ctx is done, or the master does not know the pod.
 func beat(ctx context.Context, master wire.MasterClient, state func() *wire.HeartbeatRequest) error {
 	for {
 		reply, err := master.Heartbeat(ctx, state())
@@ -169,7 +170,7 @@ func beat(ctx context.Context, master wire.MasterClient, state func() *wire.Hear
 	}
 }
 
-// retry calls f until the master answers. An answer that repeating cannot change is returned.
+// retry calls f until the master answers. It returns errors that a repetition cannot change.
 func retry(ctx context.Context, f func() error) error {
 	const first, last = 10 * time.Millisecond, time.Second
 	for pause := first; ; pause = min(2*pause, last) {
@@ -190,7 +191,7 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// sleep answers why ctx is done, if it is before d has passed.
+// sleep returns the cause if ctx is done before d has passed.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -25,10 +25,10 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// managerKey is where the state of an object says under which name its fields are applied.
+// managerKey is the key of the field manager in the state of an object.
 const managerKey = "__fieldManager"
 
-// at is where objects of its kind and namespace are.
+// at returns the client for objects of the same kind and namespace.
 func (p *Provider) at(o object) (dynamic.ResourceInterface, error) {
 	group, err := schema.ParseGroupVersion(o.version())
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *Provider) at(o object) (dynamic.ResourceInterface, error) {
 	kind := group.WithKind(o.kind())
 	mapping, err := p.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		p.mapper.Reset() // its definition may be new
+		p.mapper.Reset() // the definition of its kind may be new
 		mapping, err = p.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *Provider) Create(ctx context.Context, r *pulumirpc.CreateRequest) (*pul
 	return &pulumirpc.CreateResponse{Id: live.id(), Properties: state}, err
 }
 
-// Update applies an object that is there anew, and waits until it is ready. One that is not there is not made.
+// Update applies an existing object again, and waits until it is ready. It does not create a missing one.
 func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
 	o := object(plain(r.News))
 	manager := object(plain(r.Olds)).text(managerKey)
@@ -89,7 +89,7 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 	o.ignore(there.Object, r.IgnoreChanges)
 	if r.Preview {
 		live, err := p.patch(ctx, o, manager, o.annotation("patchForce") == "true", metav1.DryRunAll)
-		if apierrors.IsForbidden(err) { // to who asks; what is refused for itself is not
+		if apierrors.IsForbidden(err) { // the client lacks the right; a refusal of the object itself is another error
 			return &pulumirpc.UpdateResponse{Properties: r.News}, nil
 		}
 		if err != nil {
@@ -106,9 +106,9 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: state}, err
 }
 
-// preview is what would be created, or the object as it is where that cannot be known. It is forced, since an object that is
-// replaced is still there; then a server that says of a field that it is immutable is asked again, under another name. Whatever
-// else it refuses ends the preview.
+// preview returns the object as it would be created, or the inputs if that cannot be known. It forces conflicts, because an
+// object that is replaced still exists. If the server reports that a field is immutable, it asks again, under another name.
+// Every other error of the server ends the preview.
 func (p *Provider) preview(ctx context.Context, o object, manager string) (*structpb.Struct, error) {
 	if p.set().unreachable || hasUnknown(map[string]any(o)) {
 		return wire(o)
@@ -122,7 +122,7 @@ func (p *Provider) preview(ctx context.Context, o object, manager string) (*stru
 			live.metadata()["name"] = o.name()
 		}
 	}
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // made by this deployment: a definition, a namespace
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // this deployment creates what is missing: a definition or a namespace
 		return wire(o)
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *Provider) patch(ctx context.Context, o object, manager string, force bo
 	return p.state(live, manager), nil
 }
 
-// Unmounted returns a live object with the names of directories that the stack has for them.
+// Unmounted returns a live object in which the directories have the names that the stack uses for them.
 func (p *Provider) Unmounted(live map[string]any) map[string]any {
 	names := make(map[string]string)
 	for stacks, nodes := range p.Mounts {
@@ -159,7 +159,7 @@ func (p *Provider) Unmounted(live map[string]any) map[string]any {
 	return object(live).mounted(names)
 }
 
-// state returns a live object as the stack's state has it.
+// state returns a live object in the form of the stack's state.
 func (p *Provider) state(live *unstructured.Unstructured, manager string) object {
 	o := object(p.Unmounted(live.Object))
 	delete(o.metadata(), "managedFields")
@@ -167,7 +167,8 @@ func (p *Provider) state(live *unstructured.Unstructured, manager string) object
 	return o
 }
 
-// apply also tells Pulumi of an object that is there and does not become ready, so that it is in the state.
+// apply applies an object. It returns an existing object to Pulumi also if the object does not become ready, so that it is in
+// the state.
 func (p *Provider) apply(ctx context.Context, op string, o object, manager string, timeout float64) (object, error) {
 	live, err := p.patch(ctx, o, manager, o.annotation("patchForce") == "true")
 	if err != nil {
@@ -201,7 +202,8 @@ func (p *Provider) apply(ctx context.Context, op string, o object, manager strin
 	return nil, failed.Err()
 }
 
-// until looks at an object until it is as wanted; nil means that it is gone. A timeout of 0 is the provider's patience.
+// until polls an object until a condition is true; the condition gets nil if the object is deleted. A timeout of 0 means the
+// provider's default.
 func (p *Provider) until(ctx context.Context, o object, timeout float64, is func(object) bool) error {
 	limit := p.Patience
 	if timeout > 0 {
@@ -240,8 +242,8 @@ func (p *Provider) until(ctx context.Context, o object, timeout float64, is func
 	}
 }
 
-// Read looks at an object as it is. Its inputs are then what of it was asked for, so that the next up sees what others
-// have changed.
+// Read returns the present object. Its inputs are the parts that were requested, so that the next up sees what others have
+// changed.
 func (p *Provider) Read(ctx context.Context, r *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	old, inputs := object(plain(r.Properties)), plain(r.Inputs)
 	where, err := p.at(old)
@@ -268,10 +270,10 @@ func (p *Provider) Read(ctx context.Context, r *pulumirpc.ReadRequest) (*pulumir
 	return &pulumirpc.ReadResponse{Id: r.Id, Properties: state, Inputs: seen}, err
 }
 
-// Delete deletes an object, and waits until it is gone.
+// Delete deletes an object, and waits until it does not exist any more.
 func (p *Provider) Delete(ctx context.Context, r *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	o := object(plain(r.Properties))
-	if r.OldInputs != nil { // annotations count as they were asked for
+	if r.OldInputs != nil { // the annotations of the inputs count
 		o["metadata"] = map[string]any{"name": o.name(), "namespace": o.namespace(), "annotations": object(plain(r.OldInputs)).metadata()["annotations"]}
 	}
 	where, err := p.at(o)

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// api is an API server with one namespace, "ns", of claims and Jobs, where nothing becomes of anything by itself.
+// api simulates an API server with one namespace, "ns", of claims and Jobs, without controllers.
 type api struct {
 	mu      sync.Mutex
-	objects map[string]object // by path
-	asked   []string          // method, path and parameters; of a deletion also the policy
-	bound   bool              // claims are
-	refuses string            // what changes of an object that is there are refused for; "" = nothing
-	kept    int               // how often a deleted object is still seen
+	objects map[string]object // objects by path
+	asked   []string          // requests: method, path and parameters; for a deletion also the policy
+	bound   bool              // claims are bound
+	refuses string            // message with which changes of an existing object are refused; "" = they are accepted
+	kept    int               // how many more times a deleted object is returned
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const claim = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, namespace: ns}, spec: {volumeName: v}}`
 
-// last is what the server was asked last.
+// last returns the last request to the server.
 func (a *api) last() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +115,8 @@ func newAPI(t *testing.T) (*api, *Provider, pulumirpc.ResourceProviderClient) {
 	return a, p, client
 }
 
-// An object is applied strictly, under a name of its own that stays, and by force only if it says so.
+// An object is applied with strict validation, under a field manager of its own that does not change, and by force only if the
+// object says so.
 func TestApply(t *testing.T) {
 	a, p, client := newAPI(t)
 	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
@@ -139,7 +140,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A preview changes nothing, and is the inputs where the server cannot know: in a namespace to come.
+// A preview changes nothing. It returns the inputs if the server cannot know the result: for an object in a namespace that does
+// not exist yet.
 func TestPreview(t *testing.T) {
 	a, p, client := newAPI(t)
 	for _, namespace := range []string{"ns", "tocome"} {
@@ -158,7 +160,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// What somebody has deleted cannot be updated, neither in a preview; a create takes over what is there.
+// A deleted object cannot be updated, not even in a preview; a create takes over an existing object.
 func TestUpdateOfNothing(t *testing.T) {
 	a, _, client := newAPI(t)
 	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
@@ -179,7 +181,8 @@ func TestUpdateOfNothing(t *testing.T) {
 	}
 }
 
-// What the server refuses ends a preview, in the server's words; but for an immutable field of what is to be replaced.
+// An error of the server ends a preview, with the server's message; except for an immutable field of an object that is
+// replaced.
 func TestPreviewRefused(t *testing.T) {
 	for _, test := range []struct {
 		refusal  string
@@ -205,7 +208,7 @@ func TestPreviewRefused(t *testing.T) {
 	}
 }
 
-// What is there and never ready is in the state all the same, and read again.
+// An object that exists and never becomes ready is in the state all the same, and can be read again.
 func TestNeverReady(t *testing.T) {
 	a, p, client := newAPI(t)
 	a.bound, p.Patience = false, 300*time.Millisecond
@@ -224,7 +227,7 @@ func TestNeverReady(t *testing.T) {
 	}
 }
 
-// What others have changed is found, and that they have deleted it.
+// Changes and deletions by others are found.
 func TestRead(t *testing.T) {
 	a, _, client := newAPI(t)
 	inputs := message(t, parse(t, claim))
@@ -251,7 +254,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A deletion is in the foreground and awaited, unless the object says otherwise.
+// A deletion is in the foreground and awaited, unless the object has an annotation against that.
 func TestDelete(t *testing.T) {
 	const root = `{apiVersion: batch/v1, kind: Job, metadata: {name: j, namespace: ns, annotations: {pulumi.com/skipAwait: "true", pulumi.com/deletionPropagationPolicy: background}}}`
 	for _, test := range []struct{ object, policy, path string }{

@@ -12,8 +12,9 @@ import (
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 )
 
-// forceNew is what the real provider replaces an object for, beside its name and namespace. What is immutable to the API
-// server and not here, as the value of a PriorityClass, is sent as an update, which the server refuses in the preview.
+// forceNew lists the fields whose change makes the real provider replace an object, besides its name and namespace. A change of
+// other fields that the API server does not allow, such as the value of a PriorityClass, is sent as an update, which the server
+// refuses in the preview.
 var forceNew = map[string][]string{
 	"DaemonSet":             {"spec.selector"},
 	"Deployment":            {"spec.selector"},
@@ -49,7 +50,7 @@ func within(path, names string) []string {
 	return paths
 }
 
-// replaces tells whether an object is replaced for a change at a path.
+// replaces reports whether a change at a path replaces an object.
 func (s Settings) replaces(o object, path string) bool {
 	fields := append([]string{"apiVersion", "kind", "metadata.name", "metadata.namespace"}, forceNew[o.kind()]...)
 	immutable := o["immutable"] == true
@@ -67,13 +68,13 @@ func (s Settings) replaces(o object, path string) bool {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// difference is a value that is another, in the syntax of property paths: `metadata.labels["a/b"]`.
+// difference is a changed value, with its path in the syntax of property paths: `metadata.labels["a/b"]`.
 type difference struct {
 	path string
 	kind pulumirpc.PropertyDiff_Kind
 }
 
-// differences are those from old to now.
+// differences returns the differences from old to now.
 func differences(old, now map[string]any) []difference {
 	var all []difference
 	walk("", old, now, &all)
@@ -89,7 +90,7 @@ func walk(path string, old, now any, all *[]difference) {
 		*all = append(*all, difference{path, pulumirpc.PropertyDiff_DELETE})
 	default:
 		oldMap, ok1 := old.(map[string]any)
-		if ok1 && now == unknown { // to the real provider that is no field of it any more; so what it replaces for any of them, it replaces
+		if ok1 && now == unknown { // the real provider treats an unknown value as having no fields; so if one of the old fields needs a replacement, so does this
 			for _, key := range slices.Sorted(maps.Keys(oldMap)) {
 				*all = append(*all, difference{below(path, key), pulumirpc.PropertyDiff_DELETE})
 			}
@@ -135,7 +136,7 @@ func at(list []any, i int) any {
 	return nil
 }
 
-// pruned is a live value as far as the inputs speak of it: the rest is the server's.
+// pruned returns a live value without the fields that the inputs do not have: the server sets those.
 func pruned(live, inputs any) any {
 	switch in := inputs.(type) {
 	case map[string]any:
@@ -164,7 +165,7 @@ func pruned(live, inputs any) any {
 	return live
 }
 
-// Settings are the arguments of the provider resource on which it depends what replaces an object.
+// Settings has the arguments of the provider resource that affect which changes replace an object.
 type Settings struct{ ConfigMapMutable, SecretMutable bool }
 
 // SettingsOf reads the settings from the arguments of the provider resource.
@@ -175,12 +176,12 @@ func SettingsOf(args map[string]any) Settings {
 	}
 }
 
-// Diff answers as [Settings.Diff] does.
+// Diff returns the result of [Settings.Diff].
 func (p *Provider) Diff(_ context.Context, r *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	return p.set().Diff(r), nil
 }
 
-// Diff compares what is there, as far as it was asked for, with what is asked for now.
+// Diff compares the existing object, as far as it was requested, with the new inputs.
 func (s Settings) Diff(r *pulumirpc.DiffRequest) *pulumirpc.DiffResponse {
 	live, now := object(plain(r.Olds)), object(plain(r.News))
 	have := object(pruned(map[string]any(live), plain(r.OldInputs)).(map[string]any))
@@ -202,7 +203,7 @@ func (s Settings) diff(have, now object, ignored []string) *pulumirpc.DiffRespon
 		answer.Diffs = append(answer.Diffs, d.path)
 		if s.replaces(now, d.path) {
 			answer.Replaces = append(answer.Replaces, d.path)
-			d.kind++ // of each kind there is one that replaces
+			d.kind++ // the next kind means a replacement
 		}
 		answer.DetailedDiff[d.path] = &pulumirpc.PropertyDiff{Kind: d.kind}
 	}

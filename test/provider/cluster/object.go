@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// What the wire has for a value that is not known yet, and around one that is secret.
+// Marks of the wire for an unknown value, and for a secret.
 const (
 	unknown   = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 	signature = "4dabf18193072939515e22adb298388d"
 )
 
-// object is one of Kubernetes, as JSON.
+// object is an object of Kubernetes, as JSON.
 type object map[string]any
 
 func (o object) text(path ...string) string {
@@ -36,7 +36,7 @@ func (o object) id() string {
 	return o.namespace() + "/" + o.name()
 }
 
-// annotation is one of the provider's: "skipAwait".
+// annotation returns the value of an annotation of the provider, such as "skipAwait".
 func (o object) annotation(name string) string {
 	return o.text("metadata", "annotations", "pulumi.com/"+name)
 }
@@ -61,13 +61,13 @@ func (o object) annotate(key, value string) {
 	annotations[key] = value
 }
 
-// number is a count, 0 if there is none.
+// number returns a number at a path, or 0 if there is none.
 func (o object) number(path ...string) int64 {
 	n, _, _ := unstructured.NestedInt64(o, path...)
 	return n
 }
 
-// condition tells whether a condition of its status is true.
+// condition reports whether a condition in its status is true.
 func (o object) condition(name string) bool {
 	conditions, _, _ := unstructured.NestedSlice(o, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(c any) bool {
@@ -76,19 +76,19 @@ func (o object) condition(name string) bool {
 	})
 }
 
-// ignore takes over the live values at paths.
+// ignore copies the live values at paths.
 func (o object) ignore(live map[string]any, paths []string) {
 	for _, path := range paths {
 		keys := strings.Split(path, ".")
 		if value, found, err := unstructured.NestedFieldCopy(live, keys...); found && err == nil {
 			if err := unstructured.SetNestedField(o, value, keys...); err != nil {
-				continue // there is another kind of value: the server says so
+				continue // a value of another kind is there: the server reports that
 			}
 		}
 	}
 }
 
-// mounted is a copy in which directories of the node have other names.
+// mounted returns a copy in which directories of the node have other names.
 func (o object) mounted(names map[string]string) object {
 	o = o.clone()
 	var walk func(v any)
@@ -113,8 +113,8 @@ func (o object) mounted(names map[string]string) object {
 	return o
 }
 
-// plain is what the wire says, without nulls and the marks of secrets. Whole numbers are int64, as unstructured objects
-// want.
+// plain returns the values of a message, without nulls and the marks of secrets. Whole numbers are int64, as unstructured
+// objects require.
 func plain(s *structpb.Struct) map[string]any {
 	return unwrap(s.AsMap()).(map[string]any)
 }
@@ -155,7 +155,7 @@ func wire(v map[string]any) (*structpb.Struct, error) {
 	return s, s.UnmarshalJSON(text)
 }
 
-// hasUnknown tells whether something within is not known yet.
+// hasUnknown reports whether a value contains an unknown one.
 func hasUnknown(v any) bool {
 	switch v := v.(type) {
 	case string:

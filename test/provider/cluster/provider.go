@@ -1,17 +1,16 @@
-// Package cluster is Pulumi's provider "kubernetes" for tests: it applies objects to a real API server, and is served
-// within the test's own process. It does what the real provider, version 4.24, does with an object, so that what a test
-// sees is what a user gets:
+// Package cluster implements Pulumi's provider "kubernetes" for tests: it applies objects to a real API server, and runs in the
+// process of the test. It treats objects as the real provider, version 4.24, does, so that a test sees what a user gets:
 //
-//   - Server-side apply under a field manager of the object's own; conflicts are overwritten only where
-//     pulumi.com/patchForce says so. Unlike the real one, it has the server refuse unknown fields.
-//   - A preview is a dry run on the server, or the inputs as they are if the server cannot know.
-//   - What is compared is the live object, as far as the inputs spoke of it, with the new inputs: a field that the server
-//     writes in another way, or that somebody else has changed before a refresh, is a difference.
+//   - It uses server-side apply under a field manager of the object's own, and overwrites conflicts only where
+//     pulumi.com/patchForce says so. Unlike the real provider, it makes the server refuse unknown fields.
+//   - A preview is a dry run on the server, or the unchanged inputs if the server cannot know.
+//   - It compares the live object, as far as the inputs mention it, with the new inputs: a field that the server writes in
+//     another form, or that others have changed before a refresh, is a difference.
 //   - Some changes replace the object: see [forceNew].
-//   - `up` waits until an object is ready, and `destroy` until it is gone: see [ready] and [skipsDeletion].
+//   - `up` waits until an object is ready, and `destroy` until it does not exist any more: see [ready] and [skipsDeletion].
 //
-// It does not watch endpoints of Services, for which the real one waits 10 seconds at least, nor does refresh wait, and
-// there are no charts, YAML files, lists and patches.
+// It does not watch endpoints of Services, for which the real provider waits at least 10 seconds; its refresh does not wait;
+// and it supports no charts, YAML files, lists and patches.
 package cluster
 
 import (
@@ -35,18 +34,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Version is that of the provider that it plays.
+// Version is the version of the provider that it simulates.
 const Version = "4.24.0"
 
-// Provider is one stack's provider of one cluster.
+// Provider is the provider of one stack, for one cluster.
 type Provider struct {
 	pulumirpc.UnimplementedResourceProviderServer
 
-	// Patience is how long something may take to be ready or gone, 10 minutes for the real provider.
+	// Patience is the time limit for an object to become ready or to be deleted, 10 minutes for the real provider.
 	Patience time.Duration
-	// Done is told of what was done to the cluster, before Pulumi is. It may be nil; calls are concurrent.
+	// Done is called after each operation on the cluster, before Pulumi gets the answer. It may be nil; calls are concurrent.
 	Done func(Call)
-	// Mounts are directories of the nodes by the names that a stack has for them, as `minikube start --mount` makes them.
+	// Mounts maps the names that a stack uses for directories of the nodes, as `minikube start --mount` creates them, to their
+	// real names.
 	Mounts map[string]string
 
 	client dynamic.Interface
@@ -57,7 +57,7 @@ type Provider struct {
 	calls    []Call
 }
 
-// Call is something done to the cluster: "create v1/ConfigMap ns/name".
+// Call is an operation on the cluster: "create v1/ConfigMap ns/name".
 type Call struct {
 	Op   string // create, update, delete, or read
 	Kind string // with the API's version: "batch/v1/Job"
@@ -66,20 +66,20 @@ type Call struct {
 
 func (c Call) String() string { return c.Op + " " + c.Kind + " " + c.ID }
 
-// settings are the arguments of the provider resource.
+// settings has the arguments of the provider resource.
 type settings struct {
 	Settings
-	unreachable bool // the cluster is not there yet
+	unreachable bool // the cluster does not exist yet
 	namespace   string
 }
 
-// New makes a provider of the cluster that a kubeconfig file leads to, whatever kubeconfig the stack has.
+// New returns a provider of the cluster in a kubeconfig file, whatever kubeconfig the stack has.
 func New(kubeconfig string) (*Provider, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // no limit
+	config.QPS = -1 // no rate limit
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (p *Provider) Serve() (port int, stop func(), err error) {
 	return listener.Addr().(*net.TCPAddr).Port, server.Stop, nil
 }
 
-// Calls returns what was done to the cluster, in the order in which it was finished.
+// Calls returns the operations on the cluster, in the order of their completion.
 func (p *Provider) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *Provider) set() settings {
 	return p.settings
 }
 
-// Handshake tells the engine that secrets are its business.
+// Handshake tells the engine that the engine handles secrets.
 func (p *Provider) Handshake(context.Context, *pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
 	return &pulumirpc.ProviderHandshakeResponse{}, nil
 }
@@ -148,12 +148,12 @@ func (p *Provider) GetSchema(context.Context, *pulumirpc.GetSchemaRequest) (*pul
 	return &pulumirpc.GetSchemaResponse{Schema: fmt.Sprintf(`{"name":"kubernetes","version":%q}`, Version)}, nil
 }
 
-// CheckConfig takes the arguments of the provider resource as they are.
+// CheckConfig accepts the arguments of the provider resource unchanged.
 func (p *Provider) CheckConfig(_ context.Context, r *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	return &pulumirpc.CheckResponse{Inputs: r.News}, nil
 }
 
-// DiffConfig reports whether the provider leads to another cluster now, of which nothing is there yet.
+// DiffConfig reports whether the provider's cluster is another one now, in which no object exists yet.
 func (p *Provider) DiffConfig(_ context.Context, r *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	old, now := plain(r.OldInputs), plain(r.News)
 	if r.OldInputs == nil {
@@ -182,7 +182,7 @@ func (p *Provider) DiffConfig(_ context.Context, r *pulumirpc.DiffRequest) (*pul
 	return answer, nil
 }
 
-// Configure takes over the arguments. Of the kubeconfig it only sees whether it is one.
+// Configure stores the arguments. Of the kubeconfig it only checks that it is valid.
 func (p *Provider) Configure(_ context.Context, r *pulumirpc.ConfigureRequest) (*pulumirpc.ConfigureResponse, error) {
 	s, err := parseSettings(plain(r.Args))
 	if err != nil {
@@ -218,7 +218,7 @@ func parseSettings(args map[string]any) (settings, error) {
 	return s, nil
 }
 
-// Check gives an object that has none a name, and the namespace of the provider.
+// Check sets a name for an object without one, and the namespace of the provider.
 func (p *Provider) Check(_ context.Context, r *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	o, old := object(plain(r.News)), object(plain(r.Olds))
 	if o.name() == "" {
@@ -238,5 +238,5 @@ func (p *Provider) Check(_ context.Context, r *pulumirpc.CheckRequest) (*pulumir
 	return &pulumirpc.CheckResponse{Inputs: inputs}, err
 }
 
-// clusterScoped are kinds that have no namespace; only of those that a stack may have.
+// clusterScoped lists the kinds without a namespace, of those that a stack may have.
 var clusterScoped = []string{"Namespace", "PersistentVolume", "PriorityClass", "StorageClass", "ClusterRole", "ClusterRoleBinding"}

@@ -24,7 +24,7 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// served is a provider at the other end of a connection, of an API server that is a function.
+// served returns a provider with an API server that is a function, and a client connected to it.
 func served(t *testing.T, api http.HandlerFunc) (*Provider, pulumirpc.ResourceProviderClient) {
 	t.Helper()
 	server := httptest.NewServer(api)
@@ -63,7 +63,7 @@ func TestConfigure(t *testing.T) {
 	_, client := served(t, http.NotFound)
 	for _, test := range []struct {
 		args map[string]any
-		want string // of the error; "" = none
+		want string // part of the error; "" = no error
 	}{
 		{map[string]any{"kubeconfig": unknown}, ""},
 		{map[string]any{"kubeconfig": kubeconfig}, ""},
@@ -80,7 +80,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// A provider is another one, and all that is in its cluster gone, only if the cluster says so.
+// A changed provider replaces all objects only if its cluster is another one: by its identity or, without one, by its
+// kubeconfig.
 func TestDiffConfig(t *testing.T) {
 	_, client := served(t, http.NotFound)
 	for _, test := range []struct {
@@ -131,7 +132,7 @@ func TestCheckNamesObjects(t *testing.T) {
 	}
 }
 
-// What a cluster that is not there would answer, nobody knows.
+// The answers of a cluster that does not exist yet are unknown.
 func TestPreviewOfACloudToCome(t *testing.T) {
 	asked := false
 	p, client := served(t, func(http.ResponseWriter, *http.Request) { asked = true })

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ready is when `up` goes on after an object of that kind was applied, nil if at once. pulumi.com/skipAwait is for
-// objects that may not become so for long: a Job is ready when it has succeeded.
+// ready returns the condition for which `up` waits after it has applied an object of that kind, or nil if it does not wait.
+// pulumi.com/skipAwait is for objects that may take long: a Job is ready when it has succeeded.
 func ready(kind string) func(object) bool {
 	switch kind {
 	case "PersistentVolume":
 		return func(o object) bool { return slices.Contains([]string{"Available", "Bound"}, o.text("status", "phase")) }
-	case "PersistentVolumeClaim": // of a class that does not wait for a pod
+	case "PersistentVolumeClaim": // for classes that do not wait for a pod
 		return func(o object) bool { return o.text("status", "phase") == "Bound" }
 	case "ResourceQuota":
 		return func(o object) bool {
@@ -39,12 +39,12 @@ func ready(kind string) func(object) bool {
 	return nil
 }
 
-// rolledOut tells whether its controller has seen the newest of it.
+// rolledOut reports whether its controller has observed its newest generation.
 func rolledOut(o object) bool {
 	return o.number("status", "observedGeneration") >= o.number("metadata", "generation")
 }
 
-// skipsDeletion tells whether `destroy` goes on while an object is still being deleted: for these kinds
+// skipsDeletion reports whether `destroy` continues while an object is still being deleted: for these kinds
 // pulumi.com/skipAwait also means that.
 func skipsDeletion(o object) bool {
 	return o.annotation("skipAwait") == "true" && slices.Contains([]string{"Namespace", "Pod", "Deployment", "StatefulSet", "DaemonSet", "Job"}, o.kind())
