@@ -34,8 +34,8 @@ const AnnotationStack = "elasticdl-stack"
 // Guard checks which objects exist in a cluster before the engine changes them. The Kubernetes provider does not: it takes over
 // an object that exists already, and `pulumi destroy` then deletes it.
 //
-//	BeforeCreate: the object is there without the mark of this stack   ──> refused, with what the user may choose
-//	BeforeUpdate: the object is in the state and not in the cluster    ──> refused, with the command that cures it
+//	BeforeCreate: the object exists without the mark of this stack     ──> refused, with the choices of the user
+//	BeforeUpdate: the object is in the state and not in the cluster    ──> refused, with the command that repairs it
 //
 // Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi up`, refuses nothing; the
 // update checks again.

@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// addCluster makes the control plane, and exports its VPC.
+// addCluster creates the control plane, and exports its VPC.
 func (p *parts) addCluster() error {
 	role, attached, err := p.role("cluster", trusts("eks.amazonaws.com"), "AmazonEKSClusterPolicy")
 	if err != nil {

@@ -475,7 +475,7 @@ func toSet(all []string) map[string]bool {
 	return m
 }
 
-// jobAccounts are the ServiceAccounts of all pods of a job, as the job's objects have them.
+// jobAccounts returns the ServiceAccounts of all pods of a job, as "namespace/name", by the job's objects.
 func jobAccounts(j *job.Job) (map[string]bool, error) {
 	all, err := manifest.Submit(j)
 	if err != nil {

@@ -4,7 +4,7 @@
 //	services ─┬─> network ─> NAT ──────────┐
 //	          ├─> node account, its roles ─┼─> cluster ─┬─> system pool ─> GPU pool
 //	          ├─> registry ────────────────┘      ┌─────┼─> worker pool
-//	          └─> Filestore ──────────────────────┘     └─> who may be the job's account
+//	          └─> Filestore ──────────────────────┘     └─> who may act as the job's account
 //
 // An arrow points to the resource that is created later; deletion runs in reverse: nodes are deleted before the volume that
 // their pods have mounted, and before what they need to pull images.

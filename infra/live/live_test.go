@@ -107,8 +107,8 @@ func TestGetOfContext(t *testing.T) {
 	}
 }
 
-// kubeconfig returns a kubeconfig with three contexts: stack, the current one; nobody, of the same cluster but without rights;
-// and gone, of another cluster.
+// kubeconfig returns a kubeconfig with three contexts: "stack", the current one; "nobody", with the same cluster but without
+// rights; and "gone", with another cluster.
 func kubeconfig(stack, gone *httptest.Server) string {
 	authority := func(s *httptest.Server) string {
 		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))

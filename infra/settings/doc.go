@@ -3,10 +3,10 @@
 //	stacks/Pulumi.<stack>.yaml ──> engine ──> infra.Load ──> Input ──> Parse ──┬──> *Settings, with Notes
 //	                                             others' checks: Check ────────┘    or every problem at once
 //
-//	    decode     fields by their JSON names; what no field has is a problem    decode.go
-//	    default    what a file need not say                                     default.go
-//	    settle     what follows from what the file says                         default.go
-//	    check      what types do not say                                        check.go, and a file for each section
+//	    decode     fields by their JSON names; others are problems               decode.go
+//	    default    values of settings that a file leaves out                    default.go
+//	    settle     values that follow from others                               default.go
+//	    check      rules that types cannot express                              check.go, and a file for each section
 //
 // A field of a file is a field of a struct here, named by its JSON tag. A new field is added to its struct, to the check of its
 // section and to the table of its page; tests check that they agree.

@@ -1,8 +1,8 @@
 // Package trainingjob is a component of a Pulumi program that submits a training job: it registers the objects that `elasticdl
 // train` creates, built by the same code (trainer/manifest), and nothing else.
 //
-//	TrainingJob ── Job ──depends on──> ConfigMaps, ServiceAccount, Role, RoleBinding, Services ──> what the stack gives
-//	                └─owns─> pods of servers and workers, which Pulumi does not know
+//	TrainingJob ── Job ──depends on──> ConfigMaps, ServiceAccount, Role, RoleBinding, Services ──> resources of the stack
+//	                └─owns─> pods of parameter servers and workers, which Pulumi does not manage
 //
 // Pulumi's objects have no owner reference, so that Kubernetes deletes none of them with another.
 //

@@ -126,7 +126,7 @@ func TestOptions(t *testing.T) {
 				others = append(others, r.Type+" "+r.Name)
 			}
 		}
-		if len(others) != 11 { // 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget, a NetworkPolicy
+		if len(others) != 11 { // 2 ConfigMaps, a Secret, 3 for permissions, 3 Services, a PodDisruptionBudget, a NetworkPolicy
 			t.Errorf("%d objects beside the Job: %v", len(others), others)
 		}
 		master := graph.Find(all, kindJob, "test-mnist-master")
@@ -155,7 +155,7 @@ func annotation(r graph.Resource, key string) string {
 	return all.ObjectValue()[resource.PropertyKey(key)].StringValue()
 }
 
-// Law 1, and K01: which inputs of which resources a change changes.
+// Law 1, and K01: a change affects the right inputs of the right resources.
 func TestWhatAChangeChanges(t *testing.T) {
 	for _, test := range []struct {
 		what   string
@@ -210,7 +210,7 @@ func changed(before, after []graph.Resource) []string {
 	return found
 }
 
-// Whatever is wrong is said before anything is asked for.
+// All problems are reported before any resource is requested.
 func TestRefuses(t *testing.T) {
 	j := mnist(t, "--ttl=1h")
 	j.NumWorkers, j.ModelDef = 0, ""

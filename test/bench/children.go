@@ -19,7 +19,7 @@ import (
 
 // runChild runs one of these roles as a process of its own, whose memory can be measured separately:
 //
-//	server OPTIMIZER DATA     a parameter server, whose --data_encryption is DATA; prints its address
+//	server OPTIMIZER DATA     a parameter server with --data_encryption=DATA; prints its address
 //	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
 //	ring RANK HOST DATA       a rank of all-reduce, which listens at HOST; see ring.go
 func runChild(ctx context.Context, name string, args []string) error {

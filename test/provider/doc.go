@@ -2,7 +2,7 @@
 // Amazon's, Kubernetes' and that of commands.
 //
 //	engine ──PULUMI_DEBUG_PROVIDERS──> [Cloud]: gcp, aws, command: one [Provider] with a table of [Type]s
-//	                                            kubernetes: [Kubernetes], whose clusters the others make and delete
+//	                                            kubernetes: [Kubernetes], whose clusters the others create and delete
 //
 // They are as strict as clouds, so that tests do not pass because nothing was checked:
 //

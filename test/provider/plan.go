@@ -14,8 +14,8 @@ import (
 // plan collects what must change, as Terraform does: it compares the state, which includes values of the cloud, with the
 // inputs.
 //
-//	in the state, not asked for   Computed: no difference. Otherwise one, but for zero values and the Default
-//	asked for, not in the state   a difference, but for zero values
+//	in the state, not requested   none if Computed; otherwise a difference, except for zero values and the Default
+//	requested, not in the state   a difference, except for zero values
 //	in both                       lists by index, sets in any order, blocks attribute by attribute
 //
 // A difference of an attribute that is ForceNew replaces the resource; so does a block that is added or removed and contains

@@ -164,7 +164,7 @@ func sizeOnly(_ Props, state, now any) bool {
 	return ok && ok2 && strings.HasPrefix(n, "/") && strings.HasSuffix(s, n)
 }
 
-// forcing has the attributes that are not ForceNew, but for which the provider's code replaces the resource at some changes.
+// forcing has attributes that are not ForceNew although some of their changes replace the resource, by code of the provider.
 var forcing = map[string]func(resource Props, state, now any) bool{
 	"aws_eks_cluster.compute_config.node_role_arn": func(_ Props, state, _ any) bool { return state != nil && state != "" },
 	"aws_eks_cluster.encryption_config":            func(_ Props, _, now any) bool { return now == nil }, // encryption cannot be turned off

@@ -2,11 +2,11 @@
 // machine has. The API server, the scheduler, the controllers and the master are real. kwok simulates nodes and the phases of
 // pods; the processes of pods are simulated here:
 //
-//	pod                         played by
-//	elasticdl-J-master          the real one (trainer/kube/incluster), a process of this machine
+//	pod                         simulated by
+//	elasticdl-J-master          the real master (trainer/kube/incluster), a process of this machine
 //	elasticdl-J-ps-I            [Server]: joins, and answers the master's questions over gRPC
 //	elasticdl-J-worker-N        [Worker]: joins, leases, takes a set time for each minibatch, reports
-//	of anybody else             nobody: it only takes its place
+//	pods of others              nothing: they only take up room
 //
 // [Kubelet] starts them when their pods are Running, and kills them at once when their pods are deleted. [Ledger] is the model:
 // how often each record was trained on. [Meter] samples how many processors are in use, and [Chart] draws the samples.
