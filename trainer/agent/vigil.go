@@ -268,7 +268,7 @@ func (v *vigil) depart() bool {
 func (v *vigil) part(ctx context.Context) error {
 	parts := func(p *process) bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
 	clear := func() bool { return ctx.Err() != nil || !slices.ContainsFunc(v.procs, parts) }
-	stateless := func(p *process) bool { return parts(p) && !p.keeps() }
+	stateless := func(p *process) bool { return p.lives() && p.member && !p.keeps() && !p.retired() }
 	ends := slices.ContainsFunc(v.procs, stateless)
 	v.kill(v.grace, stateless)
 	if len(v.failed) == 0 && !ends && !v.isLost() { // after a round, unless a member is lost meanwhile, or breaks off

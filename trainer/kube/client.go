@@ -15,6 +15,21 @@ import (
 // ErrNotFound is wrapped by errors about a job that the namespace does not have.
 var ErrNotFound = errors.New("not found")
 
+// Missing reports that a namespace does not have a job.
+type Missing struct {
+	Name      string
+	Names     func(context.Context) ([]string, error) // lists the jobs that the namespace has
+	namespace string
+}
+
+// Error implements error.
+func (m *Missing) Error() string {
+	return fmt.Sprintf("job %s %v in namespace %s", m.Name, ErrNotFound, m.namespace)
+}
+
+// Unwrap returns [ErrNotFound].
+func (m *Missing) Unwrap() error { return ErrNotFound }
+
 // ErrUnreachable is wrapped by errors of a cluster that has not answered.
 var ErrUnreachable = errors.New("cannot be reached")
 

@@ -44,7 +44,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func (c *Client) notFound(name string) error {
-	return fmt.Errorf("job %s %w in namespace %s", name, ErrNotFound, c.namespace)
+	return &Missing{Name: name, namespace: c.namespace, Names: c.Names}
 }
 
 // Wait waits until a job has ended, and returns its status; a deleted job counts as stopped. It goes on waiting while the job is suspended,

@@ -213,8 +213,13 @@ func TestStatusOfPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(s, "worker-0 Failed  0 exit code 1: no such file; charged", "worker-1 Deleted  0", "worker-2 Deleted  0", "worker-5 Deleted  0")
-	if _, err := c.Status(t.Context(), "ghost"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("ghost: %v", err)
+	_, err = c.Status(t.Context(), "ghost")
+	missing, ok := errors.AsType[*Missing](err)
+	if !ok || !errors.Is(err, ErrNotFound) || missing.Name != "ghost" {
+		t.Fatalf("ghost: %v", err)
+	}
+	if names, err := missing.Names(t.Context()); err != nil || !slices.Equal(names, []string{"test"}) {
+		t.Errorf("the namespace has jobs %v, %v", names, err)
 	}
 }
 

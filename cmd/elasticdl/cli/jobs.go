@@ -453,22 +453,32 @@ func hint(err error) error {
 	return err
 }
 
-// nearby returns "did you mean JOB? " for the job of this machine whose name is nearest to that of the job that is not there, "" if none is near.
+// nearby returns "did you mean JOB? " for the job whose name is nearest to that of the job that is not there, on this machine or in the
+// namespace; "" if none is near.
 func nearby(err error) string {
-	missing, ok := errors.AsType[*local.Missing](err)
-	if !ok {
-		return ""
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), completeLimit)
 	defer cancel()
-	jobs, _ := local.List(ctx) // no jobs, no names
+	var wanted string
+	var all []string
+	if missing, ok := errors.AsType[*local.Missing](err); ok {
+		wanted = missing.Name
+		jobs, _ := local.List(ctx) // no jobs, no names
+		for _, s := range jobs {
+			all = append(all, s.Name)
+		}
+	}
+	if missing, ok := errors.AsType[*kube.Missing](err); ok {
+		wanted = missing.Name
+		names, _ := missing.Names(ctx) // no suggestion without them
+		all = append(all, names...)
+	}
 	var spelled []string
 	names := make(map[string]string)
-	for _, s := range jobs {
-		as := strings.ReplaceAll(s.Name, "-", "_") // as Nearest spells them
-		spelled, names[as] = append(spelled, as), s.Name
+	for _, name := range all {
+		as := strings.ReplaceAll(name, "-", "_") // as Nearest spells them
+		spelled, names[as] = append(spelled, as), name
 	}
-	if name := names[job.Nearest(missing.Name, spelled)]; name != "" {
+	if name := names[job.Nearest(wanted, spelled)]; name != "" {
 		return "did you mean " + name + "? "
 	}
 	return ""

@@ -25,7 +25,7 @@ const (
 	exitLeft        = 143
 )
 
-// exitCodes returns the table of exit codes in the help text.
+// exitCodes is the table of exit codes in the help text.
 const exitCodes = `Exit codes:
     0  done; of a command that shows or awaits a job to its end: the job has succeeded
     1  the command has failed, or the job has not succeeded

@@ -219,7 +219,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		}.show(watched, shared)
 	})
 	all.Go(func() { last, failed = client.Wait(ctx, j.Name, func() { fmt.Fprintln(shared, resting(j.Name)) }) })
-	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, shared)
+	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, unsourced{shared})
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(shared, "note: no more logs: %v\n", err)
 	}
