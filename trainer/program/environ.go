@@ -52,6 +52,9 @@ func (o *Options) base(localSize int) environ {
 	return e
 }
 
+// errorFileVariable names the file to which a process writes why it failed, below the log directory of the run.
+const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
+
 // environ returns the environment of one process: torchrun's contract.
 func (o *Options) environ(p Position, local int, errorFile string, torch torchVersion) environ {
 	e := o.base(p.LocalSize)
@@ -68,7 +71,7 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 		"ROLE_RANK": strconv.Itoa(rank), "ROLE_WORLD_SIZE": strconv.Itoa(p.WorldSize), "ROLE_NAME": o.Role,
 		"MASTER_ADDR": p.MasterAddr, "MASTER_PORT": strconv.Itoa(p.MasterPort),
 		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(o.MaxRestarts),
-		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_ERROR_FILE": errorFile,
+		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", errorFileVariable: errorFile,
 	})
 	if p.Interface != "" {
 		e.add("GLOO_SOCKET_IFNAME", p.Interface)

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// guardian kills the process groups of a program when the agent dies, for whatever reason. It is a small shell that reads from a pipe whose
-// only write end is the agent's.
+// guardian kills the processes of a program when the agent dies, for whatever reason. It is a small shell that reads from a pipe whose only
+// write end is the agent's. It knows their process groups; then it looks for those that were started in the moment of the agent's death, or
+// are in sessions of their own, by a variable that all of them have from their start.
 type guardian struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -17,23 +18,30 @@ type guardian struct {
 }
 
 const guardScript = `trap '' TERM INT HUP QUIT USR1 USR2
-all=
+all= over=
 while read -r op id; do
   case $op in
   +) all="$all $id" ;;
   -) rest=; for i in $all; do [ "$i" = "$id" ] || rest="$rest $i"; done; all=$rest ;;
+  .) over=1 ;;
   esac
 done
-for i in $all; do kill -9 "-$i"; done 2>/dev/null`
+for i in $all; do kill -9 "-$i"; done 2>/dev/null
+[ -z "$over" ] || exit 0
+for round in 1 2 3; do
+  found=$(grep -l -F -e "$1" /proc/[0-9]*/environ 2>/dev/null)
+  for i in $found; do i=${i#/proc/}; kill -9 "${i%/environ}"; done 2>/dev/null
+done`
 
-// startGuardian starts a guardian. It returns an error if there is no shell; a nil guardian does nothing.
-func startGuardian() (*guardian, error) {
+// startGuardian starts a guardian of processes whose initial environment has a text that no other has. It returns an error if there is no
+// shell; a nil guardian does nothing.
+func startGuardian(mark string) (*guardian, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian")
+	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian", mark)
 	cmd.Stdin, cmd.Dir, cmd.Env = out, "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -63,6 +71,7 @@ func (g *guardian) close() {
 	if g == nil {
 		return
 	}
+	g.send('.', 0) // nothing dies: daemons of the program stay
 	g.in.Close()
 	g.cmd.Wait()
 }

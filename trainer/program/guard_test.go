@@ -1,0 +1,45 @@
+package program
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// The guardian of an agent that has died finds processes of which it was not told, by their environment. At the end of an agent that has closed
+// its program it leaves them alone: they are daemons of the program.
+func TestGuardianFinds(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		mark := errorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
+		g, err := startGuardian(mark)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := func(mark string) int {
+			cmd := exec.Command("sleep", "1000")
+			cmd.Env = append(os.Environ(), mark+"0/error.json")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				cmd.Process.Kill()
+				cmd.Wait()
+			})
+			return cmd.Process.Pid
+		}
+		own, other := start(mark), start(errorFileVariable+"="+t.TempDir()+string(filepath.Separator))
+		if dies {
+			g.in.Close()
+			g.cmd.Wait()
+			await(t, "the end of a process that the guardian was not told of", func() bool { return !alive(own) })
+		} else if g.close(); !alive(own) {
+			t.Error("a daemon of a program that was closed is ended")
+		}
+		if !alive(other) {
+			t.Error("a process of another program is ended")
+		}
+	}
+}
