@@ -45,7 +45,7 @@ type Guard struct {
 	settings *settings.Settings
 	cluster  *Cluster
 	hooks    *pulumi.ResourceHookBinding
-	plan     []runtime.Object // objects to look up before the first object is created
+	plan     []*unstructured.Unstructured // objects to look up before the first object is created
 }
 
 // NewGuard returns the guard of a cluster. With mocks the guard marks objects, and checks nothing.
@@ -81,7 +81,13 @@ func (g *Guard) First(plan []runtime.Object) (pulumi.ResourceOption, error) {
 	if g == nil || g.hooks == nil {
 		return pulumi.ResourceHooks(nil), nil
 	}
-	g.plan = plan
+	for _, o := range plan { // now: the program changes them while the engine calls the hook
+		u, err := tree(o)
+		if err != nil {
+			return nil, err
+		}
+		g.plan = append(g.plan, u)
+	}
 	hook, err := g.Hook("nothing of others is there", func(*pulumi.ResourceHookArgs) error { return g.allNew() })
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{hook}}), err
 }
@@ -89,11 +95,7 @@ func (g *Guard) First(plan []runtime.Object) (pulumi.ResourceOption, error) {
 func (g *Guard) allNew() error {
 	mark, _ := g.mark()
 	var found []error
-	for _, o := range g.plan {
-		u, err := tree(o)
-		if err != nil {
-			return err
-		}
+	for _, u := range g.plan {
 		is, err := g.Look(u)
 		if err != nil {
 			return g.unseen(err)

@@ -145,7 +145,11 @@ func TestUnseen(t *testing.T) {
 		_, err := graph.Record(graph.Cloud{Preview: preview}, func(ctx *pulumi.Context) error {
 			cluster := &Cluster{Kubeconfig: pulumi.String("a kubeconfig").ToStringOutput(), ID: pulumi.String("c")}
 			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &settings.Settings{}, hooks: &pulumi.ResourceHookBinding{}}
-			g.plan = []runtime.Object{&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}}}
+			namespace, err := tree(&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}})
+			if err != nil {
+				return err
+			}
+			g.plan = []*unstructured.Unstructured{namespace}
 			inputs := resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "n"}})
 			found, lost := g.Find(KindNamespace, "", "n")
 			if found != nil {

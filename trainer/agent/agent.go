@@ -88,7 +88,9 @@ type agent struct {
 	rested  bool // the processes of the last world were not started: it ended in the pause before
 	watch   *watch
 
-	brokeOff bool // a process may have left the last world in the middle of a round
+	brokeOff bool  // a process may have left the last world in the middle of a round
+	life     int64 // of the model in the last world
+	unknown  bool  // no process can tell which records are in its state: they have to meet again
 }
 
 // process is one process of the program.
@@ -323,8 +325,15 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 			continue
 		}
 		crew.Processes++
-		if p.keeps() && p.waits != nil && p.waits.Round >= 0 && beginning<<beginnings|p.waits.Round > arrival.Round {
-			arrival.Round, arrival.Version = beginning<<beginnings|p.waits.Round, p.waits.Round
+		if !p.keeps() || p.waits == nil || p.waits.Round < 0 {
+			continue
+		}
+		began := beginning
+		if p.waits.Read {
+			began = 0
+		}
+		if round := began<<beginnings | p.waits.Round; round > arrival.Round {
+			arrival.Round, arrival.Version = round, p.waits.Round
 			arrival.Ledger = a.records.ledger(p.waits.Ledger, p.waits.Settled)
 			crew.Source = crew.Processes - 1
 		}
@@ -496,6 +505,7 @@ func (a *agent) account() {
 		}
 	}
 	if !asked {
+		a.unknown = true
 		a.meeting.Recall()
 	}
 }

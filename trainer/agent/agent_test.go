@@ -33,8 +33,12 @@ import (
 // limit is how long a test waits for what must come.
 const limit = time.Minute
 
-// scriptEnv makes the test binary act as a process of the program.
-const scriptEnv = "ELASTICDL_TEST_SCRIPT"
+const (
+	// scriptEnv makes the test binary act as a process of the program.
+	scriptEnv = "ELASTICDL_TEST_SCRIPT"
+	// readEnv makes that process say that it has read its state from a checkpoint.
+	readEnv = "ELASTICDL_TEST_READ"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(scriptEnv) != "" {
@@ -55,7 +59,7 @@ func speak(does []string) {
 	formation, round, stands := int64(0), int64(-1), true
 	say := func(op string) {
 		local, _ := strconv.Atoi(rank)
-		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1})
+		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1, "read": os.Getenv(readEnv) != ""})
 		conn.Write(append(line, '\n'))
 	}
 	say("hello")
@@ -100,6 +104,7 @@ func speak(does []string) {
 type hall struct {
 	wire.MasterClient
 	*testing.T
+	job      *job.Job
 	arrivals chan *wire.Arrival
 	words    chan *wire.Assembly
 	lines    chan string // lines that the processes write
@@ -176,6 +181,7 @@ func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival)
 	j := job.DefaultOf(job.Run)
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, true, strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
+	h.job = j
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

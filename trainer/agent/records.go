@@ -34,7 +34,7 @@ type records struct {
 	dataset *wire.Dataset
 	held    map[int64]*lease
 	done    map[int64]bool // ended leases of which the master may not know yet: it would grant them again if they were not held
-	asks    map[int]int    // by local rank: requests since its last round
+	asks    map[int]int    // by local rank: looks for records that found none since its last round
 	waits   time.Time      // until then the master has no lease to grant
 	over    bool           // there are no more records
 	settled int            // complete epochs when the world began
@@ -105,24 +105,21 @@ func (r *records) hold(t *wire.Task, owner int) {
 
 // lease returns the next lease of a process, in the form in which the process gets it.
 func (r *records) lease(ctx context.Context, local int) (any, error) {
-	wait := map[string]any{"wait": true}
 	r.mu.Lock()
 	if r.dataset == nil {
 		r.mu.Unlock()
 		return nil, errors.New("no data set was declared: call elasticdl.records with the number of records first")
 	}
-	r.asks[local]++
-	r.settle(local)
 	if grant, ok := r.orphan(local); ok || r.over || time.Now().Before(r.waits) {
 		over := r.over
-		r.mu.Unlock()
+		defer r.mu.Unlock()
 		switch {
 		case ok:
 			return grant, nil
 		case over:
-			return map[string]any{"over": true}, nil
+			return r.none(local, "over"), nil
 		}
-		return wait, nil
+		return r.none(local, "wait"), nil
 	}
 	dataset := r.dataset
 	r.mu.Unlock()
@@ -136,17 +133,27 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 			return nil, errors.New(status.Convert(err).Message())
 		}
 		r.waits = time.Now().Add(again)
-		return wait, nil // the master is away: the processes go on with the leases that they hold
+		return r.none(local, "wait"), nil // the master is away: the processes go on with the leases that they hold
 	}
 	r.hold(reply.Task, -1)
 	if grant, ok := r.orphan(local); ok {
 		return grant, nil
 	}
 	if r.over {
-		return map[string]any{"over": true}, nil
+		return r.none(local, "over"), nil
 	}
 	r.waits = time.Now().Add(again)
-	return wait, nil
+	return r.none(local, "wait"), nil
+}
+
+// none returns the answer to a process for which there are no records now. If it is the second since its last round, the ranks have met in
+// between, and what the process had told is safe. The caller holds the mutex.
+func (r *records) none(local int, answer string) map[string]any {
+	r.asks[local]++
+	if r.asks[local] >= 2 {
+		r.secure(local)
+	}
+	return map[string]any{answer: true}
 }
 
 // orphan gives a process a lease whose process has ended. The caller holds the mutex.
@@ -201,14 +208,6 @@ func (r *records) noteProgress(local int, leases [][2]int64) {
 	}
 }
 
-// settle secures the progress of a process that has asked for records twice since its last round: the ranks have met in between. The caller
-// holds the mutex.
-func (r *records) settle(local int) {
-	if r.asks[local] >= 2 {
-		r.secure(local)
-	}
-}
-
 // secure notes that every rank has what a process had told before, and reports the leases that are done. The caller holds the mutex.
 func (r *records) secure(local int) {
 	var done []int64
@@ -240,17 +239,14 @@ func (r *records) gone(local int) {
 	}
 }
 
-// enter begins a world: leases below the floor are void, and if the world has a source of state, what its members have told is in the state
-// of all.
-func (r *records) enter(floor int64, settled int, source bool) {
+// enter begins a world: leases below the floor are void. What the members have told is in the state of all when they have made a round.
+func (r *records) enter(floor int64, settled int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settled = settled
-	for id, l := range r.held {
+	for id := range r.held {
 		if id < floor {
 			delete(r.held, id)
-		} else if source && l.owner >= 0 {
-			l.safe = l.told
 		}
 	}
 	r.over, r.waits = false, time.Time{}

@@ -19,8 +19,12 @@ func (v *vigil) rest(ctx context.Context) bool {
 	v.Log.Warn("Waiting before the processes start again: they failed soon after their start, again and again", "pause", pause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
+	leave := v.Leave
+	if v.here == 0 { // it has nothing to leave with
+		leave = nil
+	}
 	for {
-		if recalled, _ := v.meeting.Recalled(v.world.Formation); recalled || v.isLost() || v.leaving() {
+		if recalled, _ := v.meeting.Recalled(v.world.Formation); recalled || v.isLost() || v.here > 0 && v.leaving() {
 			return false
 		}
 		select {
@@ -28,7 +32,7 @@ func (v *vigil) rest(ctx context.Context) bool {
 			return true
 		case <-v.meeting.Wake():
 		case <-v.world.Lost():
-		case <-v.Leave:
+		case <-leave:
 		case <-ctx.Done():
 			return false
 		}

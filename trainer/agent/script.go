@@ -68,6 +68,7 @@ type word struct {
 
 	Formation int64      `json:"formation"`
 	Round     int64      `json:"round"`
+	Read      bool       `json:"read"` // the state was read from the program's own checkpoint, and is of no world
 	Ledger    [][3]int64 `json:"ledger"`
 	Settled   int        `json:"settled"`
 	Why       string     `json:"why"`

@@ -59,15 +59,13 @@ type vigil struct {
 	told   bool          // it was reported that all have ended with 0
 	failed []program.Exit
 	ooms   int               // processes that the system had killed for memory when those of this world were started
-	leaves bool              // the world ends because workers join or leave
 	stops  map[int]time.Time // time since which a process is stopped, by local rank
 	frozen map[int]bool      // processes that were killed for being stopped, by local rank
 	waits  *time.Time        // time of the newest checkpoint when a newcomer began to wait for the next one; nil: none waits
 }
 
 // start starts the processes that are not running, and tells the others of the world.
-func (v *vigil) start(ctx context.Context, here int) error {
-	v.here = here
+func (v *vigil) start(ctx context.Context) error {
 	var locals []int
 	for local, p := range v.procs {
 		if !p.lives() && !p.retired() && !v.leaving() {
@@ -77,7 +75,7 @@ func (v *vigil) start(ctx context.Context, here int) error {
 	if len(locals) > 0 {
 		s := v.seat
 		position := program.Position{
-			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: here, GroupRank: s.group, GroupWorldSize: s.groups,
+			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: v.here, GroupRank: s.group, GroupWorldSize: s.groups,
 			Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
 		}
 		if v.Keeps { // they join, and learn the world, when they are ready
@@ -135,7 +133,7 @@ func (v *vigil) keep(ctx context.Context) error {
 	for {
 		v.absorb(v.handle)
 		recalled, joins := v.meeting.Recalled(v.world.Formation)
-		v.leaves = recalled && v.yields(joins)
+		leaves := recalled && v.yields(joins)
 		switch {
 		case v.isLost():
 			v.Log.Info("The world ends: it has lost a member", "formation", v.world.Formation)
@@ -152,7 +150,7 @@ func (v *vigil) keep(ctx context.Context) error {
 			if !v.Keeps {
 				return nil
 			}
-			if err := v.start(ctx, v.here); err != nil {
+			if err := v.start(ctx); err != nil {
 				return err
 			}
 		case !v.told && v.finished():
@@ -160,7 +158,7 @@ func (v *vigil) keep(ctx context.Context) error {
 			v.Log.Info("All processes have ended with 0", "formation", v.world.Formation)
 			v.beats.finish(v.world.Formation)
 		}
-		if v.leaves {
+		if leaves {
 			v.Log.Info("The world changes", "formation", v.world.Formation, "joins", joins)
 			return nil
 		}
@@ -263,9 +261,9 @@ func (v *vigil) depart() bool {
 	return true
 }
 
-// part brings the processes that keep their state back from a world, and ends the others. When it returns, no process takes part in that
-// world.
-func (v *vigil) part(ctx context.Context) error {
+// part brings the processes that keep their state back from a world, and ends the others. When it returns false, no process takes part in
+// that world. It returns true if the training ended with the round after which they were to leave: the world stays until they have ended.
+func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 	parts := func(p *process) bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
 	clear := func() bool { return ctx.Err() != nil || !slices.ContainsFunc(v.procs, parts) }
 	stateless := func(p *process) bool { return p.lives() && p.member && !p.keeps() && !p.retired() }
@@ -274,31 +272,35 @@ func (v *vigil) part(ctx context.Context) error {
 	if len(v.failed) == 0 && !ends && !v.isLost() { // after a round, unless a member is lost meanwhile, or breaks off
 		v.recall(false)
 		v.wait(math.MaxInt64, v.world.Lost(), func() bool { return clear() || len(v.failed) > 0 })
+		if v.trained() && len(v.failed) == 0 && !v.isLost() && ctx.Err() == nil {
+			return true, nil
+		}
 	}
-	if !clear() {
+	breaks := !clear()
+	if breaks {
 		v.recall(true)
 	}
 	limit := max(partLimit, v.Job.TaskTimeout.Duration, v.grace+killLimit)
-	stays := !v.wait(partLimit, ctx.Done(), clear)
-	if stays {
+	hangs := !v.wait(partLimit, ctx.Done(), clear)
+	if hangs {
 		v.Log.Warn("Waiting for processes that have not left their world: it has lost a member", "formation", v.world.Formation, "since", partLimit, "killed_after", limit)
-		stays = !v.wait(limit-partLimit, ctx.Done(), clear)
+		hangs = !v.wait(limit-partLimit, ctx.Done(), clear)
 	}
-	if stays {
+	if hangs {
 		v.Log.Warn("Killing processes that did not leave their world in time", "after", limit)
 		v.kill(0, parts)
 		if !v.await(killLimit, ctx.Done(), v.fails, clear) {
-			return errors.New("processes of the program did not end after SIGKILL")
+			return false, errors.New("processes of the program did not end after SIGKILL")
 		}
 	}
-	v.brokeOff = v.breaksOff()
-	return context.Cause(ctx)
+	v.brokeOff = breaks && v.Keeps || v.breaksOff()
+	return false, context.Cause(ctx)
 }
 
 // breaksOff reports whether processes of other workers would wait for one of this worker's, after all have left the world: one has failed,
 // was ended, or was never started.
 func (v *vigil) breaksOff() bool {
-	if !v.Keeps && len(v.failed) == 0 && v.Job.Program.RestartOnJoin == job.RestartAtCheckpoint {
+	if !v.Keeps && len(v.failed) == 0 && !v.leaving() && v.Job.Program.RestartOnJoin == job.RestartAtCheckpoint {
 		return false // the others may still be writing their checkpoints
 	}
 	left := 0
@@ -347,10 +349,11 @@ func (v *vigil) recall(now bool) {
 func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
 	memory := oomKills() > v.ooms
+	excused, _ := v.meeting.Recalled(v.world.Formation) // it may follow from the end of others, which had heard it before
 	for _, e := range v.failed {
 		f := failure(e)
 		f.Memory = memory && e.Signal == int(syscall.SIGKILL) && !v.frozen[e.Local]
-		f.Excused = v.leaves || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
+		f.Excused = excused || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
 		all = append(all, f)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
@@ -377,6 +380,8 @@ func failure(e program.Exit) *wire.Failure {
 func (v *vigil) yields(joins bool) bool {
 	keeps := slices.ContainsFunc(v.procs, (*process).keeps)
 	switch {
+	case v.trained(): // its processes do what follows the training, and the others of the world, too
+		return false
 	case !joins:
 		return true
 	case keeps && !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.keeps() }):
@@ -396,6 +401,11 @@ func (v *vigil) yields(joins bool) bool {
 		return still && newest.After(*v.waits)
 	}
 	return true
+}
+
+// trained reports whether a process of this world has completed the training, and the world stays until all have ended.
+func (v *vigil) trained() bool {
+	return !v.unknown && slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.retired() })
 }
 
 // checkpoint returns the pattern of the script's checkpoint files, relative to its processes' directory if that is how it was given.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -55,39 +56,59 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 	if err != nil {
 		return nil, err
 	}
-	a.brokeOff = true          // unless they leave it after a round
+	a.brokeOff = true // unless they leave it after a round
+	a.unknown = false
 	a.last = a.release(a.last) // all processes have left that world
 	if s.group > 0 {           // the store of the first worker is used
 		a.store = a.release(a.store)
 	}
+	if a.life > 0 && w.Life > a.life {
+		a.trainAgain()
+	}
+	a.life = w.Life
 	world, shut := context.WithCancel(ctx)
 	defer shut()
 	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
 	a.absorb(v.fails) // a process that waited for this world and has ended meanwhile was its member
 	here := w.Members[s.group].Crew
+	v.here = int(here.Processes)
 	if own := s.source - s.first; len(v.failed) > 0 || own >= 0 && own < int(here.Processes) && !a.has(own) {
 		return v.failures(), nil
 	}
-	a.records.enter(w.Floor, int(w.Settled), s.source >= 0)
+	a.records.enter(w.Floor, int(w.Settled))
 	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
 	if a.rested = !v.rest(ctx); a.rested {
 		return v.failures(), nil
 	}
 	v.ooms = oomKills()
-	if err := v.start(ctx, int(here.Processes)); err != nil {
+	if err := v.start(ctx); err != nil {
 		return nil, err
 	}
 	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
-	a.beats.world(w.Formation)
-	err = v.keep(ctx)
-	a.beats.world(0)
-	if err == nil {
-		err = v.part(ctx)
-	}
-	if err != nil {
-		return nil, err
+	for stays := true; stays; {
+		a.beats.world(w.Formation)
+		err := v.keep(ctx)
+		a.beats.world(0)
+		if err == nil {
+			stays, err = v.part(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return v.failures(), nil
+}
+
+// trainAgain has processes start again that have completed the training: it begins anew, as the model was lost before all had ended.
+func (a *agent) trainAgain() {
+	lives := func(p *process) bool { return p.lives() && p.retired() }
+	a.kill(a.Job.Program.Grace.Duration, lives)
+	a.await(a.Job.Program.Grace.Duration+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, lives) })
+	for _, p := range a.procs {
+		if p != nil {
+			p.done = false
+		}
+	}
 }
 
 // has reports whether the n-th of the processes that take part has a state, and waits.

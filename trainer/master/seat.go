@@ -198,6 +198,9 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	if a.Formation <= r.void {
 		round = -1
 	}
+	if r.m.program != nil && a.Round>>beginnings == 0 {
+		round = -1 // a checkpoint of the program's own, which is of no world: see source
+	}
 	suspect := -1
 	if a.Broken {
 		suspect = int(a.Suspect)

@@ -51,7 +51,7 @@ class Lease:
     def __init__(self, data: DataSet, grant: Dict[str, Any], pending: List[Credit], credited: int) -> None:
         self.id, self.epoch, self.number = int(grant["lease"]), int(grant["epoch"]), int(grant["number"])
         self.start, self.end = int(grant["start"]), int(grant["end"])
-        self.credited = max(int(grant.get("done", 0)), credited)  # records in the model
+        self.credited = credited  # records in the model
         self.taken = self.reported = self.credited
         self.given = False
         self._indices: Optional[List[int]] = grant.get("indices")

@@ -137,7 +137,7 @@ class Session:
             if self.link is None:
                 self._alone()
                 return
-            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled)
+            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled, read=not self.live)
             if self._enter(self._next()):
                 return
 
@@ -243,8 +243,8 @@ class Session:
             return False
         text = "%s %s" % (type(e).__name__, e)
         if not self.recalled():
-            if not any(w in text for w in _GROUP_WORDS):
-                return False
+            if not isinstance(e, RuntimeError) or not any(w in text for w in _GROUP_WORDS):
+                return False  # torch raises no other; an OSError is of the script's own connections
             self._explain("the script's collective failed: " + text)
         return True
 

@@ -132,8 +132,7 @@ class State:
         if group.rank == source:
             body = _pickled((session.round, session.settled, session.ledger, _split(self._values() if same else self.collect(), tensors)))
         body = _spread_bytes(group, source, body)
-        session.round, settled, session.ledger, skeleton = pickle.loads(body)
-        session.settled = max(settled, session.settled)
+        newest, settled, ledger, skeleton = pickle.loads(body)
         if group.rank != source:
             places = sorted(_places(skeleton, []))
             tensors = [torch.empty(p.shape, dtype=p.dtype) for p in places]
@@ -144,6 +143,8 @@ class State:
                 self.__dict__.update(values)
             else:
                 self.load(values)
+        # Not before: if the source is lost meanwhile, this rank has what it had.
+        session.round, session.ledger, session.settled = newest, ledger, max(settled, session.settled)
 
     def _values(self) -> Dict[str, Any]:
         return {name: m for name, m in self._members() if not hasattr(m, "load_state_dict")}

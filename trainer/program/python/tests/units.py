@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 
 import elasticdl
-from elasticdl import cut, leases, nccl, rounds, session
+from elasticdl import cut, leases, nccl, rounds, session, states
 from elasticdl.group import Group
 
 
@@ -167,6 +167,49 @@ def store():
     AgentStore(link, 4).set("a", b"1")
 
 
+def half_a_state():
+    """A rank whose source is lost in the middle has what it had: round and ledger are not those of the state that it did not get."""
+    session._session = s = session.Session("gloo", None)
+    s.group, peer = Group(5, 1, 2, set(), set()), None
+    s.group.gloo, peer = gloo(5)
+    s.source, s.round, s.ledger = 0, 1000, {(0, 0): 1000}
+    model = torch.nn.Linear(1, 1)
+    model.weight.data.fill_(1000.0)
+    state = elasticdl.State(model=model)
+    body = states._pickled((1900, 0, {(0, 0): 1900}, states._split(state.collect(), [])))
+    states._spread_bytes = lambda *_: body
+
+    def lost(*_):
+        raise RuntimeError("Connection closed by peer")
+
+    def changed(e):
+        raise elasticdl.WorldChanged(str(e))
+
+    states._spread, s.lost = lost, changed
+    for live, loaded in ((True, None), (False, lambda: {})):
+        s.live, s.loaded = live, loaded
+        other = threading.Thread(target=lambda: peer.allgather([[torch.empty(1, dtype=torch.int64)] * 2], [torch.zeros(1, dtype=torch.int64)]).wait())
+        other.start()
+        try:
+            state.sync()
+            raise AssertionError("it has the state")
+        except elasticdl.WorldChanged:
+            pass
+        other.join()
+        assert (s._arrival(), s.ledger, float(model.weight)) == (1000, {(0, 0): 1000}, 1000.0)
+
+
+def explained():
+    """The errors of the script's own connections are not taken for the world's."""
+    s = session.Session("gloo", None)
+    s.link, asked = object(), []
+    s._explain = asked.append
+    for e in (ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError(32, "Broken pipe"), ValueError("gloo")):
+        assert not s.explains(e) and not asked
+    assert s.explains(RuntimeError("[pair.cc:1] Connection closed by peer")) and len(asked) == 1
+    s.link = None
+
+
 def gloo(timeout, store=None):
     """Returns the groups of two ranks in this process."""
     store, made = store or torch.distributed.HashStore(), {}
@@ -224,5 +267,5 @@ def unfinished():
     last.gloo.allreduce([torch.ones(4)])
 
 
-{"buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
+{"half_a_state": half_a_state, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
  "store": store}[sys.argv[1]]()
