@@ -88,9 +88,8 @@ type agent struct {
 	rested  bool // the processes of the last world were not started: it ended in the pause before
 	watch   *watch
 
-	brokeOff bool  // a process may have left the last world in the middle of a round
-	life     int64 // of the model in the last world
-	unknown  bool  // no process can tell which records are in its state: they have to meet again
+	brokeOff bool // a process may have left the last world in the middle of a round
+	unknown  bool // no process can tell which records are in its state: they have to meet again
 }
 
 // process is one process of the program.

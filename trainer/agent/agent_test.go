@@ -159,9 +159,11 @@ func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.
 	return &wire.HeartbeatReply{Ledger: h.asks}, nil
 }
 
-// Write takes what processes write, a line at a time.
+// Write takes what processes write: one line or several.
 func (h *hall) Write(text []byte) (int, error) {
-	h.lines <- string(text)
+	for line := range strings.Lines(string(text)) {
+		h.lines <- line
+	}
 	return len(text), nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -62,10 +61,6 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 	if s.group > 0 {           // the store of the first worker is used
 		a.store = a.release(a.store)
 	}
-	if a.life > 0 && w.Life > a.life {
-		a.trainAgain()
-	}
-	a.life = w.Life
 	world, shut := context.WithCancel(ctx)
 	defer shut()
 	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
@@ -97,18 +92,6 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 		}
 	}
 	return v.failures(), nil
-}
-
-// trainAgain has processes start again that have completed the training: it begins anew, as the model was lost before all had ended.
-func (a *agent) trainAgain() {
-	lives := func(p *process) bool { return p.lives() && p.retired() }
-	a.kill(a.Job.Program.Grace.Duration, lives)
-	a.await(a.Job.Program.Grace.Duration+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, lives) })
-	for _, p := range a.procs {
-		if p != nil {
-			p.done = false
-		}
-	}
 }
 
 // has reports whether the n-th of the processes that take part has a state, and waits.
