@@ -180,7 +180,10 @@ func background(log string, env []string, program string, args ...string) (*exec
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = out, out, env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return cmd, cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return cmd, nil
 }
 
 // lastWords returns the last lines of files.
