@@ -27,6 +27,15 @@ func TestStaysAfterTheTraining(t *testing.T) {
 	})
 }
 
+// The package's codes ask for a restart. 82, which it does not use any more, and all others are the script's own.
+func TestAsksRestart(t *testing.T) {
+	for code := range 256 {
+		if got, want := asksRestart(code), code == 80 || code == 81 || code == 83; got != want {
+			t.Errorf("code %d asks for a restart: %v, want %v", code, got, want)
+		}
+	}
+}
+
 // stays checks that the agent does not leave its world for some heartbeats.
 func (h *hall) stays() {
 	h.Helper()

@@ -38,6 +38,7 @@ const partLimit = time.Minute
 // Exit codes of processes that keep their state, as PROTOCOL.md defines them.
 const (
 	exitAgentGone = 80
+	exitDoubt     = 81
 	exitRestart   = 83
 )
 
@@ -128,6 +129,7 @@ func (v *vigil) keep(ctx context.Context) error {
 	defer ticker.Stop()
 	leave := v.Leave
 	if v.here == 0 && v.leaving() { // this worker has come to this world because the others, or those that will come, are too few
+		v.beats.readyToLeave() // if it was asked since it came
 		leave = nil
 	}
 	for {
@@ -353,13 +355,18 @@ func (v *vigil) failures() []*wire.Failure {
 	for _, e := range v.failed {
 		f := failure(e)
 		f.Memory = memory && e.Signal == int(syscall.SIGKILL) && !v.frozen[e.Local]
-		f.Excused = excused || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
+		f.Excused = excused || v.procs[e.Local].script != nil && asksRestart(e.Code)
 		all = append(all, f)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
 		io.WriteString(v.Output, program.Report(v.Job.Title(), v.Host, v.failed))
 	}
 	return all
+}
+
+// asksRestart reports whether a process that uses the package has ended with a code that asks for a restart; other codes are the script's own.
+func asksRestart(code int) bool {
+	return code == exitAgentGone || code == exitDoubt || code == exitRestart
 }
 
 // failure returns the report of a failed process.
