@@ -12,6 +12,7 @@ func (m *model) release(p *peer) {
 	switch {
 	case !p.asked || p.freed:
 		m.t.Fatalf("%+v is released", p)
+	case m.finished[p.Member], member && !m.unfinished(p):
 	case member && p.place() != "back":
 		m.t.Fatalf("%+v is released in the middle of a round", p)
 	case member && m.newest() >= 0 && !slices.ContainsFunc(m.old, func(o *peer) bool { return !o.asked && o.arrived() && o.heard[o.given] == m.newest() }):

@@ -63,7 +63,11 @@
 //  10. The same calls return the same actions.
 //  11. A member that works and has no stream stays in its world, for at most Absence. All members that are away for so long leave together.
 //     A member that is present again is told once more if it has been called back.
-//  12. Laws 1 to 11 hold over restarts, whatever happens to processes meanwhile. A restored rendezvous to which all processes report where
+//  12. Laws 1 to 11, and 14, hold over restarts, whatever happens to processes meanwhile. A restored rendezvous to which all processes report where
 //     they are has the same world, members, calls, suspicions and guests as the one that was saved. Joins wait for each other anew.
 //  13. The size of a snapshot is proportional to that of the world: 64 KiB for 1,000 members. Restore refuses an impossible snapshot.
+//  14. When a member has finished, the others are at their end, too: nobody is called back for a newcomer, or because a member departs, and
+//     if it is lost itself, or asked to leave, the others go on. If a member is lost that has not finished, all begin again, those that have
+//     finished, too. When all have finished, nothing more is formed. A member that takes no part in the rounds need not finish, and is as
+//     little missed as one that has.
 package rendezvous

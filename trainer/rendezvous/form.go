@@ -153,6 +153,13 @@ func (r *Rendezvous) form() {
 		p.place, p.given = working, w.Formation
 	}
 	w.Members = list(r.members)
+	clear(r.finished)
+	clear(r.aside)
+	for _, p := range r.members {
+		if p.Aside {
+			r.aside[p.Worker] = true
+		}
+	}
 	r.forgo()
 	r.did = append(r.did, Action{Verb: Form, World: w, Reason: r.cause})
 	r.world, r.told, r.cause = w, 0, ""

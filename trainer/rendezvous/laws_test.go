@@ -17,9 +17,11 @@ func TestLaws(t *testing.T) {
 			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
 			"break": m.Break, "break off": m.BreakOff, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
 			"restart": m.Restart, "replace": m.Replace, "return": m.Return, "return more": m.Return, "cut": m.Cut,
-			"stray": m.Stray,
+			"stray": m.Stray, "finish": m.Finish,
 		})
-		m.settle(t)
+		if m.settle(t); m.over() {
+			return
+		}
 		live := m.live()
 		stay := slices.DeleteFunc(slices.Clone(live), func(p *peer) bool { return p.asked })
 		if len(stay) > 0 && len(stay) < len(live) && len(stay) >= m.policy.Min {
@@ -46,4 +48,35 @@ func TestLaws(t *testing.T) {
 		}
 		m.wait(time.Hour)
 	})
+}
+
+// settle delivers all messages, lets all members come back that were called, and waits for all deadlines.
+func (m *model) settle(t *rapid.T) {
+	first := func(is func(p *peer) bool) *peer {
+		if i := slices.IndexFunc(m.peers, is); i >= 0 {
+			return m.peers[i]
+		}
+		return nil
+	}
+	for range 10000 {
+		if p := first(func(p *peer) bool { return len(p.up) > 0 }); p != nil {
+			m.hear(p)
+		} else if p := first(func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }); p != nil {
+			m.back(p)
+		} else if p := first(func(p *peer) bool { return p.alive && len(p.down) > 0 }); p != nil {
+			m.read(p)
+		} else if p := first(func(p *peer) bool { return p.works() && p.called }); p != nil {
+			p.arrive(false, -1)
+		} else if p := first(func(p *peer) bool { return !p.alive && !p.left }); p != nil {
+			m.gone(p, false)
+		} else if at, ok := m.r.Deadline(); ok {
+			m.wait(at.Sub(m.now))
+		} else if p := first(func(p *peer) bool { return p.works() && m.unfinished(p) }); p != nil && len(m.finished) > 0 && !m.over() {
+			p.arrive(true, -1)
+		} else {
+			return
+		}
+		m.Check(t)
+	}
+	t.Fatal("does not settle")
 }

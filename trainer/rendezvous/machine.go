@@ -24,6 +24,9 @@ type Rendezvous struct {
 	told  Verb   // Recall or Abort: the members have been called back from the world; 0: they have not
 	cause string // why they were called back
 
+	aside    map[int]bool // members of the world, by worker, that take no part in its rounds
+	finished map[int]bool // members of the world, by worker, that have finished; those that have left since, too
+
 	stuck     int         // number of worlds in a row of these members that broke without a round
 	suspicion map[int]int // by worker: how often it was suspected in those worlds
 
@@ -76,7 +79,7 @@ func New(p Policy) *Rendezvous {
 	p.Patience = cmp.Or(p.Patience, 2*time.Second)
 	p.Attempts = cmp.Or(p.Attempts, 3)
 	p.Absence = cmp.Or(p.Absence, 15*time.Second)
-	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int)}
+	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int), aside: make(map[int]bool), finished: make(map[int]bool)}
 }
 
 // Expect sets the number of workers that there are or will be soon. Joins do not wait for more than that.
@@ -99,6 +102,9 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	if p.place == outside {
 		p.place, p.given, p.brought = waiting, a.Formation, a.Round
 		r.guests = append(r.guests, p)
+		if p.departs { // it was asked when it was a member, which the others have left out
+			r.release(p)
+		}
 		return r.step(now)
 	}
 	p.place = back
@@ -112,8 +118,10 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		r.call(Abort, fmt.Sprintf("%v lost its link to %v", p, Member{Worker: a.Suspect}))
 	case a.Broken:
 		r.call(Abort, fmt.Sprintf("%v lost a link", p))
-	case a.Aside:
-		r.call(Recall, fmt.Sprintf("%v has come to take part", p))
+	case r.aside[p.Worker]:
+		if len(r.finished) == 0 {
+			r.call(Recall, fmt.Sprintf("%v has come to take part", p))
+		}
 	case r.told == 0, a.BrokeOff: // otherwise they would wait for it in the middle of a round
 		r.call(Abort, fmt.Sprintf("%v came back", p))
 	}
@@ -134,18 +142,51 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 	return r.step(now)
 }
 
+// Finish notes that a worker has nothing more to do in a formation, and the job is over as soon as all members have. It does nothing if the
+// worker is not, or not any more, at work in that formation.
+func (r *Rendezvous) Finish(worker int, formation int64, now time.Time) []Action {
+	p := r.known[worker]
+	if p == nil || p.place != working || p.given != formation {
+		return nil
+	}
+	r.finished[worker] = true
+	for _, p := range r.departing() {
+		if r.spent(p) {
+			r.release(p)
+		}
+	}
+	return r.step(now)
+}
+
+// Finished reports whether a member of the last world has finished in it.
+func (r *Rendezvous) Finished(worker int) bool { return r.finished[worker] }
+
+// Over reports whether all members of the last world that take part in its rounds have finished, whether or not they have left since.
+func (r *Rendezvous) Over() bool {
+	unfinished := func(m Member) bool { return !r.finished[m.Worker] && !r.aside[m.Worker] }
+	return len(r.finished) > 0 && !slices.ContainsFunc(r.world.Members, unfinished)
+}
+
 // Depart notes that a worker was asked to leave and has not ended yet. After the current round the others form a world without it, and it
-// is released. A member stays as long as no other has the state, or too few would be left without it.
+// is released. A member stays as long as no other has the state, or too few would be left without it. One that nobody misses is released at
+// once.
 func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 	p := r.known[worker]
 	if p == nil || p.place == gone || p.departs {
 		return nil
 	}
 	p.departs = true
-	if p.place == waiting || p.place == outside {
+	if p.place == waiting || p.place == outside || r.spent(p) {
 		r.release(p)
 	}
 	return r.step(now)
+}
+
+// spent reports whether a process is a member that nobody misses: it has finished and has not come back, or takes no part in a world that
+// another has finished, and that stays.
+func (r *Rendezvous) spent(p *process) bool {
+	stays := len(r.finished) > 0 && r.told != Abort
+	return p.place == working && r.finished[p.Worker] || (p.place == working || p.place == back) && r.aside[p.Worker] && stays
 }
 
 // process returns the process of a member, nil if a later session of the worker is known. The first call with a session makes its process,
@@ -169,7 +210,9 @@ func (r *Rendezvous) process(m Member) *process {
 // Last reports whether the state would be lost with this process: it is the only remaining member that has the state or is taking it. A
 // caller that is not sure that the process has ended should wait for it.
 func (r *Rendezvous) Last(worker int, session int64) bool {
-	has := func(p *process) bool { return p.place == working || p.place == back && p.Round >= 0 }
+	has := func(p *process) bool {
+		return p.place == working && !r.finished[p.Worker] || p.place == back && p.Round >= 0
+	}
 	p := r.known[worker]
 	if p == nil || p.Session != session || !has(p) {
 		return false
@@ -247,12 +290,14 @@ func (r *Rendezvous) nextStep() (do func(), w wait) {
 		settle = settling
 	}
 	switch {
+	case r.Over():
 	case len(r.members) == 0:
 		if there >= r.policy.Min && !r.lacking() {
 			return r.form, settle
 		}
 	case r.told == 0:
 		switch {
+		case len(r.finished) > 0: // the others are at their end, too
 		case r.spared():
 			return r.recall, nothing
 		case r.room() > 0:
@@ -262,7 +307,7 @@ func (r *Rendezvous) nextStep() (do func(), w wait) {
 		if there >= r.policy.Min && !r.lacking() {
 			return r.meet, nothing
 		}
-	case there-len(missing) >= r.policy.Min && r.dispensable(missing):
+	case there-len(missing) >= r.policy.Min && r.dispensable(missing) && !r.lacking():
 		if severed(missing) {
 			return r.leaveOut, nothing
 		}
@@ -351,13 +396,13 @@ func (r *Rendezvous) departing() []*process {
 // remembered is the number of processes that have left and are remembered, so that their late arrivals are recognized.
 const remembered = 1000
 
-// drop removes a process that has left, and calls the other members back at once if it was a member.
+// drop removes a process that has left, and calls the other members back at once if it was a member that they miss.
 func (r *Rendezvous) drop(p *process, reason string) {
-	member := p.place == working || p.place == back
+	missed := (p.place == working || p.place == back) && !r.spent(p)
 	is := func(o *process) bool { return o == p }
 	r.members, r.guests, r.strays = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is), slices.DeleteFunc(r.strays, is)
 	r.bury(p)
-	if member {
+	if missed {
 		r.call(Abort, reason)
 	}
 }

@@ -22,6 +22,7 @@ type peer struct {
 	foreign   bool // its state is not that of the members
 	rests     bool // it is between two rounds and waits for a world
 	called    bool // it was called back and has not arrived yet
+	stands    bool // it takes no part in the rounds of its worlds
 
 	// What the rendezvous knows of it.
 	given int64           // formation of the last world that it is in
@@ -59,6 +60,10 @@ type model struct {
 	old      []*peer // members of the last world that have not left, by rank
 	eras     []era
 	told     Verb
+	finished map[Member]bool // members of the last world that have finished, and those that take no part
+	aside    map[Member]bool
+	comes    bool      // a member that took no part arrives
+	broken   bool      // the others of the last world are to come back: a member has come back, or left unfinished
 	touched  time.Time // time of the last arrival of a member of old
 	joinable time.Time // since when newcomers could be admitted
 }
@@ -69,7 +74,7 @@ func newModel(t *rapid.T) *model {
 		Settle: 300 * time.Millisecond, Patience: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts"),
 		Absence: 2500 * time.Millisecond,
 	}
-	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start}
+	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start, finished: make(map[Member]bool), aside: make(map[Member]bool)}
 	m.policy.Min, m.absence = max(1, p.Min), m.r.policy.Absence
 	return m
 }
@@ -83,6 +88,9 @@ func (m *model) all(do func(r *Rendezvous) []Action) []Action {
 	for i, a := range did {
 		m.take(a, i > 0 && did[i-1].Verb == Anew)
 	}
+	if !slices.ContainsFunc(m.old, func(p *peer) bool { return !p.arrived() }) {
+		m.told = m.r.told // by no action: nobody is there to be told
+	}
 	return did
 }
 
@@ -95,8 +103,11 @@ func (m *model) take(a Action, anew bool) {
 		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
 			m.t.Fatalf("%v, told %v before, in %+v", a, m.told, m.last())
 		}
-		if settled := !m.joinable.IsZero() && !m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.spares() && len(m.old)+len(m.guests) < m.wanted() {
+		if settled := !m.joinable.IsZero() && !m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.comes && !m.spares() && len(m.old)+len(m.guests) < m.wanted() {
 			m.t.Fatalf("%v with %d guests, since %v, now %v", a, len(m.guests), m.joinable, m.now)
+		}
+		if a.Verb == Recall && len(m.finished) > 0 {
+			m.t.Fatalf("%v, and some have finished", a)
 		}
 		m.told = a.Verb
 		for _, who := range a.Members {
@@ -167,6 +178,9 @@ func (m *model) breaks() int {
 // form checks a world against the peers, and sends it to them.
 func (m *model) form(w World, anew bool) {
 	last := m.last()
+	if m.over() {
+		m.t.Fatalf("%+v, and all have finished", w)
+	}
 	for _, p := range slices.Clone(m.old) {
 		if !p.arrived() {
 			m.spared(p, w)
@@ -213,7 +227,13 @@ func (m *model) form(w World, anew bool) {
 	if anew != (newest < 0 && last.Formation > 0) {
 		m.t.Fatalf("anew: %t, with newest round %d in %+v", anew, newest, w)
 	}
+	clear(m.finished)
+	clear(m.aside)
+	m.broken = false
 	for _, p := range members {
+		if p.said[len(p.said)-1].Aside {
+			m.aside[p.Member] = true
+		}
 		p.given = w.Formation
 		p.down = append(p.down, Action{Verb: Form, World: w})
 	}
@@ -239,6 +259,7 @@ func (m *model) spared(p *peer, w World) {
 
 // leave notes that the rendezvous knows that a peer has left.
 func (m *model) leave(p *peer) {
+	m.broken = m.broken || m.unfinished(p)
 	p.left, p.lost = true, false
 	is := func(o *peer) bool { return o == p }
 	m.old, m.guests = slices.DeleteFunc(m.old, is), slices.DeleteFunc(m.guests, is)
@@ -258,7 +279,7 @@ func (p *peer) works() bool { return p.alive && !p.rests }
 // arrive makes a peer send an arrival: it is between two rounds.
 func (p *peer) arrive(broken bool, suspect int) {
 	p.rests, p.called = true, false
-	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round, Broken: broken, Suspect: suspect})
+	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round, Broken: broken, Suspect: suspect, Aside: p.stands})
 }
 
 // idle changes the last message of p: its world broke when there was no work to do.
@@ -282,6 +303,7 @@ func (m *model) Start(t *rapid.T) {
 	p.Address = fmt.Sprintf("host-%d", rapid.IntRange(0, 3).Draw(t, "address"))
 	p.formation = rapid.Int64Range(0, m.last().Formation).Draw(t, "claims formation")
 	p.round = rapid.Int64Range(-1, 20).Draw(t, "claims round")
+	p.stands = rapid.IntRange(0, 7).Draw(t, "stands aside") == 0
 	m.peers = append(m.peers, p)
 	p.arrive(false, -1)
 }
@@ -310,6 +332,7 @@ func (m *model) hear(p *peer) {
 	case a.Formation != p.given: // sent before it had read about the world that answers it
 	case slices.Contains(m.old, p):
 		m.touched, p.away, p.cut = m.now, time.Time{}, false
+		m.broken = m.broken || !m.aside[p.Member] || a.Broken || len(m.finished) == 0
 		if e := &m.eras[len(m.eras)-1]; a.Broken {
 			e.broken, e.idle = true, e.idle || a.Idle
 		}
@@ -328,8 +351,10 @@ func (m *model) hear(p *peer) {
 		}
 	}
 	from := m.last().Formation
+	m.comes = m.aside[p.Member]
 	m.all(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
-	if waits := func(o *peer) bool { return !o.arrived() }; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) && m.told != Abort && slices.ContainsFunc(m.old, waits) {
+	m.comes = false
+	if waits := func(o *peer) bool { return !o.arrived() }; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) && !m.aside[p.Member] && m.told != Abort && slices.ContainsFunc(m.old, waits) {
 		m.t.Fatalf("%+v broke off, and the others wait for it: told %v", p, m.told)
 	}
 }
@@ -445,9 +470,12 @@ func (m *model) gone(p *peer, whichever bool) {
 		p.left = true
 		return
 	}
+	calls := slices.ContainsFunc(m.peers, func(o *peer) bool { return o.Worker == p.Worker && m.unfinished(o) })
 	m.meet(p)
 	m.leave(p)
-	m.all(leave)
+	if did := m.all(leave); !calls && slices.ContainsFunc(did, func(a Action) bool { return a.Verb == Abort }) {
+		m.t.Fatalf("%v, and %v had finished", did, p.Member)
+	}
 }
 
 func (m *model) Wait(t *rapid.T) {
@@ -456,11 +484,15 @@ func (m *model) Wait(t *rapid.T) {
 
 func (m *model) wait(d time.Duration) {
 	m.now = m.now.Add(d)
-	left := m.absent()
+	left, unfinished := m.absent()
 	tick := func(r *Rendezvous) []Action { return r.Tick(m.now) }
 	if at, ok := m.r.Deadline(); ok && !m.now.Before(at) {
-		if did := m.all(tick); len(did) == 0 && !left {
+		did := m.all(tick)
+		if len(did) == 0 && !left {
 			m.t.Fatalf("nothing was due at %v, now %v", at, m.now)
+		}
+		if !unfinished && slices.ContainsFunc(did, func(a Action) bool { return a.Verb == Abort }) {
+			m.t.Fatalf("%v, and all that are lost had finished", did)
 		}
 		return
 	}
@@ -492,7 +524,13 @@ func (m *model) Check(t *rapid.T) {
 	if arrived != back+len(m.guests) {
 		t.Fatalf("%d have arrived, the model has %d and %d", arrived, back, len(m.guests))
 	}
-	changing := len(m.old) > 0 && (back > 0 || m.told != 0 || len(m.old) < len(m.last().Members))
+	if m.r.Over() != m.over() {
+		t.Fatalf("over: %t, finished %v of %+v", m.r.Over(), m.finished, m.last())
+	}
+	if m.over() {
+		return
+	}
+	changing := len(m.old) > 0 && (m.told != 0 || m.broken)
 	working := len(m.old) > 0 && !changing
 	if (why == "") != working {
 		t.Fatalf("waiting: %q, working: %t", why, working)
@@ -503,10 +541,10 @@ func (m *model) Check(t *rapid.T) {
 	if changing && back < len(m.old) && m.told == 0 {
 		t.Fatalf("nobody was told to come back: %q", why)
 	}
-	if working && m.spares() {
+	if working && m.spares() && len(m.finished) == 0 {
 		t.Fatalf("the world works, and could do without some that are to leave")
 	}
-	joins := working && m.room() > 0 ||
+	joins := working && m.room() > 0 && len(m.finished) == 0 ||
 		len(m.old) == 0 && there >= m.policy.Min && !m.lacking()
 	switch {
 	case !joins:
@@ -529,33 +567,4 @@ func (m *model) Check(t *rapid.T) {
 	if ok && (!at.After(m.now) || !joins && (back == 0 || at.After(m.now.Add(m.policy.Patience)))) {
 		t.Fatalf("deadline %v, now %v, %q", at, m.now, why)
 	}
-}
-
-// settle delivers all messages, lets all members come back that were called, and waits for all deadlines.
-func (m *model) settle(t *rapid.T) {
-	first := func(is func(p *peer) bool) *peer {
-		if i := slices.IndexFunc(m.peers, is); i >= 0 {
-			return m.peers[i]
-		}
-		return nil
-	}
-	for range 10000 {
-		if p := first(func(p *peer) bool { return len(p.up) > 0 }); p != nil {
-			m.hear(p)
-		} else if p := first(func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }); p != nil {
-			m.back(p)
-		} else if p := first(func(p *peer) bool { return p.alive && len(p.down) > 0 }); p != nil {
-			m.read(p)
-		} else if p := first(func(p *peer) bool { return p.works() && p.called }); p != nil {
-			p.arrive(false, -1)
-		} else if p := first(func(p *peer) bool { return !p.alive && !p.left }); p != nil {
-			m.gone(p, false)
-		} else if at, ok := m.r.Deadline(); ok {
-			m.wait(at.Sub(m.now))
-		} else {
-			return
-		}
-		m.Check(t)
-	}
-	t.Fatal("does not settle")
 }

@@ -25,7 +25,7 @@ type Arrival struct {
 	Broken    bool  // one of its links in that world failed
 	Suspect   int   // if Broken: the worker at the other end of the link, -1 if that is not known
 	Idle      bool  // if Broken: the link broke when no member had work for a round
-	Aside     bool  // it took no part in the rounds of that world, so no member waits for it in the middle of one
+	Aside     bool  // it takes no part in the rounds of the next world, so no member waits for it in the middle of one
 	BrokeOff  bool  // it may have left in the middle of a round, in which the others would wait for it even after a Recall
 }
 

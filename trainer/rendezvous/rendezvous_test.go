@@ -1,125 +1,24 @@
 package rendezvous
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 )
-
-var start = time.Unix(1e9, 0)
-
-// stage runs a script. Each line is a call of the rendezvous, and the actions that it returns:
-//
-//	expect 4                        4 workers are expected
-//	join 3/2 [from 1] [round 7]     session 2 (default: 1) of worker 3 arrives for the first time
-//	back 3 [from 1] [round 7]       worker 3 arrives from the last world, or from formation 1
-//	back 3 aside 1                  worker 3 arrives, and took no part in the rounds of its world
-//	broken 3 [suspect 1] [round 7]  worker 3 arrives because its link to worker 1 broke
-//	fell 3                          worker 3 arrives, and left in the middle of a round
-//	leave 3/2 killed                session 2 (default: the newest) of worker 3 has left
-//	wait 300ms                      time passes
-//	due 300ms, due never            the deadline, from now
-//	state 1 waiting for …           the results of Waiting
-type stage struct {
-	t   *testing.T
-	r   *Rendezvous
-	now time.Time
-}
-
-func (s *stage) play(script string) {
-	s.t.Helper()
-	for line := range strings.Lines(script) {
-		line, want, _ := strings.Cut(strings.TrimSpace(line), " -> ")
-		if line == "" {
-			continue
-		}
-		verb, rest, _ := strings.Cut(line, " ")
-		var got []string
-		for _, a := range s.tell(verb, rest) {
-			got = append(got, a.String())
-		}
-		if text := strings.Join(got, " | "); text != want {
-			s.t.Errorf("%s\n\tgot  %s\n\twant %s", line, text, want)
-		}
-	}
-}
-
-func (s *stage) tell(verb, rest string) []Action {
-	s.t.Helper()
-	words := strings.Fields(rest)
-	number := func(text string) int {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			s.t.Fatalf("%s %s: %v", verb, rest, err)
-		}
-		return n
-	}
-	value := func(name string, other int) int {
-		if i := slices.Index(words, name); i >= 0 {
-			return number(words[i+1])
-		}
-		return other
-	}
-	who := func(other int) (int, int64) {
-		worker, session, ok := strings.Cut(words[0], "/")
-		if !ok {
-			return number(worker), int64(other)
-		}
-		return number(worker), int64(number(session))
-	}
-	world, _ := s.r.World()
-	switch verb {
-	case "expect":
-		return s.r.Expect(number(rest), s.now)
-	case "join", "back", "broken", "fell":
-		w, session := who(1)
-		from := int(world.Formation)
-		if verb == "join" {
-			from = 0
-		}
-		return s.r.Arrive(Arrival{
-			Member:    Member{Worker: w, Session: session, Address: "host-" + words[0]},
-			Formation: int64(value("from", from)), Round: int64(value("round", -1)),
-			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0, Aside: value("aside", 0) > 0,
-			BrokeOff: verb == "fell",
-		}, s.now)
-	case "leave":
-		w, session := who(0)
-		return s.r.Leave(w, session, strings.Join(words[1:], " "), s.now)
-	case "wait":
-		d, err := time.ParseDuration(rest)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.now = s.now.Add(d)
-		return s.r.Tick(s.now)
-	case "due":
-		got := "never"
-		if at, ok := s.r.Deadline(); ok {
-			got = at.Sub(s.now).String()
-		}
-		if got != rest {
-			s.t.Errorf("due %s, want %s", got, rest)
-		}
-	case "state":
-		arrived, why := s.r.Waiting()
-		if got := strings.TrimSpace(fmt.Sprint(arrived, " ", why)); got != rest {
-			s.t.Errorf("state %s, want %s", got, rest)
-		}
-	default:
-		s.t.Fatalf("what is %q?", verb)
-	}
-	return nil
-}
 
 // three is the script of a world of three workers that have completed rounds.
 const three = `
 	expect 3
 	join 0
 	join 1
+	join 2 -> form 1.1 worker-0, worker-1, worker-2
+`
+
+// aside is the same script, but worker 1 takes no part in the rounds.
+const aside = `
+	expect 3
+	join 0
+	join 1 aside 1
 	join 2 -> form 1.1 worker-0, worker-1, worker-2
 `
 
@@ -186,13 +85,52 @@ func TestStories(t *testing.T) {
 			due never`},
 		{"one comes back unasked", Policy{}, three + `
 			back 1 round 3 -> abort worker-0, worker-2 from 1: worker-1 came back`},
-		{"one that stood aside comes to take part", Policy{}, three + `
-			back 1 round 3 aside 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
+		{"one that stood aside comes to take part", Policy{}, aside + `
+			back 1 round 3 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
 			back 0 round 4
 			back 2 round 4 -> form 1.2 worker-0, worker-1, worker-2 with round 4 of rank 0, 2: worker-1 has come to take part`},
-		{"one dies after another that stood aside came", Policy{}, three + `
-			back 1 aside 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
+		{"one dies after another that stood aside came", Policy{}, aside + `
+			back 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
 			leave 2 killed -> abort worker-0 from 1: worker-2 left: killed`},
+		{"one that has finished is lost", Policy{}, three + `
+			finish 1
+			leave 1 killed
+			leave 1 killed
+			finish 0
+			over false
+			finish 2
+			over true
+			join 3`},
+		{"one is lost after another has finished", Policy{}, three + `
+			finish 1
+			leave 2 killed -> abort worker-0, worker-1 from 1: worker-2 left: killed
+			back 1
+			back 0 round 7 -> form 2.2 worker-0, worker-1 with round 7 of rank 0: worker-2 left: killed
+			finish 0
+			over false`},
+		{"one comes after another has finished", Policy{}, three + `
+			finish 1
+			expect 4
+			join 3
+			due never
+			state 1
+			broken 0 round 3 -> abort worker-1, worker-2 from 1: worker-0 lost a link
+			back 1
+			back 2 -> form 2.2 worker-0, worker-1, worker-2, worker-3 with round 3 of rank 0: worker-0 lost a link`},
+		{"one that has finished is asked to leave, and one that is asked to leave finishes", Policy{}, three + `
+			finish 1
+			depart 1 -> release worker-1
+			depart 0
+			finish 0 -> release worker-0
+			over false
+			finish 2
+			over true`},
+		{"one that took no part comes when another has finished", Policy{}, aside + `
+			finish 0
+			back 1
+			over false
+			finish 2
+			over true`},
 		{"one breaks off after a recall", Policy{}, three + `
 			expect 4
 			join 3 -> recall worker-0, worker-1, worker-2 from 1: worker-3 to join

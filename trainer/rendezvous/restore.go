@@ -29,6 +29,8 @@ type Saved struct {
 	Brought   int64  `json:"b,omitempty"` // 1 + the round of the state that it brought as a newcomer, until it has taken another; 0: none
 	Departs   bool   `json:"d,omitempty"`
 	Left      bool   `json:"l,omitempty"` // it has left
+	Aside     bool   `json:"i,omitempty"` // it takes no part in the rounds of the world
+	Finished  bool   `json:"f,omitempty"`
 	Suspected int    `json:"n,omitempty"` // how often it was suspected in the worlds that broke without a round
 }
 
@@ -43,7 +45,7 @@ func (r *Rendezvous) Snapshot() Snapshot {
 		Told: r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
 	}
 	for _, m := range r.world.Members {
-		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true, Suspected: r.suspicion[m.Worker]}
+		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true, Aside: r.aside[m.Worker], Finished: r.finished[m.Worker], Suspected: r.suspicion[m.Worker]}
 		if i := slices.IndexFunc(r.members, func(p *process) bool { return p.Worker == m.Worker && p.Session == m.Session }); i >= 0 {
 			it.Left, it.Departs, it.Brought = false, r.members[i].departs, r.members[i].brought+1
 		}
@@ -70,12 +72,13 @@ func (s *Snapshot) validate() error {
 		before = rank
 	}
 	workers, left := make(map[int]bool), false
+	finished := slices.ContainsFunc(s.Members, func(m Saved) bool { return m.Finished })
 	for _, m := range s.Members {
 		check(m.Worker >= 0 && m.Session > 0 && !workers[m.Worker], "worker %d of session %d, or it is there twice", m.Worker, m.Session)
 		check(m.Brought >= 0 && m.Suspected >= 0, "worker %d brought round %d, suspected %d times", m.Worker, m.Brought-1, m.Suspected)
-		workers[m.Worker], left = true, left || m.Left
+		workers[m.Worker], left = true, left || m.Left && !m.Finished && !(m.Aside && finished)
 	}
-	check(!left || s.Told == Abort || s.alone(), "a member left, and the others were not told")
+	check(!left || s.Told == Abort || s.alone(), "a member left that the others miss, and they were not told")
 	return errors.Join(problems...)
 }
 
@@ -99,6 +102,12 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 		r.world.Members = append(r.world.Members, m)
 		if it.Suspected > 0 {
 			r.suspicion[it.Worker] = it.Suspected
+		}
+		if it.Aside {
+			r.aside[it.Worker] = true
+		}
+		if it.Finished {
+			r.finished[it.Worker] = true
 		}
 		if it.Left {
 			continue
@@ -142,17 +151,18 @@ func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action 
 // absent removes all members that have been away for Absence, together.
 func (r *Rendezvous) absent(now time.Time) {
 	var late []*process
+	missed := false
 	r.members = slices.DeleteFunc(r.members, func(p *process) bool {
 		if p.place != working || p.away.IsZero() || now.Before(p.away.Add(r.policy.Absence)) {
 			return false
 		}
-		late = append(late, p)
+		late, missed = append(late, p), missed || !r.spent(p)
 		return true
 	})
 	for _, p := range late {
 		r.bury(p)
 	}
-	if len(late) > 0 {
+	if missed {
 		r.call(Abort, fmt.Sprintf("%s not heard for %v", names(list(late)), r.policy.Absence))
 	}
 }

@@ -114,15 +114,16 @@ func (m *model) Cut(*rapid.T) {
 	}
 }
 
-// absent removes the members that were away for too long, and reports whether there were any.
-func (m *model) absent() (left bool) {
+// absent removes the members that were away for too long, and reports whether there were any, and whether one of them had not finished.
+func (m *model) absent() (left, unfinished bool) {
 	for _, p := range slices.Clone(m.old) {
 		if !p.away.IsZero() && !p.arrived() && !m.now.Before(p.away.Add(m.absence)) {
+			unfinished = unfinished || m.unfinished(p)
 			m.leave(p)
 			p.alive, left = false, true // it comes back as another process
 		}
 	}
-	return left
+	return left, unfinished
 }
 
 // gives returns the first time at which a member that is away is not waited for any more, zero if none is away.
@@ -180,7 +181,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},
 		{Snapshot{ID: 1, Formation: 1, Members: append(one, one...)}, "worker 1 of session 1, or it is there twice"},
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}}, "worker 1 brought round -2, suspected 0 times"},
-		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true}, {Worker: 2, Session: 1}}}, "a member left, and the others were not told"},
+		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true}, {Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not told"},
 	} {
 		if _, err := Restore(Policy{}, tt.snapshot, start); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %s", tt.snapshot, err, tt.want)

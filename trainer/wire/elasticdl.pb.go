@@ -1277,6 +1277,7 @@ type HeartbeatRequest struct {
 	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // server, or the worker of a ring that was told to: progress of the checkpoint that is being made
 	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // program: the formation whose processes on this worker have all exited with 0
 	Keeps         bool                   `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`                      // program: processes of this worker have said that they keep their state from one world to the next
+	Rounds        int64                  `protobuf:"varint,22,opt,name=rounds,proto3" json:"rounds,omitempty"`                    // program: the newest formation in which processes of this worker that keep their state have completed a round
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1414,6 +1415,13 @@ func (x *HeartbeatRequest) GetKeeps() bool {
 		return x.Keeps
 	}
 	return false
+}
+
+func (x *HeartbeatRequest) GetRounds() int64 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
 }
 
 // CutReport is the progress of one holder of the model with a checkpoint.
@@ -1896,6 +1904,7 @@ type Failure struct {
 	Traceback     string                 `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`          // its own; empty: it wrote none
 	Memory        bool                   `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`              // the system killed it because the worker was out of memory
 	Excused       bool                   `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`            // not charged: it asked for a restart, or ended while its world was left because workers join or leave
+	Doubt         bool                   `protobuf:"varint,12,opt,name=doubt,proto3" json:"doubt,omitempty"`                // with excused: it cannot be sure of its state although no member of its world was lost
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1996,6 +2005,13 @@ func (x *Failure) GetMemory() bool {
 func (x *Failure) GetExcused() bool {
 	if x != nil {
 		return x.Excused
+	}
+	return false
+}
+
+func (x *Failure) GetDoubt() bool {
+	if x != nil {
+		return x.Doubt
 	}
 	return false
 }
@@ -3702,7 +3718,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xcd\x03\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xe5\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -3719,7 +3735,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06ledger\x18\r \x01(\fR\x06ledger\x12&\n" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
 	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x14\n" +
-	"\x05keeps\x18\x15 \x01(\bR\x05keeps\"\xdb\x02\n" +
+	"\x05keeps\x18\x15 \x01(\bR\x05keeps\x12\x16\n" +
+	"\x06rounds\x18\x16 \x01(\x03R\x06rounds\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
@@ -3765,7 +3782,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\xfa\x01\n" +
+	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\x90\x02\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -3777,7 +3794,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x16\n" +
 	"\x06memory\x18\v \x01(\bR\x06memory\x12\x18\n" +
 	"\aexcused\x18\n" +
-	" \x01(\bR\aexcusedJ\x04\b\t\x10\n" +
+	" \x01(\bR\aexcused\x12\x14\n" +
+	"\x05doubt\x18\f \x01(\bR\x05doubtJ\x04\b\t\x10\n" +
 	"\"\x95\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
