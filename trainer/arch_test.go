@@ -81,7 +81,7 @@ var packages = map[string]struct {
 	"worker":        {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing rpc wire zoo"},
 	"agent":         {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing rpc wire worker"},
 	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction ps task timing rpc wire worker zoo"},
-	"local":         {shell, "credential identity job logline master pod role rpc wire"},
+	"local":         {shell, "credential identity job logline master pod role rpc timing wire"},
 	"program":       {shell, "logline"},
 	"manifest":      {pure, "job pod"},
 	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},

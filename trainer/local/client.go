@@ -24,8 +24,8 @@ import (
 // stopGrace is how long stopping a job waits for a master that answers before it sends SIGTERM, and termGrace how long it then waits
 // before it kills.
 const (
-	stopGrace = 2 * deleteGrace
-	termGrace = deleteGrace + time.Second
+	stopGrace = deleteGrace + 5*time.Second
+	termGrace = 6 * time.Second
 )
 
 // Limits on the time of a master's answer.

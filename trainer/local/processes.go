@@ -18,10 +18,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// deleteGrace is the time between SIGTERM and SIGKILL when a pod is deleted.
-const deleteGrace = 5 * time.Second
+// deleteGrace is the time between SIGTERM and SIGKILL when a pod is deleted: a little more than a worker gives its program. Pods of a job
+// that has ended do not take it.
+const deleteGrace = timing.LeaveGrace + 2*time.Second
 
 // podConfig states how pods are started.
 type podConfig struct {
@@ -35,7 +37,7 @@ type podConfig struct {
 	LogLevel  string                // of the pods; "" = INFO
 	Threads   int                   // of each worker's engine; 0: one
 	Env       map[string]string     // in addition to the environment of this process
-	Grace     time.Duration         // from SIGTERM to SIGKILL; 0: five seconds
+	Grace     time.Duration         // from SIGTERM to SIGKILL; 0: deleteGrace
 }
 
 // processes starts and ends the servers and workers of one job for the living master. They outlive that master.

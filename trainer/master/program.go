@@ -24,8 +24,7 @@ import (
 // beginnings is the bit of a round's number from which on it holds the formation in which the model began.
 const beginnings = 32
 
-// program is what the master knows of a user's program: how often it failed by its own fault, what it trains on, and which workers have
-// finished it. Its workers meet as those of a ring; processes that keep their state are members of one, others begin anew with each world.
+// program is what the master knows of a user's program: how often it failed by its own fault, and what it trains on. Its workers meet as those of a ring; processes that keep their state are members of one, others begin anew with each world.
 // The caller of each method holds the mutex.
 type program struct {
 	m        *master
@@ -33,16 +32,19 @@ type program struct {
 	loaded   bool           // the last world begins with a state that a process has read: it is the first, or all states were lost
 	behind   bool           // that state may have been read, and the queue knows none of its records
 	had      *ledger.Ledger // records in that state; nil: there is none, or the queue knows them
+	judged   int64          // formation before which the last world was judged
+	cause    string         // why the training last began anew
 	keeps    bool           // processes keep their state from one world to the next
 	restarts int            // number of charged failures
 	failures int            // number of reported failures, charged or not
 	last     string         // the last failure, as text
+	rounds   int64          // newest formation in which processes that keep their state have completed a round
+	doubts   int            // number of worlds since the last completed round, or charged failure, that have ended with a doubt
 	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
 	starts   time.Time      // by the master's clock: when the processes of the last world start
 	came     int64          // formation to which failed and arrived belong
 	failed   []failure      // failures in that world
 	arrived  map[int]bool   // workers that have arrived from that world
-	finished map[int]int64  // formation in which all processes ended with 0, by worker
 }
 
 // failure is the failure of a process, with its worker.
@@ -52,7 +54,7 @@ type failure struct {
 }
 
 func newProgram(m *master) *program {
-	return &program{m: m, arrived: make(map[int]bool), finished: make(map[int]int64)}
+	return &program{m: m, arrived: make(map[int]bool)}
 }
 
 // savedProgram is the part of a record about a program.
@@ -60,6 +62,7 @@ type savedProgram struct {
 	Restarts int      `json:"restarts,omitempty"`
 	Failures int      `json:"failures,omitempty"`
 	Last     string   `json:"last,omitempty"`
+	Doubts   int      `json:"doubts,omitempty"`
 	Dataset  *dataset `json:"dataset,omitempty"`
 }
 
@@ -73,7 +76,7 @@ type dataset struct {
 }
 
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last}
+	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts}
 	if d := g.dataset; d != nil {
 		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 	}
@@ -85,7 +88,7 @@ func (g *program) restore(s *savedProgram) error {
 	if s == nil {
 		return nil
 	}
-	g.restarts, g.failures, g.last = s.Restarts, s.Failures, s.Last
+	g.restarts, g.failures, g.last, g.doubts = s.Restarts, s.Failures, s.Last, s.Doubts
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 		return g.m.plan(g.shards(), nil)
@@ -173,7 +176,7 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 		return nil
 	}
 	if g.m.anewFor != "" {
-		g.m.anewFor = fmt.Sprintf("the training went back to version %s, with %s records, the newest state that a process had kept or read: every worker was lost", logline.Thousands(version), logline.Thousands(g.m.resumed))
+		g.m.anewFor = fmt.Sprintf("the training went back to version %s, with %s records, the newest state that a process had kept or read: %s", logline.Thousands(version), logline.Thousands(g.m.resumed), cmp.Or(g.cause, "every worker was lost"))
 	}
 	g.m.Log.Info("The program goes on from the newest state that a process has kept or read", "version", version, "records", g.m.resumed, "before", before)
 	return nil
@@ -195,12 +198,11 @@ func (g *program) rewind() error {
 // program: a worker that is recalled for a newcomer may arrive after its processes have ended.
 func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	world, _ := g.m.ring.meeting.World()
-	delete(g.finished, int(a.Worker))
 	if a.Formation == 0 || a.Formation != world.Formation {
 		return false
 	}
 	if a.Finished {
-		g.heard(int(a.Worker), a.Formation, false)
+		g.finish(int(a.Worker), a.Formation)
 	}
 	if g.came != a.Formation {
 		g.came, g.failed = a.Formation, nil
@@ -214,11 +216,15 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	return g.done()
 }
 
-// judge charges the program with the end of its last world if that was the program's own fault: no member was lost or asked to leave, and
-// no process was killed from outside. It returns an error if the limit of charged failures is exceeded. Next is the world that follows.
+// judge charges the program with the end of its last world if that was the program's own fault: no member was lost or asked to leave, no
+// process was killed from outside, and none doubts its state. It also charges the last of mostDoubts worlds that have ended with a doubt, if
+// no round was completed in between. It returns an error if the limit of charged failures is exceeded. Next is the world that follows.
 func (g *program) judge(before, next rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
+	if g.completed(before) {
+		g.doubts = 0
+	}
 	if g.lasted(before) {
 		g.brief = 0
 	}
@@ -227,23 +233,51 @@ func (g *program) judge(before, next rendezvous.World) error {
 		g.brief = 0 // the program did not end this world
 		return nil
 	}
-	if slices.ContainsFunc(failed, fromOutside) {
-		if killed := slices.DeleteFunc(failed, func(f failure) bool { return f.Excused || !fromOutside(f) }); len(killed) > 0 {
-			g.note(before)
-			g.reportFailure(first(killed), g.goesOn(next)+" (not charged)")
+	root, own := cause(failed)
+	if root.Excused && !root.Doubt {
+		return nil
+	}
+	g.note(before)
+	again := ""
+	if root.Doubt && !g.completed(before) {
+		if g.doubts++; g.doubts > 1 {
+			again = fmt.Sprintf(", in %d worlds without a completed round", g.doubts)
 		}
+		own = g.doubts >= mostDoubts
+	}
+	if !own {
+		g.reportFailure(root, again+"; "+g.goesOn(next)+" (not charged)")
 		return nil
 	}
 	g.restarts++
-	g.note(before)
-	root := first(failed)
+	g.doubts = 0
 	if g.restarts <= g.m.Job.Program.MaxRestarts {
-		g.reportFailure(root, g.goesOn(next)+" (charged)")
+		g.reportFailure(root, again+"; "+g.goesOn(next)+" (charged)")
 		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
 		return nil
 	}
-	g.reportFailure(root, "the job fails (charged)")
-	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root.Failure))
+	g.reportFailure(root, again+"; the job fails (charged)")
+	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s%s", g.times(), root.Rank, root.Pid, reason(root.Failure), again)
+}
+
+// mostDoubts is how many worlds without a completed round may end with a doubt before the program is charged with the last of them: all
+// are restarts that do not help, as when a firewall keeps the ranks from each other.
+const mostDoubts = 5
+
+// cause returns the failure that has ended a world, and reports whether it is the program's own. A process that was killed counts before one
+// that doubts its state, this one before others that are excused, and these before the program's own failures: what counts later may follow
+// from it.
+func cause(failed []failure) (root failure, own bool) {
+	for _, kind := range []func(failure) bool{
+		func(f failure) bool { return !f.Excused && fromOutside(f) },
+		func(f failure) bool { return f.Doubt },
+		func(f failure) bool { return f.Excused },
+	} {
+		if some := slices.DeleteFunc(slices.Clone(failed), func(f failure) bool { return !kind(f) }); len(some) > 0 {
+			return first(some), false
+		}
+	}
+	return first(failed), true
 }
 
 const (
@@ -253,10 +287,15 @@ const (
 	longestPause = time.Minute
 )
 
-// lasted reports whether the processes of a world got on: they completed a round, which is known of those that take their records from the
-// job, or they did not fail soon.
+// completed reports whether the processes of a world completed a round, which is known of those that keep their state.
+func (g *program) completed(w rendezvous.World) bool { return g.rounds >= w.Formation }
+
+// advanced notes the newest formation in which processes of a worker have completed a round.
+func (g *program) advanced(rounds int64) { g.rounds = max(g.rounds, rounds) }
+
+// lasted reports whether the processes of a world got on: they completed a round, or they did not fail soon.
 func (g *program) lasted(w rendezvous.World) bool {
-	return g.dataset != nil && g.m.ring.rounds >= w.Formation || g.m.ring.now().Sub(g.starts) >= briefly
+	return g.completed(w) || g.m.ring.now().Sub(g.starts) >= briefly
 }
 
 // note counts a world in which processes have failed if it was a brief one, and sets when those of the next one start.
@@ -309,7 +348,7 @@ const keptFailure = 500
 func (g *program) reportFailure(f failure, then string) {
 	why := reason(f.Failure)
 	g.failures++
-	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s; %s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
+	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s%s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
 }
 
 // times returns how often the program was restarted, as text.
@@ -325,9 +364,6 @@ func (g *program) times() string {
 // fromOutside reports whether a process was ended from outside: by a signal that a failing program does not cause itself.
 // The system's, as the worker was out of memory, is the program's own fault.
 func fromOutside(f failure) bool {
-	if f.Excused {
-		return true
-	}
 	if f.Memory {
 		return false
 	}
@@ -354,18 +390,30 @@ func reason(f *wire.Failure) string {
 	return text
 }
 
-// heard notes in which formation all processes of a worker have ended with 0, and whether processes keep their state.
-func (g *program) heard(worker int, formation int64, keeps bool) {
-	g.keeps = g.keeps || keeps
-	if formation > 0 {
-		g.finished[worker] = formation
+// finish notes that all processes of a worker have ended with 0 in a formation; in formation 0 none has.
+func (g *program) finish(worker int, formation int64) {
+	r := g.m.ring
+	if formation == 0 || r.meeting.Finished(worker) {
+		return
 	}
+	r.perform(r.meeting.Finish(worker, formation, r.now()))
+	g.m.record() // the next master is to know it, even if the worker has ended
 }
 
 // done reports whether all processes of the world have ended with 0.
-func (g *program) done() bool {
-	world, ok := g.m.ring.meeting.World()
-	return ok && len(world.Members) > 0 && !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return g.finished[m.Worker] != world.Formation })
+func (g *program) done() bool { return g.m.ring.meeting.Over() }
+
+// recollect ends the questions of a restored master when all processes have ended with 0, and none is left that can say which records are in
+// the model: it takes the word of the previous master for it that these are all.
+func (g *program) recollect() {
+	if g.dataset != nil && g.m.former.Done >= g.m.queue.Stats().Total {
+		var all ledger.Ledger
+		all.Settle(int(g.dataset.Epochs))
+		if err := g.m.restoreQueue(&all); err != nil {
+			g.m.Log.Warn("The record of the previous master does not tell which records are in the model", "error", err)
+		}
+	}
+	g.m.gathered("all processes have ended")
 }
 
 // advance opens the next epoch when this one is settled, and ends the job when all processes have ended with 0.

@@ -67,7 +67,7 @@ func (w *world) fails(want string) {
 
 // Failures of several processes of a world are charged once. A failure is not charged if another has ended the process, as by SIGKILL.
 func TestProgramIsCharged(t *testing.T) {
-	own := &wire.Failure{Code: 1}
+	own, doubt := &wire.Failure{Code: 1}, &wire.Failure{Code: 81, Excused: true, Doubt: true}
 	const charged, uncharged = "; the program starts again (charged)", "; the program starts again (not charged)"
 	for name, c := range map[string]struct {
 		failures []*wire.Failure
@@ -80,6 +80,9 @@ func TestProgramIsCharged(t *testing.T) {
 		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0, "rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncharged},
 		"memory":     {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Memory: true}}, 1, "rank 0 of worker-0 (pid 0): killed by the system: out of memory" + charged},
 		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
+		"doubt":      {[]*wire.Failure{own, doubt, {Code: 83, Excused: true, UnixMs: -1}}, 0, "rank 0 of worker-0 (pid 0): exit code 81" + uncharged},
+		"kill first": {[]*wire.Failure{doubt, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+		"own kill":   {[]*wire.Failure{{Signal: int32(syscall.SIGTERM), Excused: true, UnixMs: -1}, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
 		"none":       {nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +116,7 @@ func TestProgramPaces(t *testing.T) {
 		dies := func(after time.Duration) time.Duration {
 			t.Helper()
 			time.Sleep(pause + after)
-			a.says(func(r *wire.HeartbeatRequest) { r.Formation = formation }) // without records, the formation of the worker's world
+			a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Rounds = formation, formation-1 }) // no round in this world
 			a.fails(formation, &wire.Failure{Signal: int32(syscall.SIGKILL)})
 			b.fails(formation)
 			formation++
@@ -158,9 +161,7 @@ func TestProgramPaces(t *testing.T) {
 			}
 		}
 		four()
-		if _, err := w.asks(0, &wire.Dataset{Size: 8, Epochs: 1, Task: 4}); err != nil {
-			t.Fatal(err)
-		}
+		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = formation })
 		if got := dies(time.Second); got != 0 {
 			t.Errorf("after a round it starts again after %v, want at once", got)
 		}

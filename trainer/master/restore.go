@@ -135,12 +135,14 @@ func (m *master) askHolders() {
 	case m.ring == nil:
 		m.servers.askServers()
 	default:
-		if _, met := m.ring.meeting.World(); met {
-			break
-		}
-		if m.untouched() {
+		_, met := m.ring.meeting.World()
+		switch {
+		case met && m.program != nil && m.program.done() && !m.ring.works():
+			m.program.recollect()
+		case met:
+		case m.untouched():
 			m.gathered("no worker had the model")
-		} else {
+		default:
 			m.ring.anew("the master was lost before the workers met")
 		}
 	}

@@ -77,7 +77,9 @@ func (r *ring) perform(actions []rendezvous.Action) {
 		r.todo = r.todo[1:]
 		switch a.Verb {
 		case rendezvous.Form:
-			r.form(a.World, a.Reason)
+			if r.goesOn(a.World) {
+				r.form(a.World, a.Reason)
+			}
 		case rendezvous.Recall, rendezvous.Abort:
 			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation { // otherwise a worker is recalled that is not in that world
 				r.turned, r.called = r.now(), true
@@ -91,19 +93,30 @@ func (r *ring) perform(actions []rendezvous.Action) {
 		case rendezvous.Release:
 			r.release(a.Member.Worker)
 		case rendezvous.Anew:
-			r.anew(a.Reason)
+			if r.goesOn(r.todo[0].World) { // of the Form that follows
+				r.anew(a.Reason)
+			}
 		}
 	}
 }
 
-// form sends a world to its members. The state that it begins with tells which records of the leases are in the model.
-func (r *ring) form(w rendezvous.World, reason string) {
-	if r.m.program != nil {
-		if err := r.m.program.judge(r.custody.World(), w); err != nil {
+// goesOn reports whether a job goes on with the next world: its program may have failed in the last one.
+func (r *ring) goesOn(next rendezvous.World) bool {
+	g := r.m.program
+	if g == nil {
+		return true
+	}
+	if g.judged != next.Formation && !r.m.over {
+		g.judged = next.Formation
+		if err := g.judge(r.custody.World(), next); err != nil {
 			r.m.end(job.Failed, err, time.Now())
-			return
 		}
 	}
+	return !r.m.over
+}
+
+// form sends a world to its members. The state that it begins with tells which records of the leases are in the model.
+func (r *ring) form(w rendezvous.World, reason string) {
 	r.turned, r.called = r.now(), false
 	if r.m.program != nil {
 		w = r.m.program.source(w)
@@ -222,8 +235,14 @@ func (r *ring) anew(reason string) {
 	life := r.custody.Life()
 	began := r.m.checkpoints.base.records()
 	why := "every worker was lost, and the model with them: " + reason
-	if r.damage != "" {
+	switch {
+	case r.damage != "":
 		why = r.damage
+	case r.m.program != nil && r.m.program.ended():
+		why = "a process was lost, or failed, after the training, before all processes had ended: they all start again"
+		r.m.program.cause = why
+	case r.m.program != nil && r.m.queue.Stats().Done > 0:
+		r.m.program.cause = "every worker was lost"
 	}
 	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.gathering && !r.m.untouched()
 	gone := r.custody.Lost(begun, r.m.checkpoints.covered())

@@ -183,7 +183,6 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	if s.arrival != nil && (s.waits || a.Formation != s.given) {
 		return
 	}
-	aside := s.arrival.GetCrew() != nil && s.arrival.Crew.Processes == 0 // whether it took part in the world that it comes from with no process
 	s.arrival, s.waits = a, true
 	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
@@ -207,7 +206,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	}
 	r.perform(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: aside, BrokeOff: a.BrokeOff,
+		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: a.Crew != nil && a.Crew.Processes == 0, BrokeOff: a.BrokeOff,
 	}, r.now()))
 	r.departed(s)
 }

@@ -309,7 +309,9 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		m.announced(id.Index)
 		m.pace(now)
 		if m.program != nil {
-			m.program.heard(id.Index, r.Finished, r.Keeps)
+			m.program.keeps = m.program.keeps || r.Keeps
+			m.program.finish(id.Index, r.Finished)
+			m.program.advanced(r.Rounds)
 		}
 	}
 	m.strategy.heard(id, life, r, reply)

@@ -106,7 +106,7 @@ func FuzzParse(f *testing.F) {
 		if p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/\\\x00") {
 			t.Errorf("name %q", p.Name)
 		}
-		if (p.Archive == Single) != (p.Script == "") || p.Script != "" && !strings.HasPrefix(path.Join("/root", p.Script), "/root/") {
+		if (p.Archive == Single) != (p.Script == "") || p.Script != "" && !strings.HasPrefix(path.Join("/archive", p.Script), "/archive/") {
 			t.Errorf("script %q of archive %q", p.Script, p.Archive)
 		}
 		if strings.Contains(p.String(), "?") {

@@ -77,7 +77,7 @@ const (
 
 	// Drain is how long a worker that uses servers goes on with its minibatch after it is asked to leave.
 	Drain = 5 * time.Second
-	// LeaveGrace is how long a worker or server has to end after it is asked to leave: a little less than the cluster gives it.
+	// LeaveGrace is how long a worker or server has to end after it is asked to leave: a little less than the cluster, or the launcher, gives it.
 	LeaveGrace = 25 * time.Second
 	// Farewell is how long the workers of a completed job have to leave by themselves.
 	Farewell = 10 * time.Second

@@ -56,7 +56,7 @@ func (c *nodes) never(context.Context, master.Config) (*wire.JobStatus, error) {
 
 // A master that moves to another node finds its pods running, and the job succeeds without a loss.
 func TestMasterComesBackToItsPods(t *testing.T) {
-	const epochs = 60
+	const epochs = 20
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs })
 	ctx, cancel := context.WithCancel(t.Context())
 	end := c.begin(ctx, "master-a")

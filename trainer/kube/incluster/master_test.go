@@ -331,7 +331,7 @@ func (c *nodes) edit(name string, data map[string]string) {
 
 // A job succeeds although it is scaled, loses a worker, and the API server does not answer at times.
 func TestMasterRunsAJob(t *testing.T) {
-	const epochs = 60
+	const epochs = 30
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs }) // so many that the job does not end before the test has done all this
 	end := c.begin(t.Context(), "master-a")
 	there := func(name string) func() bool {

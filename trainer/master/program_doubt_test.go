@@ -1,0 +1,147 @@
+package master
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+const (
+	// doubted is the reason of doubt's failure.
+	doubted = "the group of formation 4 cannot be made: timed out (exit code 81)"
+	// doubtedAgain is the reason of the job's failure after five doubts.
+	doubtedAgain = "rank 1 (pid 7): " + doubted + ", in 5 worlds without a completed round"
+)
+
+// doubt returns the failure of a process that doubts its state.
+func doubt() *wire.Failure {
+	return &wire.Failure{Rank: 1, Pid: 7, Code: 81, Excused: true, Doubt: true, Message: "the group of formation 4 cannot be made: timed out"}
+}
+
+// doubters plays worlds of workers that end one after the other.
+type doubters struct {
+	w         *world
+	peers     []*peer
+	formation int64
+}
+
+// end ends the world with failures of the first worker's processes, a while after their start, and returns the status.
+func (d *doubters) end(failures ...*wire.Failure) *wire.JobStatus {
+	d.w.Helper()
+	time.Sleep(40 * time.Second)
+	for i, p := range d.peers {
+		if i > 0 {
+			failures = nil
+		}
+		p.fails(d.formation, failures...)
+	}
+	d.formation++
+	for _, p := range d.peers {
+		p.enters(fmt.Sprintf("%d [0 1] from []", d.formation))
+	}
+	return d.w.look()
+}
+
+// doubt ends some worlds with a doubt, none of which is charged, and before which there were others.
+func (d *doubters) doubt(before, n int) {
+	d.w.Helper()
+	for i := range n {
+		want := "rank 1 of worker-0 (pid 7): " + doubted
+		if before+i > 0 {
+			want += fmt.Sprintf(", in %d worlds without a completed round", before+i+1)
+		}
+		want += "; the program starts again (not charged)"
+		if s := d.end(doubt()); s.Failure != want {
+			d.w.Fatalf("told %q, want %q", s.Failure, want)
+		}
+	}
+}
+
+// The fifth world that ends with a doubt is charged if no round was completed in between. Worlds that end otherwise do not count.
+func TestProgramDoubts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 1)
+		d := &doubters{w, []*peer{a, b}, 1}
+		d.doubt(0, 3)
+		d.end()
+		d.end(&wire.Failure{Signal: int32(syscall.SIGKILL)}, doubt())
+		d.doubt(3, 1)
+		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.formation })
+		d.doubt(0, 1) // the world completed a round
+		d.doubt(0, 4)
+		if s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+", in 5 worlds without a completed round; the program starts again (charged)"; s.Failure != want || s.Restarts != 1 {
+			t.Fatalf("%d restarts, told %q, want 1 and %q", s.Restarts, s.Failure, want)
+		}
+		d.doubt(0, 4)
+		time.Sleep(40 * time.Second)
+		a.fails(d.formation, doubt())
+		b.fails(d.formation)
+		w.fails("the program failed 2 times, --max_restarts=1: " + doubtedAgain)
+	})
+}
+
+// The program's own failure is charged by itself: the doubts before it do not count any more.
+func TestProgramFailsAfterDoubts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 1)
+		d := &doubters{w, []*peer{a, b}, 1}
+		d.doubt(0, 4)
+		if s := d.end(&wire.Failure{Code: 1}); s.Restarts != 1 {
+			t.Fatalf("%d restarts, want 1", s.Restarts)
+		}
+		d.doubt(0, 4)
+	})
+}
+
+// A world that has lost a member does not count, whatever its other members report.
+func TestProgramDoubtsAndLosesMember(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		d := &doubters{w, []*peer{a, b}, 1}
+		d.doubt(0, 4)
+		a.close()
+		w.kill(worker(0))
+		b.fails(5, doubt())
+		time.Sleep(time.Second)
+		b.enters("6 [1] from []")
+		b.fails(6, doubt())
+		w.fails("the program failed: " + doubtedAgain)
+	})
+}
+
+// The next master knows how many worlds have ended with a doubt, and hears of rounds again.
+func TestProgramDoubtsAsTheMasterComesBack(t *testing.T) {
+	for _, round := range []bool{false, true} {
+		t.Run(fmt.Sprintf("round %v", round), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, runJob(0))
+				a, b := r.peer(0), r.peer(1)
+				a.enters("1 [0 1] from []")
+				b.enters("1 [0 1] from []")
+				d := &doubters{r.world, []*peer{a, b}, 1}
+				d.doubt(0, 4)
+				r.ends(Leave, ErrLeft)
+				r.follow()
+				a, b = r.peer(0), r.peer(1)
+				d.peers = []*peer{a, b}
+				time.Sleep(time.Minute)
+				for _, p := range d.peers {
+					for word := p.word(); word != nil; word = p.word() {
+						d.formation = max(d.formation, word.GetWorld().GetFormation())
+					}
+				}
+				if round {
+					a.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.formation })
+					d.doubt(0, 1)
+					return
+				}
+				a.fails(d.formation, doubt())
+				b.fails(d.formation)
+				r.fails("the program failed: " + doubtedAgain)
+			})
+		})
+	}
+}

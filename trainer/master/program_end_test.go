@@ -1,0 +1,140 @@
+package master
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// finished changes a heartbeat: all processes of the worker have ended with 0 in the first world.
+func finished(r *wire.HeartbeatRequest) { r.Finished = 1 }
+
+// succeeds waits for the end of a job of trainAll's data set, and checks that it has succeeded with all records in the model of its first
+// life.
+func (w *world) succeeds(peers ...*peer) {
+	w.Helper()
+	w.finish(peers...)
+	if s := w.status; s.State != string(job.Succeeded) || s.Life != 1 || s.RecordsDone != 8 {
+		w.Errorf("status %v, want success with 8 records in life 1", s)
+	}
+}
+
+// The others do not notice the loss of a worker whose processes have ended with 0: nothing of it is missing. Nor does one that takes its place
+// disturb what they do after the training.
+func TestProgramLosesAWorkerThatHasFinished(t *testing.T) {
+	for name, lose := range map[string]func(w *world, a *peer){
+		"killed":  func(w *world, a *peer) { a.close(); w.kill(worker(0)) },
+		"deleted": func(w *world, a *peer) { a.close(); w.pods.end(worker(0), pod.Exit{Deleted: true}) },
+		"silent":  func(_ *world, a *peer) { a.close(); a.silent(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, a, b := startProgram(t, 0)
+				trainAll(w)
+				a.says(finished)
+				lose(w, a)
+				time.Sleep(time.Minute)
+				if n := len(w.pods.running()); n != 2 {
+					t.Fatalf("%d pods run, want that of the other worker and one more", n)
+				}
+				c := w.peer(2)
+				time.Sleep(time.Minute)
+				b.hears()
+				if s := w.look(); s.State != string(job.Running) || s.Life != 1 || s.RecordsDone != 8 {
+					t.Errorf("status %v", s)
+				}
+				b.says(finished)
+				w.succeeds(b, c)
+			})
+		})
+	}
+}
+
+// A worker that is asked to leave after the training is released when its processes have ended with 0, and the others go on.
+func TestProgramIsLeftAfterTheTraining(t *testing.T) {
+	for _, asked := range []string{"before its end", "after it"} {
+		t.Run(asked, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, a, b := startProgram(t, 0)
+				trainAll(w)
+				leaves := func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED }
+				steps := []func(*wire.HeartbeatRequest){leaves, finished}
+				if asked == "after it" {
+					steps = []func(*wire.HeartbeatRequest){finished, leaves}
+				}
+				a.says(steps[0])
+				a.says(steps[1])
+				if reply := a.says(finished); !reply.Unknown {
+					t.Error("it is not released")
+				}
+				a.close()
+				w.pods.end(worker(0), pod.Exit{})
+				for word := b.word(); word != nil; word = b.word() {
+					if word.GetRecall() == nil || word.GetRecall().Now { // after a round, which does not come
+						t.Errorf("the other hears %s", say(word))
+					}
+				}
+				b.says(finished)
+				w.succeeds(b)
+			})
+		})
+	}
+}
+
+// If a worker is lost after the training, but before its processes have ended, all begin again, those that have ended, too: nobody knows what
+// of its work after the training is missing. The status says why.
+func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		trainAll(w)
+		a.says(finished)
+		b.close()
+		w.kill(worker(1))
+		a.hears("recall 1 now")
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true, Crew: &wire.Crew{}})
+		time.Sleep(time.Minute)
+		a.enters("2 [0] from []")
+		if s := w.look(); s.State != string(job.Running) || s.Life != 2 || s.RecordsDone != 0 || !strings.HasPrefix(s.Anew, "the training began anew: a process was lost, or failed, after the training") {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+// A worker none of whose processes took part in the last world need not finish.
+func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}})
+		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3, Crew: &wire.Crew{Processes: 1}})
+		time.Sleep(time.Second)
+		a.enters("2 [0 1] from [1]")
+		b.enters("2 [0 1] from [1]")
+		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: &wire.Crew{Processes: 1}}) // its process is ready
+		b.hears("recall 2")
+		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })
+		synctest.Wait()
+		w.finish(a, b)
+		if w.status.State != string(job.Succeeded) {
+			t.Errorf("status %v", w.status)
+		}
+	})
+}
+
+// A program that fails after its training, and may not fail, ends the job: its records stay what they were, and nothing is said to begin anew.
+func TestProgramFailsAfterTheTraining(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		trainAll(w)
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, Failures: []*wire.Failure{{Code: 1, Message: "no space left"}}})
+		b.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, Finished: true})
+		w.fails("the program failed: rank 0 (pid 0): no space left (exit code 1)")
+		if s := w.status; s.RecordsDone != 8 || s.Life != 1 || s.Rewinds != 0 || s.Anew != "" {
+			t.Errorf("status %v", s)
+		}
+	})
+}
