@@ -71,6 +71,8 @@ def installed(name):
     """Report whether a module of that top-level name is from site-packages."""
     places = set(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
     places.update([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()])
+    # Another environment's, that a .pth file or PYTHONPATH adds.
+    places.update(p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages"))
     try:
         spec = importlib.util.find_spec(name.partition(".")[0])
     except Exception:

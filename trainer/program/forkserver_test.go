@@ -329,22 +329,27 @@ func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
 	}
 }
 
-// The second fork server imports the modules that the program imports from site-packages, except those that start threads.
+// The second fork server imports the modules that the program imports from site-packages, also from those of another environment that
+// a .pth file adds, except modules that start threads.
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user}, learnAfter: 300 * time.Millisecond}, map[string]string{
 		"mine.py": "",
 		"main.py": `
 import os, sys, sysconfig, time
-names = ("heavy", "heavy.part", "threaded", "mine", "wave")
+names = ("heavy", "heavy.part", "layered", "threaded", "mine", "wave")
 print([n for n in names if n in sys.modules], flush=True)
 where = sysconfig.get_path("purelib", "posix_user")
 os.makedirs(where + "/heavy", exist_ok=True)
 open(where + "/heavy/__init__.py", "w").close()
 open(where + "/heavy/part.py", "w").close()
 with open(where + "/threaded.py", "w") as f: f.write("import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()")
-sys.path.append(where)
-import heavy.part, threaded, mine, wave
+other = os.environ["PYTHONUSERBASE"] + "/other/site-packages"
+os.makedirs(other, exist_ok=True)
+open(other + "/layered.py", "w").close()
+with open(where + "/other.pth", "w") as f: f.write(other + "\n")
+sys.path += [where, other]
+import heavy.part, layered, threaded, mine, wave
 try: import absent
 except ImportError: pass
 time.sleep(1000)
@@ -355,7 +360,7 @@ time.sleep(1000)
 	first := b.out.String()
 	g = b.start(1)
 	await(t, "the second start", func() bool { return strings.HasSuffix(strings.TrimPrefix(b.out.String(), first), "\n") })
-	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" || got != "['heavy', 'heavy.part']\n" || g.Method() != Fork {
+	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" || got != "['heavy', 'heavy.part', 'layered']\n" || g.Method() != Fork {
 		t.Errorf("first %q, then %q by %v", first, got, g.Method())
 	}
 }

@@ -28,7 +28,7 @@ def leave(code: int, why: str) -> None:
     """Ends the process at once, with no destructor that could wait for a dead peer."""
     try:
         sys.stdout.flush()
-        sys.stderr.write("elasticdl: %s (exit code %d)\n" % (why, code))
+        sys.stderr.write("elasticdl: %s\n" % why)
         sys.stderr.flush()
     finally:
         os._exit(code)

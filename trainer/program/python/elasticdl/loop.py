@@ -55,6 +55,7 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
                 if not session.synced:
                     state.sync()
                 result = train(state, *args, **kwargs)
+                saving.after_training()
                 session.finish()
                 return result
             except WorldChanged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, Optional
+from typing import Any, BinaryIO, Dict, Optional
 
 import torch
 
@@ -23,16 +23,32 @@ class Checkpoints:
 
     def resume(self, session: Session) -> None:
         """Has the process arrive with the state that is on disk; it is read when the state is needed."""
-        if not os.path.exists(self.path):
+        try:
+            file = open(self.path, "rb")
+        except FileNotFoundError:
             return
-        saved = self._read()
+        saved = self._read(file)
         session.round, session.settled = saved["round"], saved["settled"]
         session.ledger = {(e, n): done for e, n, done in saved["ledger"]}
-        session.loaded = lambda: self._read()["state"]
+        session.loaded = lambda: self._state(file, session)
 
-    def _read(self) -> Dict[str, Any]:
+    def _state(self, file: BinaryIO, session: Session) -> Any:
+        """Returns the state that belongs to the round and the ledger with which the process has arrived.
+
+        Another rank may have put a newer one in its place since. The open file stays what it was, but not on every network file system.
+        """
         try:
-            saved = torch.load(self.path, map_location="cpu", weights_only=False)
+            file.seek(0)
+            saved = self._read(file)
+        except (OSError, Error) as e:
+            session.doubt("the checkpoint that was to be resumed is gone, there may be a newer one: %s" % e)
+        if saved["round"] != session.round:
+            session.doubt("the checkpoint that was to be resumed has round %d now, and had %d" % (saved["round"], session.round))
+        return saved["state"]
+
+    def _read(self, file: BinaryIO) -> Dict[str, Any]:
+        try:
+            saved = torch.load(file, map_location="cpu", weights_only=False)
         except Exception as e:
             raise Error("checkpoint %s cannot be read: %s; remove it to begin anew" % (self.path, e)) from e
         if not isinstance(saved, dict) or saved.get("kind") != _KIND:
@@ -62,8 +78,8 @@ state: Any = None  # of the loop that runs
 def checkpoint(path: Optional[str] = None, every: int = 1000) -> None:
     """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now (rank 0 does).
 
-    ``path`` is a file, or a directory that exists. ``every`` is in rounds; 0 writes only when asked. If a checkpoint is
-    there, ``init`` resumes it: its records are not trained on again. It is unpickled: use only what you trust.
+    ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round counts; 0 writes only when
+    asked. If a checkpoint is there, ``init`` resumes it: its records are not trained on again. It is unpickled: use only what you trust.
     """
     global declared
     if path is not None:
@@ -83,4 +99,11 @@ def after_round() -> None:
     """Writes a checkpoint when one is due."""
     session = current()
     if declared is not None and state is not None and declared.every and session.round % declared.every == 0 and session.world.rank == 0:
+        declared.write(session, state)
+
+
+def after_training() -> None:
+    """Writes a checkpoint of the end, so that a process that is lost after it does not cost the training."""
+    session = current()
+    if declared is not None and state is not None and declared.every and session.round % declared.every and session.world.rank == 0:
         declared.write(session, state)

@@ -339,9 +339,8 @@ class Session:
         """Tells the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
-            self._account = self._account or self.over
-            if self.over:  # all ranks are at the same end
-                self._tell()
+            self._account = True  # unasked: what is in the state does not change any more
+            self._tell()
             self.link.send("done", round=self.round)
 
 

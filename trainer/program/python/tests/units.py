@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 
 import elasticdl
-from elasticdl import cut, leases, nccl, rounds, session, states
+from elasticdl import cut, leases, nccl, rounds, saving, session, states
 from elasticdl.group import Group
 
 
@@ -131,6 +131,36 @@ def checkpoint_late():
         assert "before" in str(e)
         return
     raise AssertionError("checkpoint() after init()")
+
+
+def checkpoint_replaced():
+    """The state that is resumed is that of the round and the ledger with which the process arrives, though another has written a newer one since."""
+    places = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 5)
+    writer = session.Session("gloo", None)
+
+    def write(count):
+        writer.round, writer.ledger = count, {(0, 0): count}
+        places.write(writer, elasticdl.State(count=count))
+
+    write(40)
+    reader = session.Session("gloo", None)
+    places.resume(reader)
+    write(50)
+    assert (reader.round, reader.ledger, reader.loaded()) == (40, {(0, 0): 40}, {"count": 40})
+    with open(places.path, "r+b") as f:  # as if the open file were gone
+        places.resume(reader)
+        f.truncate(0)
+
+    def doubted(why):
+        raise AssertionError(why)
+
+    reader.doubt = doubted
+    try:
+        reader.loaded()
+    except AssertionError as e:
+        assert "is gone, there may be a newer one" in str(e), e
+        return
+    raise AssertionError("it has a state")
 
 
 def store():
@@ -267,5 +297,5 @@ def unfinished():
     last.gloo.allreduce([torch.ones(4)])
 
 
-{"half_a_state": half_a_state, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
+{"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
  "store": store}[sys.argv[1]]()
