@@ -16,7 +16,8 @@
 //  2. The key-value store of a world is empty at its beginning, listens before its address is told, and outlives every process of that world.
 //  3. A process that fails by itself is reported to the master once, with its reason, also while its world ends. One that the agent ends is
 //     not.
-//  4. The agent reacts to a departure at once. Newcomers do not restart running processes unless --restart_on_join allows it.
+//  4. The agent reacts to a departure at once, but processes that are past their training complete what they do before they start again.
+//     Newcomers do not restart running processes unless --restart_on_join allows it.
 //  5. The program goes on while the master is away.
 package agent
 
@@ -104,6 +105,7 @@ type process struct {
 	member  bool    // it is in the current world, or will be in the next one
 	done    bool    // it needs no world any more
 	entered int64   // formation of the newest world that it was told
+	doubt   string  // why it cannot be sure of its state; empty: it is, or has not said why
 }
 
 // keeps reports whether a process enters the next world with its state.
@@ -113,6 +115,9 @@ func (p *process) keeps() bool {
 
 // retired reports whether a process that kept its state needs no further world.
 func (p *process) retired() bool { return p != nil && p.done }
+
+// late reports whether a process is running that has not come to the current world.
+func (p *process) late() bool { return p.lives() && !p.member }
 
 // lives reports whether a process is running.
 func (p *process) lives() bool { return p != nil && p.exit == nil }
@@ -279,9 +284,12 @@ func (a *agent) work(ctx context.Context) error {
 	}
 }
 
-// finished reports whether all processes have ended by themselves with 0.
+// finished reports whether all processes of this worker that are in the last world have ended by themselves with 0, and none is running.
 func (a *agent) finished() bool {
-	return !a.rested && !slices.ContainsFunc(a.procs, func(p *process) bool { return p == nil || p.lives() || p.exit.Failed() || p.exit.Stopped })
+	unfinished := func(p *process) bool {
+		return p == nil || p.lives() || p.member && (p.exit.Failed() || p.exit.Stopped)
+	}
+	return !a.rested && slices.ContainsFunc(a.procs, func(p *process) bool { return p != nil && p.member }) && !slices.ContainsFunc(a.procs, unfinished)
 }
 
 // listen makes the store for the next world, in case this worker becomes its first. The store of the world that it leaves is served until
@@ -503,7 +511,7 @@ func (a *agent) account() {
 			p.script.say(map[string]any{"op": "account"})
 		}
 	}
-	if !asked {
+	if !asked && !a.beats.ask() { // not told meanwhile, either
 		a.unknown = true
 		a.meeting.Recall()
 	}
@@ -527,7 +535,7 @@ func (a *agent) absorb(tell func(event)) {
 			switch {
 			case e.of.exit.Failed(): // it failed in what follows the training
 				e.of.done = false
-			case e.of.script != nil:
+			case e.of.script != nil && e.of.waits == nil:
 				e.of.done = true // it has completed the training with its state
 			}
 			a.records.gone(e.of.local)
@@ -555,7 +563,10 @@ func (a *agent) absorb(tell func(event)) {
 				a.beats.end()
 			case "account":
 				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
+			case "round":
+				a.beats.rounds(e.said.Formation)
 			case "doubt":
+				e.of.doubt = e.said.Why
 				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)
 			}
 		}

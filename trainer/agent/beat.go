@@ -20,8 +20,9 @@ type beats struct {
 	finished  int64
 	leaves    bool
 	keeps     bool   // processes keep their state
-	account   []byte // the records that are in the state of every rank, not reported yet; nil: unknown
+	account   []byte // the records that are in the state of every rank, as a process has told it last; nil: none has
 	asked     bool   // the master has asked for the account
+	stale     bool   // the account is older than the question
 	final     bool   // a process has completed the training: the account does not change any more
 }
 
@@ -29,7 +30,7 @@ type beats struct {
 func (b *beats) world(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.formation, b.finished, b.account, b.asked, b.final = formation, 0, nil, false, false
+	b.formation, b.finished, b.account, b.asked, b.stale, b.final = formation, 0, nil, false, false, false
 }
 
 // setAccount sets the account: the records that are in the state of every rank of a world, for a master that was replaced.
@@ -37,7 +38,7 @@ func (b *beats) setAccount(formation int64, ledger []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if formation == b.formation {
-		b.round, b.account = formation, ledger
+		b.round, b.account, b.stale = formation, ledger, false
 		b.hasten()
 	}
 }
@@ -47,10 +48,10 @@ func (b *beats) ask() (known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.asked && !b.final {
-		b.account = nil // it is older than the question
+		b.stale = true
 	}
 	b.asked = true
-	if b.account == nil {
+	if b.account == nil || b.stale {
 		return false
 	}
 	b.hasten()
@@ -59,28 +60,27 @@ func (b *beats) ask() (known bool) {
 
 // takeAccount returns the account, if the master has asked for it. The caller holds the mutex.
 func (b *beats) takeAccount() []byte {
-	if !b.asked || b.account == nil {
+	if !b.asked || b.account == nil || b.stale {
 		return nil
 	}
-	told := b.account
-	if b.asked = false; !b.final {
-		b.account = nil
-	}
-	return told
+	b.asked = false
+	return b.account
 }
 
-// end notes that a process is at the end of its training.
+// end notes that a process is at the end of its training. It has told its account just before.
 func (b *beats) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.final = true
+	b.final, b.stale = true, false
+	b.hasten()
 }
 
-// rounds notes that a round was made in a world.
+// rounds notes that a round was made in a world. The master hears of it at once, so that it knows it when that world ends.
 func (b *beats) rounds(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.round = formation
+	b.hasten()
 }
 
 // finish notes that all processes of a world have ended with 0.

@@ -39,7 +39,8 @@ type records struct {
 	over    bool           // there are no more records
 	settled int            // complete epochs when the world began
 	steps   int64
-	round0  int64
+	version int64 // rounds in the state
+	round0  int64 // newest round of this world; 0: none
 	loss    float32
 	rounds  int64 // newest formation in which a round was made
 }
@@ -172,22 +173,24 @@ func (r *records) orphan(local int) (map[string]any, bool) {
 	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
 }
 
-// round handles the message of a process that has completed a round.
-func (r *records) round(local int, w word) {
+// round handles the message of a process that has completed a round, and reports whether it is the first one of its world on this worker.
+func (r *records) round(local int, w word) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secure(local)
 	r.asks[local] = 0
 	r.noteProgress(local, w.Leases)
-	if w.Round > r.round0 {
-		r.steps += w.Round - max(r.round0, w.Round-1)
-		r.round0 = w.Round
+	if w.Round > r.round0 { // the first process of this worker that completes it
+		r.steps++
+		r.round0, r.version = w.Round, w.Round
 	}
 	if w.Loss != nil {
 		r.loss = *w.Loss
 	}
-	r.rounds = max(r.rounds, w.Formation)
 	r.waits = time.Time{}
+	first = w.Formation > r.rounds
+	r.rounds = max(r.rounds, w.Formation)
+	return first
 }
 
 // receivedState handles the message of a process that has received its state from others: what is in it.
@@ -249,15 +252,15 @@ func (r *records) enter(floor int64, settled int) {
 			delete(r.held, id)
 		}
 	}
-	r.over, r.waits = false, time.Time{}
+	r.over, r.waits, r.round0 = false, time.Time{}, 0 // the state may be an older one
 	clear(r.asks)
 }
 
-// beat adds the progress of the leases to a heartbeat.
+// beat adds the progress of the rounds and the leases to a heartbeat.
 func (r *records) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Steps, b.Loss, b.Version = r.steps, r.loss, r.round0
+	b.Steps, b.Loss, b.Version, b.Rounds = r.steps, r.loss, r.version, r.rounds
 	for id, l := range r.held {
 		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: id, Done: l.safe, Epoch: l.task.Epoch, Number: l.task.Number, Effort: r.steps})
 	}
@@ -271,11 +274,11 @@ func (r *records) used() bool {
 	return r.dataset != nil
 }
 
-// made reports whether a round was made in a world.
-func (r *records) made(formation int64) bool {
+// told reports whether the master knows of all leases that have ended.
+func (r *records) told() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.rounds >= formation
+	return len(r.done) == 0
 }
 
 // ledger encodes for the master what a process says of its state.

@@ -49,7 +49,8 @@ type script struct {
 	mu sync.Mutex // guards writing
 }
 
-// message is a message of a process for the loop: hello, arrive, left, doubt, done, or "" when its connection has ended.
+// message is a message of a process for the loop: hello, arrive, the first round of a world, account, doubt, done, or "" when its connection has
+// ended.
 type message struct {
 	from *script
 	word
@@ -184,7 +185,9 @@ func (c *script) read() {
 		case c.local < 0:
 			return // the process has not said hello
 		case w.Op == "round":
-			c.owner.records.round(c.local, w)
+			if c.owner.records.round(c.local, w) {
+				c.owner.heard(message{c, w})
+			}
 		case w.Op == "had":
 			c.owner.records.receivedState(c.local, w.Leases)
 		case w.Op == "beat":

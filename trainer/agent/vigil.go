@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ type vigil struct {
 	world  worker.Membership
 	seat   seat
 	grace  time.Duration // grace of the processes that are running at the world's end
+	until  time.Time     // time at which processes that do what follows the training are ended, as the worker is to leave; zero: it is not
 	shut   func()        // ends the service of the store to the processes
 	since  time.Time     // time at which the first process came back
 	here   int           // number of processes that take part
@@ -58,6 +60,7 @@ type vigil struct {
 	ready  time.Time     // time at which a process became ready to join
 	began  bool          // a process has left this world by itself
 	told   bool          // it was reported that all have ended with 0
+	shed   bool          // processes that were starting when the training ended were ended
 	failed []program.Exit
 	ooms   int               // processes that the system had killed for memory when those of this world were started
 	stops  map[int]time.Time // time since which a process is stopped, by local rank
@@ -133,11 +136,12 @@ func (v *vigil) keep(ctx context.Context) error {
 		leave = nil
 	}
 	for {
-		v.absorb(v.handle)
+		lost := v.isLost()
 		recalled, joins := v.meeting.Recalled(v.world.Formation)
+		v.absorb(v.handle) // after these: what the processes had said before is known
 		leaves := recalled && v.yields(joins)
 		switch {
-		case v.isLost():
+		case lost:
 			v.Log.Info("The world ends: it has lost a member", "formation", v.world.Formation)
 			return nil
 		case len(v.failed) > 0:
@@ -145,9 +149,13 @@ func (v *vigil) keep(ctx context.Context) error {
 				v.await(linger, nil, v.fails, v.gone)
 			}
 			return nil
-		case v.began && v.settled(), v.here > 0 && v.leaving() && v.gone(), v.joined():
+		case v.returns(), v.joined():
 			return nil
-		case v.ended && !v.leaving():
+		case !v.shed && v.trained() && slices.ContainsFunc(v.procs, (*process).late):
+			v.shed = true
+			v.Log.Info("The training has ended without processes that were starting: they are ended", "formation", v.world.Formation)
+			v.kill(v.grace, (*process).late)
+		case v.ended && !v.leaving() && !v.trained():
 			v.ended = false
 			if !v.Keeps {
 				return nil
@@ -155,7 +163,7 @@ func (v *vigil) keep(ctx context.Context) error {
 			if err := v.start(ctx); err != nil {
 				return err
 			}
-		case !v.told && v.finished():
+		case !v.told && v.finished() && v.records.told():
 			v.told = true
 			v.Log.Info("All processes have ended with 0", "formation", v.world.Formation)
 			v.beats.finish(v.world.Formation)
@@ -175,9 +183,6 @@ func (v *vigil) keep(ctx context.Context) error {
 			}
 		case now := <-ticker.C:
 			v.revive(now)
-			if v.records.made(v.world.Formation) {
-				v.beats.rounds(v.world.Formation)
-			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -221,9 +226,15 @@ func (v *vigil) stopped(e event) bool {
 	return e.exit != nil && e.exit.Failed() && e.exit.Stopped && !v.frozen[e.of.local]
 }
 
+// returns reports whether this worker is to meet the others again by itself: its processes have come back from the world, or have ended, as
+// it is to leave, before they had finished.
+func (v *vigil) returns() bool {
+	return v.began && v.settled() || v.here > 0 && v.leaving() && v.gone() && !v.finished()
+}
+
 // joined reports whether processes wait to join, and all others that were started are ready, too, or joinLimit has passed.
 func (v *vigil) joined() bool {
-	if !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && !p.member && p.waits != nil }) {
+	if v.trained() || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && !p.member && p.waits != nil }) {
 		return false
 	}
 	if v.ready.IsZero() { // it may have been ready before this world
@@ -247,18 +258,23 @@ func (v *vigil) gone() bool { return !slices.ContainsFunc(v.procs, (*process).li
 // depart tells the program that the worker is to leave. It returns true if the worker can leave at once.
 func (v *vigil) depart() bool {
 	v.Log.Info("Asked to leave: the program has the grace period to end", "grace", v.Grace)
-	keeps := false
+	stays := func(p *process) bool { return p.keeps() || p.lives() && p.retired() }
 	for _, p := range v.procs {
-		if p.keeps() {
-			keeps = true
+		if stays(p) {
 			p.script.say(map[string]any{"op": "leave", "deadline": float64(time.Now().Add(v.Grace).UnixMilli()) / 1000})
 		}
 	}
-	if keeps {
-		v.beats.readyToLeave() // the master recalls all members after a round
+	if v.finished() { // the master releases it
+		v.beats.readyToLeave()
 		return false
 	}
-	v.end(v.Grace)
+	if slices.ContainsFunc(v.procs, stays) { // the master recalls all members after a round, unless the training has ended
+		v.until = time.Now().Add(v.Grace - v.Job.Program.Grace.Duration)
+		v.beats.readyToLeave()
+		return false
+	}
+	v.kill(v.Grace, (*process).lives)
+	v.await(v.Grace+killLimit, v.over, func(event) {}, v.gone) // the processes of a job that has ended have less time
 	v.beats.readyToLeave()
 	return true
 }
@@ -274,7 +290,7 @@ func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 	if len(v.failed) == 0 && !ends && !v.isLost() { // after a round, unless a member is lost meanwhile, or breaks off
 		v.recall(false)
 		v.wait(math.MaxInt64, v.world.Lost(), func() bool { return clear() || len(v.failed) > 0 })
-		if v.trained() && len(v.failed) == 0 && !v.isLost() && ctx.Err() == nil {
+		if v.trained() && !v.returns() && len(v.failed) == 0 && !v.isLost() && ctx.Err() == nil {
 			return true, nil
 		}
 	}
@@ -295,8 +311,29 @@ func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 			return false, errors.New("processes of the program did not end after SIGKILL")
 		}
 	}
+	v.complete(ctx)
 	v.brokeOff = breaks && v.Keeps || v.breaksOff()
+	for _, p := range v.procs { // those that have completed the training start again, too
+		if p != nil {
+			p.done = false
+		}
+	}
 	return false, context.Cause(ctx)
+}
+
+// complete waits for the processes that do what follows the training, such as saving the model, as long as a task may take.
+func (v *vigil) complete(ctx context.Context) {
+	tails := func(p *process) bool { return p.lives() && p.retired() }
+	if !slices.ContainsFunc(v.procs, tails) {
+		return
+	}
+	limit := max(partLimit, v.Job.TaskTimeout.Duration)
+	v.Log.Info("The world ends before all its processes have: those that are past the training complete what they do, and all start again", "formation", v.world.Formation, "killed_after", limit)
+	ended := func() bool { return !slices.ContainsFunc(v.procs, tails) }
+	if !v.wait(limit, ctx.Done(), ended) {
+		v.kill(v.grace, tails)
+		v.await(v.grace+killLimit, ctx.Done(), v.fails, ended)
+	}
 }
 
 // breaksOff reports whether processes of other workers would wait for one of this worker's, after all have left the world: one has failed,
@@ -347,15 +384,24 @@ func (v *vigil) recall(now bool) {
 	}
 }
 
-// failures returns the reports of the processes that have failed by themselves.
+// failures returns the reports of the processes that have failed by themselves. Those that have ended because their world had are none of them:
+// the failure that had ended it would be excused with them.
 func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
 	memory := oomKills() > v.ooms
 	excused, _ := v.meeting.Recalled(v.world.Formation) // it may follow from the end of others, which had heard it before
 	for _, e := range v.failed {
+		p := v.procs[e.Local]
+		uses := p.script != nil // it uses the package
+		if uses && (e.Code == exitRestart || e.Code == exitDoubt && v.isLost()) {
+			continue
+		}
 		f := failure(e)
 		f.Memory = memory && e.Signal == int(syscall.SIGKILL) && !v.frozen[e.Local]
-		f.Excused = excused || v.procs[e.Local].script != nil && asksRestart(e.Code)
+		f.Excused = excused || uses && asksRestart(e.Code)
+		if f.Doubt = uses && e.Code == exitDoubt; f.Doubt {
+			f.Message = cmp.Or(p.doubt, f.Message)
+		}
 		all = append(all, f)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
@@ -364,10 +410,9 @@ func (v *vigil) failures() []*wire.Failure {
 	return all
 }
 
-// asksRestart reports whether a process that uses the package has ended with a code that asks for a restart; other codes are the script's own.
-func asksRestart(code int) bool {
-	return code == exitAgentGone || code == exitDoubt || code == exitRestart
-}
+// asksRestart reports whether a process that uses the package has ended by itself with a code that asks for a restart; other codes are the
+// script's own.
+func asksRestart(code int) bool { return code == exitAgentGone || code == exitDoubt }
 
 // failure returns the report of a failed process.
 func failure(e program.Exit) *wire.Failure {
@@ -436,8 +481,13 @@ func newestOf(pattern string) (newest time.Time, still bool) {
 	return newest, time.Since(newest) >= unwritten
 }
 
-// revive kills processes that have been stopped for longer than a worker may be silent: no one else would notice them.
+// revive kills processes that have been stopped for longer than a worker may be silent: no one else would notice them. It ends those that
+// are past the training when a worker that is to leave can wait no longer.
 func (v *vigil) revive(now time.Time) {
+	if !v.until.IsZero() && now.After(v.until) {
+		v.until = time.Time{}
+		v.kill(v.Job.Program.Grace.Duration, (*process).retired)
+	}
 	for local, p := range v.procs {
 		if !p.lives() || !stopped(p.pid) {
 			delete(v.stops, local)

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// A worker that is asked to leave when all its processes have ended with 0 says so, and waits to be released. If it came back to the master
+// instead, all would begin anew.
+func TestLeavesWhenItHasFinished(t *testing.T) {
+	for name, program := range map[string][]string{"keeps its state": self("world 1=done"), "keeps none": {"/bin/sh", "-c", "true"}} {
+		t.Run(name, func(t *testing.T) {
+			h, a := openFor(t, time.Hour, 1, program...)
+			h.give(a)
+			if name == "keeps its state" {
+				end(t, h.hear("world 1", 0)[0])
+			}
+			beat := next(h, "a heartbeat", h.beats)
+			for beat.Finished != 1 {
+				beat = next(h, "a heartbeat", h.beats)
+			}
+			close(h.leave)
+			for beat.Leave != wire.Leave_ASKED {
+				beat = next(h, "a heartbeat", h.beats)
+			}
+			h.stays()
+			if beat = next(h, "a heartbeat", h.beats); beat.Finished != 1 {
+				t.Error("it does not say any more that all have ended with 0")
+			}
+		})
+	}
+}
+
+// A process that comes back from a world whose training has ended for another one of its worker waits for it to end, and then for a world.
+func TestComesBackAfterTheTraining(t *testing.T) {
+	h, a := open(t, 2, self("0:world 1=done", "world 1=ask", "1:account=arrive")...)
+	h.give(a)
+	pids := h.hear("answer 1", 0, 1)
+	h.ask()
+	h.hear("account 0", 1)
+	h.mu.Lock()
+	h.asks = false
+	h.mu.Unlock()
+	h.stays()
+	end(t, pids[0])
+	h.told(h.arrival(), 1, 1)
+}
