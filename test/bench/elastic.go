@@ -28,14 +28,15 @@ var (
 	howTo  = map[string]string{debian: "make bench-peers", pypi: "make torch", fault: "make torchft"}
 )
 
-// findPython returns an interpreter and the version of a package in it; the error is a missingPeer if it does not have the
-// package.
+// findPython returns an interpreter and the version of a package in it, by the package's name at PyPI; the error is a missingPeer if
+// it does not have the package.
 func findPython(ctx context.Context, path, pack string) (python, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return python{}, err
 	}
-	out, err := exec.CommandContext(ctx, abs, "-c", "import importlib.metadata as m, "+pack+"; print(m.version('"+pack+"'))").Output()
+	module, _, _ := strings.Cut(pack, "-")
+	out, err := exec.CommandContext(ctx, abs, "-c", "import importlib.metadata as m, "+module+"; print(m.version('"+pack+"'))").Output()
 	if ctx.Err() != nil {
 		return python{}, context.Cause(ctx)
 	}

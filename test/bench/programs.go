@@ -134,7 +134,7 @@ func loseProcess(ctx context.Context, j *scriptJob) error {
 		return err
 	}
 	start := time.Now()
-	took, err := j.after(ctx, 2*time.Minute, func() error { return syscall.Kill(pid, syscall.SIGKILL) })
+	took, err := j.after(ctx, j.size-1, 2*time.Minute, func() error { return syscall.Kill(pid, syscall.SIGKILL) })
 	if err != nil {
 		return err
 	}
@@ -156,10 +156,11 @@ func loseNode(ctx context.Context, j *scriptJob) error {
 	if err != nil {
 		return err
 	}
-	took, err := j.after(ctx, 2*time.Minute, func() error { return signalAll(tree(node), syscall.SIGKILL) })
+	took, err := j.after(ctx, j.size-1, 2*time.Minute, func() error { return signalAll(tree(node), syscall.SIGKILL) })
 	if err != nil {
 		return err
 	}
+	again := time.Now()
 	j.note(nodeKilled, took)
 	if err := j.join(ctx); err != nil {
 		return err
@@ -168,13 +169,7 @@ func loseNode(ctx context.Context, j *scriptJob) error {
 	if err != nil {
 		return err
 	}
-	var last time.Time
-	for _, other := range j.all {
-		if other != w && other.last.After(last) && other.last.Before(w.complete()) {
-			last = other.last
-		}
-	}
-	j.note(joins, w.complete().Sub(last))
+	j.note(joins, j.pause(again, w))
 	for pid, first := range w.firsts {
 		node, err := nodeOf(pid)
 		if err != nil {
@@ -213,7 +208,7 @@ func freezeProcess(ctx context.Context, j *scriptJob) error {
 	if err != nil {
 		return err
 	}
-	took, err := j.after(ctx, frozenLimit, func() error { return syscall.Kill(pid, syscall.SIGSTOP) })
+	took, err := j.after(ctx, j.size-1, frozenLimit, func() error { return syscall.Kill(pid, syscall.SIGSTOP) })
 	if err == nil {
 		j.note(processStops, took)
 	}
@@ -228,7 +223,7 @@ func freezeNode(ctx context.Context, j *scriptJob) error {
 		return err
 	}
 	pids := tree(node)
-	took, err := j.after(ctx, frozenLimit, func() error { return signalAll(pids, syscall.SIGSTOP) })
+	took, err := j.after(ctx, j.size-1, frozenLimit, func() error { return signalAll(pids, syscall.SIGSTOP) })
 	if err == nil {
 		j.note(nodeStops, took)
 	}

@@ -137,9 +137,28 @@ func (s *worlds) whole(ctx context.Context, size int) (w *world, err error) {
 // errNever reports that no process has stepped again in time.
 var errNever = errors.New("no step")
 
-// after does something to the processes of the newest world, and returns the time until all processes of another world had
-// stepped.
-func (s *worlds) after(ctx context.Context, limit time.Duration, do func() error) (time.Duration, error) {
+// pause returns the longest time for which all stood still after a moment until a world was complete: each time from a step in
+// one world until another was complete. torchft has a world in between, in which the others step while the newcomer takes their state.
+func (s *worlds) pause(since time.Time, until *world) (longest time.Duration) {
+	for _, w := range s.all {
+		at := w.complete()
+		if w != until && (!at.After(since) || at.After(until.complete())) {
+			continue
+		}
+		var last time.Time
+		for _, other := range s.all {
+			if other != w && other.last.After(last) && other.last.Before(at) {
+				last = other.last
+			}
+		}
+		longest = max(longest, at.Sub(last))
+	}
+	return longest
+}
+
+// after does something to the processes of the newest world, and returns the time until all processes of another world, which
+// has least or more of them, had stepped.
+func (s *worlds) after(ctx context.Context, least int, limit time.Duration, do func() error) (time.Duration, error) {
 	if err := s.read(); err != nil {
 		return 0, err
 	}
@@ -154,7 +173,7 @@ func (s *worlds) after(ctx context.Context, limit time.Duration, do func() error
 			return false, err
 		}
 		for number, w := range s.all {
-			if at := w.complete(); before[number] == nil && !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			if at := w.complete(); before[number] == nil && w.size >= least && !at.IsZero() && (first.IsZero() || at.Before(first)) {
 				first = at
 			}
 		}

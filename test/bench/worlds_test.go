@@ -28,8 +28,9 @@ func TestWorlds(t *testing.T) {
 	self, parent, gone := os.Getpid(), os.Getppid(), 1<<22+1 // greater than any pid
 	step(self, 2, 1, 0)
 	step(gone, 2, 1, 0)
-	took, err := s.after(t.Context(), time.Minute, func() error {
-		step(self, 2, 1, time.Second) // still with the lost process
+	took, err := s.after(t.Context(), 2, time.Minute, func() error {
+		step(self, 2, 1, time.Second)   // still with the lost process
+		step(self, 1, 2, 2*time.Second) // too few
 		step(self, 2, 3, 3*time.Second)
 		if err := s.read(); err != nil {
 			return err
@@ -50,7 +51,40 @@ func TestWorlds(t *testing.T) {
 	if w := s.newest(); w != s.all[3] || len(w.firsts) != 2 {
 		t.Errorf("the newest world is %+v", w)
 	}
-	if _, err := s.after(t.Context(), 0, func() error { return nil }); err == nil {
+	if _, err := s.after(t.Context(), 2, 0, func() error { return nil }); err == nil {
 		t.Error("all step again without a step")
+	}
+}
+
+// TestPause checks that a join's pause is the longest between the worlds on its way, and none before it.
+func TestPause(t *testing.T) {
+	start := time.Now()
+	second := func(n float64) time.Time { return start.Add(time.Duration(n * float64(time.Second))) }
+	of := func(last float64, firsts ...float64) *world {
+		w := &world{size: 2, firsts: make(map[int]time.Time), last: second(last)}
+		for pid, at := range firsts {
+			w.firsts[pid] = second(at)
+		}
+		return w
+	}
+	for _, c := range []struct {
+		name    string
+		between *world
+		want    time.Duration
+	}{
+		{"none", nil, 4 * time.Second},
+		{"later", of(30, 30, 30), 4 * time.Second},
+		{"incomplete", of(12, 12), 2 * time.Second},
+		{"nearer to the old", of(11, 11, 11), 3 * time.Second},
+		{"nearer to the new", of(13, 12, 13), 3 * time.Second},
+	} {
+		until := of(20, 13.5, 14)
+		s := &worlds{all: map[int64]*world{1: of(1, 0, 0), 2: of(10, 8, 9), 4: until}}
+		if c.between != nil {
+			s.all[3] = c.between
+		}
+		if got := s.pause(second(9), until); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }

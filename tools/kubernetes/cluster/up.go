@@ -293,7 +293,9 @@ func (s *state) runAll(commands ...proc.Command) error {
 	return nil
 }
 
-// upKubelets starts the nodes, and waits until they report that they are ready.
+// upKubelets starts the nodes one after the other, and waits until each reports that it is ready. Every kubelet of a machine removes
+// and makes the same socket for device plugins, whose path is fixed: of two that start together, one may end with "address already
+// in use".
 func (s *state) upKubelets(ctx context.Context, a *api) error {
 	for i := range s.Nodes {
 		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(ctx context.Context) error {
@@ -304,8 +306,6 @@ func (s *state) upKubelets(ctx context.Context, a *api) error {
 		if err := s.run(s.kubelet(i)); err != nil {
 			return err
 		}
-	}
-	for i := range s.Nodes {
 		if err := s.await(ctx, nodeName(i), []string{kubeletName(i), containerdName(i), "apiserver"}, func(ctx context.Context) error {
 			return a.nodeSays(ctx, nodeName(i))
 		}); err != nil {
