@@ -114,9 +114,9 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 // Both nodes are lost, one after the other: the first with a server and workers, the second with the master, all servers and
 // the other workers. The job has checkpoints on a volume that both nodes mount: it is rolled back to the newest.
 func TestNodesLost(t *testing.T) {
-	const epochs = 60
+	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.onBoth("halved", "60", ns.checkpoints()...)
+	j := ns.onBoth("halved", "40", ns.checkpoints()...)
 	back := killed(t, "node-1")
 	began := time.Now()
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
@@ -156,9 +156,9 @@ func TestNodesLost(t *testing.T) {
 // The kubelet of a node is killed, and the network works: a server that the cluster considers lost keeps running beside its
 // successor.
 func TestKubeletLossWithServer(t *testing.T) {
-	const epochs = 160 // it must train for more than the minute after which the cluster notices, also on a quick machine
+	const epochs = 100 // it must train for more than the minute after which the cluster notices, also on a quick machine
 	ns := newNamespace(t)
-	j := ns.onBoth("doubled", "160")
+	j := ns.onBoth("doubled", "100")
 	back := killed(t, "kubelet-1")
 	began := time.Now()
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {

@@ -72,9 +72,9 @@ func (j *submitted) on(node string, is func(*object) bool) []string {
 // A node's kubelet is killed, together with the containers of two workers. The job continues with the other two workers, and
 // with four when the node is back.
 func TestNodeLoss(t *testing.T) {
-	const epochs = 80
+	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.spread("survivor", "80")
+	j := ns.spread("survivor", "40")
 	kept := j.uids("master", "ps-0", "ps-1")
 
 	back := killed(t, "node-1")
@@ -98,9 +98,9 @@ func TestNodeLoss(t *testing.T) {
 // Only the kubelet is killed: its containers keep running, unobserved. Workers that the cluster considers lost still train, and
 // no record is trained on twice.
 func TestKubeletLoss(t *testing.T) {
-	const epochs = 120
+	const epochs = 70
 	ns := newNamespace(t)
-	j := ns.spread("unseen", "120")
+	j := ns.spread("unseen", "70")
 	back := killed(t, "kubelet-1")
 	began := time.Now()
 	j.awaits("replacements of the workers of node-1", patience, func() bool { return len(j.workers(pending)) == 2 })
@@ -123,9 +123,9 @@ func TestKubeletLoss(t *testing.T) {
 // and get one when the node is open again. On the second node all pods of the job are evicted, the master and the servers one
 // at a time, and nothing is lost.
 func TestDrain(t *testing.T) {
-	const epochs = 60
+	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.spread("drained", "60", ns.checkpoints()...)
+	j := ns.spread("drained", "40", ns.checkpoints()...)
 	all := []string{"master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3"}
 	before := j.uids(all...)
 	drain(t, "node-1")
@@ -238,9 +238,9 @@ func TestAPIServerAway(t *testing.T) {
 
 // All workers are deleted at once.
 func TestAllWorkersDeleted(t *testing.T) {
-	const epochs = 40
+	const epochs = 24
 	ns := newNamespace(t)
-	j := ns.train("bereft", slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=4",
+	j := ns.train("bereft", slices.Concat(small, []string{mlp, "--num_epochs=24", "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.05)

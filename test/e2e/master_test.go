@@ -45,11 +45,11 @@ func (j *submitted) undisturbed(s *wire.JobStatus) {
 // A master is killed three times, twice by its process and once by its pod, and then lost with its node. The servers and
 // workers continue, and the job loses nothing.
 func TestMasterComesBack(t *testing.T) {
-	const epochs = 140
+	const epochs = 60
 	ns := newNamespace(t)
 	ns.kubectl("cordon", "node-1")
 	t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
-	j := ns.train("heir", slices.Concat(small, []string{mlp, "--num_epochs=140", "--num_ps_pods=2", "--num_workers=2",
+	j := ns.train("heir", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=2", "--num_workers=2",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	others := []string{"ps-0", "ps-1", "worker-0", "worker-1"}
 	j.runs(slices.Concat([]string{"master"}, others)...)
@@ -90,9 +90,9 @@ func TestMasterComesBack(t *testing.T) {
 
 // The workers of a ring keep the model while their master is down. The job is suspended then, and resumes from its checkpoint.
 func TestRingOutlivesMaster(t *testing.T) {
-	const epochs = 90
+	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.train("orphans", slices.Concat(small, ns.checkpoints(), []string{mlp, "--distribution_strategy=AllreduceStrategy", "--num_epochs=90", "--num_workers=3",
+	j := ns.train("orphans", slices.Concat(small, ns.checkpoints(), []string{mlp, "--distribution_strategy=AllreduceStrategy", "--num_epochs=40", "--num_workers=3",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	others := []string{"worker-0", "worker-1", "worker-2"}
 	j.runs(slices.Concat([]string{"master"}, others)...)

@@ -57,6 +57,7 @@ func tell(t *testing.T, dir string) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ELASTICDL_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("DIGITS", digits)
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // without it, each command waits for a second at its end
 			env.Setenv("S3", "region=us-east-1&use_path_style=true&endpoint="+url.QueryEscape(server.URL))
 			env.Setenv("AWS_ACCESS_KEY_ID", "key")
 			env.Setenv("AWS_SECRET_ACCESS_KEY", "secret")

@@ -231,6 +231,7 @@ var foreign = strings.Fields(`
 	--driver --gpus --mount --mount-string --cni --keep-context
 	--body --input_path --type --predicate
 	--exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
+	--heartbeat_timeout_ms --join_timeout_ms --quorum_tick_ms
 `)
 
 var (

@@ -1,6 +1,7 @@
 """Trains a model that counts its records, with the package elasticdl: weight i rises by one each time that record i is in an update.
 
-Until the file "enough" is there a step lasts a while, so that there is time for what the test does. At the end each rank says what it has.
+Until the file "enough" is there a step lasts a while, so that there is time for what the test does. At the end each rank says what it has;
+if the file "hold" is there, not before it has a file "end-RANK", or the other is gone.
 """
 import os
 import sys
@@ -49,6 +50,10 @@ def train(state):
 
 
 train(state)
+rank = elasticdl.world().rank
+print(f"after the training: rank {rank} pid {os.getpid()}", flush=True)
+while os.path.exists(os.path.join(home, "hold")) and not os.path.exists(os.path.join(home, f"end-{rank}")):
+    time.sleep(0.02)
 counts = model.weight.detach().round().int().flatten().tolist()
 wrong = [(i, n) for i, n in enumerate(counts) if n != EPOCHS]
 print(f"counted {len(counts) - len(wrong)} right, {len(wrong)} wrong: {wrong[:20]}", flush=True)
