@@ -393,8 +393,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, kind string) {
 	for {
 		s.mu.Lock()
 		news := slices.Clone(s.log)
-		changed := s.changed
+		changed, away := s.changed, s.cut != cut
 		s.mu.Unlock()
+		if away { // what changed since then, nobody is told
+			panic(http.ErrAbortHandler)
+		}
 		for _, c := range news {
 			if c.version > from && c.kind == kind && selects(c.object) {
 				json.NewEncoder(w).Encode(map[string]any{"type": c.verb, "object": typedAs(c.object)})
