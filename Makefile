@@ -186,7 +186,7 @@ cluster-down: ## end that cluster, and undo what it changed on this machine
 e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
 	@if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
 	  [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
-	  $(CLUSTER) down; $(CLUSTER) up --nodes=2; fi; \
+	  $(CLUSTER) down; $(CLUSTER) up --nodes=8; fi; \
 	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED)); \
 	$(GO) test -tags e2e -count=1 -v -timeout 20m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
 	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m ./test/e2e/scale)

@@ -71,6 +71,7 @@ func (j *submitted) rolledBack(epochs int64) {
 
 // Everything but the master is deleted at once at 30 % of the records.
 func TestAllButTheMasterDeleted(t *testing.T) {
+	t.Parallel()
 	const epochs = 20
 	ns := newNamespace(t)
 	j := ns.train("stripped", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=2",
@@ -90,20 +91,19 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 	j.begunAnew(epochs)
 }
 
-// onBoth submits a job as spread does, and moves server 1 to node-1, so that each node has a server and two workers. The move
-// itself begins a new life of the model.
+// onBoth submits a job as spread does, and moves server 1 to the other node, so that each node has a server and two workers. The
+// move itself begins a new life of the model.
 func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.spread(job, epochs, more...)
-	ns.kubectl("cordon", "node-0")
-	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-0") })
+	ns.cordon(ns.nodes[0])
 	before := j.uids("ps-1")[0]
 	ns.kubectl("delete", "pod", "elasticdl-"+job+"-ps-1", "--wait=false")
-	j.awaits("server 1 on node-1", patience, func() bool {
+	j.awaits("server 1 on the other node", patience, func() bool {
 		o := j.pod("ps-1")
-		return o.running() && o.Metadata.UID != before && o.Spec.NodeName == "node-1"
+		return o.running() && o.Metadata.UID != before && o.Spec.NodeName == ns.nodes[1]
 	})
-	ns.kubectl("uncordon", "node-0")
+	ns.kubectl("uncordon", ns.nodes[0])
 	j.awaits("training in the second life of the model", patience, func() bool {
 		s := j.status()
 		return s != nil && s.Life == 2 && s.RecordsDone >= trainingDigits/5
@@ -114,14 +114,15 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 // Both nodes are lost, one after the other: the first with a server and workers, the second with the master, all servers and
 // the other workers. The job has checkpoints on a volume that both nodes mount: it is rolled back to the newest.
 func TestNodesLost(t *testing.T) {
+	t.Parallel()
 	const epochs = 40
-	ns := newNamespace(t)
+	ns := newNamespaceApart(t)
 	j := ns.onBoth("halved", "40", ns.checkpoints()...)
-	back := killed(t, "node-1")
+	back := killed(t, ns.nodes[1])
 	began := time.Now()
-	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
+	j.awaits("server 1 on the node that is left, in a third life of the model", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
-		return o.running() && o.Spec.NodeName == "node-0" && s != nil && s.Life == 3
+		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.Life == 3
 	})
 	took(t, "node killed with a server to the server replaced", began)
 	back()
@@ -129,17 +130,17 @@ func TestNodesLost(t *testing.T) {
 	j.goesOn(trainingDigits / 10)
 
 	master, done := j.uids("master")[0], j.done()
-	back = killed(t, "node-0")
+	back = killed(t, ns.nodes[0])
 	began = time.Now()
-	j.awaits("another master on node-1", patience, func() bool {
+	j.awaits("another master on the other node", patience, func() bool {
 		o := j.pod("master")
-		return o.running() && o.Metadata.UID != master && o.Spec.NodeName == "node-1"
+		return o.running() && o.Metadata.UID != master && o.Spec.NodeName == ns.nodes[1]
 	})
 	took(t, "the other node killed, with all else, to another master", began)
-	j.awaits("both servers on node-1, and the model's next life", 2*patience, func() bool {
+	j.awaits("both servers on the other node, and the model's next life", 2*patience, func() bool {
 		s := j.status()
-		return len(j.on("node-1", (*object).running)) == 2 && j.pod("ps-0").running() && j.pod("ps-1").running() &&
-			j.pod("ps-0").Spec.NodeName == "node-1" && j.pod("ps-1").Spec.NodeName == "node-1" && s.Life > 3
+		return len(j.on(ns.nodes[1], (*object).running)) == 2 && j.pod("ps-0").running() && j.pod("ps-1").running() &&
+			j.pod("ps-0").Spec.NodeName == ns.nodes[1] && j.pod("ps-1").Spec.NodeName == ns.nodes[1] && s.Life > 3
 	})
 	took(t, "the other node killed, with all else, to servers there", began)
 	back()
@@ -156,14 +157,15 @@ func TestNodesLost(t *testing.T) {
 // The kubelet of a node is killed, and the network works: a server that the cluster considers lost keeps running beside its
 // successor.
 func TestKubeletLossWithServer(t *testing.T) {
+	t.Parallel()
 	const epochs = 100 // it must train for more than the minute after which the cluster notices, also on a quick machine
-	ns := newNamespace(t)
+	ns := newNamespaceApart(t)
 	j := ns.onBoth("doubled", "100")
-	back := killed(t, "kubelet-1")
+	back := killed(t, kubelet(ns.nodes[1]))
 	began := time.Now()
-	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
+	j.awaits("server 1 on the node that is left, in a third life of the model", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
-		return o.running() && o.Spec.NodeName == "node-0" && s != nil && s.Life == 3
+		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.Life == 3
 	})
 	took(t, "kubelet killed with a server to the server replaced", began)
 	j.goesOn(trainingDigits / 10)

@@ -59,8 +59,8 @@ func TestTheTruthIsTold(t *testing.T) {
 	good := ns.train("good", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
 	bad := ns.train("bad", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
 		"--volume=host_path=" + corrupt(t) + ",mount_path=/data"})...)
-	ns.kubectl("wait", "--for=condition=complete", "job/elasticdl-good-master", "--timeout=120s")
-	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-bad-master", "--timeout=120s")
+	ns.kubectl("wait", "--for=condition=complete", "job/elasticdl-good-master", "--timeout=4m")
+	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-bad-master", "--timeout=4m")
 	good.ends(1)
 	for _, wrong := range [][]string{
 		{"--for=condition=failed", "job/elasticdl-good-master"}, {"--for=condition=complete", "job/elasticdl-bad-master"},

@@ -57,6 +57,7 @@ func (o *object) role() string { return o.Metadata.Labels["elasticdl-replica-typ
 // Twenty servers and workers of one job are killed in quick succession, some by their process and some by their pod. The job
 // has checkpoints on a volume, and loses nothing.
 func TestTwentyKills(t *testing.T) {
+	t.Parallel()
 	const epochs, kills = 60, 20
 	ns := newNamespace(t)
 	j := ns.train("hunted", slices.Concat(small, ns.checkpoints(), []string{mlp, "--num_epochs=60", "--num_ps_pods=2", "--num_workers=3",

@@ -6,17 +6,26 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
+// components is held while the cluster's program is at work, which refuses to be at work twice.
+var components sync.Mutex
+
 // component makes the cluster's program act on a part of the cluster: "kill", "start", "pause", "resume".
 func component(t *testing.T, verb, name string) {
 	t.Helper()
+	components.Lock()
+	defer components.Unlock()
 	if err := command(*program, verb, name, "--dir="+*cluster); err != nil {
 		t.Fatal(err)
 	}
 }
+
+// kubelet returns the name of a node's kubelet among the cluster's components.
+func kubelet(node string) string { return strings.Replace(node, "node", "kubelet", 1) }
 
 // killed kills parts of the cluster. The returned function starts them again; otherwise the end of the test does.
 func killed(t *testing.T, parts ...string) (start func()) {
@@ -38,7 +47,7 @@ func killed(t *testing.T, parts ...string) (start func()) {
 	return start
 }
 
-// spread submits a job of four workers, two on each node, with the master and the servers on node-0.
+// spread submits a job of four workers, two on each node, with the master and the servers on the first.
 func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.halves(func() *submitted {
@@ -49,17 +58,16 @@ func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	return j
 }
 
-// halves submits a job of four workers that take a slot each: two on each node, with its other pods on node-0.
+// halves submits a job of four workers that take a slot each: two on each node, with its other pods on the first.
 func (ns *namespace) halves(submit func() *submitted, others ...string) *submitted {
 	ns.t.Helper()
-	slots(ns.t, map[string]int{"node-0": 2, "node-1": 2})
-	ns.kubectl("cordon", "node-1")
-	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
+	ns.slots(2, 2)
+	ns.cordon(ns.nodes[1])
 	j := submit()
 	j.slotted = true
 	j.runs(others...)
-	j.awaits("2 workers on node-0", patience, func() bool { return len(j.workers((*object).running)) == 2 })
-	ns.kubectl("uncordon", "node-1")
+	j.awaits("2 workers on the first node", patience, func() bool { return len(j.workers((*object).running)) == 2 })
+	ns.kubectl("uncordon", ns.nodes[1])
 	j.awaits("4 workers", patience, func() bool { return len(j.workers((*object).running)) == 4 })
 	return j
 }
@@ -72,15 +80,16 @@ func (j *submitted) on(node string, is func(*object) bool) []string {
 // A node's kubelet is killed, together with the containers of two workers. The job continues with the other two workers, and
 // with four when the node is back.
 func TestNodeLoss(t *testing.T) {
+	t.Parallel()
 	const epochs = 40
-	ns := newNamespace(t)
+	ns := newNamespaceApart(t)
 	j := ns.spread("survivor", "40")
 	kept := j.uids("master", "ps-0", "ps-1")
 
-	back := killed(t, "node-1")
+	back := killed(t, ns.nodes[1])
 	began := time.Now()
-	j.awaits("replacements of the workers of node-1", patience, func() bool {
-		return len(j.workers(pending)) == 2 && len(j.on("node-1", (*object).running)) == 0
+	j.awaits("replacements of the workers of the lost node", patience, func() bool {
+		return len(j.workers(pending)) == 2 && len(j.on(ns.nodes[1], (*object).running)) == 0
 	})
 	took(t, "node killed to its workers given up and replaced", began)
 	j.goesOn(trainingDigits / 5)
@@ -98,12 +107,13 @@ func TestNodeLoss(t *testing.T) {
 // Only the kubelet is killed: its containers keep running, unobserved. Workers that the cluster considers lost still train, and
 // no record is trained on twice.
 func TestKubeletLoss(t *testing.T) {
+	t.Parallel()
 	const epochs = 70
-	ns := newNamespace(t)
+	ns := newNamespaceApart(t)
 	j := ns.spread("unseen", "70")
-	back := killed(t, "kubelet-1")
+	back := killed(t, kubelet(ns.nodes[1]))
 	began := time.Now()
-	j.awaits("replacements of the workers of node-1", patience, func() bool { return len(j.workers(pending)) == 2 })
+	j.awaits("replacements of the workers of the lost node", patience, func() bool { return len(j.workers(pending)) == 2 })
 	took(t, "kubelet killed to its workers replaced", began)
 	back()
 	began = time.Now()
@@ -123,23 +133,24 @@ func TestKubeletLoss(t *testing.T) {
 // and get one when the node is open again. On the second node all pods of the job are evicted, the master and the servers one
 // at a time, and nothing is lost.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	const epochs = 40
-	ns := newNamespace(t)
+	ns := newNamespaceApart(t)
 	j := ns.spread("drained", "40", ns.checkpoints()...)
 	all := []string{"master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3"}
 	before := j.uids(all...)
-	drain(t, "node-1")
+	drain(t, ns.nodes[1])
 	j.awaits("2 workers pending", patience, func() bool { return len(j.workers(pending)) == 2 && len(j.workers((*object).running)) == 2 })
 	j.goesOn(trainingDigits / 10)
-	ns.kubectl("uncordon", "node-1")
+	ns.kubectl("uncordon", ns.nodes[1])
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
 	if s := j.tells(); s.Relaunched != 2 {
 		t.Errorf("%d pods replaced, want 2", s.Relaunched)
 	}
 
 	together := j.together()
-	drain(t, "node-0")
-	ns.kubectl("uncordon", "node-0")
+	drain(t, ns.nodes[0])
+	ns.kubectl("uncordon", ns.nodes[0])
 	began := time.Now()
 	j.runs("master", "ps-0", "ps-1")
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
@@ -162,7 +173,7 @@ func drain(t *testing.T, node string) {
 	t.Helper()
 	t.Cleanup(func() { command("kubectl", "uncordon", node) })
 	began := time.Now()
-	if err := command("kubectl", "drain", node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"); err != nil {
+	if err := command("kubectl", "drain", node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=4m"); err != nil {
 		t.Fatal(err)
 	}
 	took(t, "kubectl drain "+node, began)
@@ -238,6 +249,7 @@ func TestAPIServerAway(t *testing.T) {
 
 // All workers are deleted at once.
 func TestAllWorkersDeleted(t *testing.T) {
+	t.Parallel()
 	const epochs = 24
 	ns := newNamespace(t)
 	j := ns.train("bereft", slices.Concat(small, []string{mlp, "--num_epochs=24", "--num_ps_pods=2", "--num_workers=4",

@@ -4,8 +4,9 @@
 // containers. `make e2e` creates the cluster, runs these tests, and removes the cluster.
 //
 // Jobs are submitted by the elasticdl program, in an image that it has built, as a user would; the tests watch their objects in
-// the cluster. Each test has a namespace of its own, which is deleted afterwards. Tests that do not disturb nodes or control
-// plane, and check no time limits, run in parallel after the others. The measurements of the tests are printed at the end.
+// the cluster. Each test has a namespace of its own, which is deleted afterwards. Tests that disturb the control plane or
+// check time limits run first, one after the other. The others run in parallel, those that disturb nodes on nodes of their own
+// (pair_test.go). The measurements of the tests are printed at the end.
 package e2e
 
 import (
@@ -41,7 +42,7 @@ const trainingDigits, testDigits = 10_000, 2_000
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	flag.Set("test.parallel", "8") // jobs wait most of the time, so the number of processors does not matter
+	flag.Set("test.parallel", "100") // they wait for nodes; see pair_test.go
 	os.Exit(run(m))
 }
 
@@ -96,6 +97,14 @@ func prepare(dir string) (stop func(), err error) {
 		return stop, fmt.Errorf("no cluster (make cluster-up): %w", err)
 	}
 	registry = strings.TrimSpace(string(address))
+
+	parallel, err := findPairs()
+	if err != nil {
+		return stop, err
+	}
+	if !parallel {
+		flag.Set("test.parallel", "1")
+	}
 
 	digits = filepath.Join(dir, "data")
 	if err := command(*elasticdl, "dataset", "mnist", filepath.Join(digits, "mnist"), "--source", "../../examples/mnist/data"); err != nil {

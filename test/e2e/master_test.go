@@ -45,10 +45,10 @@ func (j *submitted) undisturbed(s *wire.JobStatus) {
 // A master is killed three times, twice by its process and once by its pod, and then lost with its node. The servers and
 // workers continue, and the job loses nothing.
 func TestMasterComesBack(t *testing.T) {
+	t.Parallel()
 	const epochs = 60
-	ns := newNamespace(t)
-	ns.kubectl("cordon", "node-1")
-	t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
+	ns := newNamespaceApart(t)
+	ns.cordon(ns.nodes[1])
 	j := ns.train("heir", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=2", "--num_workers=2",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	others := []string{"ps-0", "ps-1", "worker-0", "worker-1"}
@@ -65,17 +65,16 @@ func TestMasterComesBack(t *testing.T) {
 		}
 	}
 
-	ns.kubectl("uncordon", "node-1")
-	ns.kubectl("cordon", "node-0")
-	t.Cleanup(func() { command("kubectl", "uncordon", "node-0") })
+	ns.kubectl("uncordon", ns.nodes[1])
+	ns.cordon(ns.nodes[0])
 	ns.kubectl("delete", "pod", j.found("master").Metadata.Name, "--grace-period=0", "--force")
 	master = j.succeeded(master, "master killed")
-	if node := j.found("master").Spec.NodeName; node != "node-1" {
+	if node := j.found("master").Spec.NodeName; node != ns.nodes[1] {
 		t.Fatalf("the master is on %s", node)
 	}
-	ns.kubectl("uncordon", "node-0")
+	ns.kubectl("uncordon", ns.nodes[0])
 
-	back := killed(t, "node-1")
+	back := killed(t, ns.nodes[1])
 	j.succeeded(master, "the master's node killed")
 	back()
 	if now := j.uids(others...); !slices.Equal(now, kept) {
@@ -90,6 +89,7 @@ func TestMasterComesBack(t *testing.T) {
 
 // The workers of a ring keep the model while their master is down. The job is suspended then, and resumes from its checkpoint.
 func TestRingOutlivesMaster(t *testing.T) {
+	t.Parallel()
 	const epochs = 40
 	ns := newNamespace(t)
 	j := ns.train("orphans", slices.Concat(small, ns.checkpoints(), []string{mlp, "--distribution_strategy=AllreduceStrategy", "--num_epochs=40", "--num_workers=3",

@@ -23,23 +23,26 @@ import (
 )
 
 // patience is the time limit of each wait without a limit of its own. It is generous, because the machine may be slow.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // namespace is a namespace of the cluster for one test.
 type namespace struct {
 	t    *testing.T
 	name string
+	pair // nodes of its pods
 	*view
 }
 
-// newNamespace creates a namespace and watches it. It is deleted at the end of the test, and its objects are printed if the
-// test has failed.
-func newNamespace(t *testing.T) *namespace {
+// createNamespace creates a namespace on a pair of nodes and watches it. It is deleted at the end of the test, and its objects
+// are printed if the test has failed.
+func createNamespace(t *testing.T, on pair) *namespace {
 	t.Helper()
 	name := strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(t.Name(), "-"))
 	name = fmt.Sprintf("e2e-%.40s-%x", strings.TrimPrefix(name, "test"), time.Now().UnixMilli()&0xffffff)
-	ns := &namespace{t: t, name: name}
-	ns.kubectl("create", "namespace", name)
+	ns := &namespace{t: t, name: name, pair: on}
+	if err := on.createNamespace(name); err != nil {
+		t.Fatal(err)
+	}
 	namespaces.Store(name, true)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -48,7 +51,7 @@ func newNamespace(t *testing.T) *namespace {
 		if t.Failed() && *keep {
 			return
 		}
-		if err := command("kubectl", "delete", "namespace", name, "--timeout=90s"); err != nil {
+		if err := command("kubectl", "delete", "namespace", name, "--timeout=3m"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -289,8 +292,8 @@ func (j *submitted) goesOn(n int64) {
 func (j *submitted) hurries() {
 	j.t.Helper()
 	if j.slotted {
-		setSlots(j.t, "node-0", 4)
-		setSlots(j.t, "node-1", 4)
+		setSlots(j.t, j.nodes[0], 4)
+		setSlots(j.t, j.nodes[1], 4)
 	}
 	s := j.tells()
 	figure(j.t, "records done when nothing more befalls the job", fmt.Sprintf("%.0f %%", 100*float64(s.RecordsDone)/float64(s.RecordsTotal)), "")
@@ -361,18 +364,18 @@ func (ns *namespace) everything(labels string) []string {
 	return found
 }
 
-// slots sets how many units of the tests' own resource each node has, which pods request. At the end of the test the nodes have
-// none.
-func slots(t *testing.T, count map[string]int) {
-	t.Helper()
-	cluster := look(t.Context(), "", nodes)
-	for node, n := range count {
-		setSlots(t, node, n)
-		t.Cleanup(func() { setSlots(t, node, 0) })
+// slots sets how many units of the tests' own resource each of the namespace's nodes has, which pods request. At the end of the
+// test the nodes have none.
+func (ns *namespace) slots(count ...int) {
+	ns.t.Helper()
+	cluster := look(ns.t.Context(), "", nodes)
+	for i, n := range count {
+		setSlots(ns.t, ns.nodes[i], n)
+		ns.t.Cleanup(func() { setSlots(ns.t, ns.nodes[i], 0) })
 	}
-	cluster.until(t, "slots", patience, func() bool {
-		for node, n := range count {
-			if o := cluster.now[nodes][node]; o == nil || o.Status.Allocatable["elastic.dev/slot"] != strconv.Itoa(n) {
+	cluster.until(ns.t, "slots", patience, func() bool {
+		for i, n := range count {
+			if o := cluster.now[nodes][ns.nodes[i]]; o == nil || o.Status.Allocatable["elastic.dev/slot"] != strconv.Itoa(n) {
 				return false
 			}
 		}

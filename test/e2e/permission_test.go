@@ -22,6 +22,7 @@ type rule struct {
 // The Role of a job is sufficient, and each of its verbs is needed: each is removed from the Role of a job, which then fails to
 // do what the same job does with the whole Role, and reports what was forbidden.
 func TestPermissions(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	var rules []rule
 	whole := ns.suspended("whole", func(all []rule) []rule { rules = all; return all })
@@ -39,6 +40,7 @@ func TestPermissions(t *testing.T) {
 			n++
 			t.Run(fmt.Sprintf("without %s %s of rule %d", verb, r.Resources[0], i), func(t *testing.T) {
 				t.Parallel()
+				takePlace(t)
 				own := *ns
 				own.t = t
 				j := own.suspended(fmt.Sprintf("without-%s-%d", verb, i), func(all []rule) []rule {

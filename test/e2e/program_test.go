@@ -249,7 +249,8 @@ const counted = 8000
 // A script that gets its records from the package: the node of two of its four workers is lost, then its master. The other
 // workers keep their processes, and each record is in the model as often as it should be.
 func TestProgramKeepsItsState(t *testing.T) {
-	ns := newNamespace(t)
+	t.Parallel()
+	ns := newNamespaceApart(t)
 	var r *running
 	began := time.Now()
 	ns.halves(func() *submitted {
@@ -258,12 +259,12 @@ func TestProgramKeepsItsState(t *testing.T) {
 		return r.submitted
 	}, "master")
 	before := r.after("elasticdl run to four workers stepping", 4, began)
-	survivors := r.on("node-0", (*object).running)
+	survivors := r.on(ns.nodes[0], (*object).running)
 
 	began = time.Now()
-	back := killed(t, "node-1")
+	back := killed(t, ns.nodes[1])
 	r.same(r.after("node killed to the others stepping", 2, began), before, survivors)
-	r.awaits("replacements of the workers of node-1", patience, func() bool { return len(r.workers(pending)) == 2 })
+	r.awaits("replacements of the workers of the lost node", patience, func() bool { return len(r.workers(pending)) == 2 })
 	took(t, "node killed to its workers replaced", began)
 	back()
 	began = time.Now()
@@ -312,7 +313,7 @@ func TestProgramFails(t *testing.T) {
 	const why = "ValueError: the vocabulary has no word 17"
 	ns := newNamespace(t)
 	r := ns.program("sick", []string{"--num_workers=2", "--max_restarts=1"}, "cured.py")
-	out, err := r.try(*elasticdl, "wait", "sick", "--timeout=2m")
+	out, err := r.try(*elasticdl, "wait", "sick", "--timeout=4m")
 	if exitCode(err) != 1 || len(grep(out, "sick Failed: .*"+why)) == 0 {
 		t.Errorf("elasticdl wait sick: exit code %d\n%s", exitCode(err), out)
 	}

@@ -20,9 +20,10 @@ var slotted = []string{
 // The second half of the GKE tutorial: a web server of five replicas with high priority takes the room of three of the four
 // workers, the job continues with one, and has four again when the web server is scaled down.
 func TestElasticScheduling(t *testing.T) {
+	t.Parallel()
 	const epochs = 70
-	slots(t, map[string]int{"node-0": 3, "node-1": 3})
-	ns := newNamespace(t)
+	ns := newNamespaceApart(t)
+	ns.slots(3, 3)
 	j := ns.train("test-mnist", slices.Concat(slotted, []string{mlp, "--num_epochs=70", "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
@@ -62,8 +63,9 @@ func TestElasticScheduling(t *testing.T) {
 // Two jobs: a master and two workers of low priority take three slots when a job of high priority is submitted, which needs
 // one. Both jobs succeed.
 func TestTwoJobs(t *testing.T) {
-	slots(t, map[string]int{"node-0": 2, "node-1": 1})
-	ns := newNamespace(t)
+	t.Parallel()
+	ns := newNamespaceApart(t)
+	ns.slots(2, 1)
 	seed := []string{ // the tutorial's flags; model and sizes fit this cluster
 		"--model_file=elasticdl/python/examples/mnist_mlp.py",
 		"--minibatch_size=10", "--record_per_task=100",
@@ -102,8 +104,9 @@ func TestTwoJobs(t *testing.T) {
 
 // The job starts with the workers that fit, and reports why the others are pending; stopping it frees its resources.
 func TestStartsWithWhatFits(t *testing.T) {
-	slots(t, map[string]int{"node-0": 1, "node-1": 1})
-	ns := newNamespace(t)
+	t.Parallel()
+	ns := newNamespaceApart(t)
+	ns.slots(1, 1)
 	j := ns.train("large", slices.Concat(slotted, []string{mlp, "--num_epochs=16", "--num_ps_pods=1", "--num_workers=4", "--minibatch_size=64"})...)
 	j.awaits("job of 2 workers and 2 pending", patience, func() bool {
 		return len(j.workers((*object).running)) == 2 && len(j.workers(pending)) == 2

@@ -33,6 +33,7 @@ var submitting = []rule{
 // names it, and a failed submission leaves nothing. Only without the permission for NetworkPolicies a job is submitted all the
 // same, with a warning of what is open.
 func TestSubmitterPermissions(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	s := &submitter{namespace: ns, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	s.make()

@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ const (
 
 // The minikube tutorial: data in a directory of the node, one server and one worker, then a ring of two.
 func TestMinikubeTutorial(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	began := time.Now()
 	j := ns.train("test-mnist",
@@ -84,6 +86,7 @@ func accurate(t *testing.T, accuracy float64) {
 
 // The GKE tutorial: data on a claim, 2 servers and 4 workers, with high priority for the master, the servers and some workers.
 func TestGKETutorial(t *testing.T) {
+	t.Parallel()
 	const epochs = 2
 	ns := newNamespace(t)
 	ns.claim()
@@ -119,7 +122,7 @@ func (ns *namespace) predicts(job, to string) {
 		"--prediction_data=/data/mnist/test", "--prediction_outputs=/data/predicted/out.csv"})...)
 	j.runs("worker-0")
 	ns.kubectl("delete", "pod", "elasticdl-guess-worker-0", "--grace-period=0", "--force", "--ignore-not-found")
-	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout=2m"); err != nil {
+	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout=4m"); err != nil {
 		ns.t.Fatalf("%v\n%s", err, out)
 	}
 	if s := j.tells(); s.Relaunched != 1 || s.RecordsDone != testDigits {
@@ -132,12 +135,12 @@ func (ns *namespace) predicts(job, to string) {
 // order.
 func alike(t *testing.T, model, file string) {
 	t.Helper()
-	t.Setenv("ELASTICDL_HOME", t.TempDir())
 	here := filepath.Join(t.TempDir(), "out.csv")
-	err := command(*elasticdl, "predict", "--runtime=local", "--job_name=here", mlp, "--num_workers=1", "--minibatch_size=1",
+	cmd := exec.Command(*elasticdl, "predict", "--runtime=local", "--job_name=here", mlp, "--num_workers=1", "--minibatch_size=1",
 		"--checkpoint_dir_for_init="+model, "--prediction_data="+filepath.Join(digits, "mnist", "test"), "--prediction_outputs="+here)
-	if err != nil {
-		t.Fatal(err)
+	cmd.Env = append(os.Environ(), "ELASTICDL_HOME="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
 	want, err := os.ReadFile(here)
 	if err != nil {

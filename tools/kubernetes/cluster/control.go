@@ -109,7 +109,7 @@ func (s *state) apiserver() proc.Command {
 		"--kubelet-certificate-authority=" + s.path("pki/ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP",
 		"--authorization-mode=Node,RBAC",
-		"--enable-admission-plugins=NodeRestriction",
+		"--enable-admission-plugins=NodeRestriction,PodNodeSelector",
 		"--allow-privileged=true",
 	}
 	if s.Nodes > 0 {
