@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -70,10 +71,12 @@ func newNamespace(t *testing.T) *namespace {
 	return createNamespace(t, shared)
 }
 
-// takePlace waits until the shared pair has room for a test.
-func takePlace(t *testing.T) {
+// takePlace waits until the shared pair has room for a test, which gives it back by release, at the latest at its end.
+func takePlace(t *testing.T) (release func()) {
 	places <- struct{}{}
-	t.Cleanup(func() { <-places })
+	release = sync.OnceFunc(func() { <-places })
+	t.Cleanup(release)
+	return release
 }
 
 // newNamespaceApart creates a namespace on a pair of nodes that belongs to the test until its end.

@@ -22,8 +22,9 @@ type rule struct {
 // The Role of a job is sufficient, and each of its verbs is needed: each is removed from the Role of a job, which then fails to
 // do what the same job does with the whole Role, and reports what was forbidden.
 func TestPermissions(t *testing.T) {
+	release := takePlace(t) // before it is parallel: of all tests it takes longest, so it is among the first
 	t.Parallel()
-	ns := newNamespace(t)
+	ns := createNamespace(t, shared)
 	var rules []rule
 	whole := ns.suspended("whole", func(all []rule) []rule { rules = all; return all })
 	began := time.Now()
@@ -34,6 +35,7 @@ func TestPermissions(t *testing.T) {
 		t.Fatalf("with the whole Role:\n%s", strings.Join(lines, "\n"))
 	}
 	took(t, "with the whole Role", began)
+	release() // its subtests have places of their own
 	n := 0
 	for i, r := range rules {
 		for _, verb := range r.Verbs {
