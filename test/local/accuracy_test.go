@@ -37,7 +37,6 @@ func TestAccuracy(t *testing.T) {
 	set := []string{"--num_epochs=" + epochs, "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
 	// A ring with updates of the same size as those of one worker, each of a part from every worker.
 	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64"}
-	found := make(map[string]float64)
 	workers := func(j *launched) int { return j.killWorkers(every) }
 	tests := []struct {
 		name  string
@@ -57,36 +56,55 @@ func TestAccuracy(t *testing.T) {
 		last.name, last.flags, last.least = "4 workers, all kinds killed", []string{"--checkpoint_steps=20"}, 100
 		last.kill = func(j *launched) int { return j.killAnybody(last.least, 400*time.Millisecond) }
 	}
-	for _, tt := range tests {
+	one := 0.0 // the accuracy of one worker
+	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			began := time.Now()
 			model := calm
 			if tt.kill != nil {
 				model = wild
 			}
-			j := train(t, slices.Concat(set, []string{model}, tt.flags)...)
-			kills := 0
-			if tt.kill != nil {
-				kills = tt.kill(j)
+			flags := slices.Concat(set, []string{model}, tt.flags)
+			enough := max(want, one-within)
+			accuracy := trainOnce(t, flags, tt.kill, tt.least)
+			if i == 0 {
+				one = accuracy
 			}
-			s := j.end(0)
-			found[tt.name] = j.accuracy()
-			t.Logf("accuracy %.4f, %d records in %v, %d processes killed, %d pods replaced, %d tasks taken back",
-				found[tt.name], s.RecordsDone, time.Since(began).Round(time.Millisecond), kills, s.Relaunched, s.Requeued)
-			if s.State != "Succeeded" || s.RecordsDone != s.RecordsTotal {
-				t.Errorf("%s with %d of %d records", s.State, s.RecordsDone, s.RecordsTotal)
+			if accuracy >= enough {
+				return
 			}
-			if kills < tt.least {
-				t.Errorf("%d processes were killed, want %d at least", kills, tt.least)
-			}
-			if found[tt.name] < want {
-				t.Errorf("accuracy %.4f, want %.4f", found[tt.name], want)
-			}
-			if found[tt.name] < found["1 worker"]-within {
-				t.Errorf("accuracy %.4f, %.4f with one worker: want no more than %.3f less", found[tt.name], found["1 worker"], within)
+			// The accuracies of asynchronous jobs scatter: with -accuracy around 0.982 by a standard deviation of 0.001, where one worker
+			// has 0.9836. So one in some hundreds is too low by chance. Two of three are not.
+			t.Logf("accuracy %.4f, want %.4f, %.4f with one worker: the next two jobs must have it", accuracy, enough, one)
+			for range 2 {
+				if again := trainOnce(t, flags, tt.kill, tt.least); again < enough {
+					t.Fatalf("accuracy %.4f, then %.4f, want %.4f, %.4f with one worker", accuracy, again, enough, one)
+				}
 			}
 		})
 	}
+}
+
+// trainOnce trains a job, kills its processes by kill, and checks that every record was trained on and at least so many processes were
+// killed. It returns the accuracy.
+func trainOnce(t *testing.T, flags []string, kill func(*launched) int, least int) float64 {
+	t.Helper()
+	began := time.Now()
+	j := train(t, flags...)
+	kills := 0
+	if kill != nil {
+		kills = kill(j)
+	}
+	s := j.end(0)
+	accuracy := j.accuracy()
+	t.Logf("accuracy %.4f, %d records in %v, %d processes killed, %d pods replaced, %d tasks taken back",
+		accuracy, s.RecordsDone, time.Since(began).Round(time.Millisecond), kills, s.Relaunched, s.Requeued)
+	if s.State != "Succeeded" || s.RecordsDone != s.RecordsTotal {
+		t.Errorf("%s with %d of %d records", s.State, s.RecordsDone, s.RecordsTotal)
+	}
+	if kills < least {
+		t.Errorf("%d processes were killed, want %d at least", kills, least)
+	}
+	return accuracy
 }
 
 // killWorkers kills the oldest running worker repeatedly until the job has ended, and returns how many it has killed. In a ring
