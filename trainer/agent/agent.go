@@ -563,8 +563,10 @@ func (a *agent) absorb(tell func(event)) {
 				a.beats.end()
 			case "account":
 				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
-			case "round":
-				a.beats.rounds(e.said.Formation)
+			case "met":
+				a.beats.meet(e.said.Formation)
+			case "round": // the master is to know of it when that world ends
+				a.beats.hasten()
 			case "doubt":
 				e.of.doubt = e.said.Why
 				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)

@@ -105,6 +105,7 @@ func speak(does []string) {
 			case w.Op + "=declare":
 				fmt.Fprintf(conn, `{"op":"dataset","q":%d,"size":8,"epochs":1,"records_per_task":4}`+"\n", formation)
 			case w.Op + "=round":
+				say("met")
 				say("round")
 			case w.Op + "=done":
 				say("done")

@@ -16,7 +16,7 @@ type beats struct {
 	mu        sync.Mutex
 	urgent    chan struct{} // has an element when a heartbeat is due at once
 	formation int64
-	round     int64 // the newest formation in which processes that keep their state have made a round
+	met       int64 // the newest formation of which all ranks are known to have the state that it began with
 	finished  int64
 	leaves    bool
 	keeps     bool   // processes keep their state
@@ -38,7 +38,7 @@ func (b *beats) setAccount(formation int64, ledger []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if formation == b.formation {
-		b.round, b.account, b.stale = formation, ledger, false
+		b.met, b.account, b.stale = formation, ledger, false
 		b.hasten()
 	}
 }
@@ -75,11 +75,11 @@ func (b *beats) end() {
 	b.hasten()
 }
 
-// rounds notes that a round was made in a world. The master hears of it at once, so that it knows it when that world ends.
-func (b *beats) rounds(formation int64) {
+// meet notes that all ranks of a world have begun a round, or have looked for records together: each has the state that the world began with.
+func (b *beats) meet(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.round = formation
+	b.met = formation
 	b.hasten()
 }
 
@@ -160,10 +160,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	defer cancel()
 	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
 	a.beats.mu.Lock()
-	r.Formation, r.Finished, r.Keeps = a.beats.formation, a.beats.finished, a.beats.keeps
-	if a.records.used() { // after a round all ranks have the same state
-		r.Formation = a.beats.round
-	}
+	r.Formation, r.Met, r.Finished, r.Keeps = a.beats.formation, a.beats.met, a.beats.finished, a.beats.keeps
 	r.Ledger = a.beats.takeAccount()
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED

@@ -34,7 +34,6 @@ type records struct {
 	dataset *wire.Dataset
 	held    map[int64]*lease
 	done    map[int64]bool // ended leases of which the master may not know yet: it would grant them again if they were not held
-	asks    map[int]int    // by local rank: looks for records that found none since its last round
 	waits   time.Time      // until then the master has no lease to grant
 	over    bool           // there are no more records
 	settled int            // complete epochs when the world began
@@ -56,7 +55,7 @@ type lease struct {
 func (l *lease) size() int64 { return l.task.End - l.task.Start }
 
 func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTaskRequest)) *records {
-	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), done: make(map[int64]bool), asks: make(map[int]int)}
+	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), done: make(map[int64]bool)}
 }
 
 // declare announces the data set of the program to the master.
@@ -118,9 +117,9 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 		case ok:
 			return grant, nil
 		case over:
-			return r.none(local, "over"), nil
+			return map[string]any{"over": true}, nil
 		}
-		return r.none(local, "wait"), nil
+		return map[string]any{"wait": true}, nil
 	}
 	dataset := r.dataset
 	r.mu.Unlock()
@@ -134,27 +133,17 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 			return nil, errors.New(status.Convert(err).Message())
 		}
 		r.waits = time.Now().Add(again)
-		return r.none(local, "wait"), nil // the master is away: the processes go on with the leases that they hold
+		return map[string]any{"wait": true}, nil // the master is away: the processes go on with the leases that they hold
 	}
 	r.hold(reply.Task, -1)
 	if grant, ok := r.orphan(local); ok {
 		return grant, nil
 	}
 	if r.over {
-		return r.none(local, "over"), nil
+		return map[string]any{"over": true}, nil
 	}
 	r.waits = time.Now().Add(again)
-	return r.none(local, "wait"), nil
-}
-
-// none returns the answer to a process for which there are no records now. If it is the second since its last round, the ranks have met in
-// between, and what the process had told is safe. The caller holds the mutex.
-func (r *records) none(local int, answer string) map[string]any {
-	r.asks[local]++
-	if r.asks[local] >= 2 {
-		r.secure(local)
-	}
-	return map[string]any{answer: true}
+	return map[string]any{"wait": true}, nil
 }
 
 // orphan gives a process a lease whose process has ended. The caller holds the mutex.
@@ -173,12 +162,19 @@ func (r *records) orphan(local int) (map[string]any, bool) {
 	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
 }
 
-// round handles the message of a process that has completed a round, and reports whether it is the first one of its world on this worker.
+// met handles the message of a process that has met all other ranks since it told its progress: that is in the state of each.
+func (r *records) met(local int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secure(local)
+}
+
+// round handles the message of a process that has completed a round, and reports whether it is the first one of its world on this worker. All
+// ranks had begun it, so they have what the process had told before.
 func (r *records) round(local int, w word) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secure(local)
-	r.asks[local] = 0
 	r.noteProgress(local, w.Leases)
 	if w.Round > r.round0 { // the first process of this worker that completes it
 		r.steps++
@@ -198,7 +194,6 @@ func (r *records) receivedState(local int, leases [][2]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noteProgress(local, leases)
-	r.asks[local] = 0
 }
 
 // noteProgress notes progress that is not safe yet. The caller holds the mutex.
@@ -253,7 +248,6 @@ func (r *records) enter(floor int64, settled int) {
 		}
 	}
 	r.over, r.waits, r.round0 = false, time.Time{}, 0 // the state may be an older one
-	clear(r.asks)
 }
 
 // beat adds the progress of the rounds and the leases to a heartbeat.
@@ -265,13 +259,6 @@ func (r *records) beat(b *wire.HeartbeatRequest) {
 		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: id, Done: l.safe, Epoch: l.task.Epoch, Number: l.task.Number, Effort: r.steps})
 	}
 	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
-}
-
-// used reports whether the program has declared a data set here.
-func (r *records) used() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dataset != nil
 }
 
 // told reports whether the master knows of all leases that have ended.

@@ -49,8 +49,7 @@ type script struct {
 	mu sync.Mutex // guards writing
 }
 
-// message is a message of a process for the loop: hello, arrive, the first round of a world, account, doubt, done, or "" when its connection has
-// ended.
+// message is a message of a process for the loop: hello, arrive, met, the first round of a world, account, doubt, done, or "" when its connection has ended.
 type message struct {
 	from *script
 	word
@@ -188,6 +187,9 @@ func (c *script) read() {
 			if c.owner.records.round(c.local, w) {
 				c.owner.heard(message{c, w})
 			}
+		case w.Op == "met":
+			c.owner.records.met(c.local)
+			c.owner.heard(message{c, w})
 		case w.Op == "had":
 			c.owner.records.receivedState(c.local, w.Leases)
 		case w.Op == "beat":

@@ -252,19 +252,19 @@ func TestTellsOfRounds(t *testing.T) {
 		}
 	}
 	b := beats{urgent: make(chan struct{}, 1)}
-	if b.rounds(3); len(b.urgent) == 0 {
+	if b.meet(3); len(b.urgent) == 0 {
 		t.Error("the heartbeat is not due at once")
 	}
-	h, a := open(t, 1, self("world=declare", "account=round", "recall=arrive")...)
+	h, a := open(t, 1, self("world=declare", "account 1=round", "recall=arrive")...)
 	h.give(a)
 	h.hear("answer 1", 0)
 	next(h, "a heartbeat", h.beats) // it may be older than the data set
 	beat := next(h, "a heartbeat", h.beats)
-	if beat.Rounds != 0 || beat.Formation != 0 {
-		t.Errorf("without a round heartbeats tell of world %d, and of the state in world %d", beat.Rounds, beat.Formation)
+	if beat.Rounds != 0 || beat.Met != 0 || beat.Formation != 1 {
+		t.Errorf("in world %d without a round heartbeats tell of world %d, and of the state in world %d", beat.Formation, beat.Rounds, beat.Met)
 	}
 	h.ask()
-	for beat.Formation != 1 {
+	for beat.Met != 1 || beat.Rounds != 1 {
 		beat = next(h, "a heartbeat", h.beats)
 	}
 	if beat.Rounds != 1 {
@@ -273,8 +273,11 @@ func TestTellsOfRounds(t *testing.T) {
 	h.recall(1, false)
 	h.give(h.arrival())
 	h.hear("world 2", 0)
-	if beat = next(h, "a heartbeat", h.beats); beat.Rounds != 1 {
-		t.Errorf("heartbeats in the next world tell of world %d, want 1", beat.Rounds)
+	for beat.Formation != 2 {
+		beat = next(h, "a heartbeat", h.beats)
+	}
+	if beat.Rounds != 1 || beat.Met != 1 {
+		t.Errorf("heartbeats in the next world tell of a round of world %d, and of the state in world %d, want 1", beat.Rounds, beat.Met)
 	}
 }
 

@@ -98,6 +98,9 @@ func (r *Ring) settle() (all []Settlement) {
 	return all
 }
 
+// Shared reports whether all members of the last world are known to have the state that it began with.
+func (r *Ring) Shared() bool { return r.shared }
+
 // Reclaim takes a lost worker's leases back. Where trains is set, records of them may be in the model: then the leases wait until a world
 // without the worker is safe.
 func (r *Ring) Reclaim(worker int, trains bool, charge string) []Settlement {

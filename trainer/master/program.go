@@ -30,7 +30,8 @@ type program struct {
 	m        *master
 	dataset  *wire.Dataset  // data set that the program has declared; nil: none
 	loaded   bool           // the last world begins with a state that a process has read: it is the first, or all states were lost
-	behind   bool           // that state may have been read, and the queue knows none of its records
+	behind   bool           // that state may have been read, and the queue does not know its records
+	rewound  bool           // the queue was set back to the state that the last world begins with
 	had      *ledger.Ledger // records in that state; nil: there is none, or the queue knows them
 	judged   int64          // formation before which the last world was judged
 	cause    string         // why the training last began anew
@@ -147,9 +148,11 @@ func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDo
 // source makes a world begin with the newest state that a process has read from the program's own checkpoint, if no process has one in
 // memory.
 func (g *program) source(w rendezvous.World) rendezvous.World {
-	g.loaded, g.behind, g.had = false, false, nil
+	lost := g.rewound && !g.m.ring.custody.Shared() // the state that the queue was set back to may be lost
+	g.loaded, g.behind, g.rewound, g.had = false, false, false, nil
 	if len(w.Sources) > 0 { // the state may have been read after a world of this life had begun without training
-		g.behind = g.dataset != nil && g.m.queue.Stats().Done == 0 && g.m.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
+		trained := g.m.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
+		g.behind = g.dataset != nil && (lost || g.m.queue.Stats().Done == 0 && trained)
 		return w
 	}
 	newest := int64(0)
@@ -167,7 +170,7 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 		return nil
 	}
 	before := g.m.queue.Stats().Done
-	g.had = &had
+	g.had, g.rewound = &had, true
 	if err := g.rewind(); err != nil {
 		return err
 	}

@@ -294,8 +294,12 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 
 // heard handles a worker's report of its state.
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
-	r.rounds = max(r.rounds, beat.Formation)
-	snapshot, settled := r.custody.Heard(custody.State{Formation: beat.Formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
+	formation := beat.Formation
+	if r.m.program != nil && r.m.program.dataset != nil {
+		formation = beat.Met // a process is in its world before it has the state
+	}
+	r.rounds = max(r.rounds, formation)
+	snapshot, settled := r.custody.Heard(custody.State{Formation: formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
 		r.m.snapshot(0, snapshot)
 	}

@@ -1278,6 +1278,7 @@ type HeartbeatRequest struct {
 	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // program: the formation whose processes on this worker have all exited with 0
 	Keeps         bool                   `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`                      // program: processes of this worker have said that they keep their state from one world to the next
 	Rounds        int64                  `protobuf:"varint,22,opt,name=rounds,proto3" json:"rounds,omitempty"`                    // program: the newest formation in which processes of this worker that keep their state have completed a round
+	Met           int64                  `protobuf:"varint,23,opt,name=met,proto3" json:"met,omitempty"`                          // program: the newest formation of which all members are known to have the state that it began with
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1420,6 +1421,13 @@ func (x *HeartbeatRequest) GetKeeps() bool {
 func (x *HeartbeatRequest) GetRounds() int64 {
 	if x != nil {
 		return x.Rounds
+	}
+	return 0
+}
+
+func (x *HeartbeatRequest) GetMet() int64 {
+	if x != nil {
+		return x.Met
 	}
 	return 0
 }
@@ -3718,7 +3726,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xe5\x03\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xf7\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -3736,7 +3744,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
 	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x14\n" +
 	"\x05keeps\x18\x15 \x01(\bR\x05keeps\x12\x16\n" +
-	"\x06rounds\x18\x16 \x01(\x03R\x06rounds\"\xdb\x02\n" +
+	"\x06rounds\x18\x16 \x01(\x03R\x06rounds\x12\x10\n" +
+	"\x03met\x18\x17 \x01(\x03R\x03met\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +

@@ -63,6 +63,7 @@ class Session:
         self._deadline: Optional[float] = None
         self._closing = False
         self._account = False     # the agent asks what is in the state of every rank
+        self._met = (0, 0)        # the formation, and the round in it, of which the agent knows that all ranks have its beginning
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
         os.register_at_fork(after_in_child=self._forked)
@@ -288,11 +289,15 @@ class Session:
 
     def drop(self) -> None:
         """Drops a round in which no rank had records."""
-        self._tell()
+        self._tell(self._met[1] < self.round)
         self.headers = []
 
-    def _tell(self) -> None:
-        """Answers an agent that asks which records are in the state of every rank: those of this one when all had begun the round."""
+    def _tell(self, news: bool = False) -> None:
+        """Tells the agent what follows from a round that all ranks have begun: they have the state that this world began with, and what is in
+        this rank's is in that of every rank. The first is told once for each world, or if there is other news; the second if the agent asks."""
+        if self.link is not None and (news or self._met[0] != self.world.formation):
+            self._met = (self.world.formation, self.round)
+            self.link.send("met", formation=self.world.formation)
         if self._account and self.link is not None:
             self._account = False
             self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)
@@ -339,8 +344,7 @@ class Session:
         """Tells the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
-            self._account = True  # unasked: what is in the state does not change any more
-            self._tell()
+            self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)  # it does not change any more
             self.link.send("done", round=self.round)
 
 

@@ -337,6 +337,8 @@ class Agent:
         return {"wait": True} if waiting else {"over": True}
 
     def _credit(self, p: Process, m: Dict[str, Any]) -> None:
+        if not any(h["op"] == "met" and h["formation"] == m["formation"] for h in p.heard):
+            self.wrong.append("a round of world %s, of which nobody said that all have its state" % m["formation"])
         if m["formation"] == self.formation:
             known = self.rounds.setdefault((m["formation"], m["round"]), m["credits"])
             if known != m["credits"]:
