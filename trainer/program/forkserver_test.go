@@ -1,7 +1,9 @@
 package program
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -260,13 +262,16 @@ func TestFallback(t *testing.T) {
 		env     func(int) []string
 		want    string // expected in the log
 	}{
-		"no torch":     {files: hello, torch: "raise ImportError('no such thing')", want: `level=DEBUG msg="processes are started by exec" reason="the program's interpreter has no torch: `},
-		"broken torch": {files: hello, torch: "raise OSError('libcuda')", want: "the last: the fork server failed: OSError: libcuda"},
-		"crashes":      {files: hello, torch: "import os; os.abort()", want: "3 fork servers in a row died"},
-		"threads":      {files: hello, torch: "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", want: "has 2 threads"},
-		"shadow":       {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
-		"environment":  {options: Options{LocalSize: 2}, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
-		"not a file":   {options: Options{Command: []string{"app"}}, files: map[string]string{"app/__main__.py": "print('ran')"}, want: "app is not a file of Python source"},
+		"no torch":        {files: hello, torch: "raise ImportError('no such thing')", want: `level=INFO msg="processes are started by exec" reason="the program's interpreter has no torch: `},
+		"broken torch":    {files: hello, torch: "raise OSError('libcuda')", want: "the last: the fork server failed: OSError: libcuda"},
+		"crashes":         {files: hello, torch: "import os; os.abort()", want: "3 fork servers in a row died"},
+		"threads":         {files: hello, torch: "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", want: "has 2 threads"},
+		"shadow":          {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
+		"environment":     {options: Options{LocalSize: 2}, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
+		"Python's option": {options: Options{Command: []string{"python3", "-s", "main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"python3 starts the program; what can be forked is"},
+		"shell":           {options: Options{Command: []string{"/bin/sh", "-c", "X=1 exec python3 main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"/bin/sh starts the program; what can be forked is"},
+		"other program":   {options: Options{Command: []string{"echo", "ran"}}, files: hello, want: "level=DEBUG msg=\"processes are started by exec\" reason=\"echo is not a Python script\""},
+		"not a file":      {options: Options{Command: []string{"app"}}, files: map[string]string{"app/__main__.py": "print('ran')"}, want: "app is not a file of Python source"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -303,6 +308,16 @@ func TestFallback(t *testing.T) {
 				t.Errorf("the log does not say once %q", c.want)
 			}
 		})
+	}
+}
+
+// If this process cannot adopt what a fork server makes, the program is executed, and the log says why.
+func TestFallbackWithoutAdoption(t *testing.T) {
+	var log output
+	p := &Program{options: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, command: &invocation{python: true, args: []string{"python3", "main.py"}}}
+	p.prepareForks(errors.New("operation not permitted"))
+	if p.server != nil || !strings.Contains(log.String(), `level=INFO msg="processes are started by exec" reason="this process cannot adopt forked processes: operation not permitted"`) {
+		t.Errorf("a fork server: %v; the log: %s", p.server != nil, &log)
 	}
 }
 

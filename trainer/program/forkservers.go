@@ -203,10 +203,10 @@ func (s *forkServers) excuse(err error) {
 	}
 	s.told[err.Error()] = true
 	if errors.Is(err, errNoTorch) {
-		s.p.options.Log.Debug("processes are started by exec", "reason", err)
+		s.p.options.Log.Info(byExec, "reason", err)
 		return
 	}
-	s.p.options.Log.Warn("processes are started by exec, which takes longer", "reason", err)
+	s.p.options.Log.Warn(byExec+", which takes longer", "reason", err)
 }
 
 // ended stops forking once a process crashed soon after its fork.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -93,18 +94,36 @@ func New(options Options) (*Program, error) {
 	p.work.Go(func() { p.torch() }) // its answer is needed at the first start
 	p.starts = make(chan func())
 	go p.start(p.starts)
-	adopted := adopt()
+	p.prepareForks(adopt())
+	return p, nil
+}
+
+// prepareForks starts a fork server, or logs why there is none. The argument is why this process cannot adopt forked processes, nil if it can.
+func (p *Program) prepareForks(adopted error) {
+	o := &p.options
 	switch {
 	case o.StartMethod == Exec:
+	case !p.command.python && p.command.runsPython():
+		o.Log.Info(byExec, "reason", p.command.args[0]+" starts the program; what can be forked is python3 main.py or python3 -m package.module, with no other options of Python than -b -B -d -O -q -u -v -W -X")
 	case !p.command.python:
-		o.Log.Debug("processes are started by exec: the program is not a Python script", "program", p.command.display)
+		o.Log.Debug(byExec, "reason", p.command.display+" is not a Python script")
 	case adopted != nil:
-		o.Log.Debug("processes are started by exec: this process cannot adopt forked processes", "error", adopted)
+		o.Log.Info(byExec, "reason", fmt.Errorf("this process cannot adopt forked processes: %w", adopted))
 	default:
 		p.server = newForkServers(p)
 		p.server.want(o.base(o.LocalSize))
 	}
-	return p, nil
+}
+
+// byExec is the message with which the log says why no process is forked.
+const byExec = "processes are started by exec"
+
+var shells = regexp.MustCompile(`^(ba|da|z|k|a)?sh$`)
+
+// runsPython reports whether the user may expect that the program is forked although it is not: it is a Python, or a shell, which may start one.
+func (it *invocation) runsPython() bool {
+	name := filepath.Base(it.args[0])
+	return interpreters.MatchString(name) || shells.MatchString(name)
 }
 
 // makeLogs makes the directory of this run.
