@@ -47,7 +47,7 @@ type forkServer struct {
 
 	mu      sync.Mutex // held during an order
 	err     error      // why it cannot fork; set before ready is closed
-	bad     string     // name of a module that starts threads when imported
+	bad     string     // name of a module that must not be imported before a fork: it starts threads, or uses a GPU
 	since   time.Time  // when it became ready
 	cmd     *exec.Cmd
 	conn    *net.UnixConn
@@ -59,6 +59,7 @@ type forkServer struct {
 type reply struct {
 	None  string `json:"none"`
 	Bad   string `json:"bad"`
+	Why   string `json:"why"`
 	Ready bool   `json:"ready"`
 	Error string `json:"error"`
 	Pids  []int  `json:"pids"`
@@ -95,7 +96,7 @@ func startForkServer(p *Program, env environ, learned []string) *forkServer {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		defer close(f.ready)
-		if f.err = f.load(); f.err != nil {
+		if f.err = f.load(p); f.err != nil {
 			f.close()
 		}
 		f.since = time.Now()
@@ -143,13 +144,13 @@ func (f *forkServer) launch(p *Program) error {
 }
 
 // load makes the fork server import torch.
-func (f *forkServer) load() error {
+func (f *forkServer) load(p *Program) error {
 	learned := f.learned
 	if learned == nil {
 		learned = []string{}
 	}
 	f.conn.SetDeadline(time.Now().Add(importLimit))
-	r, err := f.ask(map[string]any{"agent": os.Getpid(), "env": f.env, "learned": learned}, nil)
+	r, err := f.ask(map[string]any{"agent": os.Getpid(), "env": f.env, "learned": learned, "devices": p.options.devices}, nil)
 	switch {
 	case err != nil:
 		return err
@@ -157,7 +158,7 @@ func (f *forkServer) load() error {
 		return fmt.Errorf("%w: %s", errNoTorch, r.None)
 	case r.Bad != "":
 		f.bad = r.Bad
-		return fmt.Errorf("module %s starts threads when it is imported", r.Bad)
+		return fmt.Errorf("a fork server that has imported %s has %s", r.Bad, r.Why)
 	case !r.Ready:
 		return errors.New("the fork server did not report that it is ready")
 	}

@@ -2,7 +2,8 @@
 
 The agent starts this with a socket as descriptor 3 and sends JSON lines:
 
-  {"agent": pid, "env": {...}, "learned": [module, ...]}       first; answered by "ready", or by "none" or "bad" and the end
+  {"agent": pid, "env": {...}, "learned": [module, ...],
+   "devices": [beginning of a path, ...]}                      first; answered by "ready", or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
    "processes": [{"env": {...}, "learn": file}, ...]}          with stdout and stderr of each process as descriptors;
                                                                answered by "pids", or by "error"
@@ -67,6 +68,24 @@ def threads():
     return len(os.listdir("/proc/self/task"))
 
 
+def hazard():
+    """Return what this process has that a process forked from it could not use, None if there is nothing."""
+    n = threads()
+    if n > 1:
+        return "%d threads" % n
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            continue  # that of the listing
+        if path.startswith(DEVICES):
+            return "%s open" % path  # CUDA and NVML keep it so
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():  # a flag of PyTorch's: the call touches no device
+        return "CUDA initialized"
+    return None
+
+
 def installed(name):
     """Report whether a module of that top-level name is from site-packages."""
     places = set(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
@@ -93,15 +112,16 @@ def load(hello):
             importlib.import_module(name)
         except Exception:
             pass  # a build without it
-    for name in hello["learned"]:
+    for name in () if hazard() else hello["learned"]:  # a hazard that torch brings is told at each order
         if not installed(name):
             continue
         try:
             importlib.import_module(name)
         except BaseException:
             pass  # the script may have handled that, or prepared it
-        if threads() > 1:
-            tell(bad=name)
+        why = hazard()
+        if why:
+            tell(bad=name, why=why)
             os._exit(0)
     tell(ready=True)
 
@@ -131,9 +151,9 @@ def import_path(order):
 
 def refusal(order):
     """Return why these processes must not be forked, None if they may."""
-    n = threads()
-    if n != 1:
-        return "the fork server has %d threads: a library that it imported started them" % n
+    why = hazard()
+    if why:
+        return "the fork server has %s: a library that it imported is the cause" % why
     shadow = None if SAFE else shadowed(import_path(order))
     if shadow:
         return "%s has the name of a module that torch imports" % shadow
@@ -336,6 +356,6 @@ def serve():
 
 
 hello = receive()[0]
-AGENT, GIVEN, OWN = hello["agent"], hello["env"], dict(os.environ)
+AGENT, GIVEN, OWN, DEVICES = hello["agent"], hello["env"], dict(os.environ), tuple(hello["devices"])
 load(hello)
 run(*serve())

@@ -18,6 +18,7 @@ import (
 // stub is a module named torch, for tests that do not need PyTorch.
 var stub = map[string]string{
 	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\n",
+	"stub/torch/cuda/__init__.py":        "started = False\ndef is_initialized(): return started\n",
 	"stub/torch/distributed/__init__.py": "",
 	"stub/torch/nn/__init__.py":          "",
 	"stub/torch/nn/parallel.py":          "",
@@ -266,6 +267,8 @@ func TestFallback(t *testing.T) {
 		"broken torch":    {files: hello, torch: "raise OSError('libcuda')", want: "the last: the fork server failed: OSError: libcuda"},
 		"crashes":         {files: hello, torch: "import os; os.abort()", want: "3 fork servers in a row died"},
 		"threads":         {files: hello, torch: "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", want: "has 2 threads"},
+		"device":          {options: Options{devices: []string{"/dev/zer"}}, files: hello, torch: "kept = open('/dev/zero')", want: "the fork server has /dev/zero open: "},
+		"CUDA":            {files: hello, torch: "import sys, types; sys.modules['torch.cuda'] = types.SimpleNamespace(is_initialized=lambda: True)", want: "the fork server has CUDA initialized: "},
 		"shadow":          {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
 		"environment":     {options: Options{LocalSize: 2}, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
 		"Python's option": {options: Options{Command: []string{"python3", "-s", "main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"python3 starts the program; what can be forked is"},
@@ -289,7 +292,7 @@ func TestFallback(t *testing.T) {
 			if c.torch == "" {
 				b = newForkBench(t, c.options, files)
 			} else {
-				dir := t.TempDir()
+				dir := filepath.Join(t.TempDir(), "site-packages") // so that what torch brings could be taken for that of a module after it
 				os.MkdirAll(filepath.Join(dir, "torch"), 0o755)
 				os.WriteFile(filepath.Join(dir, "torch", "__init__.py"), []byte(c.torch), 0o644)
 				c.options.Env = []string{needPython(t), "PYTHONPATH=" + dir}
@@ -306,6 +309,9 @@ func TestFallback(t *testing.T) {
 			}
 			if strings.Count(b.log.String(), c.want) != 1 {
 				t.Errorf("the log does not say once %q", c.want)
+			}
+			if strings.Contains(b.log.String(), "does not import a module") {
+				t.Error("the log blames a module")
 			}
 		})
 	}
@@ -377,6 +383,45 @@ time.sleep(1000)
 	await(t, "the second start", func() bool { return strings.HasSuffix(strings.TrimPrefix(b.out.String(), first), "\n") })
 	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" || got != "['heavy', 'heavy.part', 'layered']\n" || g.Method() != Fork {
 		t.Errorf("first %q, then %q by %v", first, got, g.Method())
+	}
+}
+
+// A module that initializes CUDA or opens a GPU when it is imported is not learned: forked processes could not use the GPU. The log says
+// which module it was, once.
+func TestForkServerLeavesGPUs(t *testing.T) {
+	user := t.TempDir()
+	device := filepath.Join(user, "nvidiactl")
+	env := []string{"PYTHONUSERBASE=" + user, "DEVICE=" + device}
+	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: env, learnAfter: 300 * time.Millisecond, devices: []string{"/dev/absent", filepath.Join(user, "nvidia")}}, map[string]string{
+		"main.py": `
+import os, sys, sysconfig, time
+print([n for n in ("plain", "opener", "opener.part", "starter", "after") if n in sys.modules], flush=True)
+where = sysconfig.get_path("purelib", "posix_user")
+os.makedirs(where + "/opener", exist_ok=True)
+for name, text in {
+    "plain": "", "opener/__init__": "", "opener/part": "import os; kept = open(os.environ['DEVICE'], 'w')",
+    "starter": "import torch.cuda; torch.cuda.started = True", "after": "",
+}.items():
+    with open(where + "/" + name + ".py", "w") as f: f.write(text)
+sys.path.append(where)
+import plain, opener.part, starter, after
+time.sleep(1000)
+`})
+	g := b.start(1)
+	await(t, "the second fork server", func() bool { return strings.Contains(b.log.String(), "has imported what the program imports") })
+	g.Stop(syscall.SIGKILL, 0)
+	g = b.start(1)
+	await(t, "the second start", func() bool { return strings.Count(b.out.String(), "\n") == 2 })
+	if got := b.out.String(); got != "[]\n['plain', 'after']\n" || g.Method() != Fork {
+		t.Errorf("%q by %v", got, g.Method())
+	}
+	for _, want := range []string{
+		"module=opener.part reason=\"a fork server that has imported opener.part has " + device + " open\"",
+		"module=starter reason=\"a fork server that has imported starter has CUDA initialized\"",
+	} {
+		if strings.Count(b.log.String(), "level=INFO msg=\"the fork server does not import a module: each process that needs it does\" "+want) != 1 {
+			t.Errorf("the log does not say once %s", want)
+		}
 	}
 }
 

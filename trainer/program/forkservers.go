@@ -34,6 +34,10 @@ const (
 // first fork: each process would have to, at the same time. PyTorch 1.x has no such module.
 var known = []string{"torch._dynamo"}
 
+// devices are the beginnings of the paths of GPUs' devices. A process that has one open may have a context of CUDA or ROCm, which a forked
+// process cannot use.
+var devices = []string{"/dev/nvidia", "/dev/kfd"}
+
 // forkServers manages the fork servers of a program: the current one, and its successor.
 type forkServers struct {
 	p    *Program
@@ -105,7 +109,7 @@ func (s *forkServers) watch(f *forkServer) {
 	log := s.p.options.Log
 	switch {
 	case f.bad != "":
-		s.learned = without(s.learned, f.bad)
+		s.forgo(f)
 	case errors.Is(f.err, errNoTorch):
 		s.off = f.err
 		return
@@ -123,6 +127,12 @@ func (s *forkServers) watch(f *forkServer) {
 	}
 	log.Debug("restarting the fork server after it has ended", "error", f.err)
 	s.begin(f.env)
+}
+
+// forgo removes what a fork server must not import, and logs why. The mutex is held.
+func (s *forkServers) forgo(f *forkServer) {
+	s.learned = without(s.learned, f.bad)
+	s.p.options.Log.Info("the fork server does not import a module: each process that needs it does", "module", f.bad, "reason", f.err)
 }
 
 // start starts the group by forks. After an error no process of the group was started.
@@ -257,7 +267,7 @@ func (s *forkServers) study(file string) {
 
 // succeed replaces a fork server as soon as another with more modules is ready.
 func (s *forkServers) succeed(old *forkServer) {
-	for range 5 { // each attempt may find another module that starts threads
+	for range 5 { // each attempt may find another module that must not be imported
 		s.mu.Lock()
 		learned := slices.Clone(s.learned)
 		s.mu.Unlock()
@@ -278,7 +288,7 @@ func (s *forkServers) succeed(old *forkServer) {
 			return
 		}
 		if next.bad != "" {
-			s.learned = without(s.learned, next.bad)
+			s.forgo(next)
 		}
 		s.mu.Unlock()
 		next.close()
@@ -293,7 +303,7 @@ func (s *forkServers) succeed(old *forkServer) {
 
 var moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
 
-// without returns the names except for those in the package of the module bad, which starts threads.
+// without returns the names except for those in the package of the module bad.
 func without(names []string, bad string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return topLevel(name) == topLevel(bad) })
 }

@@ -72,6 +72,7 @@ type Options struct {
 	Log *slog.Logger
 
 	learnAfter time.Duration // overrides the constant learnAfter; 0: it does not
+	devices    []string      // overrides the variable devices; nil: it does not
 }
 
 // invocation is the parsed command line of the program.
@@ -97,6 +98,9 @@ func (o *Options) normalize() (*invocation, error) {
 	o.Role = cmp.Or(o.Role, "default")
 	o.RunID = cmp.Or(o.RunID, "none")
 	o.learnAfter = cmp.Or(o.learnAfter, learnAfter)
+	if o.devices == nil {
+		o.devices = devices
+	}
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
