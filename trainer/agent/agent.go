@@ -364,7 +364,11 @@ func (a *agent) prepare(ctx context.Context) error {
 				failed = append(failed, *e.exit)
 			}
 		})
-		if root := program.RootCause(failed); root != nil {
+		if crashed := forked(failed); len(crashed) > 0 && len(crashed) == len(failed) {
+			if err := a.launch(ctx, position, crashed); err != nil {
+				return err
+			}
+		} else if root := program.RootCause(failed); root != nil {
 			return fmt.Errorf("the program failed before it joined a world: %s", root.Message())
 		}
 		if !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.waits == nil }) {
@@ -378,6 +382,16 @@ func (a *agent) prepare(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// forked returns the local ranks of the processes that may have crashed because they were forked.
+func forked(exits []program.Exit) (locals []int) {
+	for _, e := range exits {
+		if e.Forked {
+			locals = append(locals, e.Local)
+		}
+	}
+	return locals
 }
 
 // warm returns when the program's processes can be started at once, or the worker is asked to leave.

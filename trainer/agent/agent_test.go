@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -218,10 +219,16 @@ func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival)
 // openFor starts an agent whose processes have this long to end when it is asked to leave.
 func openFor(t *testing.T, grace time.Duration, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
+	return openWith(t, Config{Grace: grace}, processes, program...)
+}
+
+// openWith starts an agent with the Grace and Keeps of a configuration. A program that is not named as a script of Python runs as it is.
+func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
+	t.Helper()
 	t.Setenv(scriptEnv, "1")
 	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest), leave: make(chan struct{})}
 	j := job.DefaultOf(job.Run)
-	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, true, strconv.Itoa(processes)
+	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, filepath.Ext(program[0]) != ".py", strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
 	h.job = j
 	ctx, cancel := context.WithCancel(t.Context())
@@ -230,7 +237,7 @@ func openFor(t *testing.T, grace time.Duration, processes int, program ...string
 		defer close(h.ended)
 		Run(ctx, Config{
 			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
-			Grace: grace, Leave: h.leave, Output: h, Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
+			Grace: c.Grace, Keeps: c.Keeps, Leave: h.leave, Output: h, Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
 		})
 	}()
 	t.Cleanup(func() {

@@ -416,7 +416,7 @@ func asksRestart(code int) bool { return code == exitAgentGone || code == exitDo
 
 // failure returns the report of a failed process.
 func failure(e program.Exit) *wire.Failure {
-	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), UnixMs: e.At.UnixMilli()}
+	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), Forked: e.Forked, UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
 		if at := e.Failure.Time; !at.IsZero() { // its resolution is a second: within one, the time of the end tells which failed first

@@ -220,8 +220,9 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 }
 
 // judge charges the program with the end of its last world if that was the program's own fault: no member was lost or asked to leave, no
-// process was killed from outside, and none doubts its state. It also charges the last of mostDoubts worlds that have ended with a doubt, if
-// no round was completed in between. It returns an error if the limit of charged failures is exceeded. Next is the world that follows.
+// process was killed from outside, none may have crashed because it was forked, which a worker reports no second time, and none doubts its
+// state. It also charges the last of mostDoubts worlds that have ended with a doubt, if no round was completed in between. It returns an error if
+// the limit of charged failures is exceeded. Next is the world that follows.
 func (g *program) judge(before, next rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
@@ -242,6 +243,9 @@ func (g *program) judge(before, next rendezvous.World) error {
 	}
 	g.note(before)
 	again := ""
+	if root.Forked {
+		again = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
+	}
 	if root.Doubt && !g.completed(before) {
 		if g.doubts++; g.doubts > 1 {
 			again = fmt.Sprintf(", in %d worlds without a completed round", g.doubts)
@@ -267,12 +271,12 @@ func (g *program) judge(before, next rendezvous.World) error {
 // are restarts that do not help, as when a firewall keeps the ranks from each other.
 const mostDoubts = 5
 
-// cause returns the failure that has ended a world, and reports whether it is the program's own. A process that was killed counts before one
-// that doubts its state, this one before others that are excused, and these before the program's own failures: what counts later may follow
-// from it.
+// cause returns the failure that has ended a world, and reports whether it is the program's own. A process that was killed, or may have
+// crashed because it was forked, counts before one that doubts its state, this one before others that are excused, and these before the
+// program's own failures: what counts later may follow from it.
 func cause(failed []failure) (root failure, own bool) {
 	for _, kind := range []func(failure) bool{
-		func(f failure) bool { return !f.Excused && fromOutside(f) },
+		func(f failure) bool { return !f.Excused && (fromOutside(f) || f.Forked) },
 		func(f failure) bool { return f.Doubt },
 		func(f failure) bool { return f.Excused },
 	} {

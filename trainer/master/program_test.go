@@ -83,6 +83,8 @@ func TestProgramIsCharged(t *testing.T) {
 		"doubt":      {[]*wire.Failure{own, doubt, {Code: 83, Excused: true, UnixMs: -1}}, 0, "rank 0 of worker-0 (pid 0): exit code 81" + uncharged},
 		"kill first": {[]*wire.Failure{doubt, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
 		"own kill":   {[]*wire.Failure{{Signal: int32(syscall.SIGTERM), Excused: true, UnixMs: -1}, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+		"forked":     {[]*wire.Failure{{Code: 1, UnixMs: -1}, {Signal: int32(syscall.SIGSEGV), Forked: true, Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGSEGV" + byExec + uncharged},
+		"as it left": {[]*wire.Failure{{Signal: int32(syscall.SIGABRT), Forked: true, Excused: true}}, 0, ""},
 		"none":       {nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +107,27 @@ func TestProgramIsCharged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// byExec is what the status says of a crash that a fork may have caused.
+const byExec = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
+
+// The crash of a process that was forked ends no job, even if no failure is allowed. The crash of one that was started by exec does.
+func TestProgramCrashesAfterFork(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		a.fails(1, &wire.Failure{Pid: 7, Signal: int32(syscall.SIGSEGV), Forked: true})
+		b.fails(1, &wire.Failure{Code: 1, Message: "Connection reset by peer"})
+		for _, p := range []*peer{a, b} {
+			p.enters("2 [0 1] from []")
+		}
+		if s := w.look(); s.Restarts != 0 || s.Failures != 1 || job.State(s.State).Ended() {
+			t.Errorf("status %v", s)
+		}
+		a.fails(2, &wire.Failure{Pid: 8, Signal: int32(syscall.SIGSEGV)})
+		b.fails(2)
+		w.fails("the program failed: rank 0 (pid 8): killed by SIGSEGV")
+	})
 }
 
 // A program that fails soon after each start is restarted at longer and longer intervals, also if the failures are not charged. A worker that

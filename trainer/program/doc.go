@@ -14,7 +14,9 @@
 // Exec starts the interpreter for each process. Fork, the default, asks a fork server: one Python process per program that has imported
 // torch and forks a process that runs the script. That saves the import, seconds of CPU for each process. Programs that are not Python
 // scripts, and interpreters without torch, are started by Exec; so is everything once the fork server cannot be trusted, and the log
-// says why.
+// says why. A fork is safe from a process that has one thread and no GPU open, nor CUDA initialized: the fork server looks after each import and
+// before each fork. Nevertheless a forked process may crash where a fresh one does not. If one does soon after its start, all others are
+// started by Exec, and [Exit].Forked has the master not charge it.
 //
 //	agent ──orders, stdio──> fork server ──fork──> helper ──fork──> rank 0, rank 1, …
 //	  ^                                              └ exits: the ranks become children of the agent

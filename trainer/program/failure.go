@@ -31,6 +31,8 @@ type Exit struct {
 	At time.Time
 	// Stopped reports that the agent had asked the process to end before it did.
 	Stopped bool
+	// Forked reports that the process may have crashed because it was forked: no other is forked from then on.
+	Forked bool
 	// Failure is the content of the process's error file, nil if it wrote none.
 	Failure *Failure
 	// Words is the end of the process's standard error, in one line of at most 240 characters, if the process failed with an exit code and

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // stub is a module named torch, for tests that do not need PyTorch.
@@ -327,16 +329,22 @@ func TestFallbackWithoutAdoption(t *testing.T) {
 	}
 }
 
-// After a crash soon after a fork, which the fork may have caused, processes are executed.
+// After a crash soon after a fork, which the fork may have caused, processes are executed. A crash of these is their own.
 func TestCrashEndsForks(t *testing.T) {
-	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"})
-	for i, want := range []StartMethod{Fork, Exec} {
-		if g := b.start(1); b.ends(g)[0].Signal != int(syscall.SIGSEGV) || g.Method() != want {
-			t.Errorf("start %d by %v", i, g.Method())
-		}
-	}
-	if !strings.Contains(b.log.String(), "crashed (SIGSEGV)") {
-		t.Error("the log does not say why")
+	for _, signal := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGABRT} {
+		t.Run(unix.SignalName(signal), func(t *testing.T) {
+			t.Parallel()
+			b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": fmt.Sprintf("import os\nos.kill(os.getpid(), %d)\n", signal)})
+			for i, want := range []StartMethod{Fork, Exec} {
+				g := b.start(1)
+				if e := b.ends(g)[0]; e.Signal != int(signal) || g.Method() != want || e.Forked != (want == Fork) {
+					t.Errorf("start %d by %v: %+v", i, g.Method(), e)
+				}
+			}
+			if !strings.Contains(b.log.String(), "rank 0 crashed ("+unix.SignalName(signal)+")") {
+				t.Error("the log does not say why")
+			}
+		})
 	}
 }
 

@@ -12,11 +12,14 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// crashLimit is the age up to which a segmentation fault of a process may be caused by the fork.
-	crashLimit = 10 * time.Second
+	// crashLimit is the age up to which the crash of a process may be caused by its fork: until then it may not have used all that it has
+	// imported, or a GPU.
+	crashLimit = 30 * time.Second
 	// deathLimit is how old a fork server must be for its death not to count against the next.
 	deathLimit = time.Minute
 	// mostDeaths is how many young fork servers may die.
@@ -219,11 +222,18 @@ func (s *forkServers) excuse(err error) {
 	s.p.options.Log.Warn(byExec+", which takes longer", "reason", err)
 }
 
-// ended stops forking once a process crashed soon after its fork.
-func (s *forkServers) ended(e Exit, age time.Duration) {
-	if e.Signal != int(syscall.SIGSEGV) || age >= crashLimit {
-		return
+// blamesFork reports whether a process may have ended because it was forked: a signal by which programs crash ended it soon after its start,
+// without an exception before. A process that the agent had asked to end may crash on the way, for its own reasons.
+func blamesFork(method StartMethod, e Exit, age time.Duration) bool {
+	switch syscall.Signal(e.Signal) {
+	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGABRT:
+		return method == Fork && age < crashLimit && !e.Stopped && e.Failure == nil
 	}
+	return false
+}
+
+// crashed stops forking, as a process may have crashed because it was forked.
+func (s *forkServers) crashed(e Exit, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.off == nil {
@@ -231,7 +241,7 @@ func (s *forkServers) ended(e Exit, age time.Duration) {
 			s.work.Go(s.current.close)
 			s.current = nil
 		}
-		s.off = fmt.Errorf("rank %d crashed (SIGSEGV) %v after it was forked, which may not happen to a fresh process", e.Rank, age.Round(time.Millisecond))
+		s.off = fmt.Errorf("rank %d crashed (%s) %v after it was forked, which may not happen to a fresh process", e.Rank, unix.SignalName(syscall.Signal(e.Signal)), age.Round(time.Millisecond))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,5 +30,30 @@ func TestImportIsSaid(t *testing.T) {
 				t.Errorf("an import of %v is said %d times, want %d", c.takes, got, c.said)
 			}
 		})
+	}
+}
+
+// A fork may be the cause of a crash that nothing else explains, soon after it.
+func TestBlamesFork(t *testing.T) {
+	for name, c := range map[string]struct {
+		method StartMethod
+		exit   Exit
+		age    time.Duration
+		want   bool
+	}{
+		"segmentation fault":  {Fork, Exit{Signal: int(syscall.SIGSEGV)}, time.Second, true},
+		"bus error":           {Fork, Exit{Signal: int(syscall.SIGBUS)}, time.Second, true},
+		"illegal instruction": {Fork, Exit{Signal: int(syscall.SIGILL)}, time.Second, true},
+		"abort":               {Fork, Exit{Signal: int(syscall.SIGABRT)}, crashLimit - 1, true},
+		"later":               {Fork, Exit{Signal: int(syscall.SIGSEGV)}, crashLimit, false},
+		"by exec":             {Exec, Exit{Signal: int(syscall.SIGSEGV)}, time.Second, false},
+		"killed":              {Fork, Exit{Signal: int(syscall.SIGKILL)}, time.Second, false},
+		"exit code":           {Fork, Exit{Code: 1}, time.Second, false},
+		"asked to end":        {Fork, Exit{Signal: int(syscall.SIGABRT), Stopped: true}, time.Second, false},
+		"after an exception":  {Fork, Exit{Signal: int(syscall.SIGABRT), Failure: &Failure{}}, time.Second, false},
+	} {
+		if got := blamesFork(c.method, c.exit, c.age); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

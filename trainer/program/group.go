@@ -229,7 +229,9 @@ func (g *Group) run() {
 	for _, it := range g.processes {
 		left.Go(func() {
 			e := it.wait()
-			g.program.ended(g, it, e)
+			age := e.At.Sub(it.begun)
+			e.Forked = blamesFork(g.method, e, age)
+			g.program.ended(e, age)
 			g.exits <- e
 			if err := it.clear(); err != nil {
 				g.program.options.Log.Error("a process of the program could not be ended", "rank", it.rank, "error", err)
@@ -322,14 +324,14 @@ func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
 	}
 }
 
-// ended passes the end of a process to the fork servers, and keeps the logs if there is an error file.
-func (p *Program) ended(g *Group, it *process, e Exit) {
+// ended keeps the logs if there is an error file, and stops forking if that may have ended the process.
+func (p *Program) ended(e Exit, age time.Duration) {
 	if e.Failure != nil {
 		p.mu.Lock()
 		p.keepLog = true
 		p.mu.Unlock()
 	}
-	if p.server != nil && g.method == Fork {
-		p.server.ended(e, e.At.Sub(it.begun))
+	if e.Forked {
+		p.server.crashed(e, age)
 	}
 }

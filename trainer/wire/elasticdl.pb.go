@@ -1913,6 +1913,7 @@ type Failure struct {
 	Memory        bool                   `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`              // the system killed it because the worker was out of memory
 	Excused       bool                   `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`            // not charged: it asked for a restart, or ended while its world was left because workers join or leave
 	Doubt         bool                   `protobuf:"varint,12,opt,name=doubt,proto3" json:"doubt,omitempty"`                // with excused: it cannot be sure of its state although no member of its world was lost
+	Forked        bool                   `protobuf:"varint,13,opt,name=forked,proto3" json:"forked,omitempty"`              // with signal: a fork a short time before may be the cause; its worker forks no more, and it is not charged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2020,6 +2021,13 @@ func (x *Failure) GetExcused() bool {
 func (x *Failure) GetDoubt() bool {
 	if x != nil {
 		return x.Doubt
+	}
+	return false
+}
+
+func (x *Failure) GetForked() bool {
+	if x != nil {
+		return x.Forked
 	}
 	return false
 }
@@ -3791,7 +3799,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\x90\x02\n" +
+	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\xa8\x02\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -3804,7 +3812,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06memory\x18\v \x01(\bR\x06memory\x12\x18\n" +
 	"\aexcused\x18\n" +
 	" \x01(\bR\aexcused\x12\x14\n" +
-	"\x05doubt\x18\f \x01(\bR\x05doubtJ\x04\b\t\x10\n" +
+	"\x05doubt\x18\f \x01(\bR\x05doubt\x12\x16\n" +
+	"\x06forked\x18\r \x01(\bR\x06forkedJ\x04\b\t\x10\n" +
 	"\"\x95\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
