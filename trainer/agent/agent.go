@@ -384,16 +384,6 @@ func (a *agent) prepare(ctx context.Context) error {
 	}
 }
 
-// forked returns the local ranks of the processes that may have crashed because they were forked.
-func forked(exits []program.Exit) (locals []int) {
-	for _, e := range exits {
-		if e.Forked {
-			locals = append(locals, e.Local)
-		}
-	}
-	return locals
-}
-
 // warm returns when the program's processes can be started at once, or the worker is asked to leave.
 func (a *agent) warm(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)

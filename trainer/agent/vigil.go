@@ -428,6 +428,16 @@ func failure(e program.Exit) *wire.Failure {
 	return f
 }
 
+// forked returns the local ranks of the processes that may have crashed because they were forked.
+func forked(exits []program.Exit) (locals []int) {
+	for _, e := range exits {
+		if e.Forked {
+			locals = append(locals, e.Local)
+		}
+	}
+	return locals
+}
+
 // yields reports whether the world is to be left now, after its members were recalled.
 func (v *vigil) yields(joins bool) bool {
 	keeps := slices.ContainsFunc(v.procs, (*process).keeps)
