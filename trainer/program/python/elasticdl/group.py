@@ -117,11 +117,13 @@ class Group:
             if self._condemned:
                 return
             self._condemned = True
-        threading.Thread(target=self._cut, name="elasticdl-cut", daemon=True).start()
+            doomed = [self.data] if self.nccl else []  # it may be buried before the thread runs
+        threading.Thread(target=self._cut, args=(doomed,), name="elasticdl-cut", daemon=True).start()
 
-    def _cut(self) -> None:
-        if self.nccl:
-            nccl.abort(self.data)
+    def _cut(self, doomed: List[Any]) -> None:
+        if doomed:
+            nccl.abort(doomed[0])
+            _go_inside(doomed.clear, "elasticdl-grave")  # if it has the last reference
         after = 0  # how often it was cut since it was buried
         while after < 10:
             after += self._buried
@@ -229,7 +231,10 @@ def _watch(group: Group) -> None:
 
 
 def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
-    """Takes the place of ``Work.wait``. Waits with a limit end by themselves, and NCCL's are ended by its abort."""
+    """Takes the place of ``Work.wait``. Waits with a limit end by themselves, and NCCL's are ended by its abort.
+
+    A wait does not tell whose it is: beside NCCL the package waits for its own collectives of gloo's by ``Group.wait``.
+    """
     group = _watched
     if group is None or timeout or group.size == 1 or group.nccl:
         return bool(_plain_wait(work, timeout))
@@ -253,8 +258,6 @@ def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
     store = dist.PrefixStore("default", store)
     name = "gloo" if data is gloo else "cpu:gloo,cuda:nccl"
     if not _MODERN:
-        if data is not gloo:
-            raise RuntimeError("init(backend=\"nccl\") needs torch 2.7 or newer; this is %s" % torch.__version__)
         c10d._pg_map[gloo] = (name, store)
         c10d._pg_names[gloo] = "0"
         c10d._pg_group_ranks[gloo] = {i: i for i in range(size)}

@@ -42,6 +42,7 @@ class Header:
         mine = torch.tensor(row, dtype=torch.int64)
         self.weight = weight
         self._work: Any = None
+        self._group = group
         if group.size == 1:
             self._table = mine.unsqueeze(0)
         else:
@@ -54,7 +55,7 @@ class Header:
         """Waits for the table and returns it, a row for each rank."""
         if not self._rows:
             if self._work is not None:
-                self._work.wait()
+                self._group.wait(self._work)
                 self._work = None
             self._rows = self._table.tolist()
         return self._rows

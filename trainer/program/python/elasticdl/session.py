@@ -40,6 +40,11 @@ class Session:
         if backend not in ("gloo", "nccl"):
             raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
         self.backend = backend
+        self.survives = True      # groups are re-formed in the process; else it is started again
+        if backend == "nccl":
+            nccl.check()
+            self.survives = address is not None and nccl.survives()
+            nccl.prepare(self.survives)
         self.pid = os.getpid()
         self.world = World()
         self.group: Any = None
@@ -69,7 +74,6 @@ class Session:
         os.register_at_fork(after_in_child=self._forked)
         if self.link:
             self.link.start()
-            self.survives = backend != "nccl" or nccl.survives()
             self.link.send("hello", v=1, pid=self.pid, local_rank=int(os.environ.get("LOCAL_RANK", "-1")), survives=self.survives,
                            torch=str(torch.__version__), backend=backend)
             threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
@@ -207,8 +211,11 @@ class Session:
             group.publish()
             group.freeze()
             return True
+        why = str(done[0] if done else "timed out")
+        if self.link is None:
+            raise Error("the %s group of this process cannot be made: %s" % (self.backend, why))
         if not self.recalled():
-            self._explain("the group of formation %d cannot be made: %s" % (group.formation, done[0] if done else "timed out"))
+            self._explain("the group of formation %d cannot be made: %s" % (group.formation, why))
         return False
 
     def _explain(self, why: str) -> None:
@@ -359,8 +366,6 @@ def start(backend: str) -> Session:
     global _session
     if _session is not None:
         raise Error("elasticdl.init() was called before in this process")
-    if backend == "nccl":
-        nccl.prepare()
     _session = Session(backend, os.environ.get("ELASTICDL_SOCKET") or None)
     return _session
 

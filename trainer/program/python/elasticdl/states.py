@@ -125,7 +125,7 @@ class State:
         alike = session.live and not session.half and session.source >= 0
         mine = torch.tensor([session.round if alike else -1], dtype=torch.int64)
         table = torch.empty(group.size, 1, dtype=torch.int64)
-        group.gloo.allgather([list(table.unbind(0))], [mine]).wait()
+        group.wait(group.gloo.allgather([list(table.unbind(0))], [mine]))
         same = len(set(table.reshape(-1).tolist())) == 1 and int(table[0]) >= 0
         tensors: List[torch.Tensor] = []
         body = b""
@@ -201,7 +201,7 @@ def _send(group: Any, source: int, chunk: List[torch.Tensor], size: int) -> None
 def _broadcast(group: Any, source: int, t: torch.Tensor) -> None:
     options = torch.distributed.BroadcastOptions() if hasattr(torch.distributed, "BroadcastOptions") else None
     if options is None:
-        group.gloo.broadcast(t, source).wait()
+        group.wait(group.gloo.broadcast(t, source))
         return
     options.rootRank, options.rootTensor = source, 0
-    group.gloo.broadcast([t], options).wait()
+    group.wait(group.gloo.broadcast([t], options))

@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = ["accumulation", "mixed", "two_models", "recomputed", "unfrozen", "copies", "sparse", "phases", "ahead", "feeds", "containers", "interrupted"]
 
 
-@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "checkpoint_replaced", "store", "buried", "unfinished", "half_a_state", "explained"])
+@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "checkpoint_replaced", "store", "buried", "unfinished", "half_a_state", "explained", "nccl_versions", "stuck_beside_nccl"])
 def test_unit(case, tmp_path, forker):
     runs("units.py", case, tmp_path, forker)
 

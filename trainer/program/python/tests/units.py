@@ -75,9 +75,90 @@ def aborting():
     while not Backend.calls and time.time() < end:
         time.sleep(0.01)
     assert Backend.calls == [("abort", False)], Backend.calls
-    assert not nccl.survives()
-    nccl.prepare()
+    group = Group(2, 0, 2, set(), set())
+    group.gloo, group.data, group.nccl = object(), Backend(), True
+    started, start = [], threading.Thread.start
+    threading.Thread.start = lambda t: started.append(t)
+    group.condemn()
+    group.bury()  # before the thread that aborts has run
+    threading.Thread.start = start
+    for t in started:
+        t.start()
+    while len(Backend.calls) < 2 and time.time() < end:
+        time.sleep(0.01)
+    assert Backend.calls == 2 * [("abort", False)], Backend.calls
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"  # as the agent has it
+    nccl.prepare(False)
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"  # the process is to end
+    nccl.prepare(True)
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+
+
+def nccl_versions():
+    """What NCCL's group needs is checked by init, and what an abort needs where it is asked for."""
+    dist, available = torch.distributed, torch.cuda.is_available
+
+    def refused():
+        try:
+            elasticdl.init("nccl")
+        except elasticdl.Error as e:
+            assert session._session is None
+            return str(e)
+        raise AssertionError("not refused")
+
+    torch.cuda.is_available = dist.is_nccl_available = lambda: True
+    for version in ("1.13.0a0", "2.0.1", "2.6.0+cu124"):
+        torch.__version__ = version
+        assert "needs torch 2.7 or newer, and this is torch %s:" % version in refused()
+    for version in ("2.7.0a0+git1", "2.10.1", "3.0"):
+        torch.__version__ = version
+        nccl.check()
+    dist.is_nccl_available = lambda: False
+    assert "built without NCCL" in refused()
+    dist.is_nccl_available, torch.cuda.is_available = lambda: True, lambda: False
+    assert "sees no GPU" in refused()
+    torch.cuda.is_available = lambda: True
+
+    class ProcessGroupNCCL:
+        def __init__(self, *_):
+            raise RuntimeError("no GPU of its own")
+
+        class Options:
+            config = type("Config", (), {})()
+
+    dist.ProcessGroupNCCL = ProcessGroupNCCL
+    for asked, found, want in (("", (2, 26, 2), False), ("abort", (2, 26, 2), True), ("abort", (3, 0, 0), True), ("abort", (2, 25, 9), False),
+                               ("abort", (1, 27, 0), False), ("abort", None, False)):
+        os.environ["ELASTICDL_NCCL"] = asked
+        torch.cuda.nccl.version = lambda: found
+        assert nccl.survives() is want, (asked, found)
+    del torch.cuda.nccl.version  # a torch without CUDA
+    assert nccl.version() is None
+    try:
+        elasticdl.init("nccl")
+    except elasticdl.Error as e:
+        assert str(e) == "the nccl group of this process cannot be made: no GPU of its own", e
+        return
+    raise AssertionError("without a group")
+
+
+def stuck_beside_nccl():
+    """Beside NCCL, too, a wait for gloo's collectives of the package ends when the group is condemned, though no connection tells it."""
+    group = Group(1, 0, 2, set(), set())
+    group.gloo, peer = gloo(1800)
+    group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
+    group._store, cut.shut = torch.distributed.HashStore(), lambda inodes: 0
+    from elasticdl import group as groups
+
+    groups._watch(group)
+    for wait in (lambda: rounds.Header(group, 0, 1, []).rows(), lambda: states._spread_bytes(group, 1, b"")):
+        threading.Timer(0.3, group.condemn).start()
+        try:
+            wait()
+        except RuntimeError as e:
+            assert "did not end" in str(e), e
+            continue
+        raise AssertionError("the peer has taken no part")
 
 
 def alone():
@@ -298,4 +379,4 @@ def unfinished():
 
 
 {"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
- "store": store}[sys.argv[1]]()
+ "store": store, "nccl_versions": nccl_versions, "stuck_beside_nccl": stuck_beside_nccl}[sys.argv[1]]()

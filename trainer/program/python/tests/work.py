@@ -21,6 +21,9 @@ a.add_argument("--pause", type=float, default=0.0)
 a.add_argument("--hold", action="store_true")
 a.add_argument("--manual", action="store_true")
 a.add_argument("--checkpoint", default="")
+a.add_argument("--every", type=int, default=5)
+a.add_argument("--notice", default="")
+a.add_argument("--backend", default="gloo")
 a.add_argument("--fail", type=int, default=0)
 a.add_argument("--out", default="")
 a = a.parse_args()
@@ -46,13 +49,21 @@ class Counts(torch.nn.Module):
 
 
 if a.checkpoint:
-    elasticdl.checkpoint(a.checkpoint, every=5)
-world = elasticdl.init()
+    elasticdl.checkpoint(a.checkpoint, every=a.every)
+world = elasticdl.init(a.backend)
 model = Counts()
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.0)
 state = elasticdl.State(model=model, optimizer=optimizer, updates=0)
 data = Data()
-held = []
+
+
+def notice(state):
+    """Writes a checkpoint when the process is to be taken away, and until when it may go on."""
+    if a.notice and not os.path.exists(a.notice) and elasticdl.leaving() is not None:
+        elasticdl.checkpoint()
+        with open(a.notice + ".tmp", "w") as f:
+            json.dump({"deadline": elasticdl.leaving(), "updates": state.updates}, f)
+        os.rename(a.notice + ".tmp", a.notice)
 
 
 def hold():
@@ -82,6 +93,7 @@ def train(state):
         if a.pause:
             time.sleep(a.pause)
         elasticdl.step(loss)
+        notice(state)
     return state.updates
 
 
