@@ -168,8 +168,12 @@ class Agent:
         """Tells a process to leave, and calls all back after a round."""
         with self.lock:
             p.leaves = True
-            p.send(op="leave", deadline=time.time() + 30)
+            self.warn(p, time.time() + 30)
             self._recall(False)
+
+    def warn(self, p: Process, deadline: float) -> None:
+        """Tells a process when it will be taken away; the others cannot do without it yet."""
+        p.send(op="leave", deadline=deadline)
 
     def _recall(self, now: bool) -> None:
         if self.silent:

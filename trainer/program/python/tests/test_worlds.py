@@ -125,6 +125,23 @@ def test_leave_takes_the_others_along_to_the_end_of_a_round(job):
     assert len(set(agent.worlds[-1]["rounds"])) == 1 and agent.worlds[-1]["round"] >= 6
 
 
+def test_a_script_acts_on_the_notice_that_it_will_be_taken_away(job, tmp_path):
+    notice, deadline = tmp_path / "notice", time.time() + 30
+    arguments = ("--size", 2000, "--pause", 0.003, "--checkpoint", tmp_path / "saved.pt", "--every", 0, "--notice", notice)
+    agent = job(1, *arguments)
+    assert agent.stepping(5), words(agent)
+    assert not notice.exists()  # elasticdl.leaving() is None
+    agent.warn(agent.processes[0], deadline)
+    assert agent.until(notice.exists), words(agent)
+    said = json.loads(notice.read_text())
+    assert said["deadline"] == deadline and time.time() < deadline
+    agent.kill(agent.processes[0])
+    assert agent.until(lambda: agent.processes[0].gone)
+    agent.start()
+    ended(agent)
+    assert agent.worlds[1]["round"] == said["updates"] >= 5  # of the checkpoint that it has written
+
+
 def test_one_that_leaves_passes_its_state_on(job):
     agent = job(1, "--size", 10000, "--pause", 0.005)
     assert agent.stepping(3)
