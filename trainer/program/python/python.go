@@ -13,7 +13,7 @@ import (
 )
 
 //go:embed elasticdl/*.py elasticdl/py.typed
-//go:embed elasticai_api/*.py elasticai_api/*/*.py
+//go:embed elasticai_api/*.py elasticai_api/*/*.py elasticai_api/py.typed
 var files embed.FS
 
 // Unpack writes the packages to dir, which it makes for this user alone if it is not there. Files of the same names are

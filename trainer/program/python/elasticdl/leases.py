@@ -75,11 +75,15 @@ class Lease:
 
     def done(self, n: int) -> None:
         """Reports that the next ``n`` records are in this round. Call it before the gradients are reduced."""
+        self._pending.append(self.report(n))
+
+    def report(self, n: int) -> Credit:
+        """Counts the next ``n`` records as reported, and returns what is to be credited for them."""
         last = self.reported + n
         if n <= 0 or last > len(self):
             raise Error("done(%d): the lease has %d records that are not reported" % (n, len(self) - self.reported))
-        self._pending.append(Credit(self.epoch, self.number, self.reported, last))
-        self.reported = last
+        first, self.reported = self.reported, last
+        return Credit(self.epoch, self.number, first, last)
 
 
 class AgentSource:

@@ -1,6 +1,8 @@
-"""Runs a script of ElasticDL's shape, with loader workers, kills and a fixed global batch."""
+"""Runs scripts of ElasticDL's shape, with loader workers, kills and a fixed global batch."""
 
 import json
+
+import pytest
 
 
 def results(agent):
@@ -32,3 +34,36 @@ def test_a_fixed_global_batch_is_a_mean(job):
     updates = max(m["round"] for p in agent.processes for m in p.heard if m["op"] == "round")
     assert abs(got[0]["sum"] - updates) < 1e-9 and 7 <= updates <= 9
     credited_once(agent, 240, 1)
+
+
+@pytest.mark.parametrize("form", ["service", "client", "shards", "built"])
+def test_each_form_has_every_record_once(job, form):
+    # 245: the last shard of an epoch has 5 records, the last minibatch of shards, too. Record indices are filled up to whole minibatches.
+    size = 245 if form in ("shards", "built") else 240
+    if form == "client":
+        size = 8 * 16
+    agent = job(2, form, size, 2, 0.0, script="elasticai_forms.py")
+    got = results(agent)
+    assert len(got) == 2
+    for g in got:
+        assert g["counts"] == [2.0], g
+        assert g["minibatches"] == got[0]["minibatches"] and g["epoch"] == got[0]["epoch"]
+    credited_once(agent, size, 2)
+    if form == "built":
+        assert sum(g["shards"] for g in got) == 2 * 11
+
+
+@pytest.mark.parametrize("form", ["shards", "built"])
+def test_shards_and_a_kill_and_a_newcomer(job, form):
+    agent = job(3, form, 605, 2, 0.005, script="elasticai_forms.py")
+    assert agent.stepping(3), [agent.log(p)[-1500:] for p in agent.processes]
+    agent.kill(agent.alive()[1])
+    assert agent.until(lambda: agent.formation == 2) and agent.stepping(2), [agent.log(p)[-1500:] for p in agent.processes]
+    if form == "built":  # a newcomer that has had no shard does not do with gradients what the function does
+        agent.start()
+        assert agent.until(lambda: agent.formation == 3), [agent.log(p)[-1500:] for p in agent.processes]
+    got = results(agent)
+    assert len(got) == (3 if form == "built" else 2)
+    for g in got:
+        assert g["counts"] == [2.0] and g["minibatches"] == got[0]["minibatches"] and g["epoch"] == got[0]["epoch"] < 3, got
+    credited_once(agent, 605, 2)

@@ -8,6 +8,8 @@ import pytest
 from fake_agent import LIMIT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments", "service_arguments", "shards", "rest_of_a_shard", "shuffled",
+             "void_shard", "controller", "deferred", "folder", "no_torchvision"]
 MODELS = ["accumulation", "mixed", "two_models", "recomputed", "unfrozen", "copies", "sparse", "phases", "ahead", "feeds", "containers", "interrupted"]
 
 
@@ -19,6 +21,11 @@ def test_unit(case, tmp_path, forker):
 @pytest.mark.parametrize("case", MODELS)
 def test_model(case, tmp_path, forker):
     runs("models.py", case, tmp_path, forker)
+
+
+@pytest.mark.parametrize("case", ELASTICAI)
+def test_elasticai(case, tmp_path, forker):
+    runs("elasticai_units.py", case, tmp_path, forker)
 
 
 def runs(script, case, tmp_path, forker):

@@ -32,6 +32,13 @@ class Block(NamedTuple):
     credits: Tuple[Credit, ...]
 
 
+def valid(block: Block) -> Tuple[Credit, ...]:
+    """Returns the part of a block to train on: after a change of the world some of it may be in the model, or leased to another."""
+    session = sessions.current()
+    held = {(h.epoch, h.number) for h in session.book.held}
+    return tuple(c for c in block.credits if (c.epoch, c.number) in held and c.first >= session.ledger.get((c.epoch, c.number), 0))
+
+
 class Blocks:
     """Makes blocks from leases, in the training process. Each loader worker has leases of its own."""
 
@@ -98,13 +105,6 @@ class Blocks:
         if not indices:
             time.sleep(REST)
         return block
-
-    def credits(self, block: Block) -> Tuple[Credit, ...]:
-        """Returns the part of a block to train on: after a change of the world some of it may be in the model, or leased to another."""
-        session = sessions.current()
-        held = {(h.epoch, h.number) for h in session.book.held}
-        return tuple(c for c in block.credits
-                     if (c.epoch, c.number) in held and c.first >= session.ledger.get((c.epoch, c.number), 0))
 
     def next(self) -> Optional[Block]:
         """Returns the block of the batch that the loader delivers next; None if it delivered none that was made here."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+import os
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional
 
 import elasticdl
 from elasticdl import session as sessions
 from elasticdl.leases import Lease
 
-from .blocks import Blocks, Client
+from ..util.log_utils import warn_once
+from .blocks import Block, Blocks, Client, valid
 
 TRAINING = 1
 
 
 class Shard(NamedTuple):
-    """Is a range of records."""
+    """Is a range of records. ``indices`` are those to train on, in their order; without ``shuffle`` they are [start, end)."""
 
     name: str
     start: int
@@ -25,13 +27,20 @@ class Shard(NamedTuple):
 class DataShardService:
     """Gives shards: ranges of records that no other process has.
 
-    ``dataset_name``, ``shuffle_shards`` and ``task_type`` are accepted and ignored; the order of shards is the master's.
+    ``dataset_name`` is the name of all shards. ``master_client`` has no effect: the agent's socket is the package's own.
     """
 
     def __init__(self, master_client: Any = None, batch_size: int = 1, num_epochs: Optional[int] = None,
                  dataset_size: Optional[int] = None, shuffle: bool = False, shuffle_shards: bool = False,
                  task_type: int = TRAINING, num_minibatches_per_shard: int = 0, dataset_name: str = "") -> None:
+        if task_type != TRAINING:
+            raise elasticdl.Error("task_type=%r: only TRAINING shards are given; read the data of an evaluation or a prediction without the service" % task_type)
+        if shuffle_shards and not shuffle:
+            warn_once("shuffle_shards=True has no effect: give shuffle=True, which shuffles the records")
         self._batch_size, self._dataset_size = batch_size, dataset_size
+        self._name, self._pid = dataset_name, os.getpid()
+        self._controller: Any = None  # runs the rounds; None: the script does
+        self._completed = False       # a shard was, since report_batch_done was called
         self._fields: Optional[Dict[str, Any]] = None
         if dataset_size:
             self._fields = dict(size=dataset_size, epochs=num_epochs or 1, shuffle=shuffle,
@@ -40,32 +49,57 @@ class DataShardService:
 
     def join(self) -> None:
         """Joins the job if the process has not, and declares the data set."""
+        if os.getpid() != self._pid:
+            raise elasticdl.Error("shards are given to the training process alone; a DataLoader's worker has fetch_record_index() of a RecordIndexService")
         if sessions._session is None:
             elasticdl.init()
         if self._fields is not None:
             elasticdl.dataset(**self._fields)
+        elif not sessions.current().book.used:
+            raise elasticdl.Error("the size of the data set is not known: give dataset_size=len(dataset) and num_epochs")
 
     def fetch_shard(self) -> Optional[Shard]:
-        """Returns a shard, None when all records are in the model."""
+        """Returns a shard, None when all records are in the model. While others have the rest, a controller takes part in their rounds."""
         self.join()
-        lease = elasticdl.lease()
+        lease = elasticdl.lease() if self._controller is None else self._controller._lease()
         if lease is None:
             return None
         self._leases.append(lease)
-        return Shard("", lease.start, lease.end, lease.indices())
+        return Shard(self._name, lease.start + lease.credited, lease.end, lease.indices())
 
-    def report_batch_done(self, batch_size: Optional[int] = None, err_msg: str = "") -> bool:
-        """Credits the next records of the shards that were fetched. Call it before the gradients are reduced."""
-        rest = batch_size or self._batch_size
+    def next_block(self) -> Optional[Block]:
+        """Returns the records of the next batch: ``batch_size``, or as many as are left of the shards that were fetched."""
+        return self._claim(self._batch_size)
+
+    def _claim(self, rest: int) -> Block:
+        credits = []
         while rest > 0 and self._leases:
             lease = self._leases[0]
             n = min(rest, len(lease) - lease.reported)
             if n:
-                lease.done(n)
+                credits.append(lease.report(n))
             rest -= n
             if lease.reported == len(lease):
                 self._leases.pop(0)
-        return True
+                self._completed = True
+        return Block([], tuple(credits))
+
+    def report_batch_done(self, batch_size: Optional[int] = None, err_msg: str = "") -> bool:
+        """Credits the next records of the shards that were fetched, and reports whether a shard is complete.
+
+        Call it before the gradients are reduced. With a controller it credits nothing: ``elastic_run`` does.
+        """
+        if err_msg:
+            raise elasticdl.Error("report_batch_done(err_msg=%r): a batch cannot be given back; let the error end the process, then others train on it" % err_msg)
+        if self._controller is None:
+            block = self._claim(batch_size or self._batch_size)
+            if block.credits:
+                sessions.current().pending.extend(valid(block))
+        completed, self._completed = self._completed, False
+        return completed
+
+    def get_task(self, task_type: Any = None) -> NoReturn:
+        raise elasticdl.Error("get_task() is not there: call fetch_shard()")
 
     def get_current_task(self) -> Optional[Lease]:
         return self._leases[0] if self._leases else None
@@ -80,8 +114,8 @@ class RecordIndexService(DataShardService):
     def __init__(self, master_client: Any = None, batch_size: int = 1, num_epochs: Optional[int] = None,
                  dataset_size: Optional[int] = None, task_type: int = TRAINING, shuffle: bool = False, dataset_name: str = "",
                  num_minibatches_per_shard: int = 0) -> None:
-        super().__init__(master_client, batch_size, num_epochs, dataset_size, shuffle,
-                         num_minibatches_per_shard=num_minibatches_per_shard)
+        super().__init__(master_client, batch_size, num_epochs, dataset_size, shuffle, task_type=task_type,
+                         num_minibatches_per_shard=num_minibatches_per_shard, dataset_name=dataset_name)
         self.blocks: Any = Blocks(batch_size)
         self._client = Client(self.blocks.path)
         self._mine: Iterator[int] = iter(())
@@ -91,8 +125,13 @@ class RecordIndexService(DataShardService):
         sessions.current().book.sticky = True
         self.blocks.serve()
 
+    def next_block(self) -> Optional[Block]:
+        """Returns the records of the batch that the loader delivers next; None if they were not fetched here."""
+        block: Optional[Block] = self.blocks.next()
+        return block
+
     def __getstate__(self) -> Any:
-        state = dict(self.__dict__, blocks=None, _mine=None, _leases=[])
+        state = dict(self.__dict__, blocks=None, _mine=None, _leases=[], _controller=None)
         return state
 
     def __setstate__(self, state: Any) -> None:

@@ -4,35 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import elasticdl
 from elasticdl import session as sessions
+from elasticdl.feeding import REST
+from elasticdl.leases import Lease
 from elasticdl.rounds import ENDED, LEAVE
 
+from ..common.blocks import Block, valid
 from ..common.data_shard_service import RecordIndexService
+from .optimizer import _Distributed
+
+
+_Pass = Tuple[Callable[..., Any], Tuple[Any, ...], Dict[str, Any], Optional[Block]]
 
 
 class PyTorchAllReduceController:
     """Takes ``(data_shard_service)`` or ``(master_client, data_shard_service)``, as ElasticDL's versions do."""
 
     def __init__(self, *services: Any, data_shard_service: Any = None, master_client: Any = None) -> None:
+        if data_shard_service is None and not services:
+            raise TypeError("PyTorchAllReduceController: give it a RecordIndexService or a DataShardService")
         self.data_shard_service = data_shard_service if data_shard_service is not None else services[-1]
         self._model: Any = None
         self._optimizer: Any = None
         self._state: Optional[elasticdl.State] = None
-        self._passes: List[Tuple[Tuple[Any, ...], Any, Any]] = []
-        self._resumed = 0
+        self._passes: List[_Pass] = []
+        self._last: Optional[_Pass] = None
+        self._weights: List[int] = []  # records of each of the passes that are on
+        self._begun = 0  # minibatches before the training, of epochs that it resumes after
         self.data_shard_service.join()
+        self.data_shard_service._controller = self
+        sessions.current().book.sticky = True
 
     def set_broadcast_model(self, model: Any) -> None:
         self._model = model
 
     def set_broadcast_optimizer(self, optimizer: Any) -> None:
+        if not isinstance(optimizer, _Distributed):
+            raise elasticdl.Error("set_broadcast_optimizer(): the optimizer does not average its gradients: give DistributedOptimizer(optimizer)")
         self._optimizer = optimizer
 
     def set_resume_epoch(self, epoch: int) -> None:
-        self._resumed = epoch
+        """Sets the epoch to count from. In a world that has begun the count of the others is taken over."""
+        self._begun = epoch * self.data_shard_service.get_minibatch_count_per_epoch()
+        if self._state is not None:
+            self._state.completed = self._begun
 
     def init_horovod_locally(self) -> None:
         """Does nothing: there is no Horovod."""
@@ -56,20 +75,61 @@ class PyTorchAllReduceController:
 
     @property
     def global_completed_batch_num(self) -> int:
-        return self._state.completed if self._state is not None else 0
+        return int(self._state.completed) if self._state is not None else self._begun
 
     def get_current_epoch(self) -> int:
         per_epoch = self.data_shard_service.get_minibatch_count_per_epoch()
-        return self._resumed + (self.global_completed_batch_num // per_epoch if per_epoch else 0)
+        return self.global_completed_batch_num // per_epoch if per_epoch else 0
+
+    def broadcast(self) -> None:
+        """Copies model, optimizer and count from the worker that has the newest, rank 0 if none has trained: once in each world.
+
+        ``elastic_run`` does so by itself. If all workers have the same state already, it does nothing.
+        """
+        session, state = sessions.current(), self._members()
+        while not session.synced:
+            try:
+                state.sync()
+            except elasticdl.WorldChanged:
+                session.form()
+            except Exception as e:
+                if not session.explains(e):
+                    raise
+                session.form()
+
+    def restore(self) -> None:
+        """Drops gradients that are in no update, and enters the next world with the newest state if a member of this one is lost.
+
+        ``elastic_run`` does so by itself.
+        """
+        self._members()
+        self._optimizer._forget()
+        self._optimizer.zero_grad()
+        session = sessions.current()
+        if session.recalled():
+            session.form()
+        self.broadcast()
+
+    def train_one_batch_with_retries(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Trains on one minibatch, as the function that ``elastic_run(func)`` returns does. Its records are credited."""
+        return self.elastic_run(func)(*args, **kwargs)
+
+    def notify_train_loop_start(self) -> None:
+        """Does nothing: the first minibatch says so."""
+
+    def notify_train_loop_end(self) -> None:
+        """Takes part in rounds, without records, until all workers have ended their loops."""
+        session = sessions.current()
+        while not session.over:
+            self._round(self._filler, None)
+        session.finish()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Encloses the training loop. After its end this worker takes part in rounds, without records, until all workers have ended theirs."""
+        self.notify_train_loop_start()
         yield
-        session = sessions.current()
-        while not session.over:
-            self._round(lambda: self._nothing(), None)
-        session.finish()
+        self.notify_train_loop_end()
 
     def elastic_run(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Returns ``func``, which trains on one minibatch, so that it is done again when the world changes under it."""
@@ -77,21 +137,35 @@ class PyTorchAllReduceController:
         @functools.wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             session = sessions.current()
-            blocks = getattr(self.data_shard_service, "blocks", None)
-            self._passes.append((args, kwargs, blocks.next() if blocks else None))
+            self._members()
+            self._passes.append((func, args, kwargs, self.data_shard_service.next_block()))
             if session.over or len(self._passes) < self.backward_passes_per_step:
+                self._optimizer._update = False
                 return None
             passes = self._passes
-            self._passes = []
-            return self._round(lambda: self._run(func, passes), [p[2] for p in passes])
+            self._passes, self._last = [], passes[-1]
+            return self._round(lambda: self._run(passes), [p[3] for p in passes])
 
         return wrapper
 
     def _members(self) -> elasticdl.State:
         if self._state is None:
-            members = {"model": self._model, "optimizer": self._optimizer}
-            self._state = elasticdl.State(completed=0, **{k: v for k, v in members.items() if v is not None})
+            if self._model is None or self._optimizer is None:
+                raise elasticdl.Error("call set_broadcast_model() and set_broadcast_optimizer() before the training")
+            self._state = elasticdl.State(completed=self._begun, model=self._model, optimizer=self._optimizer)
         return self._state
+
+    def _lease(self) -> Optional[Lease]:
+        """Returns a lease, None at the end; takes part in the rounds of the others while they have the rest."""
+        session = sessions.current()
+        while True:
+            lease = session.book.whole(session.pending, session.ledger)
+            if lease is not None or session.book.ended or session.over:
+                return lease
+            before = session.round
+            self._round(self._filler, [])
+            if session.round == before:
+                time.sleep(REST)
 
     def _round(self, work: Callable[[], Any], blocks: Optional[List[Any]]) -> Any:
         """Does one update, again if the world changes before it is done. ``blocks`` None: this worker has no more records."""
@@ -124,14 +198,10 @@ class PyTorchAllReduceController:
         self._weights = []
         credits: List[Any] = []
         for block in blocks or []:
-            valid = self.data_shard_service.blocks.credits(block) if block is not None else ()
-            self._weights.append(sum(c.last - c.first for c in valid))
-            credits += valid
-        weight = sum(self._weights)
-        if not isinstance(self.data_shard_service, RecordIndexService):
-            weight = sum(c.last - c.first for c in session.pending)
-            self._weights = [weight] * len(blocks or [])
-        header = session.gathered(session.begin(weight, tuple(credits), ended=blocks is None))
+            mine = valid(block) if block is not None else ()
+            self._weights.append(sum(c.last - c.first for c in mine))
+            credits += mine
+        header = session.gathered(session.begin(sum(self._weights), tuple(credits), ended=blocks is None))
         if header.total() > 0:
             return True
         session.drop()
@@ -140,19 +210,21 @@ class PyTorchAllReduceController:
         session.check(header.any(LEAVE))
         return False
 
-    def _run(self, func: Callable[..., Any], passes: List[Any]) -> Any:
+    def _run(self, passes: List[Any]) -> Any:
         result = None
-        if hasattr(self._optimizer, "_forget"):
-            self._optimizer._forget()
-        for i, (args, kwargs, _) in enumerate(passes):
-            if hasattr(self._optimizer, "_forget"):
-                self._optimizer._weight, self._optimizer._update = self._weights[i], i == len(passes) - 1
+        self._optimizer._forget()
+        for i, (func, args, kwargs, _) in enumerate(passes):
+            self._optimizer._weight, self._optimizer._update = self._weights[i], i == len(passes) - 1
             result = func(*args, **kwargs)
         return result
 
-    def _nothing(self) -> None:
-        """Applies the others' gradients."""
+    def _filler(self) -> None:
+        """Applies the others' gradients, by the minibatch that this worker had last: what the script does with averaged gradients it does here, too."""
         self._optimizer._forget()
+        if self._last is not None:
+            self._weights = [0]
+            self._run([self._last])
+            return
         self._optimizer._weight, self._optimizer._update = 0, True
         self._optimizer.step()
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from typing import Set
 
 default_logger = logging.getLogger("elasticai_api")
 if not default_logger.handlers:
@@ -10,3 +11,12 @@ if not default_logger.handlers:
     default_logger.addHandler(_handler)
     default_logger.setLevel(logging.INFO)
     default_logger.propagate = False
+
+_said: Set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """Warns of something that a script does in a loop, or in several places."""
+    if text not in _said:
+        _said.add(text)
+        default_logger.warning(text)

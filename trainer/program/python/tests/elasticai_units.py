@@ -1,0 +1,290 @@
+"""Has one function for each case of elasticai_api in test_units.py, which runs it with the torch that is tested."""
+
+import os
+import pickle
+import sys
+import types
+
+import torch
+
+import elasticdl
+from elasticai_api.common import data_shard_service as services
+from elasticai_api.proto import elasticai_api_pb2
+from elasticai_api.pytorch.controller import PyTorchAllReduceController, create_elastic_controller
+from elasticai_api.pytorch.optimizer import DistributedOptimizer
+from elasticai_api.util import log_utils
+from elasticdl import gradients, session
+
+
+def refused(word, do, *arguments, kind=elasticdl.Error, **named):
+    try:
+        do(*arguments, **named)
+    except kind as e:
+        assert word in str(e), e
+        return
+    raise AssertionError("not refused: %s" % word)
+
+
+def warnings():
+    """Collects what is warned of."""
+    said = []
+    log_utils.default_logger.warning = said.append
+    return said
+
+
+def net(**named):
+    model = torch.nn.Linear(1, 1, bias=False)
+    model.weight.data.fill_(0)
+    return model, DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), **named)
+
+
+def backward(model, value):
+    """Makes the gradient that, applied alone, leads to this value."""
+    (-value * model(torch.ones(1, 1))).sum().backward()
+
+
+def passes():
+    """Without a controller an update comes after as many passes as were set, and is their mean."""
+    model, optimizer = net(fixed_global_batch_size=True, global_batch_num_per_step=4)
+    optimizer.set_backward_passes_per_step(2)
+    for value, updated, weight in ((2, False, 0), (4, True, 3), (8, False, 3), (2, True, 8)):
+        optimizer.zero_grad()
+        backward(model, value)
+        optimizer.step()
+        assert (optimizer.update_gradients, float(model.weight)) == (updated, weight)
+    refused("at least 1", optimizer.set_backward_passes_per_step, 0, kind=ValueError)
+    model, optimizer = net(backward_passes_per_step=2)  # several passes before one step() add up
+    backward(model, 2)
+    backward(model, 4)
+    optimizer.step()
+    assert optimizer.update_gradients and float(model.weight) == 6
+
+
+def synchronized():
+    """Between synchronize() and step() a script may clip what step() applies; it is averaged once."""
+    elasticdl.init()
+    averaged = []
+    elasticdl.allreduce_gradients = lambda *a: averaged.append(a) or gradients.allreduce_gradients(*a)
+    model, optimizer = net()
+    for want in (1, 2):
+        optimizer.zero_grad()
+        backward(model, 5)
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        assert len(averaged) == want and abs(float(model.weight) - want) < 1e-4
+    refused("call synchronize() before", optimizer.skip_synchronize().__enter__)
+    refused("step(closure)", optimizer.step, lambda: None)
+    optimizer.zero_grad()
+    backward(model, 5)
+    optimizer.step()
+    assert len(averaged) == 3
+
+
+def scheduler_first():
+    """A scheduler that was made before DistributedOptimizer does not put the step of the plain class in its place."""
+    elasticdl.init()
+    averaged = []
+    elasticdl.allreduce_gradients = lambda *a: averaged.append(a)
+    plain = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(plain, step_size=1, gamma=0.5)
+    optimizer = DistributedOptimizer(plain)
+    optimizer.step()
+    scheduler.step()
+    assert len(averaged) == 1 and optimizer.param_groups[0]["lr"] == 0.5
+
+
+def optimizer_arguments():
+    """What has no effect is refused, or said once."""
+    said = warnings()
+    model = torch.nn.Linear(2, 2)
+    make = lambda **named: DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), **named)  # noqa: E731
+    make(compression=type("NoneCompressor", (), {}), op=0, named_parameters=model.named_parameters())
+    refused("compression", make, compression=type("FP16Compressor", (), {}))
+    for op in (1, 2, "Adasum"):
+        refused("op=", make, op=op)
+    assert said == []
+    for _ in range(2):
+        make(gradient_predivide_factor=2.0)
+    assert len(said) == 1 and "gradient_predivide_factor=2 has no effect" in said[0]
+    refused("pairs", make, named_parameters=list(model.parameters()), kind=ValueError)
+    refused("a is there more than once", make, named_parameters=[("a", p) for p in model.parameters()], kind=ValueError)
+    refused("not among them", make, named_parameters=list(model.named_parameters())[:1], kind=ValueError)
+
+
+def service_arguments():
+    said = warnings()
+    for kind in (services.DataShardService, services.RecordIndexService, services.build_data_shard_service):
+        refused("only TRAINING shards", kind, batch_size=1, task_type=elasticai_api_pb2.EVALUATION)
+    for _ in range(2):
+        services.build_data_shard_service(2, shuffle_shards=True)
+    services.build_data_shard_service(2, shuffle=True, shuffle_shards=True)
+    assert len(said) == 1 and "shuffle_shards=True has no effect" in said[0]
+    refused("give dataset_size", services.RecordIndexService(batch_size=2).join)
+    refused("give dataset_size", services.DataShardService(batch_size=2).fetch_shard)
+    service = services.RecordIndexService(batch_size=5, dataset_size=23, num_epochs=2)
+    assert service.get_minibatch_count_per_epoch() == 4
+    refused("fetch_shard", service.get_task)
+    assert services.DataShardService(batch_size=5).get_minibatch_count_per_epoch() == 0
+
+
+def shards():
+    """A script that runs its rounds itself has every record once, and learns when a shard is complete."""
+    service = services.build_data_shard_service(batch_size=4, num_epochs=2, dataset_size=10, num_minibatches_per_shard=2, dataset_name="train")
+    trained, completed, names = [], [], []
+    assert service.get_current_task() is None
+    shard = service.fetch_shard()
+    while shard is not None:
+        assert shard.indices == list(range(shard.start, shard.end)) and service.get_current_task().end == shard.end
+        names.append(shard.name)
+        for i in range(0, len(shard.indices), 4):
+            batch = shard.indices[i:i + 4]
+            completed.append(service.report_batch_done(len(batch)))
+            assert session.current().weights() == (len(batch), len(batch))
+            elasticdl.step()
+            trained += batch
+        shard = service.fetch_shard()
+    assert sorted(trained) == sorted(2 * list(range(10))) and completed == 2 * [False, True, True] and set(names) == {"train"}
+    assert service.report_batch_done() is False  # nothing is left
+    refused("cannot be given back", service.report_batch_done, err_msg="out of memory")
+    away = pickle.loads(pickle.dumps(service))
+    away._pid += 1  # as in a loader's worker
+    refused("training process alone", away.fetch_shard)
+
+
+def rest_of_a_shard():
+    """Of a shard that is in the model in part the range is what remains, as the indices are."""
+    service = services.DataShardService(None, 4, 1, 12, num_minibatches_per_shard=3)
+    service.join()
+    session.current().ledger[0, 0] = 5
+    shard = service.fetch_shard()
+    assert (shard.start, shard.end, shard.indices) == (5, 12, list(range(5, 12)))
+
+
+def shuffled():
+    service = services.DataShardService(None, 4, 1, 100, shuffle=True, num_minibatches_per_shard=25)
+    indices = service.fetch_shard().indices
+    assert indices != list(range(100)) and sorted(indices) == list(range(100))
+
+
+def void_shard():
+    """Records of a shard that has become another's are not credited."""
+    service = services.DataShardService(None, 4, 1, 8, num_minibatches_per_shard=1)
+    service.fetch_shard(), service.fetch_shard()
+    session.current().book.void(2)
+    service.report_batch_done()
+    assert session.current().pending == []
+    service.report_batch_done()
+    assert [tuple(c) for c in session.current().pending] == [(0, 1, 0, 4)]
+
+
+def controller():
+    refused("RecordIndexService", PyTorchAllReduceController, kind=TypeError)
+    one = create_elastic_controller(batch_size=2, num_epochs=3, dataset_size=8)
+    model, optimizer = net()
+    each = one.elastic_run(lambda: None)
+    for do in (each, one.broadcast, one.restore):
+        refused("set_broadcast_model()", do)
+    one.set_broadcast_model(model)
+    refused("set_broadcast_model()", each)
+    refused("DistributedOptimizer", one.set_broadcast_optimizer, torch.optim.SGD(model.parameters(), lr=1.0))
+    one.set_broadcast_optimizer(optimizer)
+    one.set_resume_epoch(5)
+    assert (one.get_current_epoch(), one.global_completed_batch_num) == (5, 20)
+    backward(model, 3)
+    one.restore()
+    assert model.weight.grad is None or float(model.weight.grad) == 0
+    one.broadcast()
+    epochs = []
+
+    def train(x):
+        optimizer.zero_grad()
+        backward(model, 1)
+        optimizer.step()
+        return x
+
+    one.notify_train_loop_start()
+    for i in range(12):
+        for _ in range(2):
+            one.data_shard_service.fetch_record_index()
+        assert one.train_one_batch_with_retries(train, x=i) == i
+        epochs.append(one.get_current_epoch())
+    one.notify_train_loop_end()
+    assert epochs == [5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7, 8] and float(model.weight) == 12
+    one.set_resume_epoch(9)
+    assert one.get_current_epoch() == 9
+
+
+def deferred():
+    """With a fixed global batch minibatches wait for the update that they are in."""
+    one = create_elastic_controller(batch_size=2, num_epochs=1, dataset_size=12)
+    model, optimizer = net(fixed_global_batch_size=True, global_batch_num_per_step=3)
+    one.set_broadcast_model(model)
+    one.set_broadcast_optimizer(optimizer)
+
+    @one.elastic_run
+    def train(value):
+        optimizer.zero_grad()
+        backward(model, value)
+        optimizer.step()
+        return value
+
+    got = []
+    for i in range(6):
+        one.data_shard_service.fetch_record_index(), one.data_shard_service.fetch_record_index()
+        got.append((train(i), optimizer.update_gradients))
+    assert got == [(None, False), (None, False), (2, True), (None, False), (None, False), (5, True)] and abs(float(model.weight.detach()) - 5) < 1e-6
+
+
+def folder():
+    """The images that a loader gets are those of the job's records; without a service the folder is as torchvision's."""
+    class ImageFolder:
+        def __init__(self, root, transform=None, target_transform=None, loader=None, is_valid_file=None):
+            self.samples, self.transform = [("%s/%d.png" % (root, i), i % 2) for i in range(10)], transform
+
+        def __len__(self):
+            return len(self.samples)
+
+        def __getitem__(self, i):
+            path, target = self.samples[i]
+            return self.transform(path), target
+
+    sys.modules["torchvision"] = vision = types.ModuleType("torchvision")
+    sys.modules["torchvision.datasets"] = vision.datasets = types.ModuleType("torchvision.datasets")
+    vision.datasets.ImageFolder = ImageFolder
+    from elasticai_api.pytorch.dataset import ElasticImageFolder
+
+    images = ElasticImageFolder("images", transform=str.upper)
+    assert len(images) == 10 and images[3] == ("IMAGES/3.PNG", 1) and isinstance(images, ImageFolder)
+    one = create_elastic_controller(batch_size=5, num_epochs=1, dataset_size=10, num_minibatches_per_shard=1)
+    images.set_data_shard_service(one.data_shard_service)
+    assert len(images) == sys.maxsize
+    model, optimizer = net()
+    one.set_broadcast_model(model)
+    one.set_broadcast_optimizer(optimizer)
+    seen = []
+
+    @one.elastic_run
+    def train(paths, targets):
+        optimizer.zero_grad()
+        backward(model, 1)
+        optimizer.step()
+        assert [int(t) for t in targets] == [int(p[7:8]) % 2 for p in paths]
+        seen.extend(paths)
+
+    with one.scope():
+        for paths, targets in torch.utils.data.DataLoader(images, batch_size=5, num_workers=1):
+            train(paths, targets)
+    assert sorted(seen) == ["IMAGES/%d.PNG" % i for i in range(10)]
+
+
+def no_torchvision():
+    sys.modules["torchvision"] = None
+    from elasticai_api.pytorch.dataset import ElasticImageFolder
+
+    refused("needs torchvision", ElasticImageFolder, "images", kind=ImportError)
+
+
+os.environ.pop("WORKER_NUM", None)
+globals()[sys.argv[1]]()
