@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 	_ "time/tzdata" // images have no files of time zones
 
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -41,14 +42,15 @@ func Main(models ...*zoo.Model) {
 	os.Exit(run(untilSignal(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// untilSignal returns a context that ends with the first Ctrl-C or SIGTERM, whose name is its cause. A second one ends the process as it is.
+// untilSignal returns a context that ends with the first Ctrl-C or SIGTERM, whose name is its cause. One that comes more than a second later ends
+// the process as it is; one that comes sooner is the same request: timeout(1) sends SIGTERM to its child, and then to its process group.
 func untilSignal() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		s := <-told
-		signal.Stop(told)
+		time.AfterFunc(time.Second, func() { signal.Stop(told) })
 		cancel(signalled(s))
 	}()
 	return ctx
