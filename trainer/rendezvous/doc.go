@@ -68,6 +68,7 @@
 //  13. The size of a snapshot is proportional to that of the world: 64 KiB for 1,000 members. Restore refuses an impossible snapshot.
 //  14. When a member has finished, the others are at their end, too: nobody is called back for a newcomer, or because a member departs, and
 //     if it is lost itself, or asked to leave, the others go on. If a member is lost that has not finished, all begin again, those that have
-//     finished, too. When all have finished, nothing more is formed. A member that takes no part in the rounds need not finish, and is as
-//     little missed as one that has.
+//     finished, too. So they do if it comes back, also after a Recall, which a member that has finished need not follow: nobody waits without
+//     end for one that has finished. When all have finished, nothing more is formed. A member that takes no part in the rounds need not
+//     finish, and is as little missed as one that has.
 package rendezvous

@@ -50,7 +50,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// settle delivers all messages, lets all members come back that were called, and waits for all deadlines.
+// settle delivers all messages, lets all members come back that were called and follow, and waits for all deadlines. The others of a world
+// in which a member has finished finish, too, or break it.
 func (m *model) settle(t *rapid.T) {
 	first := func(is func(p *peer) bool) *peer {
 		if i := slices.IndexFunc(m.peers, is); i >= 0 {
@@ -65,14 +66,18 @@ func (m *model) settle(t *rapid.T) {
 			m.back(p)
 		} else if p := first(func(p *peer) bool { return p.alive && len(p.down) > 0 }); p != nil {
 			m.read(p)
-		} else if p := first(func(p *peer) bool { return p.works() && p.called }); p != nil {
+		} else if p := first(func(p *peer) bool { return p.works() && p.called && !m.ignores(p) }); p != nil {
 			p.arrive(false, -1)
 		} else if p := first(func(p *peer) bool { return !p.alive && !p.left }); p != nil {
 			m.gone(p, false)
 		} else if at, ok := m.r.Deadline(); ok {
 			m.wait(at.Sub(m.now))
 		} else if p := first(func(p *peer) bool { return p.works() && m.unfinished(p) }); p != nil && len(m.finished) > 0 && !m.over() {
-			p.arrive(true, -1)
+			if rapid.Bool().Draw(t, "finishes") {
+				m.finish(p)
+			} else {
+				p.arrive(true, -1)
+			}
 		} else {
 			return
 		}

@@ -124,6 +124,8 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		}
 	case r.told == 0, a.BrokeOff: // otherwise they would wait for it in the middle of a round
 		r.call(Abort, fmt.Sprintf("%v came back", p))
+	case r.divided():
+		r.call(Abort, fmt.Sprintf("%v came back, and others have finished", p))
 	}
 	return r.step(now)
 }
@@ -155,7 +157,18 @@ func (r *Rendezvous) Finish(worker int, formation int64, now time.Time) []Action
 			r.release(p)
 		}
 	}
+	if r.divided() {
+		r.call(Abort, fmt.Sprintf("%v has finished, and others came back", p))
+	}
 	return r.step(now)
+}
+
+// divided reports whether a member that takes part has come back before it had finished, and another has finished. That one need not follow
+// a Recall, so that the two would wait for each other.
+func (r *Rendezvous) divided() bool {
+	return len(r.finished) > 0 && slices.ContainsFunc(r.members, func(p *process) bool {
+		return p.place == back && !r.finished[p.Worker] && !r.aside[p.Worker]
+	})
 }
 
 // Finished reports whether a member of the last world has finished in it.
@@ -241,9 +254,11 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 	missing := r.missing()
 	there := len(r.members) + len(r.guests)
 	switch {
-	case len(r.members) > 0 && r.told == 0:
+	case len(r.members) > 0 && r.told == 0, r.Over():
 	case r.told != 0 && len(missing) == 0 && r.lacking(), len(r.members) == 0 && r.lacking():
 		why = fmt.Sprintf("waiting for %s to come back", names(list(r.strays)))
+	case len(missing) > 0 && len(r.finished) > 0 && r.told == Recall:
+		why = fmt.Sprintf("waiting for %s to finish", names(list(slices.DeleteFunc(missing, r.spent))))
 	case len(missing) > 0:
 		why = fmt.Sprintf("waiting for %s to come back", names(list(missing)))
 	case there < r.policy.Min:

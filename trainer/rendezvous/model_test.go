@@ -541,6 +541,9 @@ func (m *model) Check(t *rapid.T) {
 	if changing && back < len(m.old) && m.told == 0 {
 		t.Fatalf("nobody was told to come back: %q", why)
 	}
+	if changing && back < len(m.old) && m.told != Abort && m.divided() {
+		t.Fatalf("some have finished, and others that came back wait for them: %q", why)
+	}
 	if working && m.spares() && len(m.finished) == 0 {
 		t.Fatalf("the world works, and could do without some that are to leave")
 	}
