@@ -32,6 +32,29 @@ func TestStaysAfterTheTraining(t *testing.T) {
 	})
 }
 
+// The account that a process tells as it completes the training in the round after which it was to leave its world is known to a restored
+// master, also when none can tell it any more.
+func TestTellsItsStateAfterTheTraining(t *testing.T) {
+	h, a := open(t, 1, self("recall=account", "recall=done", "recall=ask")...)
+	h.give(a)
+	h.hear("world 1", 0)
+	h.recall(1, false)
+	h.hear("answer 1", 0)
+	h.stays()
+	h.ask()
+	select {
+	case r := <-h.ledgers:
+		if r.Formation != 1 {
+			t.Errorf("the ledger is of world %d, want 1", r.Formation)
+		}
+	case a := <-h.arrivals:
+		t.Errorf("it has left the world: %v", a)
+	case <-time.After(limit):
+		t.Error("timed out waiting for the ledger")
+	}
+	h.stays()
+}
+
 // A process that is killed after the training has all start again, but not before those that live have completed what follows it. The
 // master decides whether anything is at fault.
 func TestKilledAfterTheTraining(t *testing.T) {

@@ -80,10 +80,10 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 		return nil, err
 	}
 	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
+	a.beats.world(w.Formation) // until all processes have left: what they tell of their state meanwhile counts, too
+	defer a.beats.world(0)
 	for stays := true; stays; {
-		a.beats.world(w.Formation)
 		err := v.keep(ctx)
-		a.beats.world(0)
 		if err == nil {
 			stays, err = v.part(ctx)
 		}
