@@ -542,7 +542,12 @@ func (a *agent) absorb(tell func(event)) {
 			case e.of.script != nil && e.of.waits == nil:
 				e.of.done = true // it has completed the training with its state
 			}
-			a.records.gone(e.of.local)
+			if e.of.script != nil {
+				a.letGo(e.of.script)
+			}
+		case e.said.Op == "":
+			e.said.from.ended = true
+			a.letGo(e.said.from)
 		case e.said.Op == "hello":
 			e.of = a.speaker(e.said)
 			if e.of != nil {
@@ -578,14 +583,4 @@ func (a *agent) absorb(tell func(event)) {
 		}
 		tell(e)
 	}
-}
-
-// speaker returns the process that sends a hello; nil: it has ended, or is not of this worker.
-func (a *agent) speaker(m *message) *process {
-	for _, p := range a.procs {
-		if p.lives() && p.pid == m.Pid {
-			return p
-		}
-	}
-	return nil
 }

@@ -47,9 +47,9 @@ type records struct {
 // lease is a lease that a process of this worker holds.
 type lease struct {
 	task  *wire.Task
-	owner int   // local rank; -1: its process has ended
-	told  int64 // records in the process's state
-	safe  int64 // records in the state of every rank
+	owner *script // connection of the process; nil: it has ended, and all that was sent on it is read
+	told  int64   // records in the process's state
+	safe  int64   // records in the state of every rank
 }
 
 func (l *lease) size() int64 { return l.task.End - l.task.Start }
@@ -67,7 +67,7 @@ func (r *records) declare(ctx context.Context, w word) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.dataset = d
-			r.hold(reply.Task, -1)
+			r.hold(reply.Task)
 		}
 		return err
 	})
@@ -91,12 +91,12 @@ func (r *records) reported(lease int64) {
 	delete(r.done, lease)
 }
 
-// hold keeps a lease for a process. The caller holds the mutex.
-func (r *records) hold(t *wire.Task, owner int) {
+// hold keeps a lease for any process. The caller holds the mutex.
+func (r *records) hold(t *wire.Task) {
 	switch t.GetKind() {
 	case wire.TaskKind_TRAINING:
 		if r.held[t.Lease] == nil {
-			r.held[t.Lease] = &lease{task: t, owner: owner, told: t.Done, safe: t.Done}
+			r.held[t.Lease] = &lease{task: t, told: t.Done, safe: t.Done}
 		}
 	case wire.TaskKind_END:
 		r.over = true
@@ -104,13 +104,13 @@ func (r *records) hold(t *wire.Task, owner int) {
 }
 
 // lease returns the next lease of a process, in the form in which the process gets it.
-func (r *records) lease(ctx context.Context, local int) (any, error) {
+func (r *records) lease(ctx context.Context, by *script) (any, error) {
 	r.mu.Lock()
 	if r.dataset == nil {
 		r.mu.Unlock()
 		return nil, errors.New("no data set was declared: call elasticdl.records with the number of records first")
 	}
-	if grant, ok := r.orphan(local); ok || r.over || time.Now().Before(r.waits) {
+	if grant, ok := r.orphan(by); ok || r.over || time.Now().Before(r.waits) {
 		over := r.over
 		defer r.mu.Unlock()
 		switch {
@@ -135,8 +135,8 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 		r.waits = time.Now().Add(again)
 		return map[string]any{"wait": true}, nil // the master is away: the processes go on with the leases that they hold
 	}
-	r.hold(reply.Task, -1)
-	if grant, ok := r.orphan(local); ok {
+	r.hold(reply.Task)
+	if grant, ok := r.orphan(by); ok {
 		return grant, nil
 	}
 	if r.over {
@@ -147,35 +147,35 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 }
 
 // orphan gives a process a lease whose process has ended. The caller holds the mutex.
-func (r *records) orphan(local int) (map[string]any, bool) {
+func (r *records) orphan(by *script) (map[string]any, bool) {
 	var first *lease
 	for _, l := range r.held {
-		if l.owner < 0 && (first == nil || l.task.Lease < first.task.Lease) {
+		if l.owner == nil && (first == nil || l.task.Lease < first.task.Lease) {
 			first = l
 		}
 	}
 	if first == nil {
 		return nil, false
 	}
-	first.owner = local
+	first.owner = by
 	t := first.task
 	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
 }
 
 // met handles the message of a process that has met all other ranks since it told its progress: that is in the state of each.
-func (r *records) met(local int) {
+func (r *records) met(by *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.secure(local)
+	r.secure(by)
 }
 
 // round handles the message of a process that has completed a round, and reports whether it is the first one of its world on this worker. All
 // ranks had begun it, so they have what the process had told before.
-func (r *records) round(local int, w word) (first bool) {
+func (r *records) round(by *script, w word) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.secure(local)
-	r.noteProgress(local, w.Leases)
+	r.secure(by)
+	r.noteProgress(by, w.Leases)
 	if w.Round > r.round0 { // the first process of this worker that completes it
 		r.steps++
 		r.round0, r.version = w.Round, w.Round
@@ -190,27 +190,27 @@ func (r *records) round(local int, w word) (first bool) {
 }
 
 // receivedState handles the message of a process that has received its state from others: what is in it.
-func (r *records) receivedState(local int, leases [][2]int64) {
+func (r *records) receivedState(by *script, leases [][2]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.noteProgress(local, leases)
+	r.noteProgress(by, leases)
 }
 
 // noteProgress notes progress that is not safe yet. The caller holds the mutex.
-func (r *records) noteProgress(local int, leases [][2]int64) {
+func (r *records) noteProgress(by *script, leases [][2]int64) {
 	for _, progress := range leases {
 		if l := r.held[progress[0]]; l != nil {
-			l.owner = local
+			l.owner = by
 			l.told = max(l.told, min(progress[1], l.size()))
 		}
 	}
 }
 
 // secure notes that every rank has what a process had told before, and reports the leases that are done. The caller holds the mutex.
-func (r *records) secure(local int) {
+func (r *records) secure(by *script) {
 	var done []int64
 	for id, l := range r.held {
-		if l.owner == local {
+		if l.owner == by {
 			l.safe = l.told
 			if l.safe == l.size() {
 				done = append(done, id)
@@ -225,14 +225,14 @@ func (r *records) secure(local int) {
 	}
 }
 
-// gone notes that a process has ended: its leases go to other processes of this worker. Which of their records are in the model, the ledger
-// tells.
-func (r *records) gone(local int) {
+// gone notes that a process has ended, and that all it has said is handled: its leases go to other processes of this worker. Which of their
+// records are in the model, the ledger tells.
+func (r *records) gone(of *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.held {
-		if l.owner == local {
-			l.owner, l.told = -1, l.safe
+		if l.owner == of {
+			l.owner, l.told = nil, l.safe
 		}
 	}
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"reflect"
 	"slices"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -27,7 +30,8 @@ type desk struct {
 	err      error
 	asked    int
 	reported []int64
-	holds    []int64 // leases that the last request named as held
+	scripts  [3]script // connections of the processes
+	holds    []int64   // leases that the last request named as held
 }
 
 // newDesk returns a desk whose records were declared. The declaration gets the first lease.
@@ -61,7 +65,7 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 // more records.
 func (d *desk) gets(local int, lease, done int64) {
 	d.Helper()
-	reply, err := d.lease(d.Context(), local)
+	reply, err := d.lease(d.Context(), &d.scripts[local])
 	got, _ := reply.(map[string]any)
 	if err != nil {
 		d.Fatal(err)
@@ -80,7 +84,7 @@ func (d *desk) gets(local int, lease, done int64) {
 
 // ends ends a round of a process, after which it has trained on the given numbers of records: pairs of lease and records.
 func (d *desk) ends(local int, n int64, leases ...[2]int64) {
-	d.round(local, word{Formation: 1, Round: n, Leases: leases})
+	d.round(&d.scripts[local], word{Formation: 1, Round: n, Leases: leases})
 }
 
 // safe checks what is reported to the master: pairs of lease and records.
@@ -119,7 +123,7 @@ func TestRecordsAreSafeLater(t *testing.T) {
 		d.waits = time.Time{}
 	}
 	d.safe([2]int64{2, 0}, [2]int64{3, 0})
-	d.met(0)
+	d.met(&d.scripts[0])
 	d.safe([2]int64{2, 1}, [2]int64{3, 0})
 	d.ends(0, 4, [2]int64{2, 99}, [2]int64{77, 1}) // no more than there are, and none of others
 	d.ends(0, 5)
@@ -162,12 +166,12 @@ func TestRecordsOfOneThatIsGone(t *testing.T) {
 	d.ends(0, 1, [2]int64{1, 2}, [2]int64{2, 3})
 	d.ends(1, 1, [2]int64{3, 3})
 	d.ends(0, 2, [2]int64{1, 3})
-	d.gone(0)
+	d.gone(&d.scripts[0])
 	d.gets(1, 1, 2)
 	d.gets(1, 2, 3)
 	d.safe([2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 0})
 	d.ends(1, 2, [2]int64{1, 4})
-	d.gone(1)
+	d.gone(&d.scripts[1])
 	d.gets(2, 1, 2)
 	if len(d.reported) > 0 {
 		t.Errorf("reported %v, and none is safe to its end", d.reported)
@@ -182,7 +186,7 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	d.gets(0, 2, 0)
 	d.gets(1, 3, 0)
 	d.ends(0, 1, [2]int64{1, 4}, [2]int64{2, 3})
-	d.gone(1)
+	d.gone(&d.scripts[1])
 	d.waits, d.over = time.Now().Add(time.Hour), true
 	d.enter(2, 0)
 	d.safe([2]int64{2, 0}, [2]int64{3, 0})
@@ -191,7 +195,7 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	}
 	d.gets(0, 3, 0)
 	d.gets(1, -1, 0) // to wait, not the end
-	d.round(0, word{Round: 2})
+	d.round(&d.scripts[0], word{Round: 2})
 	d.safe([2]int64{2, 3}, [2]int64{3, 0})
 }
 
@@ -201,11 +205,11 @@ func TestRecordsOfALostSource(t *testing.T) {
 	d.gets(0, 1, 0)
 	d.ends(0, 1, [2]int64{1, 4})
 	d.enter(0, 0)
-	d.gone(0)
+	d.gone(&d.scripts[0])
 	d.enter(0, 0)
 	d.gets(0, 1, 0)
-	d.round(0, word{Formation: 3, Round: 1})
-	d.round(0, word{Formation: 3, Round: 2})
+	d.round(&d.scripts[0], word{Formation: 3, Round: 1})
+	d.round(&d.scripts[0], word{Formation: 3, Round: 2})
 	if len(d.reported) > 0 {
 		t.Errorf("reported %v: its records are in no state", d.reported)
 	}
@@ -225,8 +229,8 @@ func TestRecordsOfOneLook(t *testing.T) {
 func TestReportedLate(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
-	d.round(0, word{Round: 1, Leases: [][2]int64{{1, 4}}})
-	d.round(0, word{Round: 2})
+	d.round(&d.scripts[0], word{Round: 1, Leases: [][2]int64{{1, 4}}})
+	d.round(&d.scripts[0], word{Round: 2})
 	if !slices.Equal(d.reported, []int64{1}) {
 		t.Fatalf("reported %v", d.reported)
 	}
@@ -257,14 +261,14 @@ func TestRecordsWait(t *testing.T) {
 			}
 		}
 		d.err = status.Error(codes.FailedPrecondition, "another")
-		if _, err := d.lease(t.Context(), 0); err == nil || err.Error() != "another" {
+		if _, err := d.lease(t.Context(), &d.scripts[0]); err == nil || err.Error() != "another" {
 			t.Errorf("%v, want the master's word", err)
 		}
 		d.err, d.end = nil, wire.TaskKind_END
 		d.gets(0, -2, 0)
-		d.gone(0)
+		d.gone(&d.scripts[0])
 		d.gets(1, 1, 0) // also of what is over for those that have none
-		if _, err := newRecords(d, 3, nil).lease(t.Context(), 0); err == nil {
+		if _, err := newRecords(d, 3, nil).lease(t.Context(), &script{}); err == nil {
 			t.Error("a lease of a data set that nobody has declared")
 		}
 	})
@@ -286,5 +290,61 @@ func TestRecordsLedger(t *testing.T) {
 	want.Add(ledger.Task{Epoch: 3, Number: 2}, 2, 2)
 	if !slices.Equal(got.Append(nil), want.Append(nil)) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The leases of a process that has ended go to others when all is handled that it had said: otherwise a message that is handled after its end
+// would take them back, and no process would have them.
+func TestRecordsOfALateRound(t *testing.T) {
+	for _, connectionFirst := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t, 1)
+			last := &process{script: &d.scripts[0]}
+			a := &agent{mail: newMailbox(), records: d.records, procs: []*process{last, {local: 1, script: &d.scripts[1]}}}
+			events := []event{{exit: &program.Exit{Signal: 9}, of: last}, {said: &message{from: &d.scripts[0]}}}
+			if connectionFirst {
+				slices.Reverse(events)
+			}
+			d.gets(0, 1, 0)
+			for _, e := range events {
+				d.gets(1, -1, 0)
+				if e.said != nil { // its last message is handled only now
+					d.ends(0, 1, [2]int64{1, 2})
+				}
+				a.mail.put(e)
+				a.absorb(func(event) {})
+			}
+			d.gets(1, 1, 0)
+		})
+	}
+}
+
+// All is handled that a process had said before its end, also if a child of the process still has its connection.
+func TestDrainsAConnection(t *testing.T) {
+	const many = 1000
+	heard := make(chan message, many+2)
+	s, err := newScripts(t.TempDir(), nil, nil, func(m message) { heard <- m })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	conn, err := net.Dial("unix", s.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintln(conn, `{"op":"hello","local_rank":0}`)
+	hello := <-heard
+	for range many {
+		fmt.Fprintln(conn, `{"op":"account","ledger":[[0,1,2],[0,2,2]]}`)
+	}
+	hello.from.drain()
+	for range many {
+		if m := <-heard; m.Op != "account" {
+			t.Fatalf("heard %q", m.Op)
+		}
+	}
+	if m := <-heard; m.Op != "" {
+		t.Fatalf("heard %q, want the end of the connection", m.Op)
 	}
 }

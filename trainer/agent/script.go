@@ -45,6 +45,7 @@ type script struct {
 	conn  net.Conn
 	local int
 	keeps bool // the process enters the next world with its state
+	ended bool // the connection has ended, and all its messages are handled; only the loop uses it
 
 	mu sync.Mutex // guards writing
 }
@@ -184,20 +185,27 @@ func (c *script) read() {
 		case c.local < 0:
 			return // the process has not said hello
 		case w.Op == "round":
-			if c.owner.records.round(c.local, w) {
+			if c.owner.records.round(c, w) {
 				c.owner.heard(message{c, w})
 			}
 		case w.Op == "met":
-			c.owner.records.met(c.local)
+			c.owner.records.met(c)
 			c.owner.heard(message{c, w})
 		case w.Op == "had":
-			c.owner.records.receivedState(c.local, w.Leases)
+			c.owner.records.receivedState(c, w.Leases)
 		case w.Op == "beat":
 		case w.Q != nil:
 			asking.Go(func() { c.answer(*w.Q, func() (any, error) { return c.ask(ctx, w) }) })
 		default:
 			c.owner.heard(message{c, w})
 		}
+	}
+}
+
+// drain lets the connection end as soon as all is read that its process had sent: children of the process may have it, too.
+func (c *script) drain() {
+	if conn, ok := c.conn.(*net.UnixConn); ok {
+		conn.CloseRead() // it fails if the connection has ended
 	}
 }
 
@@ -234,7 +242,7 @@ func (c *script) ask(ctx context.Context, w word) (any, error) {
 	case "dataset":
 		return map[string]any{}, c.owner.records.declare(ctx, w)
 	case "lease":
-		return c.owner.records.lease(ctx, c.local)
+		return c.owner.records.lease(ctx, c)
 	}
 	return c.owner.inWorld(ctx, w)
 }

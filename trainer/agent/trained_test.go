@@ -269,7 +269,7 @@ func TestTellsOfRounds(t *testing.T) {
 		newest    int64
 	}{{3, true, 3}, {3, false, 3}, {2, false, 3}, {4, true, 4}} {
 		var beat wire.HeartbeatRequest
-		first := r.round(0, word{Formation: c.formation})
+		first := r.round(new(script), word{Formation: c.formation})
 		if r.beat(&beat); first != c.first || beat.Rounds != c.newest {
 			t.Errorf("round %d: the first of its world %v, heartbeats tell of world %d, want %v, %d", i, first, beat.Rounds, c.first, c.newest)
 		}

@@ -133,9 +133,9 @@ func FuzzWord(f *testing.F) {
 			return
 		}
 		r := newRecords(nil, 0, func(*wire.ReportTaskRequest) { t.Fatal("a lease is reported that has records left") })
-		r.hold(&wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 5, End: 1 << 62}, 0)
+		r.hold(&wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 5, End: 1 << 62})
 		for _, r.dataset = range []*wire.Dataset{nil, {Size: 10, Task: 4}} {
-			r.round(0, w)
+			r.round(new(script), w)
 			if _, err := ledger.Parse(r.ledger(w.Ledger, 0)); err != nil {
 				t.Fatalf("a ledger that the master does not take: %v", err)
 			}
