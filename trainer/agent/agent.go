@@ -549,15 +549,7 @@ func (a *agent) absorb(tell func(event)) {
 			e.said.from.ended = true
 			a.letGo(e.said.from)
 		case e.said.Op == "hello":
-			e.of = a.speaker(e.said)
-			if e.of != nil {
-				e.of.script = e.said.from
-				a.Log.Debug("A process has connected", "local_rank", e.of.local, "pid", e.said.Pid, "keeps_state", e.said.Survives, "backend", e.said.Backend, "torch", e.said.Torch)
-				if e.said.Survives {
-					a.Keeps = true
-					a.beats.keep()
-				}
-			}
+			e.of = a.greet(e.said)
 		default:
 			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })
 			if i < 0 {

@@ -94,6 +94,9 @@ func speak(does []string) {
 		switch {
 		case w.Op == "world":
 			formation, round, stands = w.Formation, w.Formation, false
+		case w.Op == "end":
+			fmt.Printf("local %s pid %d hears end: %s\n", rank, os.Getpid(), w.Why)
+			os.Exit(1)
 		case stands:
 			continue // arrived already
 		}

@@ -323,16 +323,7 @@ func TestRecordsOfALateRound(t *testing.T) {
 func TestDrainsAConnection(t *testing.T) {
 	const many = 1000
 	heard := make(chan message, many+2)
-	s, err := newScripts(t.TempDir(), nil, nil, func(m message) { heard <- m })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	conn, err := net.Dial("unix", s.address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	_, conn := dialScripts(t, func(m message) { heard <- m })
 	fmt.Fprintln(conn, `{"op":"hello","local_rank":0}`)
 	hello := <-heard
 	for range many {
@@ -347,4 +338,20 @@ func TestDrainsAConnection(t *testing.T) {
 	if m := <-heard; m.Op != "" {
 		t.Fatalf("heard %q, want the end of the connection", m.Op)
 	}
+}
+
+// dialScripts returns a connection of a process, and what serves it.
+func dialScripts(t *testing.T, heard func(message)) (*scripts, net.Conn) {
+	t.Helper()
+	s, err := newScripts(t.TempDir(), nil, nil, heard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	conn, err := net.Dial("unix", s.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return s, conn
 }

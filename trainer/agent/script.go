@@ -41,11 +41,13 @@ type served struct {
 
 // script is the connection of one process.
 type script struct {
-	owner *scripts
-	conn  net.Conn
-	local int
-	keeps bool // the process enters the next world with its state
-	ended bool // the connection has ended, and all its messages are handled; only the loop uses it
+	owner   *scripts
+	conn    net.Conn
+	pid     int  // of the process
+	leader  int  // pid of the leader of its session, which the agent has started
+	greeted bool // it has said hello
+	keeps   bool // the process enters the next world with its state
+	ended   bool // the connection has ended, and all its messages are handled; only the loop uses it
 
 	mu sync.Mutex // guards writing
 }
@@ -61,8 +63,6 @@ type word struct {
 	Op string `json:"op"`
 	Q  *int64 `json:"q"`
 
-	Pid      int    `json:"pid"`
-	Local    int    `json:"local_rank"`
 	Survives bool   `json:"survives"`
 	Backend  string `json:"backend"`
 	Torch    string `json:"torch"`
@@ -149,7 +149,8 @@ func (s *scripts) accept() {
 			time.Sleep(50 * time.Millisecond) // file descriptors may become free
 			continue
 		}
-		c := &script{owner: s, conn: conn, local: -1}
+		c := &script{owner: s, conn: conn}
+		c.pid, c.leader = peerOf(conn)
 		s.mu.Lock()
 		s.conns[c] = true
 		s.mu.Unlock()
@@ -180,10 +181,10 @@ func (c *script) read() {
 		}
 		switch {
 		case w.Op == "hello":
-			c.local, c.keeps = w.Local, w.Survives
+			c.greeted, c.keeps = true, w.Survives
 			c.owner.heard(message{c, w})
-		case c.local < 0:
-			return // the process has not said hello
+		case !c.greeted:
+			return
 		case w.Op == "round":
 			if c.owner.records.round(c, w) {
 				c.owner.heard(message{c, w})
