@@ -22,7 +22,7 @@ if form == "service":  # as in ElasticDL's mnist_pytorch.py
     controller = PyTorchAllReduceController(service)
 elif form == "client":
     client = build_master_client()
-    service = RecordIndexService(client, 8, epochs, size, TRAINING, True)
+    service = RecordIndexService(client, 8, epochs, size, TRAINING, True, num_minibatches_per_shard=1)  # whole minibatches
     controller = PyTorchAllReduceController(client, service)
 elif form == "shards":
     service = DataShardService(master_client=build_master_client(), batch_size=8, num_epochs=epochs, dataset_size=size, shuffle=True, num_minibatches_per_shard=3)

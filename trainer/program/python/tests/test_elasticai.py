@@ -67,3 +67,10 @@ def test_shards_and_a_kill_and_a_newcomer(job, form):
     for g in got:
         assert g["counts"] == [2.0] and g["minibatches"] == got[0]["minibatches"] and g["epoch"] == got[0]["epoch"] < 3, got
     credited_once(agent, 605, 2)
+
+
+def test_a_worker_without_a_shard_takes_part(job):
+    agent = job(2, "built", 24, 1, 0.0, script="elasticai_forms.py")  # one shard
+    got = results(agent)
+    assert [g["counts"] for g in got] == [[1.0], [1.0]] and sorted(g["shards"] for g in got) == [0, 1]
+    credited_once(agent, 24, 1)
