@@ -17,7 +17,7 @@ func defaults(cloud, arch string) *Settings {
 		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
 		Data:     &Data{Command: "elasticdl"},
 	}
-	s.Job.Type, s.Job.Namespace = job.Train, ""
+	s.Job.Type, s.Job.NumWorkers, s.Job.Namespace = job.Train, job.Default().NumWorkers, ""
 	switch cloud {
 	case CloudGKE:
 		s.GKE = &GKE{
@@ -93,6 +93,9 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		flag := func(flag string) bool {
 			f := job.Find(flag)
 			return f != nil && f.Field() != "" && given("job."+f.Field())
+		}
+		if j.Runs() && !flag("num_workers") {
+			j.NumWorkers = job.DefaultOf(job.Run).NumWorkers
 		}
 		j.Settle(flag)
 		dir := ""

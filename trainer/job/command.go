@@ -33,16 +33,18 @@ type Command struct {
 	jobCommand     string  // --job_command
 }
 
-func newCommand() *Command {
-	return &Command{Job: DefaultOf(Run), Runtime: "kubernetes", Format: "text", processor: "PredictionOutputsProcessor"}
+// newCommand returns a command for a type of job to which nothing was given. That to train has a program's defaults, too, for --job_command.
+func newCommand(t Type) *Command {
+	j := DefaultOf(t)
+	j.Program = defaultProgram()
+	return &Command{Job: j, Runtime: "kubernetes", Format: "text", processor: "PredictionOutputsProcessor"}
 }
 
 // Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes as good as underscores. Of a program,
 // what comes after the first that is no setting, or after --, is the program. It reports all problems,
 // those of Validate included, joined; the Command beside an error has what was right.
 func Parse(t Type, settings []string) (*Command, error) {
-	c := newCommand()
-	c.Job.Type = t
+	c := newCommand(t)
 	var p problems
 	c.readAll(settings, &p)
 	c.settleCommand(&p)
@@ -92,7 +94,7 @@ func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
 		err = errors.New("expected UTF-8")
 	}
 	p.check(err == nil, setting(name, value), "%v", err)
-	if err == nil && f.Effect == Later && v.get() != f.Default() {
+	if err == nil && f.Effect == Later && v.get() != f.Default(c.Job.Type) {
 		p.check(false, setting(f.Name), "not available in this version yet%s", f.Instead)
 	}
 	if !slices.Contains(c.given, f) {

@@ -309,8 +309,8 @@ func TestFlagTable(t *testing.T) {
 		if f.Usage == "" || f.Topic == "" || f.Effect == 0 {
 			t.Errorf("--%s has no usage, topic or effect", f.Name)
 		}
-		if def := f.Default(); def != "" {
-			if err := f.bind(newCommand()).set(def); err != nil {
+		if def := f.Default(Train); def != "" {
+			if err := f.bind(newCommand(Train)).set(def); err != nil {
 				t.Errorf("--%s=%s, its default: %v", f.Name, def, err)
 			}
 		}
@@ -318,6 +318,11 @@ func TestFlagTable(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
+	for kind, want := range map[Type]string{Train: "  --num_workers=N                   workers [2]", Run: "  --num_workers=N                   workers [1]"} {
+		if !strings.Contains(Help(kind), want) {
+			t.Errorf("the help text of %s lacks %q", kind, want)
+		}
+	}
 	for _, kind := range []Type{Train, Evaluate, Predict, Run} {
 		help := Help(kind)
 		for _, f := range Flags() {

@@ -8,7 +8,7 @@ import (
 // Field is the path in JSON of what the flag sets: "worker.request" of --worker_resource_request; "" if that is
 // nothing of the Job.
 func (f *Flag) Field() string {
-	c := newCommand()
+	c := newCommand(Train)
 	return pathTo(f.bind(c).at, reflect.ValueOf(c.Job).Elem())
 }
 
@@ -42,12 +42,12 @@ func pathTo(at any, within reflect.Value) string {
 // version does not have.
 func (j *Job) Available() error {
 	var p problems
-	c := newCommand()
+	c := newCommand(j.Type)
 	c.Job = j
 	for i := range flags {
 		f := &flags[i]
 		if v := f.bind(c); f.Effect == Later || v.only {
-			p.check(f.Field() == "" || v.get() == f.Default(), setting(f.Name, v.get()), "not available in this version yet%s", f.Instead)
+			p.check(f.Field() == "" || v.get() == f.Default(j.Type), setting(f.Name, v.get()), "not available in this version yet%s", f.Instead)
 		}
 	}
 	return p.err()
@@ -60,6 +60,9 @@ func (j *Job) Settle(given func(flag string) bool) {
 	switch {
 	case j.Runs():
 		j.Strategy, j.NumPS = AllReduce, 0 // the workers meet as those of a ring do
+		if !given("num_workers") {
+			j.NumWorkers = max(j.NumWorkers, j.MinWorkers)
+		}
 		j.settleGPUs()
 	case !j.Trains():
 		j.Strategy, j.NumPS = "", 0

@@ -19,10 +19,10 @@ func TestFieldsOfFlags(t *testing.T) {
 		if !ok {
 			t.Fatalf("--%s: no sample of kind %s", f.Name, f.Kind())
 		}
-		if f.Kind() == "" && f.Default() == "true" {
+		if f.Kind() == "" && f.Default(Train) == "true" {
 			sample = "false"
 		}
-		c := newCommand()
+		c := newCommand(Train)
 		v := f.bind(c)
 		if v.only {
 			if f.Field() == "" && f.Name != "prediction_outputs_processor" { // there is one name that it takes
@@ -33,7 +33,7 @@ func TestFieldsOfFlags(t *testing.T) {
 		if err := v.set(sample); err != nil {
 			t.Errorf("--%s=%s: %v", f.Name, sample, err)
 		}
-		changed := difference("", jsonOf(t, newCommand().Job), jsonOf(t, c.Job))
+		changed := difference("", jsonOf(t, newCommand(Train).Job), jsonOf(t, c.Job))
 		want := f.Field()
 		switch f.Name { // several
 		case "worker_image":

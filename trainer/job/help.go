@@ -41,7 +41,7 @@ func (f *Flag) help(b *strings.Builder, t Type) {
 	if f.Name == "job_name" && t == Run {
 		usage = strings.Replace(usage, "(required)", "[that of the script]", 1)
 	}
-	if def := f.Default(); def != "" && def != "0" && def != "0s" && def != "false" {
+	if def := f.Default(t); def != "" && def != "0" && def != "0s" && def != "false" {
 		usage += " [" + def + "]"
 	}
 	if f.Effect == Cluster {

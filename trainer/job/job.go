@@ -165,12 +165,12 @@ func Default() *Job {
 	}
 }
 
-// DefaultOf is [Default] for a type of job.
+// DefaultOf is [Default] for a type of job. One that runs a program has torchrun's defaults where torchrun has them: a single worker.
 func DefaultOf(t Type) *Job {
 	j := Default()
 	j.Type = t
 	if t == Run {
-		j.Program = defaultProgram()
+		j.Program, j.NumWorkers = defaultProgram(), 1
 	}
 	return j
 }

@@ -216,9 +216,6 @@ func (c *Command) settleProgram() {
 	if j.Name == "" && len(j.Program.Command) > 0 {
 		j.Name = nameOf(j.Program.Command, j.Program.Module)
 	}
-	if j.NumWorkers < j.MinWorkers && !c.has("num_workers") {
-		j.NumWorkers = j.MinWorkers
-	}
 }
 
 var unnamable = regexp.MustCompile(`[^a-z0-9]+`)

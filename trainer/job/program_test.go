@@ -16,8 +16,10 @@ func TestRunForms(t *testing.T) {
 		want []string // the program
 		ok   func(*Job) bool
 	}{
-		{"-- main.py --epochs=2", []string{"main.py", "--epochs=2"}, func(j *Job) bool { return j.Name == "main" && j.NumWorkers == 2 }},
-		{"main.py --num_workers=5 -- -m", []string{"main.py", "--num_workers=5", "--", "-m"}, func(j *Job) bool { return j.NumWorkers == 2 }},
+		{"-- main.py --epochs=2", []string{"main.py", "--epochs=2"}, func(j *Job) bool {
+			return j.Name == "main" && j.NumWorkers == 1 && j.MinWorkers == 0 && j.MaxWorkers == 0
+		}},
+		{"main.py --num_workers=5 -- -m", []string{"main.py", "--num_workers=5", "--", "-m"}, func(j *Job) bool { return j.NumWorkers == 1 }},
 		{"--num_workers=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 3 }},
 		{"--num-workers=3 main.py 4", []string{"main.py", "4"}, func(j *Job) bool { return j.NumWorkers == 3 }},
 		{"--nproc-per-node=4 --max-restarts=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Processes == "4" && j.Program.MaxRestarts == 3 }},
@@ -28,6 +30,7 @@ func TestRunForms(t *testing.T) {
 			return j.Program.Redirects == "3" && j.Program.Tee == "0:1,1:2" && j.Program.LogDir == "logs"
 		}},
 		{"--nnodes=1:4 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 1 && j.NumWorkers == 4 && j.MaxWorkers == 4 }},
+		{"--max_workers=4 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 1 && j.MaxWorkers == 4 }},
 		{"--nnodes=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 3 && j.NumWorkers == 3 && j.MaxWorkers == 3 }},
 		{"--min_workers=5 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 5 }},
 		{"python3 -u train/My_Main.py", []string{"python3", "-u", "train/My_Main.py"}, func(j *Job) bool { return j.Name == "my-main" }},
@@ -138,7 +141,7 @@ func TestJobCommand(t *testing.T) {
 			t.Errorf("%s: %v", command, err)
 			continue
 		}
-		if !slices.Equal(c.Job.Program.Command, want) || c.Job.Type != Run || c.Job.Program.Processes != "2" {
+		if !slices.Equal(c.Job.Program.Command, want) || c.Job.Type != Run || c.Job.Program.Processes != "2" || c.Job.NumWorkers != 2 {
 			t.Errorf("%s: %+v", command, c.Job)
 		}
 		if want := []string{"no effect with run: --training_data, --minibatch_size"}; !slices.Equal(c.Notes, want) || c.Job.TrainingData != "" {
@@ -154,7 +157,7 @@ func TestRunNotes(t *testing.T) {
 		if f.With(Run) || f.Effect == Later {
 			continue
 		}
-		value := cmp.Or(f.Default(), "1")
+		value := cmp.Or(f.Default(Run), "1")
 		if f.Kind() != "N" && f.Name != "ps_pod_priority" && value == "1" {
 			value = "cpu=1"
 		}
