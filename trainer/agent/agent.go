@@ -60,6 +60,7 @@ type Config struct {
 	Grace      time.Duration                                                        // time that the processes have to end after Leave is closed
 	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
 	Dir        string                                                               // directory for the agent's files, which its creator removes; "": a temporary one of the agent's own
+	ErrorFile  string                                                               // file that receives the first failure of the processes, while they do not run because of it; "": none
 	Output     io.Writer                                                            // receives the output of the processes
 	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // opens the bucket of a location; nil: code cannot come from buckets
 	Log        *slog.Logger
@@ -86,6 +87,7 @@ type agent struct {
 	mail    mailbox
 	over    chan struct{} // closed when the master says that the job has ended
 	beats   beats
+	blame   errorFile
 	rested  bool // the processes of the last world were not started: it ended in the pause before
 	watch   *watch
 
@@ -125,7 +127,7 @@ func (p *process) lives() bool { return p != nil && p.exit == nil }
 // Run works until the job has ended, the worker is asked to leave ([worker.ErrLeft]) or replaced ([worker.ErrReplaced]), or ctx ends. No
 // process of the program is left when it returns.
 func Run(ctx context.Context, c Config) (err error) {
-	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
 	if a.count, err = processes(c.Job.Program.Processes, c.Processors); err != nil {
 		return err
 	}

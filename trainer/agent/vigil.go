@@ -70,6 +70,9 @@ type vigil struct {
 
 // start starts the processes that are not running, and tells the others of the world.
 func (v *vigil) start(ctx context.Context) error {
+	if err := v.blame.remove(); err != nil {
+		v.Log.Warn("Removing the error file of a failure that the program has survived", "error", err)
+	}
 	var locals []int
 	for local, p := range v.procs {
 		if !p.lives() && !p.retired() && !v.leaving() {
@@ -388,6 +391,7 @@ func (v *vigil) recall(now bool) {
 // the failure that had ended it would be excused with them.
 func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
+	var failed []program.Exit
 	memory := oomKills() > v.ooms
 	excused, _ := v.meeting.Recalled(v.world.Formation) // it may follow from the end of others, which had heard it before
 	for _, e := range v.failed {
@@ -396,6 +400,7 @@ func (v *vigil) failures() []*wire.Failure {
 		if uses && (e.Code == exitRestart || e.Code == exitDoubt && v.isLost()) {
 			continue
 		}
+		failed = append(failed, e)
 		f := failure(e)
 		f.Memory = memory && e.Signal == int(syscall.SIGKILL) && !v.frozen[e.Local]
 		f.Excused = excused || uses && asksRestart(e.Code)
@@ -403,6 +408,9 @@ func (v *vigil) failures() []*wire.Failure {
 			f.Message = cmp.Or(p.doubt, f.Message)
 		}
 		all = append(all, f)
+	}
+	if err := v.blame.write(failed); err != nil {
+		v.Log.Warn("Writing the error file of the program's failure", program.ErrorFileVariable, v.ErrorFile, "error", err)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
 		io.WriteString(v.Output, program.Report(v.Job.Title(), v.Host, v.failed))

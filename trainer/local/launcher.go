@@ -22,16 +22,17 @@ import (
 
 // launcher owns a job: its lock, its master's address, and all its processes.
 type launcher struct {
-	dir      dir
-	job      *job.Job
-	options  StartOptions
-	lock     *os.File
-	listener net.Listener // on which the masters accept; the launcher accepts no connection
-	socket   *os.File     // the same socket, for the masters to inherit
-	pods     *processes
-	output   io.WriteCloser
-	log      *slog.Logger
-	scratch  string // directory for files of workers
+	dir       dir
+	job       *job.Job
+	options   StartOptions
+	lock      *os.File
+	listener  net.Listener // on which the masters accept; the launcher accepts no connection
+	socket    *os.File     // the same socket, for the masters to inherit
+	pods      *processes
+	output    io.WriteCloser
+	log       *slog.Logger
+	scratch   string // directory for files of workers
+	errorFile string // receives why the program has failed; "": none does
 
 	stopping chan struct{} // closed when the job is to end
 	ended    chan struct{} // closed when no process of the job is left
@@ -67,7 +68,7 @@ func RunLauncher(ctx context.Context, jobDir string, resume bool) error {
 
 // newLauncher returns the launcher of a job whose directory exists. It takes over the lock, unless it returns an error.
 func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, error) {
-	l := &launcher{dir: d, job: j, options: o, lock: lock, stopping: make(chan struct{}), ended: make(chan struct{})}
+	l := &launcher{dir: d, job: j, options: o, lock: lock, errorFile: errorFileOf(j), stopping: make(chan struct{}), ended: make(chan struct{})}
 	if o.Binary == "" {
 		var err error
 		if l.options.Binary, err = os.Executable(); err != nil {
@@ -105,7 +106,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
 	l.pods = newProcesses(podConfig{
 		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch,
-		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs,
+		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs, ErrorFiles: l.errorFile != "",
 	})
 	launchers.Store(d, l)
 	return l, nil
@@ -122,12 +123,13 @@ func (l *launcher) run() {
 	defer l.lock.Close()
 	state, reason := l.masters()
 	l.pods.close()
-	os.RemoveAll(l.scratch)
 	l.listener.Close()
 	l.socket.Close()
 	if state != "" {
 		l.finish(state, reason)
 	}
+	l.blame()
+	os.RemoveAll(l.scratch)
 	l.output.Close()
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
@@ -27,17 +28,18 @@ const deleteGrace = timing.LeaveGrace + 2*time.Second
 
 // podConfig states how pods are started.
 type podConfig struct {
-	Binary    string                // elasticdl
-	Lock      *os.File              // lock of the job, which each pod inherits
-	Master    string                // address of the master
-	Job       string                // UID of the job
-	Authority *credential.Authority // of the job
-	Logs      string                // directory of <pod>.log
-	Scratch   string                // directory with a directory for each living worker
-	LogLevel  string                // of the pods; "" = INFO
-	Threads   int                   // of each worker's engine; 0: one
-	Env       map[string]string     // in addition to the environment of this process
-	Grace     time.Duration         // from SIGTERM to SIGKILL; 0: deleteGrace
+	Binary     string                // elasticdl
+	Lock       *os.File              // lock of the job, which each pod inherits
+	Master     string                // address of the master
+	Job        string                // UID of the job
+	Authority  *credential.Authority // of the job
+	Logs       string                // directory of <pod>.log
+	Scratch    string                // directory with a directory for each living worker
+	LogLevel   string                // of the pods; "" = INFO
+	Threads    int                   // of each worker's engine; 0: one
+	Env        map[string]string     // in addition to the environment of this process
+	ErrorFiles bool                  // workers write the failures of their programs to files in Scratch
+	Grace      time.Duration         // from SIGTERM to SIGKILL; 0: deleteGrace
 }
 
 // processes starts and ends the servers and workers of one job for the living master. They outlive that master.
@@ -88,7 +90,7 @@ func (r *processes) create(s *session, p master.Pod) error {
 	}
 	defer card.Close()
 	started, err := command{
-		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(), inherit: []inheritance{{lockEnv, r.config.Lock}, {cardEnv, card}},
+		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(p.ID), inherit: []inheritance{{lockEnv, r.config.Lock}, {cardEnv, card}},
 	}.start()
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
@@ -135,11 +137,14 @@ func secretsHere(j *job.Job) error {
 	return errors.Join(problems...)
 }
 
-// env returns the variables that a pod gets: those of the job, and its UID.
-func (c podConfig) env() map[string]string {
+// env returns the variables that a pod gets: those of the job, its UID, and a worker's error file, which is not that of the launcher.
+func (c podConfig) env(id pod.ID) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.Env)
 	env[job.EnvUID] = c.Job
+	if c.ErrorFiles && id.Role == pod.Worker {
+		env[program.ErrorFileVariable] = c.errorFile(id)
+	}
 	return env
 }
 
@@ -175,6 +180,9 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 		it.killer.Stop()
 	}
 	e.Phase, e.Exit = ending(state, it.deleted)
+	if e.Exit.Signal != 0 && !it.deleted && !r.closed {
+		os.Remove(r.config.errorFile(p.ID)) // the job goes on without the worker; missing if it has written none
+	}
 	if e.Phase == pod.Failed && e.Exit.Signal == 0 {
 		e.Exit.Reason = role.Brief(lastLine(log))
 	}

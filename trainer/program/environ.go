@@ -46,14 +46,15 @@ func (e environ) has(names []string) bool {
 // and defaults that libraries read when they are loaded.
 func (o *Options) base(localSize int) environ {
 	e := parseEnviron(o.Env)
+	delete(e, ErrorFileVariable) // the agent's own is not the processes'
 	if localSize > 1 {
 		e.add("OMP_NUM_THREADS", "1")
 	}
 	return e
 }
 
-// errorFileVariable names the file to which a process writes why it failed, below the log directory of the run.
-const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
+// ErrorFileVariable names the file to which a process writes why it failed. That of a program's process is below the log directory of the run.
+const ErrorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
 // environ returns the environment of one process: torchrun's contract.
 func (o *Options) environ(p Position, local int, errorFile string, torch torchVersion) environ {
@@ -71,7 +72,7 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 		"ROLE_RANK": strconv.Itoa(rank), "ROLE_WORLD_SIZE": strconv.Itoa(p.WorldSize), "ROLE_NAME": o.Role,
 		"MASTER_ADDR": p.MasterAddr, "MASTER_PORT": strconv.Itoa(p.MasterPort),
 		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(o.MaxRestarts),
-		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", errorFileVariable: errorFile,
+		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", ErrorFileVariable: errorFile,
 	})
 	if p.Interface != "" {
 		e.add("GLOO_SOCKET_IFNAME", p.Interface)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -123,31 +124,34 @@ func parseSecond(raw json.RawMessage) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// WithCode returns the error file with the exit code as message.errorCode, as torchrun hands it to its own
-// TORCHELASTIC_ERROR_FILE. A message that is plain text has no place for it and stays as it is.
-func (f *Failure) WithCode(code int) []byte {
-	content := f.content
-	var message map[string]json.RawMessage
-	if content == nil {
-		text, _ := json.Marshal(f.Message)
-		content = map[string]json.RawMessage{"message": text}
-	} else if json.Unmarshal(content["message"], &message) == nil && message != nil {
-		message["errorCode"] = json.RawMessage(strconv.Itoa(code))
-		inner, err := json.Marshal(message)
-		if err == nil {
-			content = map[string]json.RawMessage{"message": inner}
-			for key, value := range f.content {
-				if key != "message" {
-					content[key] = value
-				}
-			}
-		}
+// ErrorFile returns the text of an error file about the end of a process, which torchrun's agent writes to its own TORCHELASTIC_ERROR_FILE:
+// that of the process, with the exit code as message.errorCode, or if it wrote none, one in the form of torch's @record with what ended it.
+// A message that is plain text has no place for the code and stays as it is.
+func (e Exit) ErrorFile() []byte {
+	content := make(map[string]json.RawMessage)
+	if e.Failure != nil {
+		maps.Copy(content, e.Failure.content)
 	}
+	var message map[string]json.RawMessage
+	switch {
+	case len(content) == 0:
+		at := map[string]string{"timestamp": strconv.FormatInt(e.when(), 10)}
+		message = map[string]json.RawMessage{"message": encoded(e.Message()), "extraInfo": encoded(at)}
+	case json.Unmarshal(content["message"], &message) != nil:
+		return encoded(content)
+	}
+	message["errorCode"] = encoded(e.Code)
+	content["message"] = encoded(message)
+	return encoded(content)
+}
+
+// encoded returns a value as JSON, in which signs of HTML stay as they are.
+func encoded(v any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	if encoder.Encode(content) != nil {
-		return nil
+	if encoder.Encode(v) != nil {
+		return nil // cannot happen: texts, numbers, and what was parsed
 	}
 	return bytes.TrimSpace(out.Bytes())
 }

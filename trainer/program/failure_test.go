@@ -1,7 +1,6 @@
 package program
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +40,7 @@ func FuzzParseFailure(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParseFailure(failure.WithCode(7))
+		again, err := ParseFailure(Exit{Code: 7, Failure: failure}.ErrorFile())
 		if err != nil || again.Message != failure.Message || !again.Time.Equal(failure.Time) {
 			t.Fatalf("%q: %+v, with a code %+v, %v", text, failure, again, err)
 		}
@@ -49,11 +48,29 @@ func FuzzParseFailure(f *testing.F) {
 	})
 }
 
-func TestErrorCode(t *testing.T) {
-	f, _ := ParseFailure([]byte(recorded))
-	var got struct{ Message struct{ ErrorCode int } }
-	if err := json.Unmarshal(f.WithCode(-9), &got); err != nil || got.Message.ErrorCode != -9 {
-		t.Errorf("%s: %v", f.WithCode(-9), err)
+// The agent's own error file has what the process's has, and the exit code, as torchrun's; without one it has what ended the process.
+func TestErrorFile(t *testing.T) {
+	own := func(text string) *Failure {
+		f, err := ParseFailure([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	at := time.Unix(1700000001, 5)
+	for name, c := range map[string]struct {
+		exit Exit
+		want string
+	}{
+		"of @record":  {Exit{Code: -9, Failure: own(`{"message": {"message": "a<b", "extraInfo": {"timestamp": "1", "x": 1}}, "more": true}`)}, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1","x":1},"message":"a<b"},"more":true}`},
+		"plain":       {Exit{Code: 1, Failure: own(`{"message": "text", "timestamp": 2}`)}, `{"message":"text","timestamp":2}`},
+		"none":        {Exit{Code: 7, At: at, Words: "ValueError: bad"}, `{"message":{"errorCode":7,"extraInfo":{"timestamp":"1700000001"},"message":"ValueError: bad (exit code 7)"}}`},
+		"by a signal": {Exit{Code: -9, Signal: 9, Pid: 5, At: at}, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1700000001"},"message":"Signal 9 (SIGKILL) received by PID 5"}}`},
+		"unreadable":  {Exit{Code: 1, At: at, Failure: &Failure{Message: "the error file cannot be read: x"}}, `{"message":{"errorCode":1,"extraInfo":{"timestamp":"1700000001"},"message":"the error file cannot be read: x"}}`},
+	} {
+		if got := c.exit.ErrorFile(); string(got) != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)
+		}
 	}
 }
 

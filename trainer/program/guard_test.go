@@ -12,7 +12,7 @@ import (
 // its program it leaves them alone: they are daemons of the program.
 func TestGuardianFinds(t *testing.T) {
 	for _, dies := range []bool{true, false} {
-		mark := errorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
+		mark := ErrorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
 		g, err := startGuardian(mark)
 		if err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func TestGuardianFinds(t *testing.T) {
 			})
 			return cmd.Process.Pid
 		}
-		own, other := start(mark), start(errorFileVariable+"="+t.TempDir()+string(filepath.Separator))
+		own, other := start(mark), start(ErrorFileVariable+"="+t.TempDir()+string(filepath.Separator))
 		if dies {
 			g.in.Close()
 			g.cmd.Wait()

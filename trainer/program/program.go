@@ -86,7 +86,7 @@ func New(options Options) (*Program, error) {
 		return nil, err
 	}
 	p.console = console{out: o.Stdout, err: o.Stderr}
-	if p.guard, err = startGuardian(errorFileVariable + "=" + p.logs + string(filepath.Separator)); err != nil {
+	if p.guard, err = startGuardian(ErrorFileVariable + "=" + p.logs + string(filepath.Separator)); err != nil {
 		o.Log.Warn("only the kernel ends the program if this process is killed: children of its processes may outlive it", "error", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

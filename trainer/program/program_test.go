@@ -21,12 +21,15 @@ func TestContractOfEnvironment(t *testing.T) {
 		TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME EXTRA`)
 	b := newBench(t, Options{
 		Command: []string{"sh", "-c", `for n in ` + strings.Join(names, " ") + `; do eval "printf '%s=%s ' $n \$$n"; done; echo; echo "file=$TORCHELASTIC_ERROR_FILE"`},
-		RunID:   "job", MaxRestarts: 3, Env: []string{"NCCL_SOCKET_IFNAME=eth7", "RANK=99"},
+		RunID:   "job", MaxRestarts: 3, Env: []string{"NCCL_SOCKET_IFNAME=eth7", "RANK=99", ErrorFileVariable + "=/of/the/agent"},
 	}, nil)
 	g := b.startAt(Position{FirstRank: 4, WorldSize: 8, LocalSize: 2, GroupRank: 2, GroupWorldSize: 4, Restarts: 1, MasterAddr: "10.0.0.1", MasterPort: 29500,
 		Interface: "lo", Env: func(local int) []string { return []string{"EXTRA=x=" + strconv.Itoa(local)} }})
 	if g.Method() != Exec {
 		t.Errorf("a shell was forked")
+	}
+	if file, ok := b.options.base(2)[ErrorFileVariable]; ok {
+		t.Errorf("the fork server has the agent's error file, %s", file)
 	}
 	b.ends(g)
 	for local := range 2 {

@@ -17,15 +17,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// Identify reads the identity of the job from the environment, which the master sets for each pod. card is the certificate and key that
+// Identify reads the identity of the job from the environment, which the master sets for each pod, and a worker's error file. card is the certificate and key that
 // the launcher gives a process of this machine; a pod of a cluster has none, and requests a certificate from the master.
 func (r *Role) Identify(getenv func(name string) string, card []byte) {
 	r.Job, r.Authority, r.Token, r.Card = getenv(job.EnvUID), getenv(job.EnvAuthority), getenv(job.EnvToken), card
+	r.ErrorFile = getenv(program.ErrorFileVariable)
 }
 
 // checkIdentity returns an error if a part of the role's identity is missing.

@@ -31,6 +31,7 @@ type Role struct {
 	Address   string    // --address: where a server listens; "" = 127.0.0.1:0
 	Advertise string    // --advertise: where others reach a server; "" = where it listens
 	Listen    string    // --listen: where other workers of a ring reach a worker; "" = 127.0.0.1:0
+	ErrorFile string    // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
 	Scratch   string    // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
 	Threads   int       // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
 	LogLevel  string    // --log_level; "" = INFO
@@ -129,7 +130,7 @@ func RunWorker(ctx context.Context, r Role) error {
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{
 				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
-				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, Output: r.Log, Open: bucket.Open, Log: log,
+				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Open: bucket.Open, Log: log,
 			})
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),
