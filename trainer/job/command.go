@@ -227,6 +227,13 @@ func (c *Command) notePathsOffVolumes() {
 	if c.ClusterSpec != "" || j.ClusterSpecJSON != "" {
 		return
 	}
+	switch g := &j.Program; {
+	case !j.Runs():
+	case g.LogDir == "" && toFiles.MatchString(g.Tee):
+		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each worker's pod, and gone with it; elasticdl logs shows what they have", g.Tee))
+	case g.LogDir != "" && j.volumeOf(g.LogDir) == nil:
+		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is gone with each worker's pod", g.LogDir))
+	}
 	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		if f.path != "" && !strings.Contains(f.path, "://") && j.volumeOf(f.path) == nil {
 			c.Notes = append(c.Notes, fmt.Sprintf("--%s=%s is on no --volume: the image has to have it", f.flag, f.path))

@@ -66,8 +66,8 @@ var programFlags = []Flag{
 	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return filePath(&c.Job.Program.Checkpoint) }},
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
 	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
-	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
-	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files in --log_dir: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
+	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker [a temporary one]", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
+	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
 	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
 	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return filePath(&c.Job.Program.Workdir) }},
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
@@ -171,7 +171,6 @@ func (j *Job) checkProgram(p *problems) {
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
 		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams), "expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")
 	}
-	p.check(g.LogDir != "" || g.Redirects == "0", setting("redirects", g.Redirects), "give %v, where the output goes", setting("log_dir"))
 	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
 }
 
@@ -186,7 +185,10 @@ func checkSource(command []string, sum string, p *problems) {
 	}
 }
 
-var streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
+var (
+	streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
+	toFiles = regexp.MustCompile(`(^|:)[1-3]`) // of which some goes to files
+)
 
 // shellSigns are what only a shell understands.
 const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
@@ -310,6 +312,9 @@ func (j *Job) checkProgramPods(p *problems) {
 	g := &j.Program
 	p.given(j.Image != "", setting("image_name"),
 		"name an image that has what the program needs, as pytorch/pytorch, and with %v one that has elasticdl", setting("agent_image_name"))
+	p.check(g.LogDir != "" || !toFiles.MatchString(g.Redirects), setting("redirects", g.Redirects),
+		"without %v the output would be gone with the pods; give a directory on a %v, or %v, by which the workers' logs have it, too",
+		setting("log_dir"), setting("volume"), setting("tee"))
 	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), setting("agent_image_name", g.AgentImage), "expected an image, as registry.example/elasticdl:mnist")
 	j.checkCode(p)
 	asks := j.Worker.Request[gpu] != "" || j.Worker.Limit[gpu] != ""

@@ -29,6 +29,7 @@ func TestRunForms(t *testing.T) {
 		{"--log_dir=logs --redirects=3 --tee=0:1,1:2 main.py", []string{"main.py"}, func(j *Job) bool {
 			return j.Program.Redirects == "3" && j.Program.Tee == "0:1,1:2" && j.Program.LogDir == "logs"
 		}},
+		{"--redirects=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Redirects == "3" && j.Program.LogDir == "" }},
 		{"--nnodes=1:4 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 1 && j.NumWorkers == 4 && j.MaxWorkers == 4 }},
 		{"--max_workers=4 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 1 && j.MaxWorkers == 4 }},
 		{"--nnodes=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 3 && j.NumWorkers == 3 && j.MaxWorkers == 3 }},
@@ -78,7 +79,6 @@ func TestRunProblems(t *testing.T) {
 		`--role=: expected a name`,
 		`--program_sha256=abc: expected 64 hexadecimal digits`,
 		`--redirects=4: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1`,
-		`--redirects=4: give --log_dir, where the output goes`,
 		`--tee=0:9: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1`,
 		`--heartbeat_timeout=1ms: expected 1s or more`,
 	}
@@ -103,7 +103,6 @@ func TestRunProblems(t *testing.T) {
 		"--module torch.distributed.launch a.py":               "program torch.distributed.launch: leave it out",
 		"accelerate launch main.py":                            "program accelerate launch: leave it out",
 		"main.py caf\xe9":                                      `program: word 2 is "caf\xe9": expected UTF-8`,
-		"--redirects=3 main.py":                                "--redirects=3: give --log_dir",
 		"--job_command=true -- main.py":                        "--job_command=true: the program is main.py already; drop one of the two",
 		"--relaunch_on_worker_failure=-1 x":                    "--relaunch_on_worker_failure=-1: expected 0 or more",
 		"--gpus=2 --worker_resource_limit=gpu=1,cpu=2 main.py": "--gpus=2: --worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1",
@@ -184,6 +183,32 @@ func TestRunNotes(t *testing.T) {
 	c, err = Parse(Run, strings.Fields("--runtime=local --standalone --rdzv_backend=c10d --monitor_interval=5 main.py"))
 	if err != nil || len(c.Notes) != 1 || !strings.HasPrefix(c.Notes[0], "no effect: --standalone (") || !strings.Contains(c.Notes[0], "--monitor_interval") || c.Job.Program.Command[0] != "main.py" {
 		t.Errorf("%q, %v", c.Notes, err)
+	}
+}
+
+// Output that goes to files needs a place that outlives the pods: it is said where it is gone with them, and refused where it would be lost.
+func TestLogsOfPods(t *testing.T) {
+	for args, want := range map[string]string{
+		"--redirects=3":           "--redirects=3: without --log_dir the output would be gone with the pods; give a directory on a --volume, or --tee, by which the workers' logs have it, too",
+		"--redirects=0:1 --tee=3": "--redirects=0:1: without --log_dir ", "--redirects=0:0": "",
+		"--tee=0:2":                          "note: --tee=0:2: without --log_dir the files are in each worker's pod, and gone with it; elasticdl logs shows what they have",
+		"--log_dir=/data/logs --tee=3":       "note: --log_dir=/data/logs is on no --volume: it is gone with each worker's pod",
+		"--log_dir=/c/logs --redirects=3":    "",
+		"--log_dir=/c/logs --tee=1":          "",
+		"--cluster_spec_json={} --tee=1":     "",
+		"--cluster_spec_json={} --log_dir=x": "",
+	} {
+		c, err := Parse(Run, append(strings.Fields("--image_name=a:1 --agent_image_name=b:1 --volume=claim_name=c,mount_path=/c "+args), "main.py"))
+		got := ""
+		switch {
+		case err != nil:
+			got = err.Error()
+		case len(c.Notes) > 0:
+			got = "note: " + strings.Join(c.Notes, "\n")
+		}
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
 	}
 }
 

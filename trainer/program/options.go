@@ -56,7 +56,8 @@ type Options struct {
 	RunID string
 	// MaxRestarts is the value of TORCHELASTIC_MAX_RESTARTS.
 	MaxRestarts int
-	// LogDir is the directory in which the log directory is made; "": a temporary directory, which Close removes if it holds no error file or log.
+	// LogDir is the directory in which the log directory is made; "": that of temporary files. Then Close removes the log directory, unless
+	// it has an error file, or output by Redirects or Tee.
 	LogDir string
 	// Redirects are the streams that go to files only.
 	Redirects Streams

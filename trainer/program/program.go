@@ -35,7 +35,7 @@ type Program struct {
 	mu      sync.Mutex
 	groups  map[*Group]bool
 	warned  bool // the warning about OMP_NUM_THREADS was logged
-	keepLog bool // a process wrote an error file
+	keepLog bool // the log directory stays: the user has asked for it, output goes to files, or a process wrote an error file
 }
 
 // Position is where the processes of one start stand in the world.
@@ -78,12 +78,17 @@ func (p Position) validate() error {
 func New(options Options) (*Program, error) {
 	p := &Program{options: options, groups: make(map[*Group]bool)}
 	o := &p.options
+	toFiles := o.Redirects.some() || o.Tee.some()
+	p.keepLog = o.LogDir != "" || toFiles
 	var err error
 	if p.command, err = o.normalize(); err != nil {
 		return nil, err
 	}
 	if p.logs, err = o.makeLogs(); err != nil {
 		return nil, err
+	}
+	if toFiles {
+		o.Log.Info("The output of the processes is kept", "dir", p.logs)
 	}
 	p.console = console{out: o.Stdout, err: o.Stderr}
 	if p.guard, err = startGuardian(ErrorFileVariable + "=" + p.logs + string(filepath.Separator)); err != nil {
@@ -284,7 +289,7 @@ func (p *Program) Close() {
 	p.guard.close()
 	close(p.starts)
 	p.starts = nil
-	if p.options.LogDir == "" && !p.keepLog {
+	if !p.keepLog {
 		os.RemoveAll(p.logs)
 	}
 }

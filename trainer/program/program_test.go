@@ -3,9 +3,11 @@ package program
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -147,6 +149,53 @@ func TestLogs(t *testing.T) {
 			}
 			if got := strings.Join(files, " "); got != c.files {
 				t.Errorf("files %q, want %q", got, c.files)
+			}
+		})
+	}
+}
+
+// Without a directory for logs there is a temporary one, which stays if it has output or an error file, and it is said where that is.
+func TestTemporaryLogs(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for name, c := range map[string]struct {
+		options Options
+		script  string
+		kept    []string // files
+		said    bool
+	}{
+		"nothing":     {Options{}, "exit 1", nil, false},
+		"tee":         {Options{Tee: Streams{all: Stdout}}, "exit 1", []string{"stdout.log"}, true},
+		"redirect":    {Options{Redirects: Streams{byLocal: map[int]Std{0: Both}}}, "true", []string{"stderr.log", "stdout.log"}, true},
+		"none by it":  {Options{Redirects: Streams{byLocal: map[int]Std{0: None}}}, "true", nil, false},
+		"error files": {Options{}, `echo '{"message": "m"}' >$TORCHELASTIC_ERROR_FILE; exit 1`, []string{"error.json"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log output
+			c.options.Command, c.options.Log, c.options.RunID = []string{"sh", "-c", c.script}, slog.New(slog.NewTextHandler(&log, nil)), "job"
+			p, err := New(c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := p.Start(t.Context(), Position{WorldSize: 1, LocalSize: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range g.Exits() {
+			}
+			p.Close()
+			if !strings.HasPrefix(p.LogDir(), os.Getenv("TMPDIR")+"/elasticdl_job_") {
+				t.Errorf("it is in %s", p.LogDir())
+			}
+			var kept []string
+			entries, _ := os.ReadDir(filepath.Join(p.LogDir(), "attempt_0", "0")) // missing: none
+			for _, e := range entries {
+				kept = append(kept, e.Name())
+			}
+			if !slices.Equal(kept, c.kept) || strings.Contains(log.String(), "is kept\" dir="+p.LogDir()) != c.said {
+				t.Errorf("there are %q, want %q; the log:\n%s", kept, c.kept, &log)
+			}
+			if _, err := os.Stat(p.LogDir()); (err == nil) != (c.kept != nil) {
+				t.Errorf("the directory: %v", err)
 			}
 		})
 	}

@@ -33,6 +33,16 @@ func (s Streams) Of(local int) Std {
 	return s.all
 }
 
+// some reports whether a stream is chosen for any local rank.
+func (s Streams) some() bool {
+	for _, std := range s.byLocal {
+		if std != None {
+			return true
+		}
+	}
+	return s.byLocal == nil && s.all != None
+}
+
 // String returns the text that ParseStreams reads.
 func (s Streams) String() string {
 	if s.byLocal == nil {
