@@ -33,8 +33,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -204,58 +202,6 @@ func (a *agent) verdict(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
-}
-
-// processes returns the number of processes of each worker.
-func processes(asked string, processors int) (int, error) {
-	if n, err := strconv.Atoi(asked); err == nil {
-		return n, nil
-	}
-	gpus := GPUs()
-	switch {
-	case asked == "cpu", asked == "auto" && gpus == 0:
-		return max(1, processors), nil
-	case gpus > 0:
-		return gpus, nil
-	}
-	return 0, errors.New("--nproc_per_node=gpu: this worker has no GPU; expected a number, auto or cpu")
-}
-
-// GPUs returns how many GPUs this process can use: those that CUDA_VISIBLE_DEVICES names, or else those that the machine has.
-func GPUs() int {
-	if names, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
-		n := 0
-		for name := range strings.SplitSeq(names, ",") {
-			if name = strings.TrimSpace(name); name == "" || name == "-1" { // CUDA ignores what follows such an entry
-				break
-			}
-			n++
-		}
-		return n
-	}
-	found, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is valid
-	return len(found)
-}
-
-// options returns the options with which package program runs the command.
-func (a *agent) options(command []string) (program.Options, error) {
-	g := a.Job.Program
-	redirects, err := program.ParseStreams("redirects", g.Redirects)
-	if err != nil {
-		return program.Options{}, err
-	}
-	tee, err := program.ParseStreams("tee", g.Tee)
-	if err != nil {
-		return program.Options{}, err
-	}
-	start := program.Fork
-	if g.StartMethod == job.StartExec {
-		start = program.Exec
-	}
-	return program.Options{
-		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
-		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
-	}, nil
 }
 
 // work goes from one world to the next.

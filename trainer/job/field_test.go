@@ -12,7 +12,7 @@ func TestFieldsOfFlags(t *testing.T) {
 	samples := map[string]string{
 		"": "true", "TEXT": "x", "PATH": "x", "N": "7", "DURATION": "7s", "NAME": "x", "RESOURCES": "cpu=7", "QUANTITY": "7", "CLASS": "x",
 		"TOLERATIONS": "key=x", "VOLUMES": "claim_name=x,mount_path=/x", "JSON": `{"x":1}`, "K=V,...": "x=y", "K=V; ...": "x=y",
-		"NAME=SECRET/KEY;...": "X=y/z", "NAME;...": "x", "N|auto|cpu|gpu": "auto", "N|MIN:MAX": "1:2",
+		"NAME=SECRET/KEY;...": "X=y/z", "NAME;...": "x", "N|auto|cpu|gpu": "auto", "N|MIN:MAX": "1:2", "0": "0",
 	}
 	for _, f := range Flags() {
 		sample, ok := samples[f.Kind()]

@@ -17,26 +17,27 @@ import (
 // Program is a training program of the user's, which workers run instead of a model: a PyTorch script as it stands. Its options are torchrun's,
 // by name and meaning, where torchrun has them.
 type Program struct {
-	Command       []string `json:"command,omitempty"`       // what stands after --: a script or a program, and its arguments
-	Processes     string   `json:"processes,omitzero"`      // --nproc_per_node: of each worker; a number, auto, cpu or gpu
-	Module        bool     `json:"module,omitzero"`         // --module: the first word is a Python module
-	NoPython      bool     `json:"noPython,omitzero"`       // --no_python: the first word is a program
-	MaxRestarts   int      `json:"maxRestarts,omitzero"`    // --max_restarts: failures by its own fault before the job fails
-	StartMethod   string   `json:"startMethod,omitzero"`    // --start_method: fork or exec
-	RestartOnJoin string   `json:"restartOnJoin,omitzero"`  // --restart_on_join: now, checkpoint or never
-	Checkpoint    string   `json:"checkpointFile,omitzero"` // --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
-	Grace         Duration `json:"grace,omitzero"`          // --restart_grace: from SIGTERM to SIGKILL when processes are started again
-	Role          string   `json:"role,omitzero"`           // --role: of the processes
-	LogDir        string   `json:"logDir,omitzero"`         // --log_dir: where the processes' output is kept
-	Redirects     string   `json:"redirects,omitzero"`      // --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
-	Tee           string   `json:"tee,omitzero"`            // --tee: likewise, and to the worker's log
-	SHA256        string   `json:"sha256,omitzero"`         // --program_sha256: of the file that a URL as the first word names
-	GPUs          int      `json:"gpus,omitzero"`           // --gpus: of each worker
-	Interface     string   `json:"interface,omitzero"`      // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
-	AgentImage    string   `json:"agentImage,omitzero"`     // --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has and does
-	Workdir       string   `json:"workdir,omitzero"`        // --workdir: where processes start, as the worker has it; "" = where the worker does
-	Code          string   `json:"code,omitzero"`           // archive on a volume of what --workdir named; each worker unpacks it, and its processes start there
-	CodeSHA256    string   `json:"codeSHA256,omitzero"`     // of the archive
+	Command       []string `json:"command,omitempty"`         // what stands after --: a script or a program, and its arguments
+	Processes     string   `json:"processes,omitzero"`        // --nproc_per_node: of each worker; a number, auto, cpu or gpu
+	Module        bool     `json:"module,omitzero"`           // --module: the first word is a Python module
+	NoPython      bool     `json:"noPython,omitzero"`         // --no_python: the first word is a program
+	MaxRestarts   int      `json:"maxRestarts,omitzero"`      // --max_restarts: failures by its own fault before the job fails
+	StartMethod   string   `json:"startMethod,omitzero"`      // --start_method: fork or exec
+	RestartOnJoin string   `json:"restartOnJoin,omitzero"`    // --restart_on_join: now, checkpoint or never
+	Checkpoint    string   `json:"checkpointFile,omitzero"`   // --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
+	Grace         Duration `json:"grace,omitzero"`            // --restart_grace: from SIGTERM to SIGKILL when processes are started again
+	Role          string   `json:"role,omitzero"`             // --role: of the processes
+	LogDir        string   `json:"logDir,omitzero"`           // --log_dir: where the processes' output is kept
+	Redirects     string   `json:"redirects,omitzero"`        // --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
+	Tee           string   `json:"tee,omitzero"`              // --tee: likewise, and to the worker's log
+	LocalRanks    string   `json:"localRanksFilter,omitzero"` // --local_ranks_filter: local ranks whose output the worker's log has, 0,1; "" = all
+	SHA256        string   `json:"sha256,omitzero"`           // --program_sha256: of the file that a URL as the first word names
+	GPUs          int      `json:"gpus,omitzero"`             // --gpus: of each worker
+	Interface     string   `json:"interface,omitzero"`        // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
+	AgentImage    string   `json:"agentImage,omitzero"`       // --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has and does
+	Workdir       string   `json:"workdir,omitzero"`          // --workdir: where processes start, as the worker has it; "" = where the worker does
+	Code          string   `json:"code,omitzero"`             // archive on a volume of what --workdir named; each worker unpacks it, and its processes start there
+	CodeSHA256    string   `json:"codeSHA256,omitzero"`       // of the archive
 }
 
 // What --restart_on_join can be: whether processes that keep no state are started again when a worker joins.
@@ -61,7 +62,7 @@ var programFlags = []Flag{
 	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program that the job survives [0]; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
 	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
 	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
-	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return text(&c.Job.Program.StartMethod) }},
+	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return startMethod(&c.Job.Program.StartMethod) }},
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
 	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return filePath(&c.Job.Program.Checkpoint) }},
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
@@ -69,6 +70,7 @@ var programFlags = []Flag{
 	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker [a temporary one]", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
 	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
 	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
+	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere, Usage: "local ranks whose output the worker's log has, as 0,1; files have that of all", bind: func(c *Command) value { return text(&c.Job.Program.LocalRanks) }},
 	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return filePath(&c.Job.Program.Workdir) }},
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
 	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
@@ -80,6 +82,18 @@ var programFlags = []Flag{
 	{Name: "rdzv_id", Topic: Remnants, Effect: Gone, Usage: "see --job_name", bind: toNowhere},
 	{Name: "rdzv_conf", Topic: Remnants, Effect: Gone, Usage: "see --heartbeat_timeout", bind: toNowhere},
 	{Name: "monitor_interval", Topic: Remnants, Effect: Gone, Usage: "nothing is polled", bind: toNowhere},
+	{Name: "node_rank", Topic: Remnants, Effect: Gone, Usage: "the master gives workers their ranks", bind: nodeRank},
+	{Name: "master_addr", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "master_port", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "local_addr", Topic: Remnants, Effect: Gone, Usage: "workers are reached by their pods' addresses; see --network_interface", bind: toNowhere},
+	{Name: "event_log_handler", Topic: Remnants, Effect: Gone, Usage: "see elasticdl status, and the cluster's events", bind: toNowhere},
+	{Name: "signals_to_handle", Topic: Remnants, Effect: Gone, Usage: "a worker that is to end passes SIGTERM on", bind: toNowhere},
+	{Name: "logs_specs", Topic: Remnants, Effect: Later, Usage: "another kind of logs", Instead: "; see --log_dir, --redirects and --tee", bind: toNowhere},
+	{Name: "run_path", Topic: Remnants, Effect: Later, Usage: "run the script by runpy", Instead: "; leave it out: a script is run as python3 runs it", bind: toBool},
+	{Name: "numa_binding", Topic: Remnants, Effect: Later, Usage: "bind processes to the processors of their GPU",
+		Instead: "; bind them in the script, or on a cluster by the kubelet's Topology Manager", bind: toNowhere},
+	{Name: "virtual_local_rank", Topic: Remnants, Effect: Later, Usage: "LOCAL_RANK=0 and one GPU for each process",
+		Instead: "; on a cluster each worker of --nproc_per_node=1 and --gpus=1 has that", bind: toBool},
 }
 
 // Title is the command as messages show it: what a URL is signed with is left out.
@@ -120,6 +134,33 @@ func nodes(c *Command) value {
 		return nil
 	}
 	return value{kind: "N|MIN:MAX", at: new(int), set: set, get: func() string { return "" }}
+}
+
+// startMethod is torchrun's --start_method, too, which calls what we do by other names: exec starts a new interpreter as spawn does.
+func startMethod(p *string) value {
+	v := text(p)
+	v.set = func(s string) error {
+		switch s {
+		case "spawn":
+			s = StartExec
+		case "forkserver":
+			s = StartFork
+		}
+		*p = s
+		return nil
+	}
+	return v
+}
+
+// nodeRank is torchrun's --node_rank. All but the first node's would start the job once more.
+func nodeRank(*Command) value {
+	set := func(s string) error {
+		if s != "0" {
+			return errors.New("expected 0: one command starts the workers of all nodes, so run it once, without this")
+		}
+		return nil
+	}
+	return value{kind: "0", at: new(int), set: set, get: func() string { return "" }}
 }
 
 // sha256 is what a checksum looks like.
@@ -171,7 +212,26 @@ func (j *Job) checkProgram(p *problems) {
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
 		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams), "expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")
 	}
+	g.checkLocalRanks(p)
 	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
+}
+
+// checkLocalRanks refuses a filter that is no list, or that hides the output of all processes.
+func (g *Program) checkLocalRanks(p *problems) {
+	if g.LocalRanks == "" {
+		return
+	}
+	count, err := strconv.Atoi(g.Processes) // otherwise each worker has its own number
+	some := err != nil
+	for text := range strings.SplitSeq(g.LocalRanks, ",") {
+		local, err := strconv.Atoi(text)
+		if err != nil || local < 0 {
+			p.check(false, setting("local_ranks_filter", g.LocalRanks), "expected local ranks with commas between, as 0,1")
+			return
+		}
+		some = some || local < count
+	}
+	p.check(some, setting("local_ranks_filter", g.LocalRanks), "no process of %v is among them, and no output would be shown", setting("nproc_per_node", count))
 }
 
 // checkSource refuses a program that is nowhere to be had from.

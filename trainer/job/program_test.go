@@ -30,6 +30,10 @@ func TestRunForms(t *testing.T) {
 			return j.Program.Redirects == "3" && j.Program.Tee == "0:1,1:2" && j.Program.LogDir == "logs"
 		}},
 		{"--redirects=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Redirects == "3" && j.Program.LogDir == "" }},
+		{"--start_method=spawn main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.StartMethod == StartExec }},
+		{"--start-method=forkserver main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.StartMethod == StartFork }},
+		{"--nproc_per_node=2 --local-ranks-filter=1,7 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.LocalRanks == "1,7" }},
+		{"--nproc_per_node=auto --local_ranks_filter=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.LocalRanks == "3" }},
 		{"--nnodes=1:4 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 1 && j.NumWorkers == 4 && j.MaxWorkers == 4 }},
 		{"--max_workers=4 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 1 && j.MaxWorkers == 4 }},
 		{"--nnodes=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 3 && j.NumWorkers == 3 && j.MaxWorkers == 3 }},
@@ -62,7 +66,7 @@ func TestRunForms(t *testing.T) {
 
 // Every problem is said at once, with its flag.
 func TestRunProblems(t *testing.T) {
-	_, err := Parse(Run, strings.Fields(`--runtime=local --nproc_per_node=many --nnodes=4:1 --max_restarts=-1 --module --no_python --start_method=spawn --restart_on_join=checkpoint
+	_, err := Parse(Run, strings.Fields(`--runtime=local --nproc_per_node=many --nnodes=4:1 --max_restarts=-1 --module --no_python --start_method=thread --restart_on_join=checkpoint
 		--checkpoint_file=[ --restart_grace=-1s --role= --redirects=4 --tee=0:9 --program_sha256=abc --gpus=-1 --heartbeat_timeout=1ms --num_wrkers=3 -x --job_name=j`))
 	want := []string{
 		`--nnodes=4:1: expected N or MIN:MAX, as 2 or 1:4`,
@@ -73,7 +77,7 @@ func TestRunProblems(t *testing.T) {
 		`--no_python: with --module the first word is a Python module; drop one of the two`,
 		`--max_restarts=-1: expected 0 or more`,
 		`--gpus=-1: expected 0 or more`,
-		`--start_method=spawn: expected fork, exec`,
+		`--start_method=thread: expected fork, exec`,
 		`--checkpoint_file=[: expected a path, with * and ? for any characters`,
 		`--restart_grace=-1s: expected 0s or more`,
 		`--role=: expected a name`,
@@ -104,6 +108,14 @@ func TestRunProblems(t *testing.T) {
 		"accelerate launch main.py":                            "program accelerate launch: leave it out",
 		"main.py caf\xe9":                                      `program: word 2 is "caf\xe9": expected UTF-8`,
 		"--job_command=true -- main.py":                        "--job_command=true: the program is main.py already; drop one of the two",
+		"--nnodes=2 --node_rank=1 --master_addr=a main.py":     "--node_rank=1: expected 0: one command starts the workers of all nodes, so run it once, without this",
+		"--run_path main.py":                                   "--run_path: not available in this version yet; leave it out: a script is run as python3 runs it",
+		"--virtual-local-rank main.py":                         "--virtual_local_rank: not available in this version yet; on a cluster each worker of --nproc_per_node=1 and --gpus=1 has that",
+		"--numa_binding=node main.py":                          "--numa_binding: not available in this version yet; bind them in the script, or",
+		"--logs_specs=mine main.py":                            "--logs_specs: not available in this version yet; see --log_dir, --redirects and --tee",
+		"--local_ranks_filter=0;1 main.py":                     "--local_ranks_filter=0;1: expected local ranks with commas between, as 0,1",
+		"--local_ranks_filter=0,-1 main.py":                    "--local_ranks_filter=0,-1: expected local ranks",
+		"--nproc_per_node=2 --local_ranks_filter=2,3 main.py":  "--local_ranks_filter=2,3: no process of --nproc_per_node=2 is among them, and no output would be shown",
 		"--relaunch_on_worker_failure=-1 x":                    "--relaunch_on_worker_failure=-1: expected 0 or more",
 		"--gpus=2 --worker_resource_limit=gpu=1,cpu=2 main.py": "--gpus=2: --worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1",
 	} {
@@ -214,13 +226,22 @@ func TestLogsOfPods(t *testing.T) {
 
 // The command line goes before torchrun's variables; variables of others are nobody's business.
 func TestFromEnviron(t *testing.T) {
-	args := FromEnviron([]string{"--max_restarts=5", "main.py"}, []string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1", "PET_NODE_RANK=0", "PET_ROLE=", "PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
-	if want := []string{"--nnodes=2:3", "--nproc_per_node=4", "--max_restarts=1", "--standalone=1", "--max_restarts=5", "main.py"}; !slices.Equal(args, want) {
+	args := FromEnviron([]string{"--max_restarts=5", "main.py"}, []string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1", "PET_NODE_RANK=0", "PET_MASTER_ADDR=main-0", "PET_LOCAL_RANKS_FILTER=1", "PET_ROLE=", "PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
+	if want := []string{"--nnodes=2:3", "--nproc_per_node=4", "--max_restarts=1", "--standalone=1", "--node_rank=0", "--master_addr=main-0", "--local_ranks_filter=1", "--max_restarts=5", "main.py"}; !slices.Equal(args, want) {
 		t.Fatalf("%q, want %q", args, want)
 	}
 	c, err := Parse(Run, append([]string{"--runtime=local"}, args...))
-	if j := c.Job; err != nil || j.NumWorkers != 3 || j.MinWorkers != 2 || j.Program.Processes != "4" || j.Program.MaxRestarts != 5 || !slices.Equal(j.Program.Command, []string{"main.py"}) {
+	if j := c.Job; err != nil || j.NumWorkers != 3 || j.MinWorkers != 2 || j.Program.Processes != "4" || j.Program.MaxRestarts != 5 || !slices.Equal(j.Program.Command, []string{"main.py"}) || j.Program.LocalRanks != "1" {
 		t.Errorf("%+v, %v", j, err)
+	}
+	if want := []string{"no effect: --standalone (no endpoint is needed), --node_rank (the master gives workers their ranks), --master_addr (the master is the rendezvous)"}; !slices.Equal(c.Notes, want) {
+		t.Errorf("notes %q, want %q", c.Notes, want)
+	}
+	for said, want := range map[string]string{"PET_NODE_RANK=1": "--node_rank=1: expected 0", "PET_RUN_PATH=1": "--run_path: not available", "PET_NUMA_BINDING=node": "--numa_binding: not available", "PET_VIRTUAL_LOCAL_RANK=0": ""} {
+		_, err := Parse(Run, append([]string{"--runtime=local"}, FromEnviron([]string{"main.py"}, []string{said})...))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", said, err, want)
+		}
 	}
 }
 

@@ -95,7 +95,9 @@ func (it *process) open(p *Program, position Position) error {
 			to = p.console.lines(console, o.prefix(it.env, it.rank, it.local))
 		case !redirect && shown:
 			to = p.console.lines(console, "")
-		case file == nil: // the stream is discarded
+		case end != nil && file == nil: // it is discarded, but for its end
+			to = p.console.lines(io.Discard, "")
+		case file == nil:
 			if file, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
 				return err
 			}

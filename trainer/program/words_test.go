@@ -63,6 +63,7 @@ func TestInterpreterIsNamed(t *testing.T) {
 // The message of an error file, and of a signal, has precedence.
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ name, redirects, tee, script, want string }{
+		{"filtered", "", "", "echo no data >&2; exit 3", "no data (exit code 3)"},
 		{"shown", "", "", "echo no data >&2; exit 3", "no data (exit code 3)"},
 		{"much", "", "", "yes | head -c 200000 >&2; echo no data >&2; exit 3", "no data (exit code 3)"},
 		{"tee", "", "3", "echo no data >&2; exit 3", "no data (exit code 3)"},
@@ -80,7 +81,7 @@ func TestWords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := newBench(t, Options{Command: []string{"sh", "-c", c.script}, Redirects: redirects, Tee: tee}, nil)
+			b := newBench(t, Options{Command: []string{"sh", "-c", c.script}, Redirects: redirects, Tee: tee, LocalRanksFilter: map[string][]int{"filtered": {1}}[c.name]}, nil)
 			e := b.ends(b.start(1))[0]
 			if got := e.Message(); got != c.want && (c.name != "killed" || !strings.HasPrefix(got, c.want)) {
 				t.Errorf("it says %q, want %q", got, c.want)
