@@ -75,7 +75,7 @@ var programFlags = []Flag{
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
 	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
 	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
-	{Name: "agent_image_name", Topic: Pods, Effect: Cluster, Usage: "has elasticdl, for the master and to be taken along by workers of any image [--image_name]", bind: func(c *Command) value { return text(&c.Job.Program.AgentImage) }},
+	{Name: "agent_image_name", Topic: Pods, Effect: Cluster, Usage: "has elasticdl, for the master, and workers of any image [$ELASTICDL_AGENT_IMAGE]", bind: func(c *Command) value { return text(&c.Job.Program.AgentImage) }},
 	{Name: "standalone", Topic: Remnants, Effect: Gone, Usage: "no endpoint is needed", bind: toBool},
 	{Name: "rdzv_backend", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "rdzv_endpoint", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},

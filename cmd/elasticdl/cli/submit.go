@@ -30,6 +30,7 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 		c.Job.ClusterSpecJSON = text
 		c.Job.SettleCheckpoints(c.Job.ClaimDir(), c.Given) // which may be mounted read-only by it
 	}
+	settleAgentImage(c)
 	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: notes{cmd.ErrOrStderr()}}
 	if c.Given("namespace") {
 		at.Namespace = c.Job.Namespace
@@ -44,6 +45,21 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 		problems = append(problems, fmt.Errorf("%w; give --kubeconfig=FILE, or --runtime=local to %s on this machine", err, c.Job.Type))
 	}
 	return client, errors.Join(problems...)
+}
+
+// envAgentImage names the image that has elasticdl, for programs whose command names none.
+const envAgentImage = "ELASTICDL_AGENT_IMAGE"
+
+// settleAgentImage gives a program's job the image that the environment names, or notes what the job's own image has to have. An empty
+// --agent_image_name says that it has it.
+func settleAgentImage(c *job.Command) {
+	j := c.Job
+	if !j.Runs() || c.Given("agent_image_name") {
+		return
+	}
+	if j.Program.AgentImage = os.Getenv(envAgentImage); j.Program.AgentImage == "" && j.Image != "" {
+		c.Notes = append(c.Notes, fmt.Sprintf("image %s: it has to have elasticdl, as elasticdl zoo build makes it; if it has not, name one that has: --agent_image_name, or %s", j.Image, envAgentImage))
+	}
 }
 
 // noteModel says that a job's model is none of this program's: the image may be of another one.
