@@ -12,12 +12,12 @@ import (
 // defaults, for files that have the section. Pulumi.yaml repeats some defaults: a test compares.
 func defaults(cloud, arch string) *Settings {
 	s := &Settings{
-		Cloud: cloud, ProtectStorage: true, Job: job.DefaultOf(job.Run),
+		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
 		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
 		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
 		Data:     &Data{Command: "elasticdl"},
 	}
-	s.Job.Type, s.Job.NumWorkers, s.Job.Namespace = job.Train, job.Default().NumWorkers, ""
+	s.Job.Program, s.Job.Namespace = job.DefaultOf(job.Run).Program, ""
 	switch cloud {
 	case CloudGKE:
 		s.GKE = &GKE{

@@ -41,9 +41,13 @@ func TestSettled(t *testing.T) {
 			return reflect.DeepEqual(s.Labels, map[string]string{"team": "ml", LabelStack: "elasticdl-test"})
 		}},
 		{"the stack's own label alone", "gke", map[string]string{"labels": ""}, func(s *Settings) bool { return len(s.Labels) == 1 }},
-		{"a worker of a program, as of torchrun", "gke", map[string]string{"job": "{name: j, type: run, image: 'pytorch:1', command: [main.py]}"}, func(s *Settings) bool { return s.Job.NumWorkers == 1 && s.Job.Program.Processes == "1" }},
+		{"a worker of a program, as of torchrun", "gke", map[string]string{"job": "{name: j, type: run, image: 'pytorch:1', command: [main.py]}"}, func(s *Settings) bool {
+			return s.Job.NumWorkers == 1 && s.Job.Program.Processes == "1" && s.Job.NumMinibatchesPerTask == 0
+		}},
 		{"workers of a program, as many as it needs", "gke", map[string]string{"job": "{name: j, type: run, image: 'pytorch:1', command: [main.py], minWorkers: 3}"}, func(s *Settings) bool { return s.Job.NumWorkers == 3 }},
-		{"workers of a model", "gke", map[string]string{"job.numWorkers": ""}, func(s *Settings) bool { return s.Job.NumWorkers == 2 && s.Job.Command == nil }},
+		{"workers of a model", "gke", map[string]string{"job.numWorkers": "", "job.numMinibatchesPerTask": ""}, func(s *Settings) bool {
+			return s.Job.NumWorkers == 2 && s.Job.NumMinibatchesPerTask == 8 && s.Job.Command == nil
+		}},
 		{"a zone for Filestore", "gke", nil, func(s *Settings) bool { return s.GKE.Filestore.Location == "us-central1-c" }},
 		{"the first of several", "gke", map[string]string{"gke.location": "us-central1", "gke.nodeZones": "[us-central1-f, us-central1-a]"}, func(s *Settings) bool { return s.GKE.Filestore.Location == "us-central1-f" }},
 		{"a region for Filestore", "gke", map[string]string{"gke.filestore": "{tier: REGIONAL, range: 10.1.0.0/24}"}, func(s *Settings) bool {

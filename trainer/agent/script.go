@@ -327,5 +327,8 @@ func (a *agent) environment() []string {
 	if os.Getenv("WORKER_NUM") == "" {
 		env = append(env, "WORKER_NUM="+strconv.Itoa(a.Job.NumWorkers))
 	}
+	if n := a.Job.NumMinibatchesPerTask; n > 0 { // for elasticai_api
+		env = append(env, "ELASTICDL_NUM_MINIBATCHES_PER_TASK="+strconv.Itoa(n))
+	}
 	return env
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,6 +113,7 @@ func (c *Command) finish(p *problems) {
 	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" && !strings.HasPrefix(j.Image, prefix) {
 		j.Image = prefix + j.Image
 	}
+	j.Image = cmp.Or(j.Image, j.Worker.Image) // of the master, too
 	j.Settle(c.has)
 	if j.Runs() {
 		c.settleProgram()

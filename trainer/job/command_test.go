@@ -166,7 +166,10 @@ func TestParseForms(t *testing.T) {
 		{"--num_workers=4 --min_workers=4 --max_workers=4", func(c *Command) bool { return c.Job.MinWorkers == 4 && c.Job.Strategy == ParameterServer }},
 		{"--distribution_strategy=AllreduceStrategy --grads_to_wait=1 --use_async=false --get_model_steps=1", func(c *Command) bool { return c.Job.Strategy == AllReduce }},
 		{"--global_batch_size=0 --scale_learning_rate=false", func(c *Command) bool { return c.Job.Strategy == ParameterServer && c.Job.NumPS == 1 }},
-		{"--worker_image=w", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" }},
+		{"--worker_image=w", func(c *Command) bool {
+			return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" && c.Job.Image == "w"
+		}},
+		{"--worker_image=w --image_name=i", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.Image == "i" }},
 		{"--worker_cpu_request=2", func(c *Command) bool { return c.Job.Worker.Request.String() == "cpu=2,memory=4096Mi" }},
 	} {
 		c, err := Parse(Train, append(base[:len(base):len(base)], strings.Fields(test.args)...))

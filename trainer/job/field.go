@@ -63,6 +63,9 @@ func (j *Job) Settle(given func(flag string) bool) {
 		if !given("num_workers") {
 			j.NumWorkers = max(j.NumWorkers, j.MinWorkers)
 		}
+		if !given("num_minibatches_per_task") {
+			j.NumMinibatchesPerTask = 0
+		}
 		j.settleGPUs()
 	case !j.Trains():
 		j.Strategy, j.NumPS = "", 0

@@ -61,7 +61,7 @@ func (f *Flag) ofProgram() bool {
 // programs, and theirs for nothing else.
 var goesWith = map[string][]Type{
 	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run}, "max_workers": {Train, Evaluate, Predict, Run},
-	"job_command": {Train, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
+	"job_command": {Train, Run}, "num_minibatches_per_task": {Train, Evaluate, Predict, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
 	"max_task_retries": {Train, Evaluate, Predict, Run}, "task_timeout": {Train, Evaluate, Predict, Run},
 	"model_file": forModels, "record_per_task": forModels,
 	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate}, "shuffle": {Train}, "seed": {Train},
@@ -210,6 +210,7 @@ var oldFlags = []Flag{
 	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
 	{Name: "relaunch_timeout_worker", Topic: Remnants, Effect: Gone, Usage: "always so; see --task_timeout", bind: toBool},
 	{Name: "force_use_kube_config_file", Topic: Remnants, Effect: Gone, Usage: "the file goes first where there is one", bind: toBool},
+	{Name: "custom_training_loop", Topic: Remnants, Effect: Gone, Usage: "a program has its own loop", bind: toBool},
 	{Name: "codec_type", Topic: Remnants, Effect: Gone, Usage: "records are read as they are", bind: toNowhere},
 	{Name: "use_go_ps", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
 	{Name: "push_image", Topic: Remnants, Effect: Gone, Usage: "train builds no image", bind: toBool},

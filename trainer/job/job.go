@@ -49,7 +49,7 @@ type Job struct {
 	NumPS                 int      `json:"numPS,omitzero"`                 // --num_ps_pods: parameter servers
 	NumEpochs             int      `json:"numEpochs"`                      // --num_epochs: passes over the training data
 	MinibatchSize         int      `json:"minibatchSize"`                  // --minibatch_size: records
-	NumMinibatchesPerTask int      `json:"numMinibatchesPerTask"`          // --num_minibatches_per_task
+	NumMinibatchesPerTask int      `json:"numMinibatchesPerTask"`          // --num_minibatches_per_task; 0 = a program says, or its package
 	MaxStep               int      `json:"maxStep,omitzero"`               // --max_step: minibatches in all; 0 = off
 	EvaluationSteps       int      `json:"evaluationSteps,omitzero"`       // --evaluation_steps: versions between evaluations; 0 = only at the end
 	GradsToWait           int      `json:"gradsToWait"`                    // --grads_to_wait: gradients per synchronous update
@@ -170,14 +170,14 @@ func DefaultOf(t Type) *Job {
 	j := Default()
 	j.Type = t
 	if t == Run {
-		j.Program, j.NumWorkers = defaultProgram(), 1
+		j.Program, j.NumWorkers, j.NumMinibatchesPerTask = defaultProgram(), 1, 0
 	}
 	return j
 }
 
-// RecordsPerTask is how many records a task has, but the last of a shard.
+// RecordsPerTask is how many records a task has, but the last of a shard. Of a program it has no meaning: what the program declares counts.
 func (j *Job) RecordsPerTask() int64 {
-	return int64(j.MinibatchSize) * int64(j.NumMinibatchesPerTask)
+	return int64(j.MinibatchSize) * int64(max(1, j.NumMinibatchesPerTask))
 }
 
 // MaxRecords is how many records --max_step allows; 0 = no limit.

@@ -187,6 +187,7 @@ func (j *Job) checkProgram(p *problems) {
 	p.check(!g.Module || !g.NoPython, setting("no_python"), "with %v the first word is a Python module; drop one of the two", setting("module"))
 	p.atLeast(0, g.MaxRestarts, "max_restarts")
 	p.atLeast(0, g.GPUs, "gpus")
+	p.atLeast(0, j.NumMinibatchesPerTask, "num_minibatches_per_task")
 	for _, r := range []Resources{j.Worker.Request, j.Worker.Limit} {
 		other := r[gpu]
 		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), setting("gpus", g.GPUs),

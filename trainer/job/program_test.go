@@ -162,6 +162,29 @@ func TestJobCommand(t *testing.T) {
 	}
 }
 
+// The documented command of ElasticDL's PyTorch jobs is accepted as it stands. Its records per task reach the program.
+func TestElasticDLsOwnForm(t *testing.T) {
+	c, err := Parse(Train, []string{"--job_command=python -m model_zoo.mnist.mnist_pytorch --batch_size 64", "--worker_image=elasticdl:mnist_pytorch", "--custom_training_loop=true",
+		"--num_minibatches_per_task=4", "--num_workers=2", "--job_name=j", "--image_pull_policy=Never", "--envs=USE_TORCH=true", "--distribution_strategy=AllreduceStrategy",
+		"--need_pod_manager=true", "--need_task_manager=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j := c.Job; j.Type != Run || j.NumMinibatchesPerTask != 4 || j.Image != "elasticdl:mnist_pytorch" || j.Worker.Image != j.Image {
+		t.Errorf("%+v", j)
+	}
+	want := []string{"no effect with run: --distribution_strategy", "no effect: --custom_training_loop (a program has its own loop), --need_pod_manager (always so), --need_task_manager (always so)"}
+	if !slices.Equal(c.Notes, want) {
+		t.Errorf("notes %q, want %q", c.Notes, want)
+	}
+	for args, want := range map[string]int{"": 0, "--num_minibatches_per_task=3": 3, "--num_minibatches_per_task=0": 0} {
+		c, err := Parse(Train, append([]string{"--runtime=local", "--job_name=j", "--job_command=true"}, strings.Fields(args)...))
+		if err != nil || c.Job.NumMinibatchesPerTask != want {
+			t.Errorf("%s: %d minibatches a task, want %d; %v", args, c.Job.NumMinibatchesPerTask, want, err)
+		}
+	}
+}
+
 // Flags of models have no effect on a program, and those of programs none on a model: it is said.
 func TestRunNotes(t *testing.T) {
 	for _, f := range Flags() {

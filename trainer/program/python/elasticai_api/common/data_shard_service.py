@@ -27,6 +27,7 @@ class Shard(NamedTuple):
 class DataShardService:
     """Gives shards: ranges of records that no other process has.
 
+    ``num_minibatches_per_shard`` is by default what the job's ``--num_minibatches_per_task`` says, if it was given.
     ``dataset_name`` is the name of all shards. ``master_client`` has no effect: the agent's socket is the package's own.
     """
 
@@ -41,10 +42,11 @@ class DataShardService:
         self._name, self._pid = dataset_name, os.getpid()
         self._controller: Any = None  # runs the rounds; None: the script does
         self._completed = False       # a shard was, since report_batch_done was called
+        per_shard = num_minibatches_per_shard or int(os.environ.get("ELASTICDL_NUM_MINIBATCHES_PER_TASK", "0"))
         self._fields: Optional[Dict[str, Any]] = None
         if dataset_size:
             self._fields = dict(size=dataset_size, epochs=num_epochs or 1, shuffle=shuffle,
-                                records_per_task=batch_size * num_minibatches_per_shard)
+                                records_per_task=batch_size * per_shard)
         self._leases: List[Lease] = []
 
     def join(self) -> None:
