@@ -126,6 +126,7 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
 
     Each batch belongs to the round that the next :func:`step` ends. While other ranks have records and this one has
     none, it is handed a batch that it had before, so that it takes part; the gradient of such a batch counts nothing.
+    So it is while a round is open that has records, when the batches of an accumulation do not divide their number.
     ``workers`` fetch batches in processes of their own; do not fetch ahead otherwise, since a batch is credited with
     the next :func:`step`. Give the same ``data`` object in each world, so that these processes are kept.
     """
@@ -148,7 +149,7 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
             yield last
             continue
         header = session.gathered(session.begin(ended=session.book.ended))
-        if header.total() > 0:
+        if session.weights()[1] > 0:  # of the open round: records may be in an earlier part of it
             if last is None:
                 last = feed.filler()
             yield last

@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import elasticdl
-from elasticdl import gradients, states
+from elasticdl import gradients, session, states
 
 elasticdl.init()
 torch.manual_seed(0)
@@ -70,6 +70,28 @@ def accumulation():
 
     train(elasticdl.State(model=model))
     assert got == [15, 47, 79, 111] and len(reduced) == 4, (got, reduced)
+
+
+def odd():
+    """The last round of an accumulation is filled up with a batch that was there before, and credits what it has."""
+    model = torch.nn.Linear(4, 1, bias=False)
+    passes = []
+
+    @elasticdl.run
+    def train(state):
+        net = elasticdl.DistributedDataParallel(model)
+        for i, x in enumerate(elasticdl.records(DATA, 8, shuffle=False)):
+            passes.append(float(x[0, 0]))
+            if i % 3 < 2:
+                with net.no_sync():
+                    net(x).mean().backward()
+                continue
+            net(x).mean().backward()
+            elasticdl.step()
+
+    train(elasticdl.State(model=model))
+    assert passes == [0, 8, 16, 24, 32, 40, 48, 56, 56], passes
+    assert session.current().round == 3 and sum(session.current().ledger.values()) == 64
 
 
 def mixed():

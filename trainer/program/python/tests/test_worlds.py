@@ -7,17 +7,25 @@ import re
 import signal
 import time
 
+import pytest
+
 
 def ended(agent):
     """Waits until all have ended, and checks that every record is in the model as often as there are epochs."""
+    results = finished(agent)
+    for r in results:
+        assert r["wrong"] == [], (r, agent.worlds, words(agent))
+    return results
+
+
+def finished(agent):
+    """Waits until all have ended, and returns what those say that ended with 0."""
     ok = agent.until(lambda: all(p.gone for p in agent.processes))
     logs = "\n".join("%d: %s" % (p.number, agent.log(p)[-1500:]) for p in agent.processes)
     assert ok, "not ended: %s\n%s" % ([p.number for p in agent.processes if not p.gone], logs)
     assert agent.wrong == []
     results = [result(agent, p) for p in agent.processes if p.code() == 0]
     assert results, logs
-    for r in results:
-        assert r["wrong"] == [], (r, agent.worlds, logs)
     return results
 
 
@@ -111,6 +119,13 @@ def test_thirty_random_kills_and_every_record_once(job):
     results = ended(agent)
     assert {r["epochs"] for r in results} == {agent.epochs}
     assert all(w["round"] >= 0 for w in agent.worlds[1:]), (words(agent), agent.worlds)  # the state was never lost
+
+
+@pytest.mark.parametrize("ranks, size, every", [(1, 48, 2), (2, 80, 2), (2, 48, 4)])
+def test_the_batches_of_an_accumulation_do_not_divide_the_records(job, ranks, size, every):
+    agent = job(ranks, size, every, script="accumulating.py")
+    results = finished(agent)
+    assert len(results) == ranks and {r["records"] for r in results} == {size} and len({r["rounds"] for r in results}) == 1
 
 
 def test_leave_takes_the_others_along_to_the_end_of_a_round(job):
