@@ -11,11 +11,13 @@ import torch.utils.data
 
 from .doubt import Error
 from .leases import DataSet, Lease
-from .rounds import ENDED, LEAVE, STRETCHES, Credit
+from .rounds import ENDED, LEAVE, STEPS, STRETCHES, Credit
 from .session import Session, current
 
 #: How long ranks rest that all have no records, in seconds: those of a lost rank come back, or the master does.
 REST = 0.02
+#: How many leases without records are given in one round: a script that asks for more does not train on them.
+IDLE = 1000
 
 
 def dataset(size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
@@ -26,16 +28,70 @@ def dataset(size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, rec
 def lease() -> Optional[Lease]:
     """Returns a lease on records that no other rank trains on; None when all are in the model.
 
-    It waits while other ranks hold the rest. Use :func:`records` unless you need to be below the data loader: a rank
-    that waits here takes part in no round.
+    While other ranks have the rest, it returns a lease without records (its ``len`` is 0), so that this rank takes part
+    in their round. Treat it like any other: its ``indices()`` are records of which the gradient counts nothing, as many
+    as a rank brings to a round, and what you report of it is ignored. Use :func:`records` unless you need to be below
+    the data loader.
     """
     session = current()
+    session.check_ready()
     while True:
         got = session.book.whole(session.pending, session.ledger)
-        if got is not None or session.book.ended:
+        if got is not None:
             return got
-        session.check(False)
-        time.sleep(REST)
+        if session.over:
+            return None
+        if session.headers or session.book.reports():  # this rank is in a round already, or will make one
+            return _idle(session)
+        if not session.synced:
+            raise Error("lease() waits for other ranks here: call it in the function under @elasticdl.run")
+        if _open(session, session.held):
+            return _idle(session)
+        if session.over:
+            return None
+
+
+def _open(session: Session, weight: int = 0) -> bool:
+    """Meets the other ranks, and reports whether they make a round, which is open then. If none ever will, the session is over."""
+    header = session.gathered(session.begin(weight, ended=session.book.ended))
+    if session.weights()[1] > 0 or header.any(STEPS):  # of the open round: records may be in an earlier part of it
+        return True
+    session.drop()
+    if header.all(ENDED):
+        session.over = True
+        return False
+    session.check(header.any(LEAVE))
+    time.sleep(REST)
+    return False
+
+
+class _Idle(Lease):
+    """Is a lease without records of its own. Its range is of records that others have, too."""
+
+    def __init__(self, data: DataSet, n: int, pending: List[Credit]) -> None:
+        super().__init__(data, {"lease": 0, "epoch": 0, "number": 0, "start": 0, "end": min(n, data.size)}, pending, 0)
+
+    def __len__(self) -> int:
+        return 0
+
+    def indices(self) -> List[int]:
+        return list(range(self.end))
+
+    def done(self, n: int) -> None:
+        pass
+
+
+_given: Tuple[int, int] = (0, 0)  # leases without records: in which round, and how many
+
+
+def _idle(session: Session) -> Lease:
+    global _given
+    _given = (session.round, _given[1] + 1 if _given[0] == session.round else 1)
+    if _given[1] > IDLE:
+        raise Error("lease() gave %d leases without records in one round: train on their indices() as on those of others, and call step()" % IDLE)
+    for header in session.headers:
+        session.batch = max(session.batch, *(row[1] for row in session.gathered(header).rows()))
+    return _Idle(session.book.data, session.batch, session.pending)
 
 
 class _Feed:
@@ -148,15 +204,9 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
             session.begin(n, tuple(credits))
             yield last
             continue
-        header = session.gathered(session.begin(ended=session.book.ended))
-        if session.weights()[1] > 0:  # of the open round: records may be in an earlier part of it
+        if _open(session):
             if last is None:
                 last = feed.filler()
             yield last
-            continue
-        session.drop()
-        if header.all(ENDED):
-            session.over = True
+        elif session.over:
             return
-        session.check(header.any(LEAVE))
-        time.sleep(REST)

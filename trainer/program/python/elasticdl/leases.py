@@ -139,6 +139,7 @@ class Book:
         self.held: List[Lease] = []
         self.ended = False  # the master has no more
         self.sticky = False  # what was taken stays taken in a new world: the script still has it
+        self._none = False   # there was none when the ranks had met last
         self._floor = 0
         self._lock = threading.RLock()
 
@@ -162,13 +163,18 @@ class Book:
         self._data = data
 
     def ask(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
-        """Requests a further lease. None: there is none now or, if ``ended``, none any more."""
-        while not self.ended:
+        """Requests a further lease. None: there is none now or, if ``ended``, none any more.
+
+        It is not requested again before the ranks have met: when a process asks a second time, the agent takes what it
+        had told as known to all.
+        """
+        while not self.ended and not self._none:
             grant = self._source.grant()
             if grant.get("over"):
                 self.ended = True
                 return None
             if grant.get("wait"):
+                self._none = True
                 return None
             lease = Lease(self.data, grant, pending, ledger.get((int(grant["epoch"]), int(grant["number"])), 0))
             if lease.credited > int(grant.get("done", 0)):  # it was another process's, which is gone
@@ -179,6 +185,14 @@ class Book:
                     if lease.taken < len(lease):
                         return lease
         return None
+
+    def met(self) -> None:
+        """Notes that the ranks have met in a header: all have the state that this one had before it."""
+        self._none = False
+
+    def reports(self) -> bool:
+        """Reports whether the script has leases of which it has not reported all records."""
+        return any(h.given and h.reported < len(h) for h in self.held)
 
     def whole(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
         """Returns a lease that was not returned yet: one from before the world changed, or a further one."""
@@ -214,7 +228,7 @@ class Book:
 
     def rewind(self, ledger: Ledger) -> None:
         """Returns records that were taken and are not in the model to their leases."""
-        self.ended = False
+        self.ended = self._none = False
         self._source.had(self.credit(ledger))
         if not self.sticky:
             for h in self.held:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 
-LEAVE, ENDED = 1, 2
+LEAVE, ENDED, STEPS = 1, 2, 4  # STEPS: the rank makes this round in any case
 #: How many stretches of records one header names. More are named by further headers of the same round.
 STRETCHES = 16
 _FIXED = 3

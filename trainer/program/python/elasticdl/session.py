@@ -16,7 +16,7 @@ from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, Group
 from .leases import AgentSource, Book, LocalSource
 from .link import Cancelled, Link, Message
-from .rounds import ENDED, LEAVE, STRETCHES, Credit, Header, Ledger, enter
+from .rounds import ENDED, LEAVE, STEPS, STRETCHES, Credit, Header, Ledger, enter
 from .store import AgentStore
 
 #: The time between two heartbeats, in seconds.
@@ -61,6 +61,7 @@ class Session:
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
         self.over = False         # all records are in the model
+        self.batch = 1            # the most records that a rank brought to a round in which this one had no lease
         self.thread = 0           # which runs the training function; 0: none has been called
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
@@ -258,11 +259,11 @@ class Session:
 
     # Rounds.
 
-    def begin(self, weight: int = 0, credits: Tuple[Credit, ...] = (), ended: bool = False) -> Header:
+    def begin(self, weight: int = 0, credits: Tuple[Credit, ...] = (), ended: bool = False, steps: bool = False) -> Header:
         """Opens a round, or a further part of it, with the records that this rank brings. All ranks do it together."""
         self.check_ready()
         self.pending.extend(credits)
-        flags = (LEAVE if self._asked >= self.world.formation else 0) | (ENDED if ended else 0)
+        flags = (LEAVE if self._asked >= self.world.formation else 0) | (ENDED if ended else 0) | (STEPS if steps else 0)
         now = self.pending[:STRETCHES]
         del self.pending[:STRETCHES]  # more than fits is named by the round's next header, or by the next round's
         try:
@@ -278,13 +279,18 @@ class Session:
             header.rows()
         except RuntimeError as e:
             self.lost(e)
+        self.book.met()
         return header
+
+    @property
+    def held(self) -> int:
+        """Returns how many records are reported and in no header yet."""
+        return sum(c.last - c.first for c in self.pending)
 
     def weights(self, records: Optional[int] = None) -> Tuple[int, int]:
         """Returns the number of records of this rank and of all ranks in the round, which it opens if it is not open."""
         if not self.headers:
-            held = sum(c.last - c.first for c in self.pending)
-            self.begin(records if records is not None else held if self.book.used else 1)
+            self.begin(self.held if self.book.used else 1 if records is None else records, ended=self.book.ended, steps=True)
         total = sum(self.gathered(h).total() for h in self.headers)
         return sum(h.weight for h in self.headers), total
 
@@ -322,6 +328,7 @@ class Session:
         self.round += 1
         self.half = False
         self.live = True
+        self.over = self.over or total == 0 and all(h.all(ENDED) for h in headers)
         leases = self.book.credit(self.ledger)
         if self.link is not None:
             self.link.send("round", formation=self.world.formation, round=self.round, credits=[list(c) for c in credits], leases=leases,

@@ -128,6 +128,23 @@ def test_the_batches_of_an_accumulation_do_not_divide_the_records(job, ranks, si
     assert len(results) == ranks and {r["records"] for r in results} == {size} and len({r["rounds"] for r in results}) == 1
 
 
+@pytest.mark.parametrize("ranks, size, more", [(2, 48, []), (3, 16, []), (2, 44, ["shards"])])
+def test_leases_run_out_unevenly(job, ranks, size, more):
+    agent = job(ranks, size, 16, 0, *more, script="leasing.py")
+    results = ended(agent)
+    assert len(results) == ranks and (more or sum(r["idle"] for r in results)), results
+
+
+def test_a_newcomer_and_a_loss_while_one_has_no_lease(job):
+    agent = job(2, 1600, 1600, 0.02, script="leasing.py")
+    assert agent.stepping(2)
+    holder = next(p for p in agent.processes if p.leases)
+    recovery(agent, agent.start)
+    assert len(agent.worlds[-1]["members"]) == 3 and agent.worlds[-1]["round"] >= 2
+    recovery(agent, lambda: agent.kill(holder))
+    assert [r["formation"] for r in ended(agent)] == [3, 3]
+
+
 def test_leave_takes_the_others_along_to_the_end_of_a_round(job):
     agent = job(3, "--size", 10000, "--pause", 0.005)
     assert agent.stepping(3)
