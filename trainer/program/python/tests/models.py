@@ -3,6 +3,7 @@
 import copy
 import io
 import os
+import pickle
 import sys
 import threading
 from collections import Counter, OrderedDict, defaultdict
@@ -247,6 +248,39 @@ def containers():
     assert len(tensors) == 3 and [type(back[k]) for k in "abcd"] == [defaultdict, Counter, OrderedDict, list]
     back["a"]["new"] += 1
     assert torch.equal(back["d"][1][1]["k"], torch.ones(3))
+
+
+def differences():
+    """Of two states only what differs is copied: equal ones have equal digests though one was read from a file."""
+    def members(seed):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        model.anchor = torch.nn.Parameter(torch.zeros(0))  # nothing to sum
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+        return elasticdl.State(model=model, optimizer=optimizer, rate=torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2]), epoch=1, sums=[torch.ones(2), 3.5])
+
+    def differ(a, b):
+        pieces = states._Pieces(a.collect()), states._Pieces(b.collect())
+        assert len(pieces[0]) == len(pieces[1])
+        parts = pieces[0].parts([x != y for x, y in zip(*(p.digests() for p in pieces))])
+        b._take(pieces[1].join(parts, [t.clone() for t in pieces[0].tensors(parts)]))
+        return {name: (skeleton is not None, len(places)) for name, (skeleton, places) in parts.items()}
+
+    a, b = members(1), members(1)
+    b.load(pickle.loads(pickle.dumps(a.collect())))
+    assert differ(a, b) == {}
+    a.model[1].running_mean += 1  # each rank's own, until the world changes
+    assert differ(a, b) == {"model": (False, 1)} and float(b.model[1].running_mean[0]) == float(a.model[1].running_mean[0])
+    a.sums[0][1] = 7
+    a.epoch = 2
+    a.rate.step()
+    assert differ(a, b) == {"optimizer": (True, 12), "rate": (True, 0), "epoch": (True, 0), "sums": (False, 1)}
+    assert (b.epoch, b.sums[0].tolist(), b.rate.last_epoch) == (2, [1, 7], 1) and differ(a, b) == {}
+    a.model[0].weight.data[0, 0] *= -1
+    assert differ(a, b) == {"model": (False, 1)} and torch.equal(a.model[0].weight, b.model[0].weight)
 
 
 def interrupted():

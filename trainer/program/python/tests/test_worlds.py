@@ -121,6 +121,15 @@ def test_thirty_random_kills_and_every_record_once(job):
     assert all(w["round"] >= 0 for w in agent.worlds[1:]), (words(agent), agent.worlds)  # the state was never lost
 
 
+def test_what_changes_after_step_is_alike_again_in_the_next_world(job):
+    agent = job(3, script="after_step.py")
+    assert agent.until(lambda: "waits" in agent.log(agent.processes[1])), words(agent)
+    agent.kill(agent.processes[2])
+    got = finished(agent)
+    assert [r["round"] for r in got] == [5, 5] and {r["before"] for r in got} == {4, 5}, got
+    assert got[0]["after"] == got[1]["after"] and got[0]["after"]["steps"] in (4, 5), got
+
+
 @pytest.mark.parametrize("ranks, size, every", [(1, 48, 2), (2, 80, 2), (2, 48, 4)])
 def test_the_batches_of_an_accumulation_do_not_divide_the_records(job, ranks, size, every):
     agent = job(ranks, size, every, script="accumulating.py")

@@ -310,7 +310,8 @@ def half_a_state():
     model = torch.nn.Linear(1, 1)
     model.weight.data.fill_(1000.0)
     state = elasticdl.State(model=model)
-    body = states._pickled((1900, 0, {(0, 0): 1900}, states._split(state.collect(), [])))
+    pieces = states._Pieces(state.collect())
+    body = states._pickled((1900, 0, {(0, 0): 1900}, pieces.parts([True] * len(pieces))))
     states._spread_bytes = lambda *_: body
 
     def lost(*_):
@@ -322,7 +323,7 @@ def half_a_state():
     states._spread, s.lost = lost, changed
     for live, loaded in ((True, None), (False, lambda: {})):
         s.live, s.loaded = live, loaded
-        other = threading.Thread(target=lambda: peer.allgather([[torch.empty(1, dtype=torch.int64)] * 2], [torch.zeros(1, dtype=torch.int64)]).wait())
+        other = threading.Thread(target=lambda: peer.allgather([[torch.empty(2, dtype=torch.int64)] * 2], [torch.zeros(2, dtype=torch.int64)]).wait())
         other.start()
         try:
             state.sync()
