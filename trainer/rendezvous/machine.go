@@ -122,8 +122,10 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		if len(r.finished) == 0 {
 			r.call(Recall, fmt.Sprintf("%v has come to take part", p))
 		}
-	case r.told == 0, a.BrokeOff: // otherwise they would wait for it in the middle of a round
+	case r.told == 0:
 		r.call(Abort, fmt.Sprintf("%v came back", p))
+	case a.BrokeOff: // it was recalled, and the others would wait for it in the middle of a round
+		r.call(Abort, r.cause)
 	case r.divided():
 		r.call(Abort, fmt.Sprintf("%v came back, and others have finished", p))
 	}

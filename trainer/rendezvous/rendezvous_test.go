@@ -135,8 +135,8 @@ func TestStories(t *testing.T) {
 			expect 4
 			join 3 -> recall worker-0, worker-1, worker-2 from 1: worker-3 to join
 			back 0 round 5
-			fell 1 -> abort worker-2 from 1: worker-1 came back
-			back 2 round 4 -> form 2.2 worker-0, worker-1, worker-2, worker-3 with round 5 of rank 0: worker-1 came back`},
+			fell 1 -> abort worker-2 from 1: worker-3 to join
+			back 2 round 4 -> form 2.2 worker-0, worker-1, worker-2, worker-3 with round 5 of rank 0: worker-3 to join`},
 		{"it dies before it has fetched its world", Policy{Min: 2}, three + `
 			leave 2 killed -> abort worker-0, worker-1 from 1: worker-2 left: killed
 			back 0 round 0

@@ -96,7 +96,7 @@ class Session:
                 self._account = True
             self._cv.notify_all()
         if op == "end":
-            leave(int(m.get("code", 0)), "the job has ended: " + str(m.get("why", "no reason given")))
+            leave(int(m.get("code", 0)), str(m.get("why", "the agent asked it to end, and gave no reason")))
         if op == "recall" and m.get("now"):
             if not self.survives:
                 leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
