@@ -33,7 +33,7 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 }
 
 // Output copies what the workers of the job write from this start on, until the job has ended or ctx is done. Each line has the name of its
-// worker before it, unless single is set.
+// worker before it, but with single those of the first have none: others come when it is replaced, or the job is scaled.
 func (h *Handle) Output(ctx context.Context, single bool, w io.Writer) error {
 	err := h.dir.copyLogs(ctx, role.LogOptions{Follow: true, Tail: -1}, scope{pod.Worker.String() + "-", !single, h.former}, w)
 	if ctx.Err() != nil {
@@ -104,7 +104,7 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writ
 					return err
 				}
 				tails[p] = &tail{file: file}
-				if s.named {
+				if s.named || len(tails) > 1 {
 					tails[p].prefix = "[" + p + "] "
 				}
 			}
