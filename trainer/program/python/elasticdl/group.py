@@ -32,7 +32,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from . import cut, nccl
 
-#: How long a constructor may take, and how long a collective: connections are cut, so that the latter costs nothing.
+#: How long a constructor may take, when all ranks are ready, and how long a collective: connections are cut, so that the latter costs nothing.
 MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
 #: How long one waits in a collective between two looks at whether the connections are cut.
 LOOK = timedelta(milliseconds=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
@@ -193,8 +194,38 @@ class Session:
             os.environ[name] = str(value)
         if self.recalled():
             return False
+        store = AgentStore(self.link, formation)
+        if not self._meet(store):
+            return False
         group = Group(formation, self.world.rank, self.world.size, set(m.get("addrs", [])), {self.link.inode})
-        return self._construct(group, AgentStore(self.link, formation))
+        return self._construct(group, store)
+
+    def _meet(self, store: AgentStore) -> bool:
+        """Waits until all ranks are ready, without a limit: a script may take long before init(). False if the world is over before."""
+        rank, size = self.world.rank, self.world.size
+        note = threading.Timer(MAKE.total_seconds(), self._note, (store, size))
+        note.daemon = True
+        note.start()
+        try:
+            ended = store.meet(rank, size)
+        except Error as e:
+            self._explain("the ranks of formation %d cannot meet: %s" % (self.world.formation, e))
+            return False
+        finally:
+            note.cancel()
+        if ended:
+            self._explain("no group can be made: %s ended before init()" % _ranks(ended))
+            return False
+        return True
+
+    def _note(self, store: AgentStore, size: int) -> None:
+        try:
+            missing = store.missing(size)
+        except Error:
+            return  # the world is over
+        if missing:
+            sys.stderr.write("elasticdl: waiting for %s of %d to call init()\n" % (_ranks(missing), size))
+            sys.stderr.flush()
 
     def _construct(self, group: Group, store: Any) -> bool:
         done: List[Optional[Exception]] = []
@@ -365,6 +396,11 @@ class Session:
 #: What torch and gloo say when a peer is gone; errors of the script's own code have other words.
 _GROUP_WORDS = ("gloo", "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket", "NCCL", "DistBackendError",
                 "DistNetworkError", "Timed out waiting", "process group", "the world changed")
+
+
+def _ranks(ranks: List[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
 
 _session: Optional[Session] = None
 

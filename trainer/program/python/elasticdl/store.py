@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
-from typing import Any, List, Optional, Union
+from typing import Any, Iterable, List, Optional, Union
 
 import torch.distributed as dist
 
 from .link import Link
+
+
+#: A rank sets the first when it is ready to make its group. For one that has ended before that with 0 its agent sets all three, the first last.
+_COME, _ENDED = "elasticdl/come/%d", "elasticdl/ended/%s"
 
 
 def _text(value: Union[bytes, str]) -> str:
@@ -28,6 +32,20 @@ class AgentStore(dist.Store):
 
     def set(self, key: str, value: Union[bytes, str]) -> None:
         self._ask("set", k=key, v=_text(value))
+
+    def meet(self, rank: int, size: int) -> List[int]:
+        """Waits until all ranks have come, however long that takes, and returns those that will not: they have ended."""
+        self._ask("set", k=_COME % rank, v=_text("1"))
+        self._link.ask("wait", formation=self._formation, ks=[_COME % r for r in range(size)])
+        return self._of(range(size), _ENDED) if self.check([_ENDED % "any"]) else []
+
+    def missing(self, size: int) -> List[int]:
+        """Returns the ranks that have not come."""
+        come = self._of(range(size), _COME)
+        return [r for r in range(size) if r not in come]
+
+    def _of(self, ranks: Iterable[int], key: str) -> List[int]:
+        return [r for r in ranks if self.check([key % r])]
 
     def get(self, key: str) -> bytes:
         return base64.b64decode(self._ask("get", k=key))

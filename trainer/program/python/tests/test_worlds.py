@@ -53,6 +53,30 @@ def test_every_record_once_and_all_end_together(job):
     assert len({r["updates"] for r in results}) == 1
 
 
+def test_one_may_take_long_before_init(job):
+    agent = job(3, 8, script="late.py")
+    assert {p.code() for p in agent.processes if finished(agent)} == {0}
+    assert agent.formation == 1 and "waiting for rank 1 of 3 to call init()" in agent.log(agent.processes[0]), words(agent)
+
+
+def test_one_is_lost_before_it_is_ready(job):
+    agent = job(3, 1000, script="late.py")
+    assert agent.until(lambda: "elasticdl/come/2" in agent.store), words(agent)
+    agent.kill(agent.processes[1])
+    assert len(finished(agent)) == 2 and agent.formation == 2
+
+
+def test_one_has_ended_before_init(job):
+    agent = job(3, 1000, script="late.py")
+    agent.silent = True
+    assert agent.until(lambda: "elasticdl/come/2" in agent.store), words(agent)
+    with agent.lock:
+        agent.store.update({"elasticdl/ended/1": "", "elasticdl/ended/any": "", "elasticdl/come/1": ""})
+        agent._answer()
+    assert agent.until(lambda: sum(p.code() == 81 for p in agent.processes) == 2), words(agent)
+    assert any(m["op"] == "doubt" and "rank 1 ended before init()" in m["why"] for m in agent.processes[0].heard)
+
+
 def test_the_end_waits_for_gloos_threads_to_drop_their_tensors(job):
     for _ in range(4):
         agent = job(3, script="last.py")
