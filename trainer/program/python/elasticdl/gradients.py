@@ -159,14 +159,17 @@ _reducers: Dict[Any, Reducer] = {}
 def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> None:
     """Replaces the gradients of ``model`` (or of a list of parameters) by their mean over the global batch.
 
-    Call it on all ranks between ``backward()`` and ``optimizer.step()``. A rank weighs as much as the records that it
+    Call it on all ranks between ``backward()`` and ``optimizer.step()``. Only parameters that require gradients now are
+    averaged: freeze and unfreeze them on all ranks alike. A rank weighs as much as the records that it
     took since the last step; without :func:`records` and :func:`lease`, as ``records``, or as the others.
     """
     session = current()
     session.check_ready()
-    parameters = _parameters(model)
+    parameters = [p for p in _parameters(model) if p.requires_grad]
     key = tuple(id(p) for p in parameters)
     if key not in _reducers:
+        for old in [k for k in _reducers if not set(k).isdisjoint(key)]:
+            del _reducers[old]  # of before some were frozen or unfrozen
         _reducers[key] = Reducer(parameters)
     reducer = _reducers[key]
     reducer.records = records

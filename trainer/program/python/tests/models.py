@@ -179,6 +179,23 @@ def unfrozen():
     assert [len(r) for r in reduced] == [2] * 4 + [4] * 4, reduced
 
 
+def unfrozen_by_hand():
+    """allreduce_gradients averages what requires gradients when it is called."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    other = torch.nn.Linear(4, 1)
+
+    def each(i, x):
+        model[0].requires_grad_(i % 4 >= 2)
+        model.zero_grad()
+        (model(x) + other(x)).mean().backward()
+        elasticdl.allreduce_gradients(model)
+        elasticdl.allreduce_gradients(other.parameters())
+
+    training(None, dict(model=model), each)
+    assert [len(r) for r in reduced] == [2, 2, 2, 2, 4, 2, 4, 2] * 2, reduced
+    assert len(gradients._reducers) == 2  # none is kept of what is frozen
+
+
 def copies():
     """A copy of a wrapped module, or of the wrapper, has no hooks of the original, and its own once it is used; it can be saved whole."""
     model = torch.nn.Linear(4, 1)

@@ -10,7 +10,7 @@ from fake_agent import LIMIT
 HERE = os.path.dirname(os.path.abspath(__file__))
 ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments", "service_arguments", "shards", "rest_of_a_shard", "shuffled",
              "void_shard", "controller", "deferred", "folder", "no_torchvision"]
-MODELS = ["accumulation", "odd", "mixed", "two_models", "recomputed", "unfrozen", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
+MODELS = ["accumulation", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
 
 
 @pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "checkpoint_replaced", "store", "buried", "unfinished", "half_a_state", "explained", "nccl_versions", "stuck_beside_nccl"])
