@@ -197,7 +197,7 @@ func (tr *trial) resumes() {
 	})
 }
 
-// Names of a stack's job.
+// Names of the job of the shipped stacks.
 const (
 	jobName   = "test-mnist"
 	jobSpec   = "v1/ConfigMap elasticdl-test-mnist"
@@ -331,18 +331,18 @@ func (tr *trial) isDestroyed() {
 // master returns the UID of the Job.
 func (tr *trial) master() string {
 	tr.t.Helper()
-	return tr.run("kubectl", "get", "job", manifest.MasterName(jobName), "-o", "jsonpath={.metadata.uid}")
+	return tr.run("kubectl", "get", "job", manifest.MasterName(tr.job), "-o", "jsonpath={.metadata.uid}")
 }
 
 // uid returns the UID of a parameter server or worker, or "" if there is none.
 func (tr *trial) uid(name string) string {
 	tr.t.Helper()
-	return tr.run("kubectl", "get", "pod", manifest.SpecName(jobName)+"-"+name, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
+	return tr.run("kubectl", "get", "pod", manifest.SpecName(tr.job)+"-"+name, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
 }
 
 func (tr *trial) phase(name string) string {
 	tr.t.Helper()
-	return tr.run("kubectl", "get", "pod", manifest.SpecName(jobName)+"-"+name, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
+	return tr.run("kubectl", "get", "pod", manifest.SpecName(tr.job)+"-"+name, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
 }
 
 // running waits until these pods are running.

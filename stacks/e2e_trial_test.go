@@ -102,6 +102,7 @@ type trial struct {
 	t         *testing.T
 	name      string // name of the stack
 	namespace string // its own namespace
+	job       string // name of its job
 	stack     auto.Stack
 	cloud     *provider.Cloud
 	cluster   *cluster.Provider
@@ -155,7 +156,7 @@ const debugProviders = "PULUMI_DEBUG_PROVIDERS"
 // Everything that was created in the cluster is deleted when the test ends.
 func (s *site) newProviders(t *testing.T, name string) (tr *trial, debug string) {
 	t.Helper()
-	tr = &trial{site: s, t: t, name: name, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
+	tr = &trial{site: s, t: t, name: name, job: jobName, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
 	var err error
 	if tr.cluster, err = cluster.New(s.kubeconfig); err != nil {
 		t.Fatal(err)
