@@ -77,6 +77,15 @@ func (j *submitted) on(node string, is func(*object) bool) []string {
 	return j.workers(func(o *object) bool { return o.Spec.NodeName == node && is(o) })
 }
 
+// runningOn returns the workers that run on a node at present.
+func (j *submitted) runningOn(node string) (found []string) {
+	j.ask(func() bool {
+		found = j.on(node, (*object).running)
+		return true
+	})
+	return found
+}
+
 // A node's kubelet is killed, together with the containers of two workers. The job continues with the other two workers, and
 // with four when the node is back.
 func TestNodeLoss(t *testing.T) {

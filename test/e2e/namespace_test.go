@@ -177,7 +177,8 @@ func (ns *namespace) submit(command, job string, flags ...string) *submitted {
 	return j
 }
 
-// status returns the job's status as the master has last written it, or nil if it has not.
+// status returns the job's status as the master has last written it, or nil if it has not. Like pod and workers it reads what is
+// watched, and is called in conditions only.
 func (j *submitted) status() *wire.JobStatus {
 	state := j.last["elasticdl-"+j.job+"-state"]
 	if state == nil || state.Data["status.json"] == "" {
@@ -313,15 +314,22 @@ func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	if out, err := j.try(*elasticdl, "wait", j.job, "--timeout=30s"); err != nil {
 		j.t.Fatalf("%v\n%s", err, out)
 	}
+	s := j.reported()
+	if want := epochs * trainingDigits; s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
+		j.t.Errorf("%s %q with %d records of %d done, want %d", s.State, s.Reason, s.RecordsDone, s.RecordsTotal, want)
+	}
+	figure(j.t, "records done", strconv.FormatInt(s.RecordsDone, 10), fmt.Sprintf("= %d x %d", epochs, trainingDigits))
+	return s
+}
+
+// reported returns the status that elasticdl reports. Of a job that has just ended the watched status may be older.
+func (j *submitted) reported() *wire.JobStatus {
+	j.t.Helper()
 	text := j.elasticdl("status", j.job, "-o", "json")
 	s := &wire.JobStatus{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s); err != nil {
 		j.t.Fatalf("status: %v\n%s", err, text)
 	}
-	if want := epochs * trainingDigits; s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
-		j.t.Errorf("%s %q with %d records of %d done, want %d", s.State, s.Reason, s.RecordsDone, s.RecordsTotal, want)
-	}
-	figure(j.t, "records done", strconv.FormatInt(s.RecordsDone, 10), fmt.Sprintf("= %d x %d", epochs, trainingDigits))
 	return s
 }
 

@@ -23,7 +23,7 @@ func TestStrangersGetNothing(t *testing.T) {
 	other := newNamespace(t)
 	j := ns.train("stranger", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64"})...)
 	j.trains(0.02)
-	master := j.pod("master").Status.PodIP + ":" + strconv.Itoa(manifest.MasterPort)
+	master := j.found("master").Status.PodIP + ":" + strconv.Itoa(manifest.MasterPort)
 	neighbour := j.stranger(ns, "elasticdl-stranger-worker-1", j.serviceAccount(), master)
 	foreigner := j.stranger(other, "elasticdl-stranger-worker-1", "default", master)
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestStrangersGetNothing(t *testing.T) {
 			return len(grep(out, c.wants)) > 0
 		})
 	}
-	for _, p := range j.status().Pods {
+	for _, p := range j.tells().Pods {
 		if p.Role == wire.Role_WORKER && p.Index != 0 {
 			t.Errorf("worker %d is of the job", p.Index)
 		}

@@ -125,7 +125,7 @@ func (ns *namespace) predicts(job, to string) {
 	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout=4m"); err != nil {
 		ns.t.Fatalf("%v\n%s", err, out)
 	}
-	if s := j.tells(); s.Relaunched != 1 || s.RecordsDone != testDigits {
+	if s := j.reported(); s.Relaunched != 1 || s.RecordsDone != testDigits {
 		ns.t.Errorf("%d records predicted with %d pods replaced, want %d and 1", s.RecordsDone, s.Relaunched, testDigits)
 	}
 	ns.t.Log(ns.elasticdl("download", "claim:fileserver-claim/predicted", to, "--image_name="+image))
@@ -253,8 +253,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// claim creates the tutorial's claim, on a directory of the test.
-func (ns *namespace) claim() {
+// claim creates the tutorial's claim, and returns the directory of this machine that it is.
+func (ns *namespace) claim() (dir string) {
 	ns.t.Helper()
 	dir, err := os.MkdirTemp(filepath.Dir(digits), "claim-")
 	if err != nil {
@@ -267,6 +267,7 @@ func (ns *namespace) claim() {
 		command("kubectl", "delete", "persistentvolume", ns.name, "--ignore-not-found", "--wait=false")
 	})
 	ns.apply("testdata/fileserver.yaml", "$VOLUME", ns.name, "$DIRECTORY", dir, "$NAMESPACE", ns.name)
+	return dir
 }
 
 // uids returns the pods' UIDs, "" for a pod that does not exist.
