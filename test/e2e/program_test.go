@@ -191,7 +191,7 @@ func (r *running) last(pattern string) (lines []string) {
 }
 
 // A script that does not use ElasticDL: one of its two workers is deleted, it is scaled up and down, and its master is killed,
-// by its process and by its pod.
+// by its process and by its pod. TestProgramsLoseANode has the loss of a node.
 func TestProgramAsItStands(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -228,29 +228,38 @@ func TestProgramAsItStands(t *testing.T) {
 	last := r.after("the next master scales to two stepping", 2, began)
 	r.leave("enough")
 	r.ended()
+	r.learnt(last)
+}
+
+// learnt checks that a plain script has ended with two ranks, which have gone on with its snapshots and learnt.
+func (r *running) learnt(last steppers) {
+	r.t.Helper()
 	lines := r.last(`rank \d ends after step (\d+) with loss`)
-	t.Log(strings.Join(lines, "\n"))
+	r.t.Log(strings.Join(lines, "\n"))
 	if len(lines) != 2 {
-		t.Fatalf("%d ranks say what they have learnt, want 2", len(lines))
+		r.t.Fatalf("%d ranks say what they have learnt, want 2", len(lines))
 	}
 	m := regexp.MustCompile(`step (\d+) with loss (\S+)`).FindStringSubmatch(lines[0])
 	step, _ := strconv.Atoi(m[1])
 	loss, _ := strconv.ParseFloat(m[2], 64)
-	figure(t, "steps", m[1], fmt.Sprintf("> %d", last.to))
-	figure(t, "loss", m[2], "< 0.05")
+	figure(r.t, "steps", m[1], fmt.Sprintf("> %d", last.to))
+	figure(r.t, "loss", m[2], "< 0.05")
 	if step < last.to || loss > 0.05 {
-		t.Errorf("%s: want at least %d steps, and a loss below 0.05", lines[0], last.to)
+		r.t.Errorf("%s: want at least %d steps, and a loss below 0.05", lines[0], last.to)
 	}
 }
 
 // counted is the number of records on which counts.py trains, twice.
 const counted = 8000
 
-// A script that gets its records from the package: the node of two of its four workers is lost, then its master. The other
-// workers keep their processes, and each record is in the model as often as it should be.
-func TestProgramKeepsItsState(t *testing.T) {
+// A node is lost with the workers of two jobs. One runs a script that gets its records from the package: two of its four workers
+// are lost, and then its master. The other workers keep their processes, and each record is in the model as often as it should
+// be. The other job runs a script that does not use ElasticDL: one of its two workers is lost. The other one goes on alone with
+// the newest snapshot, and both do when another has taken the place of the lost one on the node that is left.
+func TestProgramsLoseANode(t *testing.T) {
 	t.Parallel()
 	ns := newNamespaceApart(t)
+	plain := ns.onEach("plain", "plain.py", "0.1")
 	var r *running
 	began := time.Now()
 	ns.halves(func() *submitted {
@@ -259,11 +268,16 @@ func TestProgramKeepsItsState(t *testing.T) {
 		return r.submitted
 	}, "master")
 	before := r.after("elasticdl run to four workers stepping", 4, began)
-	survivors := r.on(ns.nodes[0], (*object).running)
+	survivors := r.runningOn(ns.nodes[0])
 
 	began = time.Now()
 	back := killed(t, ns.nodes[1])
 	r.same(r.after("node killed to the others stepping", 2, began), before, survivors)
+	alone := plain.after("node killed to the plain script's other worker stepping", 1, began, "worker-1")
+	again := plain.after("node killed to the plain script's worker replaced, and both stepping", 2, began, "worker-1")
+	if alone.pid["worker-0"] == 0 || again.pid["worker-0"] == 0 {
+		t.Errorf("worker-1 of the plain script was lost; then %v step, and then %v", alone.pid, again.pid)
+	}
 	r.awaits("replacements of the workers of the lost node", patience, func() bool { return len(r.workers(pending)) == 2 })
 	took(t, "node killed to its workers replaced", began)
 	back()
@@ -279,9 +293,12 @@ func TestProgramKeepsItsState(t *testing.T) {
 	done := r.done()
 	r.awaits("further records", patience, func() bool { return r.status().RecordsDone > done })
 	took(t, "master deleted to further records credited", began)
+	plain.leave("enough")
 	r.leave("enough")
+	plain.ended()
+	plain.learnt(again)
 	r.ended()
-	if s := r.status(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
+	if s := r.reported(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
 		t.Errorf("%d records of %d done, want %d", s.RecordsDone, s.RecordsTotal, 2*counted)
 	}
 	lines := r.last("counted ")
@@ -294,6 +311,24 @@ func TestProgramKeepsItsState(t *testing.T) {
 	if len(lines) != 4 {
 		t.Errorf("%d ranks say what their model has, want 4", len(lines))
 	}
+}
+
+// onEach submits a job that runs a script with a worker on each node, worker-1 on the second, and the master on the first.
+func (ns *namespace) onEach(job, script string, args ...string) *running {
+	ns.t.Helper()
+	ns.cordon(ns.nodes[1])
+	r := ns.program(job, []string{"--num_workers=1", "--max_workers=2"}, script, args...)
+	r.runs("master", "worker-0")
+	ns.kubectl("uncordon", ns.nodes[1])
+	ns.cordon(ns.nodes[0])
+	ns.elasticdl("scale", job, "--num_workers=2")
+	r.awaits("worker-1 on the second node", patience, func() bool {
+		o := r.pod("worker-1")
+		return o.running() && o.Spec.NodeName == ns.nodes[1]
+	})
+	ns.kubectl("uncordon", ns.nodes[0])
+	r.all(2, time.Time{})
+	return r
 }
 
 // same checks that workers have the same processes as before.
