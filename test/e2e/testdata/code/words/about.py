@@ -1,0 +1,1 @@
+SAYS = "what was beside it"
