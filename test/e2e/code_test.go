@@ -74,7 +74,10 @@ func TestProgramCode(t *testing.T) {
 		{"web", "alone in /"},
 	} {
 		r := &running{&submitted{namespace: ns, job: way.job}, ""}
-		r.ended()
+		if out, err := ns.try(*elasticdl, "wait", way.job, "--timeout=4m"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+			continue
+		}
 		if lines := r.last("way " + way.job + ": " + way.says + `.*, rank 0 of 1\b`); len(lines) != 1 {
 			t.Errorf("the log of %s does not have one line of %q:\n%s", way.job, way.says, ns.elasticdl("logs", way.job))
 		}
