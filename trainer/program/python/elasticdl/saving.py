@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import time
 from typing import Any, BinaryIO, Dict, Optional
 
@@ -73,15 +75,19 @@ class Checkpoints:
 
 declared: Optional[Checkpoints] = None
 state: Any = None  # of the loop that runs
+_asked = False     # for a checkpoint, in a round that has begun: it is written when the round is done
 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000) -> None:
     """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now (rank 0 does).
 
+    In the middle of a round, from the batch to :func:`step`, the model may have records that are not credited yet: then
+    the checkpoint is written by that ``step()``.
+
     ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round counts; 0 writes only when
     asked. If a checkpoint is there, ``init`` resumes it: its records are not trained on again. It is unpickled: use only what you trust.
     """
-    global declared
+    global declared, _asked
     if path is not None:
         from . import session
 
@@ -91,19 +97,41 @@ def checkpoint(path: Optional[str] = None, every: int = 1000) -> None:
         return
     if declared is None or state is None:
         raise Error("checkpoint() writes the State of a function under @elasticdl.run; declare checkpoint(path) before init()")
-    if current().world.rank == 0:
-        declared.write(current(), state)
+    now = current()
+    if now.world.rank != 0:
+        return
+    if now.headers or now.half:
+        _asked = True
+    else:
+        declared.write(now, state)
 
 
 def after_round() -> None:
-    """Writes a checkpoint when one is due."""
+    """Writes a checkpoint when one is due, or was asked for in the round."""
+    global _asked
     session = current()
-    if declared is not None and state is not None and declared.every and session.round % declared.every == 0 and session.world.rank == 0:
+    if declared is None or state is None:
+        return
+    asked, _asked = _asked, False  # also of this rank in a former world, where it was rank 0
+    if asked or declared.every and session.round % declared.every == 0 and session.world.rank == 0:
         declared.write(session, state)
+
+
+@atexit.register
+def _unwritten() -> None:
+    """Says that a checkpoint was not written that the script had asked for."""
+    if _asked:
+        sys.stderr.write("elasticdl: no checkpoint was written by the last checkpoint(): step() has not ended the round in which it was called\n")
 
 
 def after_training() -> None:
     """Writes a checkpoint of the end, so that a process that is lost after it does not cost the training."""
+    global _asked
     session = current()
-    if declared is not None and state is not None and declared.every and session.round % declared.every and session.world.rank == 0:
+    if _asked and (session.headers or session.half):
+        raise Error("checkpoint() was called in a round that step() has not ended: call step() before the training function returns")
+    if declared is None or state is None:
+        return
+    asked, _asked = _asked, False  # in a round that the end of a world cut off
+    if asked or declared.every and session.round % declared.every and session.world.rank == 0:
         declared.write(session, state)

@@ -18,6 +18,11 @@ def test_unit(case, tmp_path, forker):
     runs("units.py", case, tmp_path, forker)
 
 
+def test_a_checkpoint_that_is_not_written_is_told(tmp_path, forker):
+    runs("units.py", "checkpoint_half", tmp_path, forker)
+    assert "no checkpoint was written by the last checkpoint()" in (tmp_path / "log").read_text()
+
+
 @pytest.mark.parametrize("case", MODELS)
 def test_model(case, tmp_path, forker):
     runs("models.py", case, tmp_path, forker)

@@ -237,6 +237,51 @@ def checkpoint_late():
     raise AssertionError("checkpoint() after init()")
 
 
+def checkpoint_half():
+    """A checkpoint that is asked for within a round is that of the round's end. One whose round does not end is not written, which is said."""
+    path = os.path.join(os.environ["WHERE"], "saved.pt")
+    elasticdl.checkpoint(path, every=0)
+    elasticdl.init()
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def saved():
+        with open(path, "rb") as f:
+            found = torch.load(f, **({"weights_only": False} if int(torch.__version__.split(".")[0]) > 1 else {}))
+        return found["round"], sum(done for _, _, done in found["ledger"]), float(found["state"]["model"]["weight"])
+
+    @elasticdl.run
+    def train(state):
+        elasticdl.checkpoint()  # between two rounds
+        assert saved() == (0, 0, 0.0)
+        net = elasticdl.DistributedDataParallel(model)
+        for i, x in enumerate(elasticdl.records([torch.ones(1) for _ in range(8)], 2)):
+            optimizer.zero_grad()
+            (-net(x)).mean().backward()
+            optimizer.step()
+            if i in (1, 3):
+                elasticdl.checkpoint()
+                assert saved() == (0, 0, 0.0)
+            if i == 3:
+                return
+            elasticdl.step()
+            if i == 1:
+                assert saved() == (2, 4, 2.0), saved()
+                os.unlink(path)
+                elasticdl.checkpoint()
+                assert saved() == (2, 4, 2.0)
+                torch.save({"round": 0, "ledger": [], "state": {"model": {"weight": 0.0}}}, path)
+
+    try:
+        train(elasticdl.State(model=model, optimizer=optimizer))
+    except elasticdl.Error as e:
+        assert "step() has not ended" in str(e), e
+        assert saved() == (0, 0, 0.0) and saving._asked  # which the end of the process tells
+        return
+    raise AssertionError("it is lost silently")
+
+
 def checkpoint_replaced():
     """The state that is resumed is that of the round and the ledger with which the process arrives, though another has written a newer one since."""
     places = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 5)
@@ -402,5 +447,5 @@ def unfinished():
     last.gloo.allreduce([torch.ones(4)])
 
 
-{"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
+{"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late, "checkpoint_half": checkpoint_half,
  "store": store, "nccl_versions": nccl_versions, "stuck_beside_nccl": stuck_beside_nccl}[sys.argv[1]]()
