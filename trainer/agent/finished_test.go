@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -46,4 +48,26 @@ func TestComesBackAfterTheTraining(t *testing.T) {
 	h.stays()
 	end(t, pids[0])
 	h.told(h.arrival(), 1, 1)
+}
+
+// A process that ends with 0 without having used the package is told of to the others of its world: they may be waiting for it.
+func TestOneEndsBeforeInit(t *testing.T) {
+	h, a := open(t, 2, "/bin/sh", "-c", "test $LOCAL_RANK = 0 || exec sleep 600")
+	store := a.Crew.Store
+	h.give(a)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	client, err := tcpstore.Dial(ctx, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Wait(ctx, "elasticdl/come/0"); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]bool{"elasticdl/ended/0": true, "elasticdl/ended/any": true, "elasticdl/come/1": false} {
+		if got, err := client.Check(ctx, key); err != nil || got != want {
+			t.Errorf("%s is there: %v, %v; want %v", key, got, err, want)
+		}
+	}
 }

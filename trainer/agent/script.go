@@ -104,6 +104,9 @@ func parse(line []byte) (w word, err error) {
 	return w, nil
 }
 
+// endedLimit is how long the agent tries to tell the others that a process has ended.
+const endedLimit = 2 * time.Second
+
 // mostLine is the largest length of a message in bytes: that of the ledger of an open epoch, as text.
 const mostLine = 64 << 20
 
@@ -270,6 +273,25 @@ func (s *scripts) inWorld(ctx context.Context, w word) (any, error) {
 		return nil, errOver
 	}
 	return ok, err
+}
+
+// ended tells the members of a world that a process has ended with 0 without having used the package: those that use it would wait for it.
+func (s *scripts) ended(formation int64, rank int) {
+	s.mu.Lock()
+	world := s.world
+	s.mu.Unlock()
+	if world.formation != formation {
+		return
+	}
+	s.group.Go(func() {
+		ctx, cancel := context.WithTimeout(world.ctx, endedLimit)
+		defer cancel()
+		for _, key := range []string{fmt.Sprint("elasticdl/ended/", rank), "elasticdl/ended/any", fmt.Sprint("elasticdl/come/", rank)} {
+			if _, err := store(ctx, world.address, word{Op: "set", K: key}); err != nil {
+				return // the world is at its end
+			}
+		}
+	})
 }
 
 // store executes an operation on the store of a world. Each has its own connection, as some wait.

@@ -207,6 +207,9 @@ func (v *vigil) handle(e event) {
 	switch {
 	case e.of == nil || v.procs[e.of.local] != e.of:
 	case e.exit != nil:
+		if e.of.script == nil && e.of.member && !e.exit.Failed() {
+			v.scripts.ended(v.world.Formation, e.exit.Rank)
+		}
 		v.fails(e)
 		v.ended = v.ended || v.stopped(e) // it had not left the previous world
 	case e.said.Op == "arrive" && !e.of.member: // see joined
