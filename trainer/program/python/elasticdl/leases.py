@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .doubt import Error
 from .rounds import Credit, Ledger
@@ -54,6 +54,9 @@ class Lease:
         self.credited = credited  # records in the model
         self.taken = self.reported = self.credited
         self.given = False
+        self.turn = 0  # how often records that were taken came back: what was taken in an earlier turn is void
+        self.owner: Optional[int] = None  # the loader worker that takes the records of this turn
+        self._lock = threading.Lock()  # guards taken, reported, turn and owner against a loader that fetches ahead
         self._indices: Optional[List[int]] = grant.get("indices")
         self._data, self._pending = data, pending
 
@@ -69,9 +72,26 @@ class Lease:
 
     def take(self, n: int) -> Tuple[List[int], Credit]:
         """Takes up to ``n`` records and returns their indices, and what is to be credited for them."""
-        first, last = self.taken, min(self.taken + n, len(self))
-        self.taken = last
-        return [self._index(i) for i in range(first, last)], Credit(self.epoch, self.number, first, last)
+        indices, stretch = self.claim(n)
+        return indices, stretch.credit
+
+    def claim(self, n: int, owner: Optional[int] = None) -> Tuple[List[int], Stretch]:
+        """Takes up to ``n`` records as :meth:`take` does, for one loader worker, and returns with them in which turn they were taken."""
+        with self._lock:
+            first, last, turn = self.taken, min(self.taken + n, len(self)), self.turn
+            self.taken, self.owner = last, owner
+        return [self._index(i) for i in range(first, last)], Stretch(self, turn, Credit(self.epoch, self.number, first, last))
+
+    def back(self, turn: int, done: int) -> None:
+        """Returns what was taken in this turn, so that the next that is taken is the record after the first ``done``.
+
+        Has no effect if the turn is over.
+        """
+        with self._lock:
+            if turn == self.turn:
+                self.turn, self.owner, self.given = turn + 1, None, False
+                self.taken = self.reported = done
+                self.credited = min(self.credited, done)
 
     def done(self, n: int) -> None:
         """Reports that the next ``n`` records are in this round. Call it before the gradients are reduced."""
@@ -84,6 +104,14 @@ class Lease:
             raise Error("done(%d): the lease has %d records that are not reported" % (n, len(self) - self.reported))
         first, self.reported = self.reported, last
         return Credit(self.epoch, self.number, first, last)
+
+
+class Stretch(NamedTuple):
+    """Is a stretch of records that were taken from a lease, and the turn of the lease in which they were."""
+
+    lease: Lease
+    turn: int
+    credit: Credit
 
 
 class AgentSource:
@@ -162,13 +190,12 @@ class Book:
         self._source.declare(data)
         self._data = data
 
-    def ask(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
+    def ask(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
         """Requests a further lease. None: there is none now or, if ``ended``, none any more.
 
-        It is not requested again before the ranks have met: when a process asks a second time, the agent takes what it
-        had told as known to all.
+        ``early``: the state of this world, with its ledger, is still to come. The lease then begins where the master says, if that is later.
         """
-        while not self.ended and not self._none:
+        while not self.ended:
             grant = self._source.grant()
             if grant.get("over"):
                 self.ended = True
@@ -176,8 +203,9 @@ class Book:
             if grant.get("wait"):
                 self._none = True
                 return None
-            lease = Lease(self.data, grant, pending, ledger.get((int(grant["epoch"]), int(grant["number"])), 0))
-            if lease.credited > int(grant.get("done", 0)):  # it was another process's, which is gone
+            known, credited = int(grant.get("done", 0)), ledger.get((int(grant["epoch"]), int(grant["number"])), 0)
+            lease = Lease(self.data, grant, pending, max(credited, known) if early else credited)
+            if lease.credited > known:  # it was another process's, which is gone
                 self._source.had([[lease.id, lease.credited]])
             with self._lock:
                 if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
@@ -186,17 +214,9 @@ class Book:
                         return lease
         return None
 
-    def met(self) -> None:
-        """Notes that the ranks have met in a header: all have the state that this one had before it."""
-        self._none = False
-
-    def reports(self) -> bool:
-        """Reports whether the script has leases of which it has not reported all records."""
-        return any(h.given and h.reported < len(h) for h in self.held)
-
-    def whole(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
-        """Returns a lease that was not returned yet: one from before the world changed, or a further one."""
-        lease = next((h for h in self.held if not h.given), None) or self.ask(pending, ledger)
+    def whole(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
+        """Returns a lease that was not returned yet: one from before the world changed, or a further one. ``early`` is as with :meth:`ask`."""
+        lease = next((h for h in self.held if not h.given), None) or self.ask(pending, ledger, early)
         if lease is not None:
             lease.given = True
         return lease
@@ -232,8 +252,7 @@ class Book:
         self._source.had(self.credit(ledger))
         if not self.sticky:
             for h in self.held:
-                h.taken = h.reported = h.credited
-                h.given = False
+                h.back(h.turn, ledger.get((h.epoch, h.number), 0))
 
     def void(self, floor: int) -> None:
         """Drops the leases below ``floor``, which are settled or void."""

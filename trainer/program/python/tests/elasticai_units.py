@@ -2,18 +2,22 @@
 
 import os
 import pickle
+import random
 import sys
 import types
 
 import torch
 
 import elasticdl
+from elasticai_api.common import blocks
 from elasticai_api.common import data_shard_service as services
 from elasticai_api.proto import elasticai_api_pb2
 from elasticai_api.pytorch.controller import PyTorchAllReduceController, create_elastic_controller
 from elasticai_api.pytorch.optimizer import DistributedOptimizer
 from elasticai_api.util import log_utils
 from elasticdl import gradients, session
+from elasticdl.leases import Book, DataSet
+from elasticdl.rounds import enter
 
 
 def refused(word, do, *arguments, kind=elasticdl.Error, **named):
@@ -284,6 +288,157 @@ def no_torchvision():
     from elasticai_api.pytorch.dataset import ElasticImageFolder
 
     refused("needs torchvision", ElasticImageFolder, "images", kind=ImportError)
+
+
+class Tasks:
+    """Plays the master for one process: grants 7 tasks of 55 records, each once."""
+
+    def __init__(self, done):
+        self.free, self.done, self.n = list(range(7)), done, 0
+
+    def declare(self, data):
+        pass
+
+    def had(self, progress):
+        pass
+
+    def grant(self):
+        self.n += 1
+        if not self.free:
+            return {"wait": True}
+        task = self.free.pop(0)
+        return {"lease": self.n, "epoch": 0, "number": task, "start": 55 * task, "end": 55 * (task + 1), "done": self.done.get(task, 0)}
+
+
+def fetching(batch, done, live=False):
+    """Returns blocks, and a session that has not taken over the state of its world: ``done`` is what the master says of tasks."""
+    book = Book(Tasks(done))
+    book.declare(DataSet(385, records_per_task=55))
+    book.sticky = True
+    s = types.SimpleNamespace(book=book, pending=[], headers=[], ledger={}, settled=0, live=live, synced=False, link=object())
+    session.current = lambda: s
+    blocks.REST = 0
+    return blocks.Blocks(batch), s
+
+
+def sync(s, ledger):
+    s.ledger, s.live, s.synced = dict(ledger), True, True
+    s.book.rewind(s.ledger)
+
+
+def rounds_of(b, s, n=1, passes=1):
+    """Trains on blocks, and returns what was credited of each."""
+    found = []
+    for _ in range(n):
+        admitted = blocks.admit([b.next() for _ in range(passes)])
+        assert enter(s.ledger, [c for mine in admitted for c in mine], 0) == "", admitted
+        s.book.credit(s.ledger)
+        found += [[tuple(c[1:]) for c in mine] for mine in admitted]
+    return found
+
+
+def newcomer_in_mid_task():
+    """What a newcomer fetches before it has the state begins where the master says that the task's credited records end."""
+    b, s = fetching(32, {0: 27})
+    b.make(0), b.make(0)
+    sync(s, {(0, 0): 27})
+    assert rounds_of(b, s, 2) == [[(0, 27, 55), (1, 0, 4)], [(1, 4, 36)]]
+
+
+def moved_ledger():
+    """The state that comes has more or fewer records of a task than what was fetched ahead begins with: each is taken once all the same."""
+    for had, lost in ((0, 0), (32, 1), (27, 4), (45, 4), (55, 4)):  # at most
+        b, s = fetching(32, {})
+        b.make(0), b.make(0)
+        sync(s, {(0, 0): had} if had else {})
+        got = []
+        while sum(s.ledger.values()) < 385:
+            got += rounds_of(b, s)
+            b.make(0)
+        assert not s.book.held and got[:-2].count([]) <= lost and got[lost] != [], (had, got)
+    b, s = fetching(32, {0: 40})  # the state has fewer than the master says
+    b.make(0)
+    sync(s, {(0, 0): 5})
+    got = rounds_of(b, s)
+    b.make(0)
+    assert got + rounds_of(b, s) == [[], [(0, 5, 37)]]
+
+
+def void_block():
+    """What was fetched from a lease that is void, or granted anew, is not credited."""
+    b, s = fetching(20, {})
+    b.make(0)
+    sync(s, {})
+    s.book.void(2)
+    s.book._source.free.insert(0, 0)
+    b.make(0)
+    assert rounds_of(b, s, 2) == [[], [(0, 0, 20)]]
+
+
+def many_tasks():
+    """A round does not credit more tasks than its header names; what is too much is taken again."""
+    b, s = fetching(2, {})
+    sync(s, {})
+    blocks.STRETCHES, was = 3, blocks.admit
+    blocks.admit = lambda given: was(given, 3)
+    b.workers = 5
+    for worker in range(5):
+        b.make(worker)
+    assert rounds_of(b, s, passes=5) == [[(0, 0, 2)], [(1, 0, 2)], [(2, 0, 2)], [], []]
+    for worker in range(5):
+        b.make(worker)
+    assert sorted(sum(rounds_of(b, s, 5), [])) == [(0, 2, 4), (1, 2, 4), (2, 2, 4), (3, 0, 2), (4, 0, 2)]
+
+
+def any_ledger():
+    """Whatever the ledger becomes under what loader workers have fetched ahead, no round is refused, and all records get in."""
+    for seed in range(400):
+        r = random.Random(seed)
+        done = {n: r.randrange(55) for n in range(7) if r.random() < 0.3}
+        b, s = fetching(r.randint(1, 70), done, r.random() < 0.5)
+        truth = {(0, n): d for n, d in done.items() if d}
+        if s.live:  # a survivor may be a round behind
+            s.ledger = {k: max(0, v - r.randrange(10)) for k, v in truth.items()}
+        b.workers, passes = r.randint(1, 3), r.randint(1, 3)
+        made = 0
+        turns = 0
+        while sum(s.ledger.values()) < 385 or not s.synced:
+            for _ in range(r.randint(passes, 3 * passes)):
+                b.make(made % b.workers)
+                made += 1
+            if not s.synced:
+                sync(s, truth)
+            while made - b._next >= passes:
+                round_ = [b.next() for _ in range(passes)]
+                while r.random() < 0.3:  # done again: with the old state, with one that has this round, or with any other
+                    again, kind = [c for mine in blocks.admit(round_) for c in mine], r.randrange(3)
+                    if kind == 1:
+                        assert enter(s.ledger, again, 0) == "", (seed, again)
+                    elif kind == 2 and turns < 50:
+                        for h in s.book.held:
+                            s.ledger[0, h.number] = r.randrange(55)
+                    s.book.rewind(s.ledger)
+                admitted = blocks.admit(round_)
+                for block, mine in zip(round_, admitted):
+                    assert mine in ((), tuple(x.credit for x in block.stretches))
+                assert enter(s.ledger, [c for mine in admitted for c in mine], 0) == "", (seed, admitted)
+                s.book.credit(s.ledger)
+                turns += 1
+                assert turns < 5000, (seed, s.ledger)
+        assert not s.book.held and all(v == 55 for v in s.ledger.values()), seed
+
+
+def shard_in_mid_task():
+    """A shard that was fetched before the state came is given again if the state has another count of it; what the script had counts nothing."""
+    service = services.DataShardService(None, 8, 1, 385, num_minibatches_per_shard=1)
+    _, s = fetching(8, {0: 8})
+    service._controller = types.SimpleNamespace(_lease=lambda: s.book.whole(s.pending, blocks.ledger(s), blocks.early(s)))
+    service.join = lambda: None
+    assert service.fetch_shard()[1:3] == (8, 55)
+    sync(s, {(0, 0): 13})
+    given = [blocks.admit([service.next_block()]) for _ in range(6)]
+    assert given == 6 * [[()]] and service.report_batch_done() and service.fetch_shard()[1:3] == (13, 55)
+    assert [tuple(c) for c in blocks.admit([service.next_block()])[0]] == [(0, 0, 13, 21)]
 
 
 os.environ.pop("WORKER_NUM", None)

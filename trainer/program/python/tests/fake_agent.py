@@ -88,6 +88,7 @@ class Agent:
         self.worlds: List[Dict[str, Any]] = []
         self.wrong: List[str] = []
         self.away = False  # the master: no leases
+        self.only: Optional[Process] = None  # gets the next lease
         self.silent = False  # no recalls
         self.explain = True  # whether it says that it knows of nobody who is gone
         self.round = -1
@@ -322,8 +323,9 @@ class Agent:
         return start, min(start + self.data["records_per_task"], self.data["size"])
 
     def _grant(self, p: Process) -> Dict[str, Any]:
-        if self.away:
+        if self.away or self.only not in (None, p):
             return {"wait": True}
+        self.only = None
         leased = set(self.leases.values())
         waiting = False
         for task in self._tasks():

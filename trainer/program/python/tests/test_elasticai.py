@@ -26,6 +26,29 @@ def test_a_script_with_loader_workers_and_a_kill(job):
     credited_once(agent, 600, 2)
 
 
+@pytest.mark.parametrize("fixed", [0, 4])
+def test_kills_in_mid_task_with_loader_workers_and_replacements(job, fixed):
+    # Tasks of 19 records, batches of 8: a batch ends within a task, or is of two tasks.
+    agent = job(2, 1200, fixed, script="elasticai_tasks.py")
+    for formation in (1, 3):
+        def kill():  # one that has a task of which a number of records is in the model that is no multiple of the batch
+            trained = agent.formation >= formation and len(agent.alive()) == 2 and all(agent.has_state(p) for p in agent.alive())
+            for p in agent.alive() if trained else []:
+                if any(agent.credited.get(agent.leases[n], 0) % 8 and agent.credited[agent.leases[n]] < 11 for n in p.leases):
+                    agent.kill(p)
+                    agent.only = agent.start()
+                    return True
+            return False
+
+        assert agent.until(kill), [agent.log(p)[-1500:] for p in agent.processes]
+    got = results(agent)
+    assert all(w["round"] > 0 for w in agent.worlds[1:])  # the training did not begin anew
+    assert sorted(p.code() for p in agent.processes) == [-9, -9, 0, 0], [agent.log(p)[-1500:] for p in agent.processes]  # and no 81
+    assert all(g["counts"] == [1.0] for g in got), got
+    assert set(agent.credited.values()) == {19, 3}
+    credited_once(agent, 1200, 1)
+
+
 def test_a_fixed_global_batch_is_a_mean(job):
     agent = job(2, 240, 1, 0, 4, script="elasticai.py")
     got = results(agent)

@@ -3,6 +3,15 @@
 ElasticDL counts *how many* records were trained on; with several loader workers it cannot know which. Here a loader
 worker connects to the training process and is given a block of ``batch_size`` indices at a time, from leases of its own.
 A DataLoader delivers batch k from worker k mod W, so the k-th batch is the next block of that worker.
+
+Blocks are made ahead of the training, and the state with its ledger may change under them. Four rules keep every record in exactly one
+update, whatever the ledger becomes:
+
+1. A block counts if each of its stretches begins where the ledger, with what this round brings already, ends; else it counts nothing.
+2. A block that does not count leaves nothing taken behind: a lease that it has records of which are not in the state takes them again
+   from the ledger's end on, in a new *turn*.
+3. A stretch of an earlier turn counts nothing, and moves its lease no more: its records were taken again.
+4. The records of one turn are taken by one worker, so that they are delivered in order.
 """
 
 from __future__ import annotations
@@ -15,28 +24,65 @@ import tempfile
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from elasticdl import session as sessions
-from elasticdl.leases import Lease
-from elasticdl.rounds import STRETCHES, Credit
+from elasticdl.leases import Stretch
+from elasticdl.rounds import STRETCHES, Credit, Ledger
 
 #: How long a worker without records rests before it is given a block that counts nothing, in seconds.
 REST = 0.02
 
 
 class Block(NamedTuple):
-    """Is the records of one batch. It has fewer credits than indices if it is filled up with records that are credited elsewhere."""
+    """Is the records of one batch. Its stretches have fewer records than indices if it is filled up with records that are credited elsewhere."""
 
     indices: List[int]
-    credits: Tuple[Credit, ...]
+    stretches: Tuple[Stretch, ...]
 
 
-def valid(block: Block) -> Tuple[Credit, ...]:
-    """Returns the part of a block to train on: after a change of the world some of it may be in the model, or leased to another."""
+def early(session: Any) -> bool:
+    """Reports whether the state of this world, with its ledger, is still to come."""
+    return session.link is not None and not session.synced
+
+
+def ledger(session: Any) -> Ledger:
+    """Returns the ledger at which leases begin: a process without state has none, whatever it has read from a checkpoint."""
+    return session.ledger if session.live or not early(session) else {}
+
+
+def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tuple[Credit, ...]]:
+    """Returns what is credited of each block of a round: all of it, or nothing. Leases take again what is dropped.
+
+    Call it once the state is that of this world. ``tasks`` is how many the round's header can name.
+    """
     session = sessions.current()
-    held = {(h.epoch, h.number) for h in session.book.held}
-    return tuple(c for c in block.credits if (c.epoch, c.number) in held and c.first >= session.ledger.get((c.epoch, c.number), 0))
+    ends: Ledger = {}
+    for c in session.pending:
+        ends[c.epoch, c.number] = c.last
+    return [_admit(session, ends, tasks, block) if block is not None else () for block in blocks]
+
+
+def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit, ...]:
+    """Returns what is credited of a block, and moves ``ends``, where the stretches of this round's tasks end."""
+    held = set(map(id, session.book.held))
+    after = dict(ends)
+    fits = True
+    for lease, turn, c in block.stretches:
+        key = c.epoch, c.number
+        end = after.get(key, session.ledger.get(key, 0))
+        # What an open header names is not in the ledger yet.
+        follows = c.first == end or c.first > end and bool(session.headers)
+        fits = fits and follows and id(lease) in held and turn == lease.turn and c.epoch >= session.settled
+        after[key] = c.last
+    if fits and len(after) <= tasks:
+        ends.update(after)
+        return tuple(s.credit for s in block.stretches)
+    for lease, turn, c in block.stretches:
+        end = ends.get((c.epoch, c.number), session.ledger.get((c.epoch, c.number), 0))
+        if c.last > end and c.epoch >= session.settled:
+            lease.back(turn, end)
+    return ()
 
 
 class Blocks:
@@ -46,7 +92,6 @@ class Blocks:
         self.batch_size = batch_size
         self.workers = 0
         self._lock = threading.RLock()
-        self._leases: Dict[int, List[Lease]] = {}
         self._given: Dict[int, Deque[Block]] = {}
         self._next = 0
         self.path = os.path.join(tempfile.mkdtemp(prefix="elasticai-"), "blocks")
@@ -83,24 +128,20 @@ class Blocks:
         session = sessions.current()
         with self._lock:
             book = session.book
-            mine = self._leases.setdefault(worker, [])
             indices: List[int] = []
-            credits: List[Credit] = []
-            while len(indices) < self.batch_size and len(credits) < STRETCHES:
-                lease = next((h for h in mine if h.taken < len(h)), None)
+            stretches: List[Stretch] = []
+            while len(indices) < self.batch_size and len(stretches) < STRETCHES:
+                lease = next((h for h in book.held if h.taken < len(h) and h.owner in (None, worker)), None)
+                lease = lease or book.ask(session.pending, ledger(session), early(session))
                 if lease is None:
-                    mine[:] = []
-                    lease = book.ask(session.pending, session.ledger)
-                    if lease is None:
-                        break
-                    mine.append(lease)
-                more, credit = lease.take(self.batch_size - len(indices))
+                    break
+                more, stretch = lease.claim(self.batch_size - len(indices), worker)
                 indices += more
-                credits.append(credit)
+                stretches.append(stretch)
             if not indices and book.ended:
                 return None
             filler = indices or list(range(min(self.batch_size, book.data.size)))
-            block = Block([filler[i % len(filler)] for i in range(self.batch_size)], tuple(credits))
+            block = Block([filler[i % len(filler)] for i in range(self.batch_size)], tuple(stretches))
             self._given.setdefault(worker, deque()).append(block)
         if not indices:
             time.sleep(REST)

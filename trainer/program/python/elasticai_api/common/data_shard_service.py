@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional
 
 import elasticdl
 from elasticdl import session as sessions
-from elasticdl.leases import Lease
+from elasticdl.leases import Lease, Stretch
+from elasticdl.rounds import Credit
 
 from ..util.log_utils import warn_once
-from .blocks import Block, Blocks, Client, valid
+from .blocks import Block, Blocks, Client, admit
 
 TRAINING = 1
 
@@ -22,6 +24,17 @@ class Shard(NamedTuple):
     start: int
     end: int
     indices: Optional[List[int]]
+
+
+class _Given:
+    """Is a shard that the script has: a lease, in the turn in which it was given."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease, self.turn, self.reported = lease, lease.turn, lease.credited
+
+    def report(self, n: int) -> Stretch:
+        first, self.reported = self.reported, self.reported + n
+        return Stretch(self.lease, self.turn, Credit(self.lease.epoch, self.lease.number, first, self.reported))
 
 
 class DataShardService:
@@ -47,7 +60,7 @@ class DataShardService:
         if dataset_size:
             self._fields = dict(size=dataset_size, epochs=num_epochs or 1, shuffle=shuffle,
                                 records_per_task=batch_size * per_shard)
-        self._leases: List[Lease] = []
+        self._shards: List[_Given] = []
 
     def join(self) -> None:
         """Joins the job if the process has not, and declares the data set."""
@@ -66,7 +79,9 @@ class DataShardService:
         lease = elasticdl.lease() if self._controller is None else self._controller._lease()
         if lease is None:
             return None
-        self._leases.append(lease)
+        if self._controller is None:  # a new world calls the training function again: it has no shards of an earlier one
+            self._shards = [s for s in self._shards if s.turn == s.lease.turn]
+        self._shards.append(_Given(lease))
         return Shard(self._name, lease.start + lease.credited, lease.end, lease.indices())
 
     def next_block(self) -> Optional[Block]:
@@ -74,17 +89,17 @@ class DataShardService:
         return self._claim(self._batch_size)
 
     def _claim(self, rest: int) -> Block:
-        credits = []
-        while rest > 0 and self._leases:
-            lease = self._leases[0]
-            n = min(rest, len(lease) - lease.reported)
+        stretches = []
+        while rest > 0 and self._shards:
+            shard = self._shards[0]
+            n = min(rest, len(shard.lease) - shard.reported)
             if n:
-                credits.append(lease.report(n))
+                stretches.append(shard.report(n))
             rest -= n
-            if lease.reported == len(lease):
-                self._leases.pop(0)
+            if shard.reported == len(shard.lease):
+                self._shards.pop(0)
                 self._completed = True
-        return Block([], tuple(credits))
+        return Block([], tuple(stretches))
 
     def report_batch_done(self, batch_size: Optional[int] = None, err_msg: str = "") -> bool:
         """Credits the next records of the shards that were fetched, and reports whether a shard is complete.
@@ -95,8 +110,8 @@ class DataShardService:
             raise elasticdl.Error("report_batch_done(err_msg=%r): a batch cannot be given back; let the error end the process, then others train on it" % err_msg)
         if self._controller is None:
             block = self._claim(batch_size or self._batch_size)
-            if block.credits:
-                sessions.current().pending.extend(valid(block))
+            if block.stretches:
+                sessions.current().pending.extend(admit([block], sys.maxsize)[0])
         completed, self._completed = self._completed, False
         return completed
 
@@ -104,7 +119,7 @@ class DataShardService:
         raise elasticdl.Error("get_task() is not there: call fetch_shard()")
 
     def get_current_task(self) -> Optional[Lease]:
-        return self._leases[0] if self._leases else None
+        return self._shards[0].lease if self._shards else None
 
     def get_minibatch_count_per_epoch(self) -> int:
         return self._dataset_size // self._batch_size if self._dataset_size else 0
@@ -133,7 +148,7 @@ class RecordIndexService(DataShardService):
         return block
 
     def __getstate__(self) -> Any:
-        state = dict(self.__dict__, blocks=None, _mine=None, _leases=[], _controller=None)
+        state = dict(self.__dict__, blocks=None, _mine=None, _shards=[], _controller=None)
         return state
 
     def __setstate__(self, state: Any) -> None:

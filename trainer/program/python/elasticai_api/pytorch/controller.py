@@ -11,9 +11,9 @@ import elasticdl
 from elasticdl import session as sessions
 from elasticdl.feeding import REST
 from elasticdl.leases import Lease
-from elasticdl.rounds import ENDED, LEAVE
+from elasticdl.rounds import ENDED, LEAVE, Credit
 
-from ..common.blocks import Block, valid
+from ..common.blocks import Block, admit, early, ledger
 from ..common.data_shard_service import RecordIndexService
 from .optimizer import _Distributed
 
@@ -159,7 +159,7 @@ class PyTorchAllReduceController:
         """Returns a lease, None at the end; takes part in the rounds of the others while they have the rest."""
         session = sessions.current()
         while True:
-            lease = session.book.whole(session.pending, session.ledger)
+            lease = session.book.whole(session.pending, ledger(session), early(session))
             if lease is not None or session.book.ended or session.over:
                 return lease
             before = session.round
@@ -195,13 +195,13 @@ class PyTorchAllReduceController:
 
     def _begin(self, session: Any, blocks: Optional[List[Any]]) -> bool:
         """Opens the round; False if no worker brings records to it."""
-        self._weights = []
-        credits: List[Any] = []
-        for block in blocks or []:
-            mine = valid(block) if block is not None else ()
-            self._weights.append(sum(c.last - c.first for c in mine))
-            credits += mine
-        header = session.gathered(session.begin(sum(self._weights), tuple(credits), ended=blocks is None))
+        admitted = admit(blocks or [])
+        self._weights = [sum(c.last - c.first for c in mine) for mine in admitted]
+        credits: Dict[Tuple[int, int], Credit] = {}
+        for c in (c for mine in admitted for c in mine):  # those of a task follow on each other
+            before = credits.setdefault((c.epoch, c.number), c)
+            credits[c.epoch, c.number] = before._replace(last=c.last)
+        header = session.gathered(session.begin(sum(self._weights), tuple(credits.values()), ended=blocks is None))
         if header.total() > 0:
             return True
         session.drop()
