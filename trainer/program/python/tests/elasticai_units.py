@@ -4,6 +4,7 @@ import os
 import pickle
 import random
 import sys
+import tempfile
 import types
 
 import torch
@@ -439,6 +440,16 @@ def shard_in_mid_task():
     given = [blocks.admit([service.next_block()]) for _ in range(6)]
     assert given == 6 * [[()]] and service.report_batch_done() and service.fetch_shard()[1:3] == (13, 55)
     assert [tuple(c) for c in blocks.admit([service.next_block()])[0]] == [(0, 0, 13, 21)]
+
+
+def no_directory():
+    """Loader workers reach the training process without a file."""
+    before = set(os.listdir(tempfile.gettempdir()))
+    one = services.RecordIndexService(batch_size=4, dataset_size=8)
+    one.join()
+    client = pickle.loads(pickle.dumps(one))._client
+    assert len(client.ask(0, 1)) == 4
+    assert not [n for n in set(os.listdir(tempfile.gettempdir())) - before if n.startswith("elasticai-")]
 
 
 os.environ.pop("WORKER_NUM", None)

@@ -10,7 +10,7 @@ from fake_agent import LIMIT
 HERE = os.path.dirname(os.path.abspath(__file__))
 ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments", "service_arguments", "shards", "rest_of_a_shard", "shuffled",
              "void_shard", "controller", "deferred", "folder", "no_torchvision", "newcomer_in_mid_task", "moved_ledger", "void_block", "many_tasks",
-             "any_ledger", "shard_in_mid_task"]
+             "any_ledger", "shard_in_mid_task", "no_directory"]
 MODELS = ["accumulation", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
 
 

@@ -20,7 +20,6 @@ import json
 import os
 import socket
 import struct
-import tempfile
 import threading
 import time
 from collections import deque
@@ -94,7 +93,7 @@ class Blocks:
         self._lock = threading.RLock()
         self._given: Dict[int, Deque[Block]] = {}
         self._next = 0
-        self.path = os.path.join(tempfile.mkdtemp(prefix="elasticai-"), "blocks")
+        self.path = "\0elasticai-%d-%s" % (os.getpid(), os.urandom(8).hex())  # abstract: it is in no file system, and ends with the process
         self._listener: Optional[socket.socket] = None
 
     def serve(self) -> None:
@@ -110,6 +109,10 @@ class Blocks:
         assert self._listener is not None
         while True:
             c, _ = self._listener.accept()
+            _, user, _ = struct.unpack("3i", c.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if user != os.geteuid():  # an abstract socket has no permissions
+                c.close()
+                continue
             threading.Thread(target=self._answer, args=(c,), daemon=True).start()
 
     def _answer(self, c: socket.socket) -> None:
