@@ -167,7 +167,6 @@ class Book:
         self.held: List[Lease] = []
         self.ended = False  # the master has no more
         self.sticky = False  # what was taken stays taken in a new world: the script still has it
-        self._none = False   # there was none when the ranks had met last
         self._floor = 0
         self._lock = threading.RLock()
 
@@ -201,7 +200,6 @@ class Book:
                 self.ended = True
                 return None
             if grant.get("wait"):
-                self._none = True
                 return None
             known, credited = int(grant.get("done", 0)), ledger.get((int(grant["epoch"]), int(grant["number"])), 0)
             lease = Lease(self.data, grant, pending, max(credited, known) if early else credited)
@@ -213,6 +211,10 @@ class Book:
                     if lease.taken < len(lease):
                         return lease
         return None
+
+    def reports(self) -> bool:
+        """Reports whether the script has leases of which it has not reported all records."""
+        return any(h.given and h.reported < len(h) for h in self.held)
 
     def whole(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
         """Returns a lease that was not returned yet: one from before the world changed, or a further one. ``early`` is as with :meth:`ask`."""
@@ -248,7 +250,7 @@ class Book:
 
     def rewind(self, ledger: Ledger) -> None:
         """Returns records that were taken and are not in the model to their leases."""
-        self.ended = self._none = False
+        self.ended = False
         self._source.had(self.credit(ledger))
         if not self.sticky:
             for h in self.held:

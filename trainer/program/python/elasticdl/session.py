@@ -310,7 +310,6 @@ class Session:
             header.rows()
         except RuntimeError as e:
             self.lost(e)
-        self.book.met()
         return header
 
     @property

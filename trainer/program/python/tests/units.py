@@ -31,29 +31,6 @@ def ledger():
     assert "settled" in rounds.enter(had, [credit(0, 2, 4, 6)], 1)
 
 
-def looks():
-    """The agent is asked again for a lease only when all ranks have met since: it takes what was told before as known to all."""
-
-    class Source(leases.LocalSource):
-        asked = 0
-
-        def grant(self):
-            self.asked += 1
-            return {"wait": True}
-
-    source = Source()
-    book = leases.Book(source)
-    book.declare(leases.DataSet(10))
-    for met in (1, 2):
-        for _ in range(3):
-            assert book.take(1, 1, [], {}) == ([], []) and book.whole([], {}) is None and source.asked == met
-        book.met()
-    book.take(1, 1, [], {})
-    book.rewind({})
-    book.take(1, 1, [], {})
-    assert source.asked == 4
-
-
 def cutting():
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
