@@ -33,6 +33,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -187,8 +188,13 @@ func (a *agent) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.program, err = program.New(options)
-	return err
+	if a.program, err = program.New(options); err != nil {
+		return err
+	}
+	if hidden := options.Hides("elasticai_api", "elasticdl"); hidden != nil {
+		a.Log.Warn("the program's own packages hide those that elasticdl brings: start it in a directory without them, such as a copy of its scripts", "packages", strings.Join(hidden, " "))
+	}
+	return nil
 }
 
 // verdict returns the error with which the agent ends, given the error err of its work.

@@ -94,6 +94,33 @@ func (o Options) Check() error {
 	return err
 }
 
+// Hides returns the paths of modules with these names that Python finds before those of PYTHONPATH: in the script's directory or, for -m, in
+// the working directory. It returns nil if the program is not a Python script or module, or cannot be started.
+func (o Options) Hides(names ...string) (paths []string) {
+	it, err := o.normalize()
+	if err != nil || !it.python || parseEnviron(o.Env)["PYTHONSAFEPATH"] != "" {
+		return nil
+	}
+	dir := o.Dir
+	if it.script != "" {
+		if dir, err = filepath.EvalSymlinks(o.inDir(it.script)); err != nil {
+			return nil
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() { // else the directory's __main__.py is run
+			dir = filepath.Dir(dir)
+		}
+	}
+	for _, name := range names {
+		for _, file := range []string{filepath.Join(name, "__init__.py"), name + ".py"} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
+				paths = append(paths, filepath.Join(dir, file))
+				break
+			}
+		}
+	}
+	return paths
+}
+
 // normalize fills in defaults and returns the command line; errors say what is wrong with which option.
 func (o *Options) normalize() (*invocation, error) {
 	o.Role = cmp.Or(o.Role, "default")

@@ -358,6 +358,38 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
+func TestHides(t *testing.T) {
+	needPython(t)
+	dir := t.TempDir()
+	for _, name := range []string{"ours/__init__.py", "pkg/mod.py", "pkg/theirs.py", "namespace/x.py", "link/x"} {
+		os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
+		os.WriteFile(filepath.Join(dir, name), nil, 0o644)
+	}
+	if err := os.Symlink("../pkg/mod.py", filepath.Join(dir, "link", "mod.py")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		Options
+		want string // path in the directory
+	}{
+		{Options{Command: []string{"python3", "-m", "pkg.mod"}}, "ours/__init__.py"},
+		{Options{Command: []string{"pkg/mod.py"}}, "pkg/theirs.py"},
+		{Options{Command: []string{"python3", "link/mod.py"}}, "pkg/theirs.py"},
+		{Options{Command: []string{"sh", "-c", "exit"}}, ""},
+		{Options{Command: []string{"python3", "-m", "pkg.mod"}, Env: []string{"PYTHONSAFEPATH=1"}}, ""},
+		{Options{Command: []string{"absent.py"}}, ""},
+	} {
+		c.Dir, c.Env = dir, append(os.Environ(), c.Env...)
+		var want []string
+		if c.want != "" {
+			want = []string{filepath.Join(dir, c.want)}
+		}
+		if got := c.Hides("ours", "theirs", "namespace"); !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", c.Command, got, want)
+		}
+	}
+}
+
 func TestInvocation(t *testing.T) {
 	needPython(t)
 	dir := t.TempDir()
