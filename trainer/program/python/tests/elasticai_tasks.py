@@ -11,7 +11,7 @@ from elasticai_api.pytorch.controller import create_elastic_controller
 from elasticai_api.pytorch.optimizer import DistributedOptimizer
 from elasticdl import session
 
-size, fixed = int(sys.argv[1]), int(sys.argv[2])
+size, fixed, each = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(1)
 controller = create_elastic_controller(batch_size=8, num_epochs=1, dataset_size=size, shuffle=True)
 service = controller.data_shard_service
@@ -52,7 +52,13 @@ def train_one_batch(x):
 
 
 with controller.scope():
-    for x in torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2):
-        train_one_batch(x)
+    ended = False
+    while not ended:
+        ended = True
+        for i, x in enumerate(torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2)):
+            train_one_batch(x)
+            if i + 1 == each:
+                ended = False
+                break
 counts = model.weight.detach().reshape(-1)
 print(json.dumps({"counts": sorted(set(counts.mul(1e6).round().div(1e6).tolist()))}), flush=True)

@@ -29,7 +29,7 @@ def test_a_script_with_loader_workers_and_a_kill(job):
 @pytest.mark.parametrize("fixed", [0, 4])
 def test_kills_in_mid_task_with_loader_workers_and_replacements(job, fixed):
     # Tasks of 19 records, batches of 8: a batch ends within a task, or is of two tasks.
-    agent = job(2, 1200, fixed, script="elasticai_tasks.py")
+    agent = job(2, 1200, fixed, 0, script="elasticai_tasks.py")
     for formation in (1, 3):
         def kill():  # one that has a task of which a number of records is in the model that is no multiple of the batch
             trained = agent.formation >= formation and len(agent.alive()) == 2 and all(agent.has_state(p) for p in agent.alive())
@@ -47,6 +47,13 @@ def test_kills_in_mid_task_with_loader_workers_and_replacements(job, fixed):
     assert all(g["counts"] == [1.0] for g in got), got
     assert set(agent.credited.values()) == {19, 3}
     credited_once(agent, 1200, 1)
+
+
+def test_a_loader_that_is_left_early_and_made_anew(job):
+    agent = job(2, 480, 0, 15, script="elasticai_tasks.py")
+    got = results(agent)
+    assert len(got) == 2 and all(g["counts"] == [1.0] for g in got), got
+    credited_once(agent, 480, 1)
 
 
 def test_a_fixed_global_batch_is_a_mean(job):

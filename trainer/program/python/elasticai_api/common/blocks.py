@@ -23,7 +23,7 @@ import struct
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from elasticdl import session as sessions
 from elasticdl.leases import Stretch
@@ -93,6 +93,8 @@ class Blocks:
         self._lock = threading.RLock()
         self._given: Dict[int, Deque[Block]] = {}
         self._next = 0
+        self._loader = 0  # how many DataLoaders' iterations have begun
+        self._seen: Set[int] = set()  # the workers of the newest
         self.path = "\0elasticai-%d-%s" % (os.getpid(), os.urandom(8).hex())  # abstract: it is in no file system, and ends with the process
         self._listener: Optional[socket.socket] = None
 
@@ -116,20 +118,42 @@ class Blocks:
             threading.Thread(target=self._answer, args=(c,), daemon=True).start()
 
     def _answer(self, c: socket.socket) -> None:
+        loader = None
         try:
             while True:
                 worker, workers = struct.unpack("<ii", _exactly(c, 8))
-                self.workers = workers
-                block = self.make(worker)
+                if loader is None:
+                    loader = self._begin(worker, workers)
+                block = self.make(worker, loader)
                 body = json.dumps(block.indices if block else []).encode()
                 c.sendall(struct.pack("<i", len(body)) + body)
         except (OSError, EOFError):
             c.close()
 
-    def make(self, worker: int) -> Optional[Block]:
-        """Makes the next block of a worker, None at the end. While others have the remaining records it repeats some, without credits."""
+    def _begin(self, worker: int, workers: int) -> int:
+        """Returns the number of the loader that a worker, which has just connected, is of.
+
+        A worker that was there before is of a new one. What was fetched for the former, and not delivered, is taken again.
+        """
+        with self._lock:
+            if worker in self._seen or workers != self.workers:
+                self._loader, self._next, self.workers = self._loader + 1, 0, workers
+                self._seen.clear()
+                self._given.clear()
+                for lease in list(sessions.current().book.held):
+                    lease.back(lease.turn, lease.credited)
+            self._seen.add(worker)
+            return self._loader
+
+    def make(self, worker: int, loader: Optional[int] = None) -> Optional[Block]:
+        """Makes the next block of a worker, None at the end, or if the loader is not the newest.
+
+        While others have the remaining records it repeats some, without credits.
+        """
         session = sessions.current()
         with self._lock:
+            if loader not in (None, self._loader):
+                return None
             book = session.book
             indices: List[int] = []
             stretches: List[Stretch] = []
