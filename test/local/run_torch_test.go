@@ -308,7 +308,8 @@ func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	j.nobody()
 }
 
-// A job that is started again resumes from its checkpoint: records that are in the state are not trained on again.
+// A job that is started again resumes from its checkpoint: records that are in the state are not trained on again. One whose training was
+// complete ends at once, with all its epochs credited.
 func TestTorchRunResumes(t *testing.T) {
 	const records = 1000
 	for _, python := range torch.Pythons(t) {
@@ -326,6 +327,12 @@ func TestTorchRunResumes(t *testing.T) {
 			}
 			again := scriptIn(t, python, "counts.py", dir, []string{strconv.Itoa(records), "0"}, "--num_workers=3")
 			allCounted(t, again, again.end(0), records)
+			complete := scriptIn(t, python, "counts.py", dir, []string{strconv.Itoa(records), "0"}, "--num_workers=2")
+			s := complete.end(0)
+			allCounted(t, complete, s, records)
+			if s.Failures > 0 {
+				t.Errorf("after a complete training: %s", s.Failure)
+			}
 		})
 	}
 }

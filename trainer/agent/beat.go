@@ -79,7 +79,7 @@ func (b *beats) end() {
 func (b *beats) meet(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.met = formation
+	b.met = max(b.met, formation)
 	b.hasten()
 }
 

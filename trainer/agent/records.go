@@ -247,7 +247,7 @@ func (r *records) enter(floor int64, settled int) {
 			delete(r.held, id)
 		}
 	}
-	r.over, r.waits, r.round0 = false, time.Time{}, 0 // the state may be an older one
+	r.over, r.waits, r.round0, r.version = false, time.Time{}, 0, 0 // the state may be an older one
 }
 
 // beat adds the progress of the rounds and the leases to a heartbeat.

@@ -40,7 +40,11 @@ func (a *agent) greet(m *message) *process {
 		s.say(map[string]any{"op": "end", "code": 1, "why": why})
 		return nil
 	}
+	before := p.script
 	p.script, p.waits = s, nil
+	if before != nil && before != s {
+		a.letGo(before) // a script that its command had started before
+	}
 	a.Log.Debug("A process has connected", "local_rank", p.local, "pid", s.pid, "keeps_state", m.Survives, "backend", m.Backend, "torch", m.Torch)
 	if m.Survives {
 		a.Keeps = true

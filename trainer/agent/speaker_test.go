@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"syscall"
@@ -93,5 +95,26 @@ func TestPeer(t *testing.T) {
 	}
 	if m := <-hello; m.from.pid != os.Getpid() || m.from.leader != session {
 		t.Errorf("process %d in session %d speaks, want %d in %d", m.from.pid, m.from.leader, os.Getpid(), session)
+	}
+}
+
+// The leases of a script go to the one that its command starts after it.
+func TestSecondScriptOfAWrapper(t *testing.T) {
+	d := newDesk(t, 1)
+	s1, s2 := &script{pid: 101, leader: 100}, &script{pid: 102, leader: 100}
+	a := &agent{Config: Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, records: d.records, mail: newMailbox(), beats: beats{urgent: make(chan struct{}, 1)}}
+	a.procs = []*process{{local: 0, pid: 100, script: s1}}
+	if l, _ := d.lease(t.Context(), s1); l.(map[string]any)["lease"] == nil {
+		t.Fatal(l)
+	}
+	a.mail.put(event{said: &message{from: s1}}) // its connection has ended, the wrapper goes on
+	a.absorb(func(event) {})
+	a.mail.put(event{said: &message{s2, word{Op: "hello", Survives: true}}})
+	a.absorb(func(event) {})
+	if a.procs[0].script != s2 {
+		t.Fatal("refused")
+	}
+	if l, _ := d.lease(t.Context(), s2); l.(map[string]any)["lease"] == nil {
+		t.Errorf("the second script gets %v: the lease of the first is nobody's and is never given back", l)
 	}
 }

@@ -43,9 +43,7 @@ def lease() -> Optional[Lease]:
             return None
         if session.headers or session.book.reports():  # this rank is in a round already, or will make one
             return _idle(session)
-        if session.book.ended and session.world.size == 1:
-            return None
-        if not session.synced:
+        if not session.synced and session.world.size > 1:
             raise Error("lease() waits for other ranks here: call it in the function under @elasticdl.run")
         if _open(session, session.held):
             return _idle(session)

@@ -128,8 +128,7 @@ class AgentSource:
 
     def had(self, progress: List[List[int]]) -> None:
         """Reports records of leases that are in the state although this process has ended no round with them."""
-        if progress:
-            self._link.send("had", leases=progress)
+        self._link.send("had", leases=progress)
 
 
 class LocalSource:
@@ -167,7 +166,9 @@ class Book:
         self.held: List[Lease] = []
         self.ended = False  # the master has no more
         self.sticky = False  # what was taken stays taken in a new world: the script still has it
+        self.settled = 0    # epochs that are in the state whole, and of which its ledger says nothing
         self._floor = 0
+        self._news = False  # the agent was told by had() of records of which it does not know that all ranks have them
         self._lock = threading.RLock()
 
     @property
@@ -201,16 +202,32 @@ class Book:
                 return None
             if grant.get("wait"):
                 return None
-            known, credited = int(grant.get("done", 0)), ledger.get((int(grant["epoch"]), int(grant["number"])), 0)
+            known, credited = int(grant.get("done", 0)), self._credited(grant, ledger)
             lease = Lease(self.data, grant, pending, max(credited, known) if early else credited)
             if lease.credited > known:  # it was another process's, which is gone
-                self._source.had([[lease.id, lease.credited]])
+                self._had([[lease.id, lease.credited]])
             with self._lock:
                 if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
                     self.held.append(lease)
                     if lease.taken < len(lease):
                         return lease
+                    lease.given = True  # there is nothing to give of it
         return None
+
+    def _credited(self, grant: Dict[str, Any], ledger: Ledger) -> int:
+        if int(grant["epoch"]) < self.settled:
+            return int(grant["end"]) - int(grant["start"])
+        return ledger.get((int(grant["epoch"]), int(grant["number"])), 0)
+
+    def _had(self, progress: List[List[int]]) -> None:
+        if progress:
+            self._source.had(progress)
+            self._news = True  # not before: another thread may be about to tell that all ranks have met
+
+    def news(self) -> bool:
+        """Reports, once, whether the agent was told of records in the state outside of rounds."""
+        news, self._news = self._news, False
+        return news
 
     def reports(self) -> bool:
         """Reports whether the script has leases of which it has not reported all records."""
@@ -251,7 +268,7 @@ class Book:
     def rewind(self, ledger: Ledger) -> None:
         """Returns records that were taken and are not in the model to their leases."""
         self.ended = False
-        self._source.had(self.credit(ledger))
+        self._had(self.credit(ledger))
         if not self.sticky:
             for h in self.held:
                 h.back(h.turn, ledger.get((h.epoch, h.number), 0))

@@ -60,7 +60,7 @@ class Checkpoints:
     def write(self, session: Session, state: Any) -> None:
         """Writes the state to a temporary file and renames it."""
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        beside = "%s.%d.tmp" % (self.path, os.getpid())
+        beside = "%s.%d.%d.tmp" % (self.path, session.world.rank, os.getpid())
         try:
             with open(beside, "wb") as f:
                 torch.save({"kind": _KIND, "time": time.time(), "round": session.round, "settled": session.settled,

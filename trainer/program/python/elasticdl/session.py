@@ -51,7 +51,6 @@ class Session:
         self.group: Any = None
         self.round = 0            # updates that are in the state
         self.ledger: Ledger = {}  # records that are in the state
-        self.settled = 0          # epochs that are in it whole, and of which the ledger says nothing
         self.live = False         # there is state in memory
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None  # reads the state on disk, which round and ledger are of
         self.synced = False       # the state is that of this world
@@ -332,7 +331,7 @@ class Session:
 
     def drop(self) -> None:
         """Drops a round in which no rank had records."""
-        self._tell(self._met[1] < self.round)
+        self._tell(self.book.news() or self._met[1] < self.round)
         self.headers = []
 
     def _tell(self, news: bool = False) -> None:
@@ -377,6 +376,15 @@ class Session:
     def check_ready(self) -> None:
         if self.group is None:
             raise Error("there is no world: call elasticdl.init() first, and train in a function under @elasticdl.run")
+
+    @property
+    def settled(self) -> int:
+        """Returns how many epochs are in the state whole; the ledger says nothing of them."""
+        return self.book.settled
+
+    @settled.setter
+    def settled(self, epochs: int) -> None:
+        self.book.settled = epochs
 
     def settle(self, epochs: int) -> None:
         """Drops the tasks of epochs all records of which are in the state."""

@@ -80,7 +80,7 @@ class DataShardService:
         if lease is None:
             return None
         if self._controller is None:  # a new world calls the training function again: it has no shards of an earlier one
-            self._shards = [s for s in self._shards if s.turn == s.lease.turn]
+            self._shards = [s for s in self._shards if s.turn == s.lease.turn and len(s.lease)]
         self._shards.append(_Given(lease))
         return Shard(self._name, lease.start + lease.credited, lease.end, lease.indices())
 
