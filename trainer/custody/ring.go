@@ -124,7 +124,7 @@ func (r *Ring) Member(worker int) bool {
 
 // State is what a member reports of its model.
 type State struct {
-	Formation int64 // of the world that the member is in, 0 if none
+	Formation int64 // of the newest world of which the member is known to have the state that it began with, 0 if none
 	Version   int64 // of its model
 	Snapshot  int64 // version of the snapshot that it holds, 0 if none
 	Flushed   int64 // number of the last order to apply the accumulated gradients that it has carried out

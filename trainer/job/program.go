@@ -136,7 +136,7 @@ func nodes(c *Command) value {
 	return value{kind: "N|MIN:MAX", at: new(int), set: set, get: func() string { return "" }}
 }
 
-// startMethod is torchrun's --start_method, too, which calls what we do by other names: exec starts a new interpreter as spawn does.
+// startMethod returns the value of --start_method. It takes torchrun's names, too: spawn is exec, which starts a new interpreter, and forkserver is fork.
 func startMethod(p *string) value {
 	v := text(p)
 	v.set = func(s string) error {
@@ -152,7 +152,7 @@ func startMethod(p *string) value {
 	return v
 }
 
-// nodeRank is torchrun's --node_rank. All but the first node's would start the job once more.
+// nodeRank returns the value of torchrun's --node_rank. It refuses all but 0: the command of another node would start the job once more.
 func nodeRank(*Command) value {
 	set := func(s string) error {
 		if s != "0" {
