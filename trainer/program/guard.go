@@ -10,7 +10,7 @@ import (
 
 // guardian kills the processes of a program when the agent dies, for whatever reason. It is a small shell that reads from a pipe whose only
 // write end is the agent's. It knows their process groups; then it looks for those that were started in the moment of the agent's death, or
-// are in sessions of their own, by a variable that all of them have from their start.
+// are in sessions of their own, by a variable that all of them have from their start. Then it removes the log directory that nobody will read.
 type guardian struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -31,17 +31,19 @@ for i in $all; do kill -9 "-$i"; done 2>/dev/null
 for round in 1 2 3; do
   found=$(grep -l -F -e "$1" /proc/[0-9]*/environ 2>/dev/null)
   for i in $found; do i=${i#/proc/}; kill -9 "${i%/environ}"; done 2>/dev/null
-done`
+done
+[ -z "$2" ] || [ -n "$(find "$2" -name error.json)" ] || rm -rf "$2"`
 
-// startGuardian starts a guardian of processes whose initial environment has a text that no other has. It returns an error if there is no
-// shell; a nil guardian does nothing.
-func startGuardian(mark string) (*guardian, error) {
+// startGuardian starts a guardian of processes whose initial environment has a text that no other has. If the agent dies, the guardian also
+// removes the directory temporary, unless it has an error file; "": it removes none. It returns an error if there is no shell; a nil guardian
+// does nothing.
+func startGuardian(mark, temporary string) (*guardian, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian", mark)
+	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian", mark, temporary)
 	cmd.Stdin, cmd.Dir, cmd.Env = out, "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

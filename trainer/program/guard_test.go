@@ -13,7 +13,7 @@ import (
 func TestGuardianFinds(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		mark := ErrorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
-		g, err := startGuardian(mark)
+		g, err := startGuardian(mark, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,6 +40,36 @@ func TestGuardianFinds(t *testing.T) {
 		}
 		if !alive(other) {
 			t.Error("a process of another program is ended")
+		}
+	}
+}
+
+// The guardian of an agent that has died removes a temporary log directory, unless it has an error file. That of an agent that has closed its program
+// leaves it to the agent.
+func TestGuardianRemovesLogs(t *testing.T) {
+	for _, test := range []struct{ dies, failed, stays bool }{{true, false, false}, {true, true, true}, {false, false, true}} {
+		logs := t.TempDir()
+		attempt := filepath.Join(logs, "attempt_0", "0")
+		if err := os.MkdirAll(attempt, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if test.failed {
+			if err := os.WriteFile(filepath.Join(attempt, "error.json"), []byte("{}"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, err := startGuardian(ErrorFileVariable+"="+logs+string(filepath.Separator), logs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.dies {
+			g.in.Close()
+			g.cmd.Wait()
+		} else {
+			g.close()
+		}
+		if _, err := os.Stat(logs); (err == nil) != test.stays {
+			t.Errorf("dies %v, failed %v: the log directory stays: %v, want %v", test.dies, test.failed, err == nil, test.stays)
 		}
 	}
 }

@@ -91,7 +91,11 @@ func New(options Options) (*Program, error) {
 		o.Log.Info("The output of the processes is kept", "dir", p.logs)
 	}
 	p.console = console{out: o.Stdout, err: o.Stderr}
-	if p.guard, err = startGuardian(ErrorFileVariable + "=" + p.logs + string(filepath.Separator)); err != nil {
+	temporary := p.logs
+	if p.keepLog {
+		temporary = ""
+	}
+	if p.guard, err = startGuardian(ErrorFileVariable+"="+p.logs+string(filepath.Separator), temporary); err != nil {
 		o.Log.Warn("only the kernel ends the program if this process is killed: children of its processes may outlive it", "error", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
