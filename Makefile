@@ -172,8 +172,8 @@ torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
 
-disturb: torch cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13 or 2.x
-	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run 'TestTorchRunDisturbed/$(ONLY)' -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0)
+disturb: torch torch-debian cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13 or 2.x
+	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run 'TestTorchRunDisturbed/$(ONLY)' -kills=$(or $(KILLS),200) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
 
 cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes, DNS, a registry; CLUSTER_FLAGS="--nodes=0 --kwok=200" needs no root
 	$(CLUSTER) up $(CLUSTER_FLAGS)
