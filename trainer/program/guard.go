@@ -10,7 +10,8 @@ import (
 
 // guardian kills the processes of a program when the agent dies, for whatever reason. It is a small shell that reads from a pipe whose only
 // write end is the agent's. It knows their process groups; then it looks for those that were started in the moment of the agent's death, or
-// are in sessions of their own, by a variable that all of them have from their start. Then it removes the log directory that nobody will read.
+// are in sessions of their own, by a variable that all of them have from their start. Then it removes a temporary log
+// directory, unless it has an error file.
 type guardian struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -32,7 +33,9 @@ for round in 1 2 3; do
   found=$(grep -l -F -e "$1" /proc/[0-9]*/environ 2>/dev/null)
   for i in $found; do i=${i#/proc/}; kill -9 "${i%/environ}"; done 2>/dev/null
 done
-[ -z "$2" ] || [ -n "$(find "$2" -name error.json)" ] || rm -rf "$2"`
+[ -n "$2" ] || exit 0
+for file in "$2"/*/*/error.json; do [ ! -e "$file" ] || exit 0; done
+rm -rf "$2"`
 
 // startGuardian starts a guardian of processes whose initial environment has a text that no other has. If the agent dies, the guardian also
 // removes the directory temporary, unless it has an error file; "": it removes none. It returns an error if there is no shell; a nil guardian
