@@ -42,8 +42,16 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build release demo demo-allreduce stacks test test-jobs simulation test-infra check generate bench bench-page bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch mypy
+# What continuous integration runs, on two cores within 40 minutes when everything is compiled, and within 60 when nothing is.
+CORE       := check test demo losses torch-job test-infra seeds
+# All tests. `make everything PARTS="test-jobs e2e"` runs some of them.
+PARTS      ?= check test test-jobs test-torch simulation demo accuracy campaign test-infra e2e
+# Jobs of each kind in `make campaign`.
+JOBS       ?= 20
+
+.PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
+  bench bench-page bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +85,19 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
+# each runs targets one after the other, and prints how long each took; the first that fails ends it.
+define each
+@for target in $(1); do echo "=== make $$target"; began=$$SECONDS; $(MAKE) --no-print-directory $$target; \
+  took="$${took:-}=== make $$target: $$((SECONDS - began)) s"$$'\n'; echo "=== make $$target: $$((SECONDS - began)) s"; done; \
+  echo "$$took=== all of it: $$SECONDS s"
+endef
+
+core: ## what .ci/run runs: of each kind of test what a change breaks first
+	$(call each,$(CORE))
+
+everything: ## all tests; PARTS="test-jobs e2e" runs some of them
+	$(call each,$(PARTS))
+
 test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
 	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
 	  $(GO) test -C tools/kubernetes -json -race -shuffle=on ./...; } | $(REPORT)
@@ -86,9 +107,21 @@ test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, kil
 	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
 	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 51 -seeds 50; } | $(REPORT)
 
+# One loss of each kind: a worker, a server, a worker of a ring, all of a ring, a master, and some of each in a job that counts its records.
+LOSSES := TestKilledWorkerIsReplaced|TestKilledServerComesBack|TestRingLosesAWorker|TestRingLosesAll|TestCampaign
+losses: cc python3 ## jobs of this machine that lose a worker, a server, a member of a ring, all of a ring, their master, and some of each
+	{ $(GO) test -json -count=1 -timeout 15m -run '^($(LOSSES))$$' ./test/local -campaign=2 && \
+	  $(GO) test -json -race -timeout 15m -run '^TestJobStories$$/^master$$' ./cmd/elasticdl/cli; } | $(REPORT)
+
+campaign: torch cc ## JOBS=20 jobs of each kind with a model that counts records: killed, stopped as planned, disks full, directories shared; SEED=first
+	$(GO) test -tags torch -count=1 -v -timeout 3h -run '^(TestCampaign|TestTorchCampaign)$$' ./test/local -campaign=$(JOBS) -campaign_seed=$(SEED)
+
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
 	$(GO) test -json -tags torch -count=1 -p 1 -timeout 30m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
+
+torch-job: ## a PyTorch script, with both PyTorch, that loses processes and an agent, is joined and left
+	$(MAKE) --no-print-directory test-torch ONLY='^TestTorchRun$$$$'
 
 # Half a minute the first time.
 torch-debian:
@@ -181,15 +214,23 @@ cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes
 cluster-down: ## end that cluster, and undo what it changed on this machine
 	@if [ -x $(CLUSTER) ]; then $(CLUSTER) down; else echo "no cluster was made here"; fi
 
-# On the cluster of cluster-up if it runs, which then stays; else on one that is gone afterwards, also after a failure or
-# Ctrl-C, unless KEEP=1. The tests of scale make a cluster of fake nodes for themselves.
+# Goes on with the cluster of cluster-up if it runs, which then stays; else with one that is gone afterwards, also after a
+# failure or Ctrl-C, unless KEEP=1.
+on_cluster = if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
+  [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
+  $(CLUSTER) down; $(CLUSTER) up --nodes=8; fi
+E2E_FLAGS   = -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
+
+# The tests of scale make a cluster of fake nodes for themselves.
 e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
-	@if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
-	  [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
-	  $(CLUSTER) down; $(CLUSTER) up --nodes=8; fi; \
-	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED)); \
+	@$(on_cluster); \
+	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args $(E2E_FLAGS); \
 	$(GO) test -tags e2e -count=1 -v -timeout 20m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
 	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m ./test/e2e/scale)
+
+seeds: build cluster-tools ## the commands of ElasticDL's own tutorials, as they stand, on that cluster; KEEP=1
+	@$(on_cluster); \
+	$(GO) test -tags e2e -count=1 -v -timeout 30m -run '^TestSeeds$$' ./test/e2e -args $(E2E_FLAGS)
 
 # The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB.
 cluster-tools:

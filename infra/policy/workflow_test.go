@@ -182,25 +182,45 @@ func TestWorkflowTools(t *testing.T) {
 	}
 }
 
-// The workflow runs in parallel jobs what .ci/run runs in sequence. Only what needs the network's database of vulnerabilities
-// is in one of them alone.
-func TestWorkflowRunsWhatCIRuns(t *testing.T) {
-	script, err := os.ReadFile("../../.ci/run")
+// Workflows run in parallel jobs what make runs in sequence: those of a change what .ci/run does, those
+// of the night all tests.
+func TestWorkflowsRunWhatMakeRuns(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	targets := regexp.MustCompile(`for target in ([\w -]+); do`).FindSubmatch(script)
-	if targets == nil {
-		t.Fatal(".ci/run has no list of targets")
+	script, err := os.ReadFile("../../.ci/run")
+	if err != nil || !regexp.MustCompile(`(?m)^make .*core$`).Match(script) {
+		t.Errorf(".ci/run does not run make core: %v", err)
 	}
-	want := slices.Sorted(slices.Values(append(strings.Fields(string(targets[1])), "vulnerabilities")))
-	w, _ := readWorkflow(t, "test.yml")
-	var got []string
-	for _, j := range w.Jobs {
-		got = append(got, j.Strategy.Matrix.Target...)
-	}
-	if slices.Sort(got); !slices.Equal(got, want) {
-		t.Errorf("the workflow makes %v, and .ci/run %v", got, want)
+	for _, tt := range []struct {
+		variable, workflow string
+		others             []string // targets that only the workflow runs
+	}{
+		{"CORE", "test.yml", nil},
+		{"PARTS", "nightly.yml", []string{"disturb", "fuzz", "simulation", "vulnerabilities"}},
+	} {
+		parts := regexp.MustCompile(`(?m)^` + tt.variable + ` +[:?]= ([\w -]+)$`).FindSubmatch(makefile)
+		if parts == nil {
+			t.Fatalf("the Makefile has no list %s", tt.variable)
+		}
+		want := strings.Fields(string(parts[1]))
+		w, _ := readWorkflow(t, tt.workflow)
+		var got []string
+		for name, j := range w.Jobs {
+			for _, target := range j.Strategy.Matrix.Target {
+				target, _, _ = strings.Cut(target, " ")
+				got = append(got, target)
+				if !slices.Contains(want, target) && !slices.Contains(tt.others, target) {
+					t.Errorf("%s: job %s makes %s, which is not in %s of the Makefile", tt.workflow, name, target, tt.variable)
+				}
+			}
+		}
+		for _, target := range append(want, tt.others...) {
+			if !slices.Contains(got, target) {
+				t.Errorf("%s: no job makes %s", tt.workflow, target)
+			}
+		}
 	}
 }
 

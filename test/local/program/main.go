@@ -3,7 +3,8 @@ package main
 
 import (
 	"github.com/elasticdl/elasticdl/cmd/elasticdl/cli"
+	"github.com/elasticdl/elasticdl/test/count"
 	"github.com/elasticdl/elasticdl/test/pace"
 )
 
-func main() { cli.Main(pace.Small, pace.Patient) }
+func main() { cli.Main(pace.Small, pace.Patient, count.Model(4000), count.Model(8000)) }
