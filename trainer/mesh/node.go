@@ -67,9 +67,10 @@ type Node struct {
 	wg     sync.WaitGroup
 	warned atomic.Bool // of a stranger
 
+	strangers credential.Strangers // those that have not said hello yet
+
 	mu     sync.Mutex
 	conns  map[net.Conn]bool // that are saying hello, or parked
-	silent []net.Conn        // of them, those that have not said it yet, in the order in which they came
 	parked []parked
 	world  *forming // the last that was connected
 	newest int64    // its formation
@@ -140,35 +141,32 @@ func (n *Node) accept() {
 			}
 			continue
 		}
-		n.attend(conn)
-		n.wg.Go(func() { n.greet(conn) })
+		known := n.attend(conn)
+		n.wg.Go(func() { n.greet(conn, known) })
 		if n.ctx.Err() != nil { // Close may not have seen it
 			n.drop(conn)
 		}
 	}
 }
 
-// attend waits for what a connection says, and no more for the oldest that has said nothing, if they are too many.
-func (n *Node) attend(conn net.Conn) {
+// attend waits for what a connection says, and no more for the oldest that has said nothing, if they are too many. The caller calls known
+// when it has spoken.
+func (n *Node) attend(conn net.Conn) (known func()) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.conns[conn] = true
-	n.silent = append(n.silent, conn)
 	most := strangersMost
 	if n.world != nil {
 		most += len(n.world.Peers)
 	}
-	if len(n.silent) > most {
-		n.silent[0].Close() // its greet drops it
-		n.silent = n.silent[1:]
-	}
+	n.mu.Unlock()
+	return n.strangers.Admit(conn, most) // the greet of one that is closed drops it
 }
 
 // greet has who dialled prove who it is, reads its hello, and does what follows from that.
-func (n *Node) greet(raw net.Conn) {
+func (n *Node) greet(raw net.Conn, known func()) {
 	conn, h, err := n.receive(raw)
+	known()
 	n.mu.Lock()
-	n.silent = slices.DeleteFunc(n.silent, func(c net.Conn) bool { return c == raw })
 	delete(n.conns, raw)
 	if conn != nil {
 		n.conns[conn] = true

@@ -140,30 +140,44 @@ func TestRefusedConnections(t *testing.T) {
 	})
 }
 
-// Who connects and says nothing keeps the job's own workers out for a greeting's time at most, however many they are.
+// Connections that say nothing keep no worker out, however many they are and however often they come again: the oldest are closed.
 func TestStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})
 		c := f.client(0, dense(50, 0))
+		var ended atomic.Int64
 		for range 2 * maxStrangers {
 			conn, err := f.dial(t.Context(), "ps-0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
+			go func() {
+				io.Copy(io.Discard, conn)
+				ended.Add(1)
+			}()
+			synctest.Wait()
 		}
-		synctest.Wait()
-		if n := len(f.server(0).strangers); n != maxStrangers {
-			t.Errorf("%d strangers are let in, want %d", n, maxStrangers)
+		if n := ended.Load(); n != maxStrangers {
+			t.Errorf("%d strangers are closed, want %d", n, maxStrangers)
 		}
 		began := time.Now()
 		f.pull(c, PullOptions{})
-		if took := time.Since(began); took > greeting+longPause*3/2 { // of gRPC's pauses, which vary by half
-			t.Errorf("a worker waited for %v", took)
+		late := f.client(1, dense(50, 0)) // a worker that comes now
+		f.pull(late, PullOptions{})
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the workers waited for %v", took)
 		}
-		if n := len(f.server(0).strangers); n != 0 {
-			t.Errorf("%d strangers are left", n)
+		if n := ended.Load(); n > maxStrangers+4 { // a connection for control and one for data of each worker
+			t.Errorf("%d strangers are closed after two workers came", n)
 		}
+		time.Sleep(greeting)
+		synctest.Wait()
+		if n := ended.Load(); n != 2*maxStrangers {
+			t.Errorf("%d strangers of %d are closed", n, 2*maxStrangers)
+		}
+		f.pull(c, PullOptions{})
+		f.pull(late, PullOptions{})
 	})
 }
 

@@ -74,7 +74,7 @@ type Server struct {
 	// whoever else changes the store, too. The other pushes wait in their sockets.
 	turn chan struct{}
 
-	strangers chan struct{} // has an element for each connection that has not said what it is
+	strangers credential.Strangers // connections that have not said what they are
 
 	ctx     context.Context // until Stop
 	cancel  context.CancelFunc
@@ -113,16 +113,15 @@ func NewServer(config ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
 	}
 	s := &Server{
-		config:    config,
-		self:      config.Self,
-		store:     store{optimizer: optimizer},
-		log:       config.Log,
-		turn:      make(chan struct{}, 1),
-		strangers: make(chan struct{}, maxStrangers),
-		control:   rpc.NewServer(config.Self, false),
-		changed:   make(chan struct{}),
-		data:      make(map[net.Conn]bool),
-		open:      make(map[io.Closer]bool),
+		config:  config,
+		self:    config.Self,
+		store:   store{optimizer: optimizer},
+		log:     config.Log,
+		turn:    make(chan struct{}, 1),
+		control: rpc.NewServer(config.Self, false),
+		changed: make(chan struct{}),
+		data:    make(map[net.Conn]bool),
+		open:    make(map[io.Closer]bool),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -160,17 +159,10 @@ func (s *Server) Serve(lis net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		select {
-		case s.strangers <- struct{}{}:
-		default: // so many that have not said who they are: the job's own are admitted when those have gone
-			conn.Close()
-			continue
+		if s.own(conn) {
+			known := s.strangers.Admit(owned{conn, s}, maxStrangers)
+			go s.greet(conn, known)
 		}
-		if !s.own(conn) {
-			<-s.strangers
-			continue
-		}
-		go s.greet(conn)
 	}
 }
 
@@ -228,10 +220,9 @@ func (o owned) Close() error {
 	return nil
 }
 
-// greet has whoever dialled prove who it is, and tells a data connection from one for control.
-func (s *Server) greet(conn net.Conn) {
+// greet has whoever dialled prove who it is, and tells a data connection from one for control. It calls known when that is done.
+func (s *Server) greet(conn net.Conn, known func()) {
 	conn.SetDeadline(time.Now().Add(greeting))
-	known := sync.OnceFunc(func() { <-s.strangers })
 	made, err := s.self.Credential().Server(s.ctx, owned{conn, s}, false, s.pushes(), credential.GRPC)
 	if err != nil {
 		known()

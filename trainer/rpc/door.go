@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
-	"sync"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -32,14 +30,13 @@ type door struct {
 	self *Self
 	open bool // for strangers, too
 
-	mu        sync.Mutex
-	strangers []*guest // in the order in which they came
+	strangers credential.Strangers
 }
 
 // guest is a connection to a server.
 type guest struct {
-	net.Conn // as it was accepted
-	door     *door
+	net.Conn        // as it was accepted
+	known    func() // is called when the guest has proved who it is, or has ended
 
 	// Of the one goroutine that reads the connection:
 	listener
@@ -52,10 +49,10 @@ func newDoor(self *Self, open bool) *door { return &door{self: self, open: open}
 // ServerHandshake implements credentials.TransportCredentials: it has whoever has dialled prove who it is.
 func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if conn, ok := conn.(*credential.Conn); ok {
-		return conn, &guest{Conn: conn, door: d, peer: conn.Peer}, nil
+		return conn, &guest{Conn: conn, known: func() {}, peer: conn.Peer}, nil
 	}
-	g := &guest{Conn: conn, door: d}
-	d.admit(g)
+	g := &guest{Conn: conn}
+	g.known = d.strangers.Admit(conn, maxStrangers)
 	ctx, cancel := context.WithTimeout(context.Background(), timing.Greeting)
 	defer cancel()
 	secured, err := d.self.credential.Server(ctx, g, d.open, credential.GRPC)
@@ -63,20 +60,9 @@ func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, e
 		return nil, nil, err
 	}
 	if g.peer = secured.Peer; g.peer != (identity.Name{}) {
-		d.forget(g)
+		g.known()
 	}
 	return secured, g, nil
-}
-
-// admit counts a connection among the strangers. One more than maxStrangers ends the oldest.
-func (d *door) admit(g *guest) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.strangers) == maxStrangers {
-		d.strangers[0].Conn.Close()
-		d.strangers = d.strangers[1:]
-	}
-	d.strangers = append(d.strangers, g)
 }
 
 // ClientHandshake, Info, Clone and OverrideServerName implement credentials.TransportCredentials.
@@ -95,17 +81,8 @@ func (g *guest) AuthType() string { return "certificate of the job" }
 
 // Close implements net.Conn.
 func (g *guest) Close() error {
-	g.door.forget(g)
+	g.known()
 	return g.Conn.Close()
-}
-
-// forget drops a connection from the strangers: it is of the job, or has ended.
-func (d *door) forget(g *guest) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if i := slices.Index(d.strangers, g); i >= 0 {
-		d.strangers = slices.Delete(d.strangers, i, i+1)
-	}
 }
 
 // tap puts the caller into the context of its call, if it may make it. gRPC asks for the headers of a call, before it reads more.
