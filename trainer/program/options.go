@@ -183,6 +183,9 @@ func (o *Options) invocation() (*invocation, error) {
 	if it.path, err = find(it.args[0], o.Dir, env["PATH"]); err != nil {
 		return nil, err
 	}
+	if err := checkExecutable(it.args[0], it.path); err != nil {
+		return nil, err
+	}
 	if it.script != "" {
 		if _, err := os.Stat(o.inDir(it.script)); err != nil {
 			return nil, fmt.Errorf("script %s: not found in %s: name one that exists there, or its whole path", it.script, o.Dir)

@@ -82,8 +82,11 @@ var (
 	colour = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 )
 
-// traceback is the first line of a traceback of Python.
-const traceback = "Traceback (most recent call last):"
+// First lines of tracebacks of Python: of an exception, and of a group of them, whose lines have a margin.
+const (
+	traceback      = "Traceback (most recent call last):"
+	groupTraceback = "+ Exception Group " + traceback
+)
 
 // lastWords returns in one line what a standard error says of a failure: the exception of Python's last traceback, otherwise the last line
 // that is not empty. Control characters are escaped.
@@ -95,6 +98,11 @@ func lastWords(text string) string {
 		if last == "" {
 			last = line
 		}
+		if strings.TrimSpace(line) == groupTraceback {
+			if words := groupWords(lines[i:]); words != "" {
+				return brief(words)
+			}
+		}
 		if strings.TrimSpace(line) == traceback { // what follows the exception is said at the end of the interpreter
 			stack := slices.IndexFunc(lines[i+1:], func(line string) bool { return line[0] != ' ' })
 			if stack >= 0 {
@@ -104,6 +112,70 @@ func lastWords(text string) string {
 		}
 	}
 	return brief(last)
+}
+
+// margin matches what precedes the text of a line in the traceback of a group of exceptions, and border a line between two of them.
+var (
+	margin = regexp.MustCompile(`^ *\| ?`)
+	border = regexp.MustCompile(`^ *\+[-+ ]`)
+)
+
+// groupWords returns what a traceback says of a group of exceptions: the group, and each exception in it that is no group, at any depth. It
+// returns "" if the text is cut off before the group's name.
+//
+//	  + Exception Group Traceback (most recent call last):
+//	  |   File "main.py", line 1, in <module>
+//	  | ExceptionGroup: several (2 sub-exceptions)
+//	  +-+---------------- 1 ----------------
+//	    | ValueError: a
+//	    +---------------- 2 ----------------
+//	    | TypeError: b
+//	    +------------------------------------
+func groupWords(lines []string) string {
+	var group, within []string
+	var section []string
+	end := func() {
+		words := exceptionIn(section)
+		switch {
+		case words == "":
+		case len(group) == 0:
+			group = append(group, words)
+		case !strings.HasSuffix(words, "sub-exception)") && !strings.HasSuffix(words, "sub-exceptions)"):
+			within = append(within, words)
+		}
+		section = nil
+	}
+	for _, line := range lines[1:] {
+		if text := margin.FindString(line); text != "" {
+			section = append(section, line[len(text):])
+			continue
+		}
+		if border.MatchString(line) { // other lines are more of a message, or follow the group
+			end()
+		}
+	}
+	end()
+	if len(within) > 0 {
+		group = append(group, strings.Join(within, "; "))
+	}
+	return strings.Join(group, ": ")
+}
+
+// exceptionIn returns the last exception among the lines of one member of a group; "" if there is none.
+func exceptionIn(lines []string) string {
+	last := ""
+	for i, line := range slices.Backward(lines) {
+		if line == "" || line[0] == ' ' {
+			continue
+		}
+		if strings.HasSuffix(line, traceback) {
+			break
+		}
+		if last = line; i > 0 && strings.HasPrefix(lines[i-1], " ") { // the first line behind the stack: more lines of the message may follow
+			break
+		}
+	}
+	return last
 }
 
 // withInterpreter adds which Python has run a script to a failure that may be for want of another one: what this one cannot import or read.

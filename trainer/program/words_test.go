@@ -31,6 +31,36 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
+// The words of a group of exceptions name the group and what is in it, as Python 3.11 and later write it.
+func TestLastWordsOfAGroup(t *testing.T) {
+	const one = "  + Exception Group Traceback (most recent call last):\n  |   File \"main.py\", line 1, in <module>\n  |     raise ExceptionGroup(\n" +
+		"  | ExceptionGroup: several (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n    | ValueError: a\nmore of a\n    +---------------- 2 ----------------\n" +
+		"    | TypeError: b\n    +------------------------------------\n"
+	const tasks = "  + Exception Group Traceback (most recent call last):\n  |   File \"main.py\", line 9, in <module>\n  |     asyncio.run(main())\n" +
+		"  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n  +-+---------------- 1 ----------------\n" +
+		"    | Traceback (most recent call last):\n    |   File \"main.py\", line 4, in f\n    |     1 / 0\n    |     ~~^~~\n    | ZeroDivisionError: division by zero\n" +
+		"    | \n    | During handling of the above exception, another exception occurred:\n    | \n    | Traceback (most recent call last):\n    |   File \"main.py\", line 6, in f\n" +
+		"    | RuntimeError: first line\n    | second line\n    +------------------------------------\n"
+	const nested = "  + Exception Group Traceback (most recent call last):\n  |   File \"main.py\", line 1, in <module>\n  | ExceptionGroup: outer (2 sub-exceptions)\n" +
+		"  +-+---------------- 1 ----------------\n    | Exception Group Traceback (most recent call last):\n    |   File \"main.py\", line 2, in g\n" +
+		"    | ExceptionGroup: inner (1 sub-exception)\n    +-+---------------- 1 ----------------\n      | ValueError: x\n      +------------------------------------\n" +
+		"    +---------------- 2 ----------------\n    | OSError: y\n    +------------------------------------\n"
+	for _, c := range []struct{ text, want string }{
+		{one, "ExceptionGroup: several (2 sub-exceptions): ValueError: a; TypeError: b"},
+		{one + "[W socket.cpp:436] a warning at the end\n", "ExceptionGroup: several (2 sub-exceptions): ValueError: a; TypeError: b"},
+		{"[rank0]: " + strings.ReplaceAll(strings.TrimSuffix(one, "\n"), "\n", "\n[rank0]: ") + "\n", "ExceptionGroup: several (2 sub-exceptions): ValueError: a; TypeError: b"},
+		{tasks, "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): RuntimeError: first line"},
+		{nested, "ExceptionGroup: outer (2 sub-exceptions): ValueError: x; OSError: y"},
+		{one + "\nThe above exception was the direct cause of the following exception:\n\n" + traceback + "\n  File \"main.py\", line 3, in <module>\nRuntimeError: last\n", "RuntimeError: last"},
+		{traceback + "\n  File \"main.py\", line 3, in <module>\nRuntimeError: before\n\nDuring handling of the above exception, another exception occurred:\n\n" + one,
+			"ExceptionGroup: several (2 sub-exceptions): ValueError: a; TypeError: b"},
+	} {
+		if got := lastWords(c.text); got != c.want {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
 // The error of a failed import names the interpreter, which may be the wrong one, whether the message comes from standard error or from the
 // error file. Other errors do not name it.
 func TestInterpreterIsNamed(t *testing.T) {
