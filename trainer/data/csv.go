@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
@@ -42,17 +43,30 @@ var (
 	errUnclosed  = errors.New("quoted field without closing quote")
 )
 
-// index reads the file once, in constant memory, and checks every row.
-func (c csvFormat) index(r io.ReaderAt, size int64) (*index, error) {
+// scan returns a scanner of the rows of a file.
+func (c csvFormat) scan(r io.ReaderAt, size int64, buffer int) (*rowScanner, error) {
 	start := int64(len(byteOrderMark))
 	var mark [len(byteOrderMark)]byte
-	if n, err := r.ReadAt(mark[:], 0); err != nil && err != io.EOF {
+	n, err := r.ReadAt(mark[:], 0)
+	if err != nil && err != io.EOF {
 		return nil, err
-	} else if string(mark[:n]) != byteOrderMark {
+	}
+	switch begin := string(mark[:n]); {
+	case strings.HasPrefix(begin, "\xff\xfe"), strings.HasPrefix(begin, "\xfe\xff"):
+		return nil, errUTF16
+	case begin != byteOrderMark:
 		start = 0
 	}
 	file := io.NewSectionReader(r, start, size-start)
-	s := rowScanner{br: bufio.NewReaderSize(file, 1<<16), delimiter: c.delimiter, offset: start}
+	return &rowScanner{br: bufio.NewReaderSize(file, buffer), delimiter: c.delimiter, offset: start}, nil
+}
+
+// index reads the file once, in constant memory, and checks every row.
+func (c csvFormat) index(r io.ReaderAt, size int64) (*index, error) {
+	s, err := c.scan(r, size, 1<<16)
+	if err != nil {
+		return nil, err
+	}
 	x := new(index)
 	fields := 0
 	for {

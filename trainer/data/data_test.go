@@ -218,7 +218,7 @@ func TestCorruptPayload(t *testing.T) {
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
 	readme := writeFile(t, dir, "README.md", "# All about this directory, and more\n")
-	const want = "it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file"
+	const want = "it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file; what is no data is left out if its name begins with a dot"
 	if err := open(t, readme, nil).Peek(); err == nil || !strings.HasSuffix(err.Error(), "README.md: "+want) {
 		t.Errorf("the file itself: %v", err)
 	}
@@ -232,6 +232,12 @@ func TestForeign(t *testing.T) {
 	}{{filepath.Join(dir, "data"), nil}, {dir, nil}, {readme, map[string]string{"reader_type": "CSV"}}, {writeFile(t, dir, "empty", ""), nil}} {
 		if err := open(t, c.path, c.params).Peek(); err != nil {
 			t.Errorf("%s %v: %v", c.path, c.params, err)
+		}
+	}
+	for _, text := range []string{"notes", "x", "\x04\x03\x02\x02"} {
+		short := writeFile(t, t.TempDir(), "notes", text)
+		if _, err := open(t, filepath.Dir(short), nil).Shards(); err == nil || !strings.HasSuffix(err.Error(), short+": "+want) {
+			t.Errorf("a file of %d bytes: %v", len(text), err)
 		}
 	}
 	if err := open(t, writeFile(t, dir, "short", "\x04\x03\x02\x01"), nil).Peek(); err == nil || strings.Contains(err.Error(), "no RecordIO") {
@@ -256,8 +262,8 @@ func TestParams(t *testing.T) {
 	if o, err := parseParams(map[string]string{"sep": `"\t"`}); err != nil || o.delimiter != '\t' {
 		t.Errorf("tab: %q, %v", o.delimiter, err)
 	}
-	_, err := Open(path, map[string]string{"reader_type": "Parquet", "delimiter": "ab", "header": "maybe", "columns": "x"})
-	for _, name := range []string{"reader_type", "delimiter", "header", "columns"} {
+	_, err := Open(path, map[string]string{"reader_type": "Parquet", "delimiter": "ab", "header": "maybe", "columns": "x,x", "names": "x"})
+	for _, name := range []string{"reader_type", "delimiter", "header", "columns", "names"} {
 		if err == nil || !strings.Contains(err.Error(), name+"=") {
 			t.Errorf("error %v does not name %s", err, name)
 		}

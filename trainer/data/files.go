@@ -6,9 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +31,9 @@ type Files struct {
 	indexes map[string]*index       // by shard: complete indexes
 	known   map[string][]task.Block // by shard: blocks passed to Learn, in order
 	cache   cache                   // blocks read last
+	orders  map[string][]int        // by CSV file: which fields of its rows become those of records; nil: all as they are
+	want    *columns                // of CSV files; nil: not known yet
+	like    *Files                  // those whose columns f has; nil: it has its own
 }
 
 // Close makes running and later reads fail.
@@ -97,26 +98,50 @@ func (f *Files) Shards() ([]task.Shard, error) {
 		}
 	}
 	if len(full) == 0 {
-		return nil, fmt.Errorf("read data %s: no record in %d files; want RecordIO files, as elasticdl dataset writes them, or .csv files", f.path, len(names))
+		return nil, fmt.Errorf("read data %s: %w", f.path, f.nothing(names, sizes))
 	}
 	return full, nil
 }
 
+// nothing describes files without a record.
+func (f *Files) nothing(names []string, sizes []int64) error {
+	const want = "want RecordIO files, as elasticdl dataset writes them, or .csv files"
+	for i, name := range names {
+		if f.csv(name) && f.header && sizes[i] > 0 {
+			return fmt.Errorf("no record in %d files: the first row of %s names the columns, and no other follows; if the files have no header: --data_reader_params=header=false; %s",
+				len(names), name, want)
+		}
+	}
+	return fmt.Errorf("no record in %d files; %s", len(names), want)
+}
+
 // names lists the files, sorted, with the size of each in bytes.
 func (f *Files) names() (names []string, sizes []int64, err error) {
-	err = f.within(func(root *os.Root) error {
+	err = f.walk(func(name string, info fs.FileInfo) error {
+		names, sizes = append(names, name), append(sizes, info.Size())
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read data %s: %w", f.path, err)
+	}
+	return names, sizes, nil
+}
+
+// walk calls visit with each file, sorted by name.
+func (f *Files) walk(visit func(name string, info fs.FileInfo) error) error {
+	return f.within(func(root *os.Root) error {
 		if f.only != "" {
 			info, err := root.Stat(f.only)
-			if err == nil {
-				names, sizes = []string{f.only}, []int64{info.Size()}
+			if err != nil {
+				return Storage(err)
 			}
-			return Storage(err)
+			return visit(f.only, info)
 		}
 		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return Storage(err)
-			case name != "." && strings.HasPrefix(path.Base(name), "."):
+			case hidden(name):
 				if d.IsDir() {
 					return fs.SkipDir
 				}
@@ -129,15 +154,11 @@ func (f *Files) names() (names []string, sizes []int64, err error) {
 				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or links to files in it", name)
 			}
 			if err == nil && info.Mode().IsRegular() {
-				names, sizes = append(names, name), append(sizes, info.Size())
+				return visit(name, info)
 			}
 			return Storage(err)
 		})
 	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("read data %s: %w", f.path, err)
-	}
-	return names, sizes, nil
 }
 
 // ReadAt implements [Reader].
@@ -180,6 +201,11 @@ func (f *Files) index(shard string) (*index, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if f.csv(shard) {
+		if _, err := f.orderOf(shard); err != nil {
+			return nil, err
+		}
 	}
 	f.mu.Lock()
 	f.indexes[shard] = x

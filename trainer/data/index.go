@@ -45,7 +45,7 @@ func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 // foreign returns an error of reading a header, in other words if the file is no RecordIO file at all.
 func foreign(err error) error {
 	if corrupt, ok := errors.AsType[*recordio.CorruptError](err); ok && corrupt.Offset == 0 && errors.Is(err, recordio.ErrMagic) {
-		return errors.New("it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file")
+		return errors.New("it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file; what is no data is left out if its name begins with a dot")
 	}
 	return err
 }
@@ -149,7 +149,37 @@ func (f *Files) read(shard string, b task.Block) (records [][]byte, err error) {
 		records, err = f.format(shard).read(r, b)
 		return err
 	})
-	return records, err
+	if err != nil || !f.csv(shard) {
+		return records, err
+	}
+	order, err := f.orderOf(shard)
+	if err != nil || order == nil {
+		return records, err
+	}
+	return arrange(records, order, f.delimiter), nil
+}
+
+// orderOf returns the order of the columns of a CSV file, see order. It reads the first row of the file on the first call.
+func (f *Files) orderOf(shard string) ([]int, error) {
+	f.mu.Lock()
+	order, known := f.orders[shard]
+	f.mu.Unlock()
+	if known {
+		return order, nil
+	}
+	first, err := f.firstRow(shard)
+	if err != nil {
+		return nil, err
+	}
+	if first != nil {
+		if order, err = f.order(shard, first); err != nil {
+			return nil, fmt.Errorf("read %s: %w", f.name(shard), err)
+		}
+	}
+	f.mu.Lock()
+	f.orders[shard] = order
+	f.mu.Unlock()
+	return order, nil
 }
 
 // format returns the format of a file.

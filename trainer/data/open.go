@@ -14,9 +14,11 @@ import (
 
 // options are the reader's parameters.
 type options struct {
-	csv       func(name string) bool // reports whether a file is CSV; the others are RecordIO
-	delimiter byte                   // between the fields of a CSV row
-	header    bool                   // the first row of a CSV file names the columns and is not a record
+	csv         func(name string) bool // reports whether a file is CSV; the others are RecordIO
+	delimiter   byte                   // between the fields of a CSV row
+	header      bool                   // the first row of a CSV file names the columns and is not a record
+	headerGiven bool                   // header is not the default
+	selected    []string               // names of the columns that records have; empty: those of the first file
 }
 
 // Open opens a directory of files, at any depth, or one file. Files whose names end in .csv are CSV, others are RecordIO.
@@ -26,6 +28,9 @@ type options struct {
 //	reader_type  CSV or RecordIO: the format of all files; default: by the name of each
 //	delimiter    one ASCII character or \t between the fields of a CSV row (also: sep); default: a comma
 //	header       true or false: whether the first row of a CSV file names the columns and is not a record; default: true
+//	columns      names with commas between: the columns that records have, in this order; default: those of the first CSV file
+//
+// CSV files with a header are read by name: all have the columns of the first one, in any order.
 func Open(path string, params map[string]string) (*Files, error) {
 	opts, err := parseParams(params)
 	if err != nil {
@@ -37,7 +42,7 @@ func Open(path string, params map[string]string) (*Files, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read data: %w", Storage(err))
 	}
-	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{}, known: map[string][]task.Block{}}
+	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{}, orders: map[string][]int{}, known: map[string][]task.Block{}}
 	if !info.IsDir() {
 		if err := f.one(path); err != nil {
 			return nil, fmt.Errorf("read data: %w", Storage(err))
@@ -76,6 +81,9 @@ func parseParams(params map[string]string) (options, error) {
 			problems = append(problems, fmt.Errorf("reader parameter %s=%q: %w", name, params[name], err))
 		}
 	}
+	if len(opts.selected) > 0 && !opts.header {
+		problems = append(problems, errors.New("reader parameter columns: the files have no names of columns, by header=false; drop one of the two"))
+	}
 	return opts, errors.Join(problems...)
 }
 
@@ -101,8 +109,13 @@ func (o *options) set(name, value string) error {
 		if o.header, err = strconv.ParseBool(value); err != nil {
 			return errors.New("want true or false")
 		}
+		o.headerGiven = true
+	case "columns":
+		var err error
+		o.selected, err = parseColumns(value)
+		return err
 	default:
-		return errors.New("unknown; there are reader_type, delimiter and header")
+		return errors.New("unknown; there are reader_type, delimiter, header and columns")
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ var flags = append([]Flag{
 	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"}, Usage: "the same, to evaluate on (required by evaluate)", bind: func(c *Command) value { return filePath(&c.Job.ValidationData) }},
 	{Name: "prediction_data", Topic: Data, Effect: Everywhere, Usage: "RecordIO directory or file, or .csv file, to predict on (required)", bind: func(c *Command) value { return filePath(&c.Job.PredictionData) }},
 	{Name: "prediction_outputs", Topic: Data, Effect: Everywhere, Usage: "FILE.csv, in the order of the data, or a directory for parts of it; also s3://, gs:// (required)", bind: func(c *Command) value { return filePath(&c.Job.PredictionOutputs) }},
-	{Name: "data_reader_params", Topic: Data, Effect: Everywhere, Usage: "parameters of the data reader", bind: func(c *Command) value { return params(&c.Job.DataReaderParams) }},
+	{Name: "data_reader_params", Topic: Data, Effect: Everywhere, Usage: "of the data reader: reader_type, and of CSV files delimiter, header and columns (see docs/strategies.md)", bind: func(c *Command) value { return params(&c.Job.DataReaderParams) }},
 	{Name: "shuffle", Topic: Data, Effect: Everywhere, Usage: "another order of tasks and records in each epoch", bind: func(c *Command) value { return boolean(&c.Job.Shuffle) }},
 	{Name: "seed", Topic: Data, Effect: Everywhere, Usage: "seed of initial values, order and dropout", bind: func(c *Command) value { return seed(&c.Job.Seed) }},
 

@@ -31,6 +31,7 @@
 package recordio
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -218,6 +219,9 @@ func readHeader(r io.ReaderAt, offset, size int64, header *[headerSize]byte) (Ch
 	if n, err := r.ReadAt(header[:min(headerSize, size)], offset); n < headerSize {
 		if err == nil {
 			err = io.EOF
+		}
+		if begin := binary.LittleEndian.AppendUint32(nil, magic); n > 0 && errors.Is(err, io.EOF) && !bytes.HasPrefix(begin, header[:min(n, len(begin))]) {
+			return Chunk{}, &CorruptError{offset, fmt.Errorf("%w: %d bytes, expected a header of %d", ErrMagic, n, headerSize)}
 		}
 		return Chunk{}, &CorruptError{offset, fmt.Errorf("read header: %w", unexpected(err))}
 	}

@@ -93,6 +93,9 @@ func (r *records) shards(ctx context.Context, kind task.Kind, path string) (shar
 	}
 	defer context.AfterFunc(ctx, func() { files.Close() })()
 	r.mu.Lock()
+	if training := r.read[task.Training]; training != nil {
+		files.Like(training)
+	}
 	r.read[kind] = files
 	r.mu.Unlock()
 	err = patience.Reach(ctx, func() (err error) {

@@ -132,6 +132,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		}
 		copy(engine.Values(), values)
 	}
+	var training *data.Files
 	for _, d := range []struct {
 		path   string
 		reader *data.Reader
@@ -146,6 +147,11 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		})
 		if err != nil {
 			return cfg, nil, cmp.Or(context.Cause(ctx), err)
+		}
+		if training != nil { // the columns of CSV files mean the same
+			files.Like(training)
+		} else if d.reader == &cfg.Training {
+			training = files
 		}
 		*d.reader = files
 		open = append(open, *d.reader)
