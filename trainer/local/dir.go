@@ -114,17 +114,9 @@ func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".l
 // lock locks the job for a launcher, or returns [job.ErrRunning]. The lock is released when the file is closed
 // and every process that has inherited it has ended.
 func (d dir) lock() (*os.File, error) {
-	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
-		return nil, err
-	}
-	for _, made := range []string{filepath.Dir(string(d)), string(d)} { // perhaps by an older version, for all to read
-		if err := os.Chmod(made, privateDir); err != nil {
-			return nil, err
-		}
-	}
-	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, private)
+	file, err := d.openLock()
 	if err != nil {
-		return nil, err
+		return nil, d.unwritable(err)
 	}
 	for {
 		err := flock(file, syscall.LOCK_EX)
@@ -144,6 +136,38 @@ func (d dir) lock() (*os.File, error) {
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 		}
 	}
+}
+
+// openLock makes the directory of a job, and opens its lock.
+func (d dir) openLock() (*os.File, error) {
+	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
+		return nil, err
+	}
+	for _, made := range []string{filepath.Dir(string(d)), string(d)} { // perhaps by an older version, for all to read
+		if err := os.Chmod(made, privateDir); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, private)
+}
+
+// unwritable explains an error of writing to the state directory.
+func (d dir) unwritable(err error) error {
+	home := filepath.Dir(filepath.Dir(string(d)))
+	if full := noSpace(err); full != nil {
+		return fmt.Errorf("write the state of job %s: %w on %s; make room, or set ELASTICDL_HOME to a directory with more", d.name(), full, home)
+	}
+	return fmt.Errorf("write the state of job %s to %s: %w; set ELASTICDL_HOME to a directory that can be written", d.name(), home, err)
+}
+
+// noSpace returns the error of a full disk, or of a user's used-up share of it, that is in err; nil if none is.
+func noSpace(err error) error {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, full) {
+			return full
+		}
+	}
+	return nil
 }
 
 // alive reports whether a process of the job holds the lock.

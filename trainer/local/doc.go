@@ -14,9 +14,9 @@
 //	                   [--launch=1] [--threads=N] [--log_level=INFO]
 //
 // A master reads its job from DIR/job.json; servers and workers get it from
-// the master's JoinReply. --address is where a server listens, 127.0.0.1:0 if
-// it is empty; a server that replaces another gets the same address.
-// A worker of a ring listens for the others on a port of 127.0.0.1 that the kernel chooses.
+// the master's JoinReply. --address is where a server listens; a server that
+// replaces another gets the same address. Processes listen on the loopback interface only, on ports that the kernel
+// chooses: at 127.0.0.1, or at ::1 if the machine has no IPv4.
 // A role writes its log to standard error, which is its log file, and exits 0
 // when its work is done and 1 otherwise. Servers and workers start with
 //

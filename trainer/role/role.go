@@ -28,9 +28,9 @@ type Role struct {
 	Authority string    // certificate of the job's authority, by the environment of a pod
 	Token     string    // file of the pod's token, by the environment of a pod
 	Card      []byte    // certificate and key of a process of this machine; nil: the master gives a certificate
-	Address   string    // --address: where a server listens; "" = 127.0.0.1:0
+	Address   string    // --address: where a server listens; "" = any port of the loopback interface
 	Advertise string    // --advertise: where others reach a server; "" = where it listens
-	Listen    string    // --listen: where other workers of a ring reach a worker; "" = 127.0.0.1:0
+	Listen    string    // --listen: where other workers of a ring reach a worker; "" = any port of the loopback interface
 	ErrorFile string    // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
 	Scratch   string    // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
 	Threads   int       // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
@@ -57,7 +57,7 @@ func RunPS(ctx context.Context, r Role) error {
 		return r.lastWords(err)
 	}
 	defer stopRenewing()
-	listener, err := listen(ctx, cmp.Or(r.Address, "127.0.0.1:0"))
+	listener, err := listen(ctx, cmp.Or(r.Address, r.local()))
 	if err != nil {
 		return r.lastWords(err)
 	}
@@ -101,11 +101,20 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // host is the address under which other workers reach this one.
 func (r Role) host() string {
-	host, _, err := net.SplitHostPort(r.Listen)
+	host, _, err := net.SplitHostPort(cmp.Or(r.Listen, r.local()))
 	if err != nil {
 		return "127.0.0.1"
 	}
 	return host
+}
+
+// local is the address at which a process of this machine listens, on any port: that of the loopback interface which its master uses.
+func (r Role) local() string {
+	host, _, err := net.SplitHostPort(r.Master)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsLoopback() {
+		return net.JoinHostPort(host, "0")
+	}
+	return "127.0.0.1:0"
 }
 
 // RunWorker runs a worker. It is the main function of the process.
@@ -135,6 +144,6 @@ func RunWorker(ctx context.Context, r Role) error {
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),
 		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: log,
-		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
+		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, r.local())) },
 	}))
 }

@@ -63,14 +63,14 @@ func masterCommand() *cobra.Command {
 
 func psCommand() *cobra.Command {
 	cmd, r := roleCommand("ps", "Run a parameter server of a job (started by its master)", role.RunPS)
-	cmd.Flags().StringVar(&r.Address, "address", "", "where to listen; 127.0.0.1:0 if empty")
+	cmd.Flags().StringVar(&r.Address, "address", "", "where to listen; any port of the loopback interface if empty")
 	cmd.Flags().StringVar(&r.Advertise, "advertise", "", "where others find it; where it listens if empty")
 	return cmd
 }
 
 func workerCommand() *cobra.Command {
 	cmd, r := roleCommand("worker", "Run a worker of a job (started by its master)", role.RunWorker)
-	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; 127.0.0.1:0 if empty")
+	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; any port of the loopback interface if empty")
 	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "", "where it makes a directory for its files; one for temporary files if empty")
 	cmd.Flags().IntVar(&r.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
 	return cmd
