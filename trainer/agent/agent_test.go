@@ -375,7 +375,7 @@ func TestBreaksOff(t *testing.T) {
 		left(h, a, true)
 	})
 	t.Run("a process that has said nothing yet", func(t *testing.T) {
-		h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+		h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 		h.give(a)
 		h.hear("it", 0)
 		h.recall(1, false)
@@ -385,7 +385,7 @@ func TestBreaksOff(t *testing.T) {
 
 // A worker that is asked to leave and cannot be spared yet starts no processes again, and waits in its world until it can.
 func TestLeavesAlone(t *testing.T) {
-	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
 	h.hear("it", 0)
 	close(h.leave)
@@ -447,7 +447,7 @@ func TestFailsBetweenWorlds(t *testing.T) {
 
 // Processes that keep no state are ended with their world, and not reported. One that fails by itself is reported once.
 func TestFailsByItself(t *testing.T) {
-	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
 	h.hear("it", 0, 1)
 	h.recall(1, false)

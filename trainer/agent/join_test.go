@@ -13,7 +13,7 @@ import (
 )
 
 // sleeper is a program that keeps no state, and runs until it is ended.
-var sleeper = []string{"/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`}
+var sleeper = []string{"/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`}
 
 // With --restart_on_join=never a newcomer waits, however long, and a world that loses a member ends all the same.
 func TestNeverRestartsForANewcomer(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // Processes that are to wait are not started before, not even if their world is over meanwhile: nothing has failed then, nor finished.
 func TestRests(t *testing.T) {
-	const program = `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`
+	const program = `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`
 	h, a := open(t, 1, "/bin/sh", "-c", program)
 	const hour = 3_600_000
 	for formation := range int64(2) {

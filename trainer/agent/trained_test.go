@@ -190,7 +190,7 @@ func (h *hall) stays() {
 
 // Processes that ignore SIGTERM have their whole grace when the worker is to leave, but not when the job has ended.
 func TestTheJobEndsWhileAWorkerLeaves(t *testing.T) {
-	h, a := openFor(t, time.Hour, 1, "/bin/sh", "-c", `trap '' TERM; echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h, a := openFor(t, time.Hour, 1, "/bin/sh", "-c", `trap '' TERM; echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
 	h.hear("it", 0)
 	close(h.leave)
@@ -203,7 +203,7 @@ func TestTheJobEndsWhileAWorkerLeaves(t *testing.T) {
 
 // A worker that is asked to leave during the pause before its processes start leaves the world once, and waits in the next one.
 func TestLeavesInThePause(t *testing.T) {
-	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	pause := func() {
 		w := following(a)
 		w.PauseMs = 60_000
@@ -219,7 +219,7 @@ func TestLeavesInThePause(t *testing.T) {
 
 // With --restart_on_join=checkpoint, too, the others learn that the processes of a worker that leaves have ended.
 func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
-	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.job.Program.RestartOnJoin, h.job.Program.Checkpoint = "checkpoint", "/no/such/directory/*"
 	h.give(a)
 	h.hear("it", 0)
@@ -234,7 +234,7 @@ func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 // The failure of a process is excused if a recall comes before it is reported: it may follow from the end of processes whose workers had heard
 // of it before.
 func TestFailsJustBeforeARecall(t *testing.T) {
-	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; read line < /dev/zero`)
+	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; exec sleep 3600`)
 	h.give(a)
 	pids := h.hear("it", 0, 1)
 	for syscall.Kill(pids[0], 0) == nil { // until the agent has seen its end
