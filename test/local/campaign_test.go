@@ -52,7 +52,7 @@ func TestCampaign(t *testing.T) {
 				"train", fmt.Sprint("--num_ps_pods=", servers), "--num_workers=3", "--num_epochs=1",
 				fmt.Sprintf("--model_def=count.records%d.custom_model", countedRecords), fmt.Sprint("--seed=", modelSeed),
 				"--training_data=" + data, "--minibatch_size=16", "--num_minibatches_per_task=4",
-				"--checkpoint_interval=500ms", "--checkpoint_dir=" + filepath.Join(c.disk, "checkpoints"),
+				"--checkpoint_interval=1s", "--checkpoint_dir=" + filepath.Join(c.disk, "checkpoints"),
 			}
 		})
 	}
