@@ -22,7 +22,7 @@ IDLE = 1000
 
 def dataset(size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
     """Declares the job's data set, for :func:`lease`. All processes declare the same."""
-    current().book.declare(DataSet(size, epochs, shuffle, seed, records_per_task))
+    current().declare(DataSet(size, epochs, shuffle, seed, records_per_task))
 
 
 def lease() -> Optional[Lease]:
@@ -192,7 +192,7 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
     session.check_ready()
     if session.thread not in (0, threading.get_ident()):
         raise Error("records() must be iterated by the thread that trains: a batch belongs to the step() that follows. To fetch ahead, give workers=")
-    session.book.declare(DataSet(len(data), epochs, shuffle, seed, records_per_task))
+    session.declare(DataSet(len(data), epochs, shuffle, seed, records_per_task))
     session.book.rewind(session.ledger)
     feed = _feed(session, data, batch_size, workers, collate_fn or torch.utils.data.default_collate)
     feed.rewind()

@@ -180,27 +180,79 @@ class DistributedDataParallel(torch.nn.Module):
     """Wraps a module; ``backward()`` then averages its gradients over the global batch, overlapped with computing them.
 
     It may be made anew in each world, or once: its hooks are on the module's parameters once in either case.
+
+    ``require_backward_grad_sync`` is as torch's: while it is False gradients add up, and ``backward()`` does not average them. As there,
+    the forward pass reads it for the backward pass that follows. Options of torch's that change nothing here are accepted, others refused.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any) -> None:
         super().__init__()
+        _check_options(dict(options, device_ids=device_ids, output_device=output_device))
         self.module = module
+        self.require_backward_grad_sync = True
         self._hooks: Optional[_Hooks] = _hooks_of(module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is None:  # this is a copy
             self._hooks = _hooks_of(self.module)
+        if torch.is_grad_enabled():
+            self._hooks.on = self.require_backward_grad_sync
         return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Lets gradients add up: within it ``backward()`` does not average them."""
-        hooks = self._hooks = self._hooks or _hooks_of(self.module)
-        before, hooks.on = hooks.on, False
+        """Lets gradients add up: ``backward()`` does not average them after a forward pass within it."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            hooks.on = before
+            self.require_backward_grad_sync = before
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            raise AttributeError("DistributedDataParallel.%s is not there: %s" % (name, _METHODS[name]))
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OPTIONS or name in _NO_EFFECT:
+            _check_options({name: value})
+        super().__setattr__(name, value)
+
+
+#: Options of torch's DistributedDataParallel that are refused: the values that change nothing here, and what to do instead.
+_OPTIONS: Dict[str, Any] = {
+    "broadcast_buffers": ((False,), "buffers are each rank's own: average them in the training function, or keep broadcast_buffers=False"),
+    "process_group": ((None,), "gradients are averaged over all ranks of the world: leave it out"),
+    "mixed_precision": ((None,), "use torch.autocast, or convert the module"),
+    "delay_all_reduce_named_params": ((None,), "every gradient is reduced as soon as it is complete: leave it out"),
+    "param_to_hook_all_reduce": ((None,), "every gradient is reduced as soon as it is complete: leave it out"),
+    "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts as they are"),
+}
+
+#: Options of torch's that change nothing here: unused parameters and graphs that change are handled in any case.
+_NO_EFFECT = ("dim", "bucket_cap_mb", "find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph", "init_sync",
+              "skip_all_reduce_unused_params", "require_forward_param_sync")
+
+#: Methods of torch's that are not there.
+_METHODS = {
+    "register_comm_hook": "gradients are summed as they are: change them after backward()",
+    "join": "records() hands batches to all ranks until every record is in the model: leave it out",
+    "_set_static_graph": "graphs that change are handled in any case: leave it out",
+    "will_sync_module_buffers": "buffers are each rank's own",
+}
+
+
+def _check_options(options: Dict[str, Any]) -> None:
+    for name, value in options.items():
+        if name == "device_ids":
+            if value is not None and len(value) > 1:
+                raise Error("device_ids=%r: a process trains on one device: give one, or none" % (value,))
+        elif name in _OPTIONS:
+            same, remedy = _OPTIONS[name]
+            if not any(value is s for s in same):
+                raise Error("DistributedDataParallel(%s=%r) is not supported: %s" % (name, value, remedy))
+        elif name not in _NO_EFFECT and name != "output_device":
+            raise TypeError("DistributedDataParallel() has no option %r" % name)
 
 
 def _hooks_of(module: torch.nn.Module) -> "_Hooks":

@@ -8,6 +8,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .doubt import Error
 from .rounds import Credit, Ledger
 
+#: The fields of a data set on which the meaning of a ledger depends.
+Cut = Dict[str, Any]
+
 
 def permute(i: int, size: int, seed: int) -> int:
     """Returns where a permutation of [0, size) takes ``i``: the same on every machine and in every version.
@@ -40,9 +43,45 @@ class DataSet:
     def fields(self) -> Dict[str, Any]:
         return dict(size=self.size, epochs=self.epochs, shuffle=self.shuffle, seed=self.seed, records_per_task=self.records_per_task)
 
+    def cut(self) -> Cut:
+        """Returns what the ledger of an open epoch depends on: which record is at which place of which task."""
+        return dict(size=self.size, records_per_task=self.records_per_task, shuffle=self.shuffle, seed=self.seed)
+
     def index(self, epoch: int, at: int) -> int:
         """Returns the index of the record at a place of an epoch."""
         return permute(at, self.size, (self.seed << 20) ^ epoch) if self.shuffle else at
+
+
+def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
+    """Returns how many epochs are complete in a state, those included whose tasks the ledger still lists."""
+    tasks = -(-cut["size"] // cut["records_per_task"])
+    while sum(done for (epoch, number), done in ledger.items() if epoch == settled and number < tasks) >= cut["size"]:
+        settled += 1
+    return settled
+
+
+def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> str:
+    """Returns why a state with these records cannot be trained on with ``data``, "" if it can.
+
+    ``cut`` is that of the data set that the state was trained on, None if it is not known. Epochs that are complete fit
+    every data set: the next epoch takes the records that there are now.
+    """
+    is_open = any(done for (epoch, _), done in ledger.items() if epoch >= settled)
+    if settled > data.epochs or is_open and settled == data.epochs:
+        return "it has %d complete epochs%s, and the script declares epochs=%d" % (settled, " and records of another" if is_open else "", data.epochs)
+    if cut is None:
+        if not is_open:
+            return ""
+        return "it has records of an open epoch and does not name their data set, as an older version of this package wrote it"
+    now = data.cut()
+    if not cut["shuffle"] and not now["shuffle"]:
+        now["seed"] = cut["seed"]  # has no effect
+    differs = ["%s=%s (the script declares %s)" % (name, cut[name], now[name]) for name in now if cut[name] != now[name]]
+    if differs and is_open:
+        return "it has records of an open epoch of a data set with " + ", ".join(differs)
+    if cut["size"] != data.size and settled == data.epochs:
+        return "its %d epochs are complete, of a data set with size=%d (the script declares %d, and no further epoch)" % (settled, cut["size"], data.size)
+    return ""
 
 
 class Lease:
@@ -181,14 +220,17 @@ class Book:
             raise Error("no data set is declared: call elasticdl.records(), or elasticdl.dataset() before lease()")
         return self._data
 
+    def check(self, data: DataSet) -> None:
+        """Refuses another data set than the one that was declared."""
+        if self._data is not None and self._data.fields() != data.fields():
+            raise Error("a job has one data set; it was declared with %s, and now with %s" % (self._data.fields(), data.fields()))
+
     def declare(self, data: DataSet) -> None:
         """Declares the data set to the master, once."""
-        if self._data is not None:
-            if self._data.fields() != data.fields():
-                raise Error("a job has one data set; it was declared with %s, and now with %s" % (self._data.fields(), data.fields()))
-            return
-        self._source.declare(data)
-        self._data = data
+        self.check(data)
+        if self._data is None:
+            self._source.declare(data)
+            self._data = data
 
     def ask(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
         """Requests a further lease. None: there is none now or, if ``ended``, none any more.

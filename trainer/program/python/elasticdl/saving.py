@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Dict, Optional
 import torch
 
 from .doubt import Error
+from .leases import settle
 from .session import Session, current
 
 _KIND = "elasticdl-checkpoint-1"
@@ -19,19 +20,24 @@ _KIND = "elasticdl-checkpoint-1"
 class Checkpoints:
     """Writes one checkpoint file, by one rank, atomically."""
 
-    def __init__(self, path: str, every: int) -> None:
+    def __init__(self, path: str, every: int, same_data: bool = False) -> None:
+        self.same_data = same_data
         self.path = os.path.join(path, "checkpoint.pt") if os.path.isdir(path) or path.endswith(os.sep) else path
         self.every = every
 
     def resume(self, session: Session) -> None:
         """Has the process arrive with the state that is on disk; it is read when the state is needed."""
+        session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
         try:
             file = open(self.path, "rb")
         except FileNotFoundError:
             return
         saved = self._read(file)
-        session.round, session.settled = saved["round"], saved["settled"]
-        session.ledger = {(e, n): done for e, n, done in saved["ledger"]}
+        session.round, session.cut = saved["round"], saved.get("cut")
+        ledger, settled = {(e, n): done for e, n, done in saved["ledger"]}, saved["settled"]
+        if session.cut is not None:
+            settled = settle(session.cut, ledger, settled)
+        session.settled, session.ledger = settled, {k: done for k, done in ledger.items() if k[0] >= settled}
         session.loaded = lambda: self._state(file, session)
 
     def _state(self, file: BinaryIO, session: Session) -> Any:
@@ -55,6 +61,9 @@ class Checkpoints:
             raise Error("checkpoint %s cannot be read: %s; remove it to begin anew" % (self.path, e)) from e
         if not isinstance(saved, dict) or saved.get("kind") != _KIND:
             raise Error("%s is not a checkpoint of elasticdl.checkpoint(); give another path" % self.path)
+        cut = saved.get("cut")
+        if cut is not None and min(cut["size"], cut["records_per_task"]) < 1:
+            raise Error("checkpoint %s is of a data set with %s, which is impossible; give another path" % (self.path, cut))
         return saved
 
     def write(self, session: Session, state: Any) -> None:
@@ -64,7 +73,7 @@ class Checkpoints:
         try:
             with open(beside, "wb") as f:
                 torch.save({"kind": _KIND, "time": time.time(), "round": session.round, "settled": session.settled,
-                            "ledger": session._stretches(), "state": state.collect()}, f)
+                            "ledger": session._stretches(), "cut": session.cut, "state": state.collect()}, f)
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(beside, self.path)
@@ -78,7 +87,7 @@ state: Any = None  # of the loop that runs
 _asked = False     # for a checkpoint, in a round that has begun: it is written when the round is done
 
 
-def checkpoint(path: Optional[str] = None, every: int = 1000) -> None:
+def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
     """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now (rank 0 does).
 
     In the middle of a round, from the batch to :func:`step`, the model may have records that are not credited yet: then
@@ -86,6 +95,9 @@ def checkpoint(path: Optional[str] = None, every: int = 1000) -> None:
 
     ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round counts; 0 writes only when
     asked. If a checkpoint is there, ``init`` resumes it: its records are not trained on again. It is unpickled: use only what you trust.
+
+    A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``, ``shuffle`` and ``seed``. A script that
+    declares another one is refused. ``same_data``: accept a checkpoint of an older version, which does not name its data set.
     """
     global declared, _asked
     if path is not None:
@@ -93,7 +105,7 @@ def checkpoint(path: Optional[str] = None, every: int = 1000) -> None:
 
         if session._session is not None:
             raise Error("call elasticdl.checkpoint(%r) before elasticdl.init(), which resumes it" % path)
-        declared = Checkpoints(path, every)
+        declared = Checkpoints(path, every, same_data)
         return
     if declared is None or state is None:
         raise Error("checkpoint() writes the State of a function under @elasticdl.run; declare checkpoint(path) before init()")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from . import cut, nccl
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, Group
-from .leases import AgentSource, Book, LocalSource
+from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
 from .link import Cancelled, Link, Message
 from .rounds import ENDED, LEAVE, STEPS, STRETCHES, Credit, Header, Ledger, enter
 from .store import AgentStore
@@ -51,6 +51,9 @@ class Session:
         self.group: Any = None
         self.round = 0            # updates that are in the state
         self.ledger: Ledger = {}  # records that are in the state
+        self.cut: Optional[Cut] = None  # of the data set that the ledger is of; None: not known
+        self.same_data = False    # a ledger whose data set is not known is taken for one of the script's
+        self.origin = "the state of the other ranks"  # where the ledger comes from, for messages
         self.live = False         # there is state in memory
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None  # reads the state on disk, which round and ledger are of
         self.synced = False       # the state is that of this world
@@ -372,6 +375,25 @@ class Session:
             if asked and not self.survives:
                 leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
             raise WorldChanged("formation %d is over" % self.world.formation)
+
+    def declare(self, data: DataSet) -> None:
+        """Declares the data set, unless the records in the state are of another."""
+        self.book.check(data)
+        self._fit(data)
+        self.book.declare(data)
+
+    def fit(self) -> None:
+        """Compares a ledger that has come with a state with the data set, if it is declared."""
+        if self.book.used:
+            self._fit(self.book.data)
+
+    def _fit(self, data: DataSet) -> None:
+        cut = data.cut() if self.cut is None and self.same_data else self.cut
+        wrong = misfit(cut, data, self.ledger, self.settled)
+        if wrong:
+            remedy = "restore that data set" if cut is not None else "call checkpoint(path, same_data=True) if the data set is the same"
+            raise Error("%s cannot be resumed: %s; %s, or give checkpoint() another path to begin anew" % (self.origin, wrong, remedy))
+        self.cut = data.cut()
 
     def check_ready(self) -> None:
         if self.group is None:

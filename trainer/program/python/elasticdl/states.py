@@ -198,6 +198,7 @@ class State:
                 m.zero_grad(set_to_none=True)
         session.live, session.half, session.synced = True, False, True
         session.loaded = None
+        session.fit()
         session.book.rewind(session.ledger)
 
     def _sync(self, session: Session) -> None:
@@ -219,9 +220,9 @@ class State:
         if group.rank == source:
             parts = pieces.parts(differs)
             tensors = pieces.tensors(parts)
-            body = _pickled((session.round, session.settled, session.ledger, parts))
+            body = _pickled((session.round, session.settled, session.ledger, session.cut, parts))
         body = _spread_bytes(group, source, body)
-        newest, settled, ledger, parts = pickle.loads(body)
+        newest, settled, ledger, cut, parts = pickle.loads(body)
         if group.rank != source:
             tensors = [torch.empty(p.shape, dtype=p.dtype) for _, places in parts.values() for p in places]
         _spread(group, source, tensors)
@@ -232,7 +233,7 @@ class State:
             else:
                 self.load(values)
         # Not before: if the source is lost meanwhile, this rank has what it had.
-        session.round, session.ledger, session.settled = newest, ledger, max(settled, session.settled)
+        session.round, session.ledger, session.settled, session.cut = newest, ledger, max(settled, session.settled), cut
 
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:

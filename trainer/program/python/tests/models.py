@@ -73,6 +73,94 @@ def accumulation():
     assert got == [15, 47, 79, 111] and len(reduced) == 4, (got, reduced)
 
 
+def flagged():
+    """The flag that loops set instead of no_sync() is read by the forward pass, as no_sync() is: torch's own says what is right."""
+    model, twin = torch.nn.Linear(4, 1, bias=False), torch.nn.Linear(4, 1, bias=False)
+    got, want, forms = [], [], []
+    theirs = torch.nn.parallel.DistributedDataParallel(twin)
+
+    def noted(_, bucket):
+        forms.append(1)
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    theirs.register_comm_hook(None, noted)
+
+    def passes(net, x, kind):
+        if kind == "flag":
+            net.require_backward_grad_sync = False
+            net(x).mean().backward()
+            net.require_backward_grad_sync = True
+        elif kind == "flag set between":  # too late for this backward pass
+            out = net(x)
+            net.require_backward_grad_sync = False
+            out.mean().backward()
+            net.require_backward_grad_sync = True
+        elif kind == "no_sync around forward":
+            with net.no_sync():
+                out = net(x)
+            out.mean().backward()
+        elif kind == "evaluated between":
+            out = net(x)
+            with torch.no_grad(), net.no_sync():
+                net(x)
+            out.mean().backward()
+        elif kind == "left by an error":
+            try:
+                with net.no_sync():
+                    raise KeyError
+            except KeyError:
+                net(x).mean().backward()
+        else:
+            net(x).mean().backward()
+
+    kinds = ["flag", "flag set between", "no_sync around forward", "evaluated between", "left by an error", "plain", "flag", "plain"]
+
+    @elasticdl.run
+    def train(state):
+        net = elasticdl.DistributedDataParallel(model)
+        for kind, x in zip(kinds, elasticdl.records(DATA, 8, shuffle=False)):
+            del reduced[:], forms[:]
+            passes(net, x, kind)
+            passes(theirs, x, kind)
+            got.append(len(reduced))
+            want.append(len(forms))
+            elasticdl.step()
+
+    train(elasticdl.State(model=model))
+    assert got == want == [0, 1, 0, 1, 1, 1, 0, 1], (got, want)
+
+
+def options():
+    """What torch's DistributedDataParallel takes is honoured, or refused with what to do instead."""
+    model, ddp = torch.nn.Linear(4, 1), elasticdl.DistributedDataParallel
+    net = ddp(model, device_ids=None, output_device=None, find_unused_parameters=True, gradient_as_bucket_view=True, static_graph=True,
+              broadcast_buffers=False, process_group=None, bucket_cap_mb=5)
+    assert ddp(model, [0]).module is model
+    refused("one device", lambda: ddp(model, [0, 1]))
+    refused("broadcast_buffers=True) is not supported: buffers are", lambda: ddp(model, broadcast_buffers=True))
+    refused("process_group=", lambda: ddp(model, process_group=torch.distributed.group.WORLD))
+    refused("torch.autocast", lambda: ddp(model, mixed_precision=object()))
+    refused("broadcast_buffers=True", lambda: setattr(net, "broadcast_buffers", True))
+    net.find_unused_parameters = net.static_graph = False
+    for name, word in (("join", "records() hands batches"), ("register_comm_hook", "after backward()"), ("_set_static_graph", "leave it out"),
+                       ("other", "no attribute")):
+        try:
+            getattr(net, name)
+        except AttributeError as e:
+            assert word in str(e), e
+        else:
+            raise AssertionError(name)
+        assert not hasattr(net, name)
+    try:
+        ddp(model, find_unused=True)
+    except TypeError as e:
+        assert "no option 'find_unused'" in str(e), e
+    else:
+        raise AssertionError("an option that nobody has")
+
+
 def odd():
     """The last round of an accumulation is filled up with a batch that was there before, and credits what it has."""
     model = torch.nn.Linear(4, 1, bias=False)

@@ -11,10 +11,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments", "service_arguments", "shards", "rest_of_a_shard", "shuffled",
              "void_shard", "controller", "deferred", "folder", "no_torchvision", "newcomer_in_mid_task", "moved_ledger", "void_block", "many_tasks",
              "any_ledger", "shard_in_mid_task", "no_directory"]
-MODELS = ["accumulation", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
+MODELS = ["accumulation", "flagged", "options", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
 
 
-@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "checkpoint_replaced", "store", "buried", "unfinished", "half_a_state", "explained", "nccl_versions", "stuck_beside_nccl"])
+@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "misfits", "settling", "unfit", "checkpoint_late", "checkpoint_replaced", "store", "buried", "unfinished", "half_a_state", "explained", "nccl_versions", "stuck_beside_nccl"])
 def test_unit(case, tmp_path, forker):
     runs("units.py", case, tmp_path, forker)
 

@@ -204,6 +204,96 @@ def alone():
     raise AssertionError("init twice")
 
 
+def misfits():
+    """A ledger of an open epoch is of one cut; complete epochs fit every data set; what is not known is not trusted."""
+    def cut_of(size=100, task=10, shuffle=True, seed=1):
+        return leases.DataSet(size, 9, shuffle, seed, task).cut()
+
+    def why(cut, ledger, settled, size=100, epochs=2, shuffle=True, seed=1, task=10):
+        return leases.misfit(cut, leases.DataSet(size, epochs, shuffle, seed, task), ledger, settled)
+
+    half, none = {(0, 3): 10, (0, 4): 2}, {(0, 3): 0}
+    for ledger, settled in (({}, 0), (none, 0), (half, 0), ({(1, 0): 1}, 1), ({}, 1), ({}, 2)):
+        assert why(cut_of(), ledger, settled) == "", (ledger, settled)
+    for changed, words in ((dict(size=120), "size=100 (the script declares 120)"), (dict(size=99), "size=100 (the script declares 99)"),
+                           (dict(task=20), "records_per_task=10 (the script declares 20)"), (dict(seed=2), "seed=1 (the script declares 2)"),
+                           (dict(shuffle=False), "shuffle=True (the script declares False)")):
+        assert why(cut_of(), half, 0, **changed) == "it has records of an open epoch of a data set with " + words, changed
+        assert why(cut_of(), {(1, 9): 1}, 1, **changed) == "it has records of an open epoch of a data set with " + words, changed
+        assert why(cut_of(), {}, 0, **changed) == why(cut_of(), none, 0, **changed) == why(cut_of(), {}, 1, **changed) == "", changed
+        assert why(cut_of(), half, 1, **changed) == "", changed  # of an epoch that is complete
+    assert why(cut_of(), half, 0, size=101, seed=2).endswith("size=100 (the script declares 101), seed=1 (the script declares 2)")
+    assert why(cut_of(shuffle=False), half, 0, shuffle=False, seed=2) == ""  # nothing is drawn from it
+    assert why(cut_of(shuffle=False), half, 0, shuffle=True, seed=2).endswith("shuffle=False (the script declares True), seed=1 (the script declares 2)")
+    assert "does not name their data set" in why(None, half, 0) and why(None, none, 0) == why(None, {}, 1) == ""
+    assert why(cut_of(), {}, 3) == "it has 3 complete epochs, and the script declares epochs=2"
+    assert why(None, {(2, 0): 1}, 2) == "it has 2 complete epochs and records of another, and the script declares epochs=2"
+    assert why(cut_of(), {}, 2, size=90) == "its 2 epochs are complete, of a data set with size=100 (the script declares 90, and no further epoch)"
+    assert why(cut_of(), {}, 2, seed=3, task=7) == "" and why(cut_of(), {}, 2, size=90, epochs=3) == ""
+
+
+def settling():
+    """An epoch is complete when its tasks have all records of the data set, whatever the agent has said."""
+    cut_of = leases.DataSet(25, 3, records_per_task=10).cut()
+    whole = {(0, 0): 10, (0, 1): 10, (0, 2): 5}
+    assert leases.settle(cut_of, {}, 0) == 0 and leases.settle(cut_of, {}, 2) == 2
+    assert leases.settle(cut_of, whole, 0) == 1 and leases.settle(cut_of, whole, 1) == 1
+    assert leases.settle(cut_of, dict(whole, **{}), 0) == 1
+    for task, done in ((0, 9), (2, 4)):
+        assert leases.settle(cut_of, {**whole, (0, task): done}, 0) == 0
+    assert leases.settle(cut_of, {**whole, (1, 0): 10, (1, 1): 10}, 0) == 1
+    assert leases.settle(cut_of, {**whole, (1, 0): 10, (1, 1): 10, (1, 2): 5, (2, 0): 3}, 0) == 2
+    assert leases.settle(cut_of, {(0, 0): 10, (0, 1): 10, (0, 3): 5}, 0) == 0  # of another cut
+
+
+def unfit():
+    """The data set is compared when it is declared, and again when a state comes; a refusal declares nothing."""
+    saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 1)
+    writer = session.Session("gloo", None)
+    writer.round, writer.ledger, writer.cut = 3, {(0, 0): 4}, leases.DataSet(64, 1).cut()
+    saved.write(writer, elasticdl.State(n=1))
+
+    def refusal(do):
+        try:
+            do()
+        except elasticdl.Error as e:
+            return str(e)
+        return ""
+
+    reader = session.Session("gloo", None)
+    saved.resume(reader)
+    assert (reader.round, reader.ledger, reader.settled, reader.cut["size"]) == (3, {(0, 0): 4}, 0, 64)
+    assert refusal(lambda: reader.declare(leases.DataSet(65, 1))) == (
+        "checkpoint %s cannot be resumed: it has records of an open epoch of a data set with size=64 (the script declares 65), "
+        "records_per_task=1 (the script declares 2); restore that data set, or give checkpoint() another path to begin anew" % saved.path)
+    assert not reader.book.used and reader.cut["size"] == 64
+    reader.declare(leases.DataSet(64, 1))
+    assert reader.book.used
+    assert "a job has one data set" in refusal(lambda: reader.declare(leases.DataSet(64, 2)))
+    other = session.Session("gloo", None)  # has no checkpoint, and takes over a state after it has declared
+    other.declare(leases.DataSet(65, 1))
+    assert other.cut["size"] == 65
+    other.fit()
+    other.ledger, other.cut = dict(reader.ledger), dict(reader.cut)
+    assert "the state of the other ranks cannot be resumed" in refusal(other.fit)
+    for same in (False, True):
+        writer.cut = None
+        saved.write(writer, elasticdl.State(n=1))
+        old = session.Session("gloo", None)
+        saving.Checkpoints(saved.path, 1, same).resume(old)
+        said = refusal(lambda: old.declare(leases.DataSet(64, 1)))
+        assert same and old.cut["size"] == 64 or "call checkpoint(path, same_data=True) if the data set is the same" in said, said
+    writer.cut, writer.ledger = leases.DataSet(64, 2).cut(), {(0, n): 1 for n in range(64)}
+    writer.ledger[1, 5] = 1
+    saved.write(writer, elasticdl.State(n=1))
+    saved.resume(old)
+    assert (old.settled, old.ledger) == (1, {(1, 5): 1})  # the first epoch is complete
+    for field in ("size", "records_per_task"):
+        writer.cut = dict(leases.DataSet(64, 2).cut(), **{field: 0})
+        saved.write(writer, elasticdl.State(n=1))
+        assert "impossible; give another path" in refusal(lambda: saved.resume(old)), field
+
+
 def checkpoint_late():
     elasticdl.init()
     try:
@@ -424,5 +514,6 @@ def unfinished():
     last.gloo.allreduce([torch.ones(4)])
 
 
-{"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late, "checkpoint_half": checkpoint_half,
+{"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "misfits": misfits, "settling": settling, "unfit": unfit,
+ "checkpoint_late": checkpoint_late, "checkpoint_half": checkpoint_half,
  "store": store, "nccl_versions": nccl_versions, "stuck_beside_nccl": stuck_beside_nccl}[sys.argv[1]]()

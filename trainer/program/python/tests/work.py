@@ -26,6 +26,10 @@ a.add_argument("--notice", default="")
 a.add_argument("--backend", default="gloo")
 a.add_argument("--fail", type=int, default=0)
 a.add_argument("--out", default="")
+a.add_argument("--rows", type=int, default=0)  # of the model, if not as many as there are records
+a.add_argument("--seed", type=int, default=0)
+a.add_argument("--ordered", action="store_true")
+a.add_argument("--same", action="store_true")
 a = a.parse_args()
 torch.set_num_threads(1)
 
@@ -41,7 +45,7 @@ class Data:
 class Counts(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.count = torch.nn.Parameter(torch.zeros(a.size, dtype=torch.float64))
+        self.count = torch.nn.Parameter(torch.zeros(a.rows or a.size, dtype=torch.float64))
         self.other = torch.nn.Linear(200, 200)
 
     def forward(self, x):
@@ -49,7 +53,7 @@ class Counts(torch.nn.Module):
 
 
 if a.checkpoint:
-    elasticdl.checkpoint(a.checkpoint, every=a.every)
+    elasticdl.checkpoint(a.checkpoint, every=a.every, same_data=a.same)
 world = elasticdl.init(a.backend)
 model = Counts()
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.0)
@@ -78,7 +82,8 @@ def hold():
 def train(state):
     net = model if a.manual else elasticdl.DistributedDataParallel(model)
     hold()
-    for x in elasticdl.records(data, a.batch, epochs=a.epochs, workers=a.workers, records_per_task=a.task):
+    for x in elasticdl.records(data, a.batch, epochs=a.epochs, shuffle=not a.ordered, workers=a.workers, seed=a.seed,
+                               records_per_task=a.task):
         optimizer.zero_grad()
         loss = net(x)
         loss.backward()
@@ -99,6 +104,6 @@ def train(state):
 
 updates = train(state)
 torch.distributed.all_reduce(torch.ones(1))
-counts = model.count.detach().round().int().tolist()
+counts = model.count.detach().round().int().tolist()[:a.size]
 print(json.dumps({"ended": True, "updates": updates, "size": elasticdl.world().size, "formation": elasticdl.world().formation,
                   "wrong": [(i, c) for i, c in enumerate(counts) if c != (counts[0] if a.epochs > 9 else a.epochs)][:20], "epochs": counts[0]}), flush=True)
