@@ -37,6 +37,8 @@ type Commit struct {
 	Records   int64         `json:"records"` // that are in the model, over all epochs
 	Ledger    ledger.Ledger `json:"ledger"`
 	Cut       Cut           `json:"cut"`
+	// Data names the files of the training data, for messages; none: there were too many, or an older version wrote the commit.
+	Data []DataFile `json:"data,omitempty"`
 
 	Evaluations []Evaluation `json:"evaluations"` // the last ones
 	Evaluated   int64        `json:"evaluated"`   // all of them
@@ -65,15 +67,6 @@ type Shard struct {
 	End   int    `json:"end"`
 	Bytes int64  `json:"bytes"`
 	CRC   string `json:"crc32c"` // of the file, in hexadecimal
-}
-
-// Cut is how the epoch that is not complete was cut into tasks: an epoch that was begun ends with its cut.
-type Cut struct {
-	RecordsPerTask int64  `json:"records_per_task"`
-	Shuffle        bool   `json:"shuffle"`
-	Seed           uint64 `json:"seed"`
-	MaxRecords     int64  `json:"max_records"`
-	Shards         string `json:"shards"` // hash of names and record counts
 }
 
 // Evaluation is the result of one.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"strings"
 
@@ -67,11 +68,15 @@ func (c csvFormat) index(r io.ReaderAt, size int64) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
+	file := &summed{r: io.NewSectionReader(r, s.offset, size-s.offset), from: s.offset}
+	s.br.Reset(file)
 	x := new(index)
+	above := uint32(0)
 	fields := 0
 	for {
 		row, err := s.next()
 		if err == io.EOF {
+			x.seal(size, above)
 			return x, nil
 		} else if err != nil {
 			return nil, err
@@ -79,34 +84,62 @@ func (c csvFormat) index(r io.ReaderAt, size int64) (*index, error) {
 		if fields == 0 {
 			fields = row.fields
 			if c.header {
+				above = file.sum(0, row.start, s.offset)
 				continue
 			}
 		}
 		if row.fields != fields {
 			return nil, &RowError{row.line, fmt.Errorf("%d fields, the first row has %d", row.fields, fields)}
 		}
-		x.add(row.start, s.offset)
+		x.add(row.start, s.offset, file)
 	}
 }
 
 // add appends a row that occupies the bytes [start, end) of the file.
-func (x *index) add(start, end int64) {
+func (x *index) add(start, end int64, file *summed) {
 	if n := len(x.blocks); n > 0 {
 		last := &x.blocks[n-1]
 		if last.Records < blockRows && end-last.Offset <= blockBytes {
+			last.Checksum = file.sum(last.Checksum, last.Offset+last.Size, end) // with empty lines between the rows
 			last.Records, last.Size = last.Records+1, end-last.Offset
 			x.records++
 			return
 		}
 	}
-	x.blocks = append(x.blocks, task.Block{First: x.records, Records: 1, Offset: start, Size: end - start})
+	x.blocks = append(x.blocks, task.Block{First: x.records, Records: 1, Offset: start, Size: end - start, Checksum: file.sum(0, start, end)})
 	x.records++
+}
+
+// summed keeps the bytes that were read until their checksum is computed.
+type summed struct {
+	r    io.Reader
+	from int64  // offset in the file of the first byte of kept
+	kept []byte // the first done of them are not needed any more
+	done int64
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (s *summed) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.kept = append(append(s.kept[:0], s.kept[s.done:]...), p[:n]...)
+	s.from, s.done = s.from+s.done, 0
+	return n, err
+}
+
+// sum adds the bytes [start, end) of the file, which were read, to a checksum, and forgets those before end.
+func (s *summed) sum(crc uint32, start, end int64) uint32 {
+	s.done = end - s.from
+	return crc32.Update(crc, castagnoli, s.kept[start-s.from:s.done])
 }
 
 func (c csvFormat) read(r io.ReaderAt, b task.Block) ([][]byte, error) {
 	buf := make([]byte, b.Size)
 	if n, err := r.ReadAt(buf, b.Offset); n < len(buf) {
 		return nil, fmt.Errorf("offset %d: %w", b.Offset, err)
+	}
+	if is := crc32.Checksum(buf, castagnoli); is != b.Checksum {
+		return nil, changed(b, is)
 	}
 	s := rowScanner{br: bufio.NewReader(bytes.NewReader(buf)), delimiter: c.delimiter}
 	rows := make([][]byte, 0, min(b.Records, b.Size))

@@ -83,7 +83,7 @@ func (f *Files) Shards() ([]task.Shard, error) {
 			if err != nil {
 				return err
 			}
-			shards[i] = task.Shard{Name: name, Count: x.records}
+			shards[i] = task.Shard{Name: name, Count: x.records, Bytes: x.bytes, Sum: x.sum}
 			f.scanned.Add(sizes[i])
 			return nil
 		})

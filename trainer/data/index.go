@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"slices"
 	"sort"
@@ -15,6 +16,23 @@ import (
 type index struct {
 	blocks  []task.Block // in order; each has records
 	records int64        // of all blocks
+	bytes   int64        // size of the file
+	sum     uint64       // of the content, as the checksums of the blocks tell it
+}
+
+// seal sets size and checksum of a complete index. Above is the checksum of what is not in a block, as a header is.
+func (x *index) seal(size int64, above uint32) {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %08x\n", size, above)
+	for _, b := range x.blocks {
+		fmt.Fprintf(h, "%d %d %d %08x\n", b.Records, b.Offset, b.Size, b.Checksum)
+	}
+	x.bytes, x.sum = size, h.Sum64()
+}
+
+// changed is the error of a block whose bytes are not those that were indexed.
+func changed(b task.Block, is uint32) error {
+	return fmt.Errorf("offset %d: the checksum of %d records is %08x, was %08x when the data was indexed: the file has changed; restore it, or begin a new job", b.Offset, b.Records, is, b.Checksum)
 }
 
 // format is a file format.
@@ -36,9 +54,10 @@ func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 	x := &index{records: chunks.Records()}
 	for _, c := range chunks.Chunks() {
 		if c.Records > 0 {
-			x.blocks = append(x.blocks, task.Block{First: c.First, Records: int64(c.Records), Offset: c.Offset, Size: c.Length()})
+			x.blocks = append(x.blocks, task.Block{First: c.First, Records: int64(c.Records), Offset: c.Offset, Size: c.Length(), Checksum: c.Checksum})
 		}
 	}
+	x.seal(size, 0)
 	return x, nil
 }
 
@@ -71,6 +90,9 @@ func (recordIO) read(r io.ReaderAt, b task.Block) ([][]byte, error) {
 	}
 	if c.Length() != b.Size || int64(c.Records) != b.Records {
 		return nil, fmt.Errorf("chunk at offset %d: %d records in %d bytes, had %d in %d: the file has changed", b.Offset, c.Records, c.Length(), b.Records, b.Size)
+	}
+	if c.Checksum != b.Checksum {
+		return nil, changed(b, c.Checksum)
 	}
 	return c.Read(r)
 }

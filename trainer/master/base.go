@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -160,9 +161,9 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 // own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same tasks as the job.
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.m.Job.CheckpointDir
-	if is := c.records(); commit.Cut != is {
-		return kept{}, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
-			errUnfit, commit.Number, dir, commit.Cut, is)
+	if changes := commit.Changes(c.records(), c.m.Training); len(changes) > 0 {
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; restore the data and the flags, or train anew with another --checkpoint_dir, from this model with --checkpoint_dir_for_init",
+			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
 	}
 	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)

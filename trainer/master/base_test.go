@@ -71,7 +71,7 @@ func rest(t *testing.T, c *Config) {
 		var has ledger.Ledger
 		has.Add(ledger.Task{Epoch: 1}, n+1, 4)
 		if err := d.WriteCommit(checkpoint.Commit{
-			Format: checkpoint.Format, Number: n + 1, Life: 1, Version: n + 1, Records: n + 1, Ledger: has, Cut: cut, Job: "uid",
+			Format: checkpoint.Format, Number: n + 1, Life: 1, Version: n + 1, Records: n + 1, Ledger: has, Cut: cut, Data: checkpoint.FilesOf(c.Training), Job: "uid",
 			Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}), Shards: []checkpoint.Shard{shard},
 		}); err != nil {
 			t.Fatal(err)

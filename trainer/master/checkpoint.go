@@ -2,7 +2,6 @@ package master
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
-	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -202,7 +200,7 @@ func (c *checkpoints) write(done *custody.Commit) {
 	commit := checkpoint.Commit{
 		Format: checkpoint.Format, Number: done.Number, Time: time.Now().UTC(),
 		JobName: m.Job.Name, Job: m.Self.Header().Job, Lineage: c.lineage, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
-		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(),
+		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(), Data: checkpoint.FilesOf(m.Training),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
 	}
 	layout, err := rpc.Layout(c.model.Layout)
@@ -279,15 +277,8 @@ func (c *checkpoints) discard(number int64) {
 // records returns how the records are cut into tasks.
 func (c *checkpoints) records() checkpoint.Cut {
 	j := c.m.Job
-	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed, MaxRecords: j.MaxRecords(), Shards: shardsHash(c.m.Training)}
-}
-
-func shardsHash(shards []task.Shard) string {
-	h := fnv.New64a()
-	for _, s := range shards {
-		fmt.Fprintf(h, "%q %d %d\n", s.Name, s.Start, s.Count)
-	}
-	return fmt.Sprintf("%016x", h.Sum64())
+	names, content := checkpoint.HashShards(c.m.Training)
+	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed, MaxRecords: j.MaxRecords(), Shards: names, Content: content}
 }
 
 // deadline returns when a checkpoint is due, or is to be given up. A checkpoint that is due and cannot begin yet has no deadline: it begins

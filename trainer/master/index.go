@@ -41,7 +41,7 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 	}
 	told := make([]*wire.Block, len(all))
 	for i, b := range all {
-		told[i] = &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size}
+		told[i] = &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size, Checksum: b.Checksum}
 	}
 	return told
 }

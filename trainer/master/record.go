@@ -3,6 +3,8 @@ package master
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -30,6 +32,7 @@ type record struct {
 	Pods    pod.Snapshot  `json:"pods"`
 	Ring    *savedRing    `json:"ring,omitempty"`
 	Program *savedProgram `json:"program,omitempty"`
+	Data    *savedData    `json:"data,omitempty"`   // what is read; nil: a program declares it
 	State   job.State     `json:"state,omitempty"`  // final state of a job that has ended
 	Reason  string        `json:"reason,omitempty"` // why the job did not succeed
 	Ended   time.Time     `json:"ended,omitzero"`   // time at which the job ended
@@ -56,6 +59,39 @@ type savedRing struct {
 	Processes map[int]uint64      `json:"processes,omitempty"` // processes of the members, by worker
 }
 
+// savedData is the part of a record about the files that a job reads.
+type savedData struct {
+	Content string                `json:"content"` // hash of names, sizes and contents
+	Files   []checkpoint.DataFile `json:"files,omitempty"`
+}
+
+// namedData is the largest number of files that a record names.
+const namedData = 100
+
+// saveData returns what the next master compares with the files that it finds. The caller holds the mutex.
+func (m *master) saveData() *savedData {
+	if m.program != nil {
+		return nil
+	}
+	all := slices.Concat(m.Training, m.Validation)
+	names, content := checkpoint.HashShards(all)
+	s := &savedData{Content: names + content}
+	if len(all) <= namedData {
+		s.Files = checkpoint.FilesOf(all)
+	}
+	return s
+}
+
+// sameData returns an error if the files are not those of which a part is in the model: the next part would be of others.
+func (m *master) sameData(was *savedData) error {
+	is := m.saveData()
+	if was == nil || is == nil || was.Content == is.Content {
+		return nil
+	}
+	changes := checkpoint.ChangedFiles(was.Files, slices.Concat(m.Training, m.Validation))
+	return fmt.Errorf("the data has changed since the job began: %s; restore it, or begin a new job", strings.Join(changes, "; "))
+}
+
 // keptResults is the largest number of evaluation results in a record.
 const keptResults = 50
 
@@ -63,7 +99,7 @@ const keptResults = 50
 func (m *master) memoir() ([]byte, error) {
 	r := record{
 		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(), Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
-		Pods: m.table.Snapshot(), Rests: m.rests,
+		Pods: m.table.Snapshot(), Rests: m.rests, Data: m.saveData(),
 		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
 		Anew: m.anewFor, Rewinds: m.rewinds, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}

@@ -67,6 +67,11 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if m.begun = r.Begun; m.begun {
 		m.state = job.Running
 	}
+	if !r.Rests { // a job that rests goes on from a checkpoint, which was compared
+		if err := m.sameData(r.Data); err != nil {
+			return err
+		}
+	}
 	lives := max(r.Life, r.Lives) + lifeGap*m.behind(r)
 	m.checkpoints.restore(l, r, m.clock(now))
 	if m.program != nil {

@@ -313,7 +313,7 @@ func (m *model) NextEpoch(t *rapid.T) {
 
 func (m *model) Evaluate(t *rapid.T) {
 	m.version++
-	shards := []Shard{{"test", 0, 3}}
+	shards := []Shard{{Name: "test", Start: 0, Count: 3}}
 	n := m.q.Evaluate(m.version, shards)
 	if m.twin.Evaluate(m.version, shards) != n || int64(n) != (2+m.policy.RecordsPerTask)/m.policy.RecordsPerTask {
 		t.Fatalf("%d evaluation tasks", n)
@@ -322,7 +322,7 @@ func (m *model) Evaluate(t *rapid.T) {
 
 func (m *model) Predict(t *rapid.T) {
 	m.version++
-	shards := []Shard{{"new", 0, 4}}
+	shards := []Shard{{Name: "new", Start: 0, Count: 4}}
 	n := m.q.Predict(m.version, shards)
 	if m.twin.Predict(m.version, shards) != n || int64(n) != (3+m.policy.RecordsPerTask)/m.policy.RecordsPerTask {
 		t.Fatalf("%d prediction tasks", n)

@@ -73,7 +73,7 @@ func TestCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var shards []Shard
 		for i := range rapid.IntRange(1, 6).Draw(t, "shards") {
-			shards = append(shards, Shard{fmt.Sprint(i), rapid.Int64Range(0, 9).Draw(t, "start"), rapid.Int64Range(0, 30).Draw(t, "count")})
+			shards = append(shards, Shard{Name: fmt.Sprint(i), Start: rapid.Int64Range(0, 9).Draw(t, "start"), Count: rapid.Int64Range(0, 30).Draw(t, "count")})
 		}
 		each := rapid.Int64Range(1, 9).Draw(t, "records")
 		var want []Task
@@ -119,7 +119,7 @@ func TestNextEpochIsCheap(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		q.NextEpoch()
 		q.Remaining()
-		q.Evaluate(7, []Shard{{"test", 0, 1e5}})
+		q.Evaluate(7, []Shard{{Name: "test", Start: 0, Count: 1e5}})
 		q.Withdraw(7, start)
 		runtime.ReadMemStats(&after)
 		if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 1<<16 {

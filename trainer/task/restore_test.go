@@ -255,7 +255,7 @@ func (m *model) Replace(t *rapid.T) {
 
 // TestRestoreSettlesCompleteEpochs checks that an epoch is settled if a restored ledger has all its tasks without marking it complete.
 func TestRestoreSettlesCompleteEpochs(t *testing.T) {
-	shards, p := []Shard{{"train", 0, 95}}, Policy{RecordsPerTask: 10, Epochs: 9}
+	shards, p := []Shard{{Name: "train", Start: 0, Count: 95}}, Policy{RecordsPerTask: 10, Epochs: 9}
 	var l ledger.Ledger
 	l.Settle(2)
 	for epoch := 3; epoch <= 4; epoch++ {
@@ -277,7 +277,7 @@ func TestRestoreSettlesCompleteEpochs(t *testing.T) {
 
 // TestRestoreRefuses checks that impossible snapshots are refused, with errors that say why.
 func TestRestoreRefuses(t *testing.T) {
-	shards, p := []Shard{{"train", 0, 100}}, Policy{RecordsPerTask: 10, Epochs: 2}
+	shards, p := []Shard{{Name: "train", Start: 0, Count: 100}}, Policy{RecordsPerTask: 10, Epochs: 2}
 	var other ledger.Ledger
 	other.Settle(5)
 	for _, tt := range []struct {
@@ -304,7 +304,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 // TestSnapshotIsBounded checks that a snapshot fits into 64 KiB, and keeps the tasks that failed most often.
 func TestSnapshotIsBounded(t *testing.T) {
-	shards := []Shard{{strings.Repeat("x", 5000), 1 << 50, 1e9}}
+	shards := []Shard{{Name: strings.Repeat("x", 5000), Start: 1 << 50, Count: 1e9}}
 	q, err := New(shards, Policy{RecordsPerTask: 1, Epochs: 9, MaxAttempts: 1 << 30})
 	must(t, err)
 	q.epoch, q.training.like.Epoch = 1<<30, 1<<30
@@ -343,7 +343,7 @@ func TestRestoredOrder(t *testing.T) {
 	must(t, q.Done(1, 0, start))
 	var l ledger.Ledger
 	l.Add(ledger.Task{Epoch: 1, Number: 0}, 1, 1)
-	back, err := Restore([]Shard{{"train", 0, 6}}, q.policy, &l, q.Snapshot(), 2)
+	back, err := Restore([]Shard{{Name: "train", Start: 0, Count: 6}}, q.policy, &l, q.Snapshot(), 2)
 	must(t, err)
 	var order []int
 	for back.training.len() > 0 {
@@ -375,11 +375,11 @@ func FuzzRestore(f *testing.F) {
 		}
 		var l ledger.Ledger
 		l.Add(ledger.Task{Epoch: 1, Number: 1}, 3, 10)
-		q, err := Restore([]Shard{{"train", 0, 95}}, Policy{RecordsPerTask: 10, Epochs: 1}, &l, s, 2)
+		q, err := Restore([]Shard{{Name: "train", Start: 0, Count: 95}}, Policy{RecordsPerTask: 10, Epochs: 1}, &l, s, 2)
 		if err != nil || q.Err() != nil {
 			return
 		}
-		q.Evaluate(5, []Shard{{"test", 0, 20}})
+		q.Evaluate(5, []Shard{{Name: "test", Start: 0, Count: 20}})
 		records := q.Stats().Done
 		for range 12 {
 			l := lease(t, q, 0, start)

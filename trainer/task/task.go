@@ -36,11 +36,16 @@ func (k Kind) String() string {
 type Shard struct {
 	Name         string
 	Start, Count int64
+	Bytes        int64  // size of the file; 0: not known
+	Sum          uint64 // checksum of the content; 0: not known
 }
 
 // Block is the position of the records [First, First+Records) of a shard: the Size bytes of its file from Offset on. A block is
-// read as a whole.
-type Block struct{ First, Records, Offset, Size int64 }
+// read as a whole. Checksum is that of its bytes, so that other records that have come in their place are not taken for them.
+type Block struct {
+	First, Records, Offset, Size int64
+	Checksum                     uint32
+}
 
 // Task is the records [Start, End) of one shard, the unit that is leased. A worker takes them in the order of [Policy.Order].
 type Task struct {

@@ -18,7 +18,7 @@ func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.
 
 func newQueue(t testing.TB, records int64, p Policy) *Queue {
 	t.Helper()
-	q, err := New([]Shard{{"train", 0, records}}, p)
+	q, err := New([]Shard{{Name: "train", Start: 0, Count: records}}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +106,11 @@ func TestNewRefuses(t *testing.T) {
 		policy Policy
 		want   string
 	}{
-		{[]Shard{{"a", 0, 1}}, Policy{Timeout: -1, MaxAttempts: -1, MaxRecords: -1},
+		{[]Shard{{Name: "a", Start: 0, Count: 1}}, Policy{Timeout: -1, MaxAttempts: -1, MaxRecords: -1},
 			"task policy: records per task must be positive, not 0\nattempts must not be negative, not -1\n" +
 				"timeout must not be negative, not -1ns\nrecord limit must not be negative, not -1"},
-		{[]Shard{{"a", 0, 0}}, ok, "training data has no records"},
-		{[]Shard{{"a", -1, 5}}, ok, "shard a: 5 records from -1: want no negative numbers"},
+		{[]Shard{{Name: "a", Start: 0, Count: 0}}, ok, "training data has no records"},
+		{[]Shard{{Name: "a", Start: -1, Count: 5}}, ok, "shard a: 5 records from -1: want no negative numbers"},
 	} {
 		if _, err := New(tt.shards, tt.policy); err == nil || err.Error() != tt.want {
 			t.Errorf("New(%v, %+v): %v, want %s", tt.shards, tt.policy, err, tt.want)
@@ -276,7 +276,7 @@ func TestReserveIsNotSlow(t *testing.T) {
 
 func TestEvaluationFirstExportLast(t *testing.T) {
 	q := newQueue(t, 20, Policy{RecordsPerTask: 10, Epochs: 1})
-	test := []Shard{{"test", 0, 15}}
+	test := []Shard{{Name: "test", Start: 0, Count: 15}}
 	q.Export(0, 0)
 	training := lease(t, q, 0, start)
 	if n := q.Evaluate(50, test); n != 2 {
@@ -329,7 +329,7 @@ func TestEvaluationFirstExportLast(t *testing.T) {
 func TestPrediction(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10})
 	must(t, err)
-	if n := q.Predict(7, []Shard{{"a", 0, 12}, {"b", 0, 5}}); n != 3 {
+	if n := q.Predict(7, []Shard{{Name: "a", Start: 0, Count: 12}, {Name: "b", Start: 0, Count: 5}}); n != 3 {
 		t.Fatalf("%d tasks", n)
 	}
 	q.Export(7, 3)
@@ -411,7 +411,7 @@ func TestRewindToTheBeginning(t *testing.T) {
 			q.NextEpoch()
 		}
 	}
-	q.Evaluate(7, []Shard{{"test", 0, 3}})
+	q.Evaluate(7, []Shard{{Name: "test", Start: 0, Count: 3}})
 	q.Export(7, 0)
 	measured := lease(t, q, 1, at(2))
 	must(t, q.Rewind(new(ledger.Ledger)))
@@ -446,7 +446,7 @@ func TestRewindToTheBeginning(t *testing.T) {
 // A task's number is its index in the unshuffled cut, in every epoch and for every worker.
 func TestNumbers(t *testing.T) {
 	for _, shuffle := range []bool{false, true} {
-		q, err := New([]Shard{{"a", 5, 7}, {"b", 0, 3}}, Policy{RecordsPerTask: 3, Epochs: 2, Shuffle: shuffle, Seed: 5})
+		q, err := New([]Shard{{Name: "a", Start: 5, Count: 7}, {Name: "b", Start: 0, Count: 3}}, Policy{RecordsPerTask: 3, Epochs: 2, Shuffle: shuffle, Seed: 5})
 		must(t, err)
 		want := []Task{{Number: 0, Shard: "a", Start: 5}, {Number: 1, Shard: "a", Start: 8}, {Number: 2, Shard: "a", Start: 11}, {Number: 3, Shard: "b"}}
 		for range 2 {
@@ -537,7 +537,7 @@ func TestLimitIsBounded(t *testing.T) {
 func TestProgressWithoutCredit(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10, Timeout: 10 * time.Second})
 	must(t, err)
-	q.Evaluate(7, []Shard{{"test", 0, 10}})
+	q.Evaluate(7, []Shard{{Name: "test", Start: 0, Count: 10}})
 	q.Export(7, 0)
 	for _, kind := range []Kind{Evaluation, Export} {
 		l := lease(t, q, 0, at(0))

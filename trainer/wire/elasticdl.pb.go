@@ -752,6 +752,7 @@ type Block struct {
 	Records       int64                  `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
 	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // in the file, in bytes
 	Size          int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Checksum      uint32                 `protobuf:"fixed32,5,opt,name=checksum,proto3" json:"checksum,omitempty"` // of the bytes of its records as stored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,6 +811,13 @@ func (x *Block) GetOffset() int64 {
 func (x *Block) GetSize() int64 {
 	if x != nil {
 		return x.Size
+	}
+	return 0
+}
+
+func (x *Block) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
 	}
 	return 0
 }
@@ -3698,12 +3706,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06number\x18\t \x01(\x03R\x06number\x12\x0e\n" +
 	"\x02of\x18\v \x01(\x03R\x02of\x12(\n" +
 	"\x06blocks\x18\n" +
-	" \x03(\v2\x10.elasticdl.BlockR\x06blocks\"c\n" +
+	" \x03(\v2\x10.elasticdl.BlockR\x06blocks\"\x7f\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x03R\x04size\"|\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x1a\n" +
+	"\bchecksum\x18\x05 \x01(\aR\bchecksum\"|\n" +
 	"\x0eGetTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04held\x18\x02 \x03(\x03R\x04held\x12\x10\n" +

@@ -90,7 +90,7 @@ func TestToldBlocks(t *testing.T) {
 	told := func(lease int64, blocks []task.Block) *wire.Task {
 		task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "rows.csv", Start: 2500, End: 2504, Epoch: 1}
 		for _, b := range blocks {
-			task.Blocks = append(task.Blocks, &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size})
+			task.Blocks = append(task.Blocks, &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size, Checksum: b.Checksum})
 		}
 		return task
 	}

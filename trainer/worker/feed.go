@@ -139,7 +139,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 func blocks(t *wire.Task) []task.Block {
 	told := make([]task.Block, len(t.Blocks))
 	for i, b := range t.Blocks {
-		told[i] = task.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size}
+		told[i] = task.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size, Checksum: b.Checksum}
 	}
 	return told
 }

@@ -181,8 +181,9 @@ class DistributedDataParallel(torch.nn.Module):
 
     It may be made anew in each world, or once: its hooks are on the module's parameters once in either case.
 
-    ``require_backward_grad_sync`` is as torch's: while it is False gradients add up, and ``backward()`` does not average them. As there,
-    the forward pass reads it for the backward pass that follows. Options of torch's that change nothing here are accepted, others refused.
+    While ``require_backward_grad_sync`` is False gradients add up, and ``backward()`` does not average them. As with
+    torch, the forward pass reads it for the backward pass that follows. Options of torch's that change nothing here are
+    accepted, others refused.
     """
 
     def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any) -> None:
@@ -219,7 +220,7 @@ class DistributedDataParallel(torch.nn.Module):
         super().__setattr__(name, value)
 
 
-#: Options of torch's DistributedDataParallel that are refused: the values that change nothing here, and what to do instead.
+#: Options of torch's DistributedDataParallel: the values that change nothing here, and what to do instead of others.
 _OPTIONS: Dict[str, Any] = {
     "broadcast_buffers": ((False,), "buffers are each rank's own: average them in the training function, or keep broadcast_buffers=False"),
     "process_group": ((None,), "gradients are averaged over all ranks of the world: leave it out"),
@@ -229,7 +230,7 @@ _OPTIONS: Dict[str, Any] = {
     "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts as they are"),
 }
 
-#: Options of torch's that change nothing here: unused parameters and graphs that change are handled in any case.
+#: Options of torch's that change nothing here: unused parameters and changing graphs are handled in any case.
 _NO_EFFECT = ("dim", "bucket_cap_mb", "find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph", "init_sync",
               "skip_all_reduce_unused_params", "require_forward_param_sync")
 

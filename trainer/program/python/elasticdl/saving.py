@@ -96,8 +96,9 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
     ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round counts; 0 writes only when
     asked. If a checkpoint is there, ``init`` resumes it: its records are not trained on again. It is unpickled: use only what you trust.
 
-    A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``, ``shuffle`` and ``seed``. A script that
-    declares another one is refused. ``same_data``: accept a checkpoint of an older version, which does not name its data set.
+    A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``, ``shuffle`` and ``seed``.
+    A script that declares another one is refused. ``same_data`` accepts a checkpoint of an older version, which does not
+    name its data set.
     """
     global declared, _asked
     if path is not None:
