@@ -67,7 +67,7 @@ var packages = map[string]struct {
 	"zoo":          {model, "data/example nn nn/kernel optim param"},
 
 	"logline":       {shell, ""},
-	"checkpoint":    {shell, "ledger param safetensors"},
+	"checkpoint":    {shell, "ledger param safetensors task"},
 	"prediction":    {shell, "checkpoint"},
 	"data":          {shell, "recordio task timing"},
 	"data/dataset":  {shell, "data data/example download recordio"},
