@@ -12,6 +12,7 @@ import torch
 import elasticdl
 
 home, size, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+task, rows = (int(x) for x in sys.argv[4:] or (64, size))  # a model with more rows fits data sets of several sizes
 EPOCHS = 2
 
 
@@ -25,7 +26,7 @@ class Numbers(torch.utils.data.Dataset):
 
 elasticdl.checkpoint(os.path.join(home, "checkpoint.pt"), every=10)
 elasticdl.init()
-model = torch.nn.Linear(size, 1, bias=False).double()
+model = torch.nn.Linear(rows, 1, bias=False).double()
 torch.nn.init.zeros_(model.weight)
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 state = elasticdl.State(model=model, optimizer=optimizer, steps=0)
@@ -34,9 +35,9 @@ state = elasticdl.State(model=model, optimizer=optimizer, steps=0)
 @elasticdl.run
 def train(state):
     net = elasticdl.DistributedDataParallel(model)
-    for x in elasticdl.records(Numbers(), 8, epochs=EPOCHS, records_per_task=64):
+    for x in elasticdl.records(Numbers(), 8, epochs=EPOCHS, records_per_task=task):
         optimizer.zero_grad()
-        loss = -net(torch.nn.functional.one_hot(x, size).double()).mean()
+        loss = -net(torch.nn.functional.one_hot(x, rows).double()).mean()
         loss.backward()
         grad = model.weight.grad  # of each record of the global batch the same share
         grad /= -grad[grad != 0].max()
@@ -54,7 +55,7 @@ rank = elasticdl.world().rank
 print(f"after the training: rank {rank} pid {os.getpid()}", flush=True)
 while os.path.exists(os.path.join(home, "hold")) and not os.path.exists(os.path.join(home, f"end-{rank}")):
     time.sleep(0.02)
-counts = model.weight.detach().round().int().flatten().tolist()
+counts = model.weight.detach().round().int().flatten().tolist()[:size]
 wrong = [(i, n) for i, n in enumerate(counts) if n != EPOCHS]
 print(f"counted {len(counts) - len(wrong)} right, {len(wrong)} wrong: {wrong[:20]}", flush=True)
 sys.exit(1 if wrong else 0)

@@ -11,6 +11,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments", "service_arguments", "shards", "rest_of_a_shard", "shuffled",
              "void_shard", "controller", "deferred", "folder", "no_torchvision", "newcomer_in_mid_task", "moved_ledger", "void_block", "many_tasks",
              "any_ledger", "shard_in_mid_task", "no_directory"]
+LAWS = ["permutation_is_kept", "default_tasks", "returned_records", "rewound", "batches", "half_a_round", "settled_epochs", "who_writes", "written_whole",
+        "newer_or_older", "differences", "gaps"]
 MODELS = ["accumulation", "flagged", "options", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
 
 
@@ -22,6 +24,11 @@ def test_unit(case, tmp_path, forker):
 def test_a_checkpoint_that_is_not_written_is_told(tmp_path, forker):
     runs("units.py", "checkpoint_half", tmp_path, forker)
     assert "no checkpoint was written by the last checkpoint()" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("case", LAWS)
+def test_law(case, tmp_path, forker):
+    runs("laws.py", case, tmp_path, forker)
 
 
 @pytest.mark.parametrize("case", MODELS)

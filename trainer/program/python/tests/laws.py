@@ -1,0 +1,264 @@
+"""Has one function for each case of test_units.py about the laws of leases, rounds, state and checkpoints, each in a world of one."""
+
+import os
+import sys
+
+import torch
+
+import elasticdl
+from elasticdl import leases, rounds, saving, session, states
+
+
+def permutation_is_kept():
+    """Checkpoints of open epochs depend on it: the same in every version."""
+    assert [leases.permute(i, 10, 0) for i in range(10)] == [5, 6, 7, 3, 2, 9, 8, 4, 1, 0]
+    assert [leases.permute(i, 1000, 5) for i in (0, 1, 500, 999)] == [426, 541, 442, 435]
+    data = leases.DataSet(10**9, seed=7)
+    assert [data.index(3, i) for i in (0, 12345, 10**9 - 1)] == [45728364, 314250963, 612457231]
+    assert leases.DataSet(10, shuffle=False).index(3, 4) == 4
+
+
+def default_tasks():
+    """So are the records of a task that a script leaves to the package: the least number in at most 64 tasks, and at most 4096."""
+    for size, task in ((1, 1), (63, 1), (64, 1), (65, 2), (128, 2), (129, 3), (6400, 100), (6401, 101), (262144, 4096), (10**9, 4096)):
+        assert leases.DataSet(size).records_per_task == task, size
+    assert leases.DataSet(100, records_per_task=7).records_per_task == 7
+    for wrong in (dict(size=0), dict(size=-1), dict(size=1, epochs=0)):
+        try:
+            leases.DataSet(**wrong)
+        except elasticdl.Error as e:
+            assert "at least 1" in str(e)
+        else:
+            raise AssertionError(wrong)
+
+
+class Grants:
+    """Grants tasks of ten records, in order."""
+
+    def __init__(self, tasks=100):
+        self.tasks, self.next, self.told = tasks, 0, []
+
+    def declare(self, data):
+        pass
+
+    def grant(self):
+        if self.next == self.tasks:
+            return {"over": True}
+        n = self.next
+        self.next += 1
+        return {"lease": n + 1, "epoch": 0, "number": n, "start": 10 * n, "end": 10 * n + 10, "done": 0}
+
+    def had(self, progress):
+        self.told += progress
+
+
+def book(tasks=100):
+    b = leases.Book(Grants(tasks))
+    b.declare(leases.DataSet(1000, shuffle=False, records_per_task=10))
+    return b
+
+
+def returned_records():
+    """What comes back to a lease is taken again from where the state ends, and nothing is forgotten that is credited."""
+    for done, credited in ((3, 3), (5, 5), (7, 5)):
+        b = book()
+        lease = b.ask([], {(0, 0): 5})
+        assert (lease.credited, lease.taken) == (5, 5)
+        assert lease.take(3)[0] == [5, 6, 7]
+        turn = lease.turn
+        lease.back(turn, done)
+        assert (lease.credited, lease.taken, lease.reported, lease.turn, lease.given) == (credited, done, done, turn + 1, False)
+        assert lease.take(1) == ([done], rounds.Credit(0, 0, done, done + 1))
+        lease.back(turn, 0)  # that turn is over
+        assert lease.taken == done + 1
+
+
+def rewound():
+    """A new world asks again for leases though the last one had none, and returns what is not in its state."""
+    b = book(2)
+    b.take(30, 16, [], {})
+    assert b.ended and b.ask([], {}) is None
+    b._source.next = 1
+    b.rewind({(0, 0): 10, (0, 1): 4})
+    assert [(h.number, h.credited, h.taken) for h in b.held] == [(1, 4, 4)] and b._source.told == [[1, 10], [2, 4]]
+    assert not b.ended and b.news() and not b.news()
+    b.void(3)
+    assert b.held == [] and b.ask([], {}) is None  # lease 2 is granted again: it is below the floor
+    b = book()
+    for _ in range(3):
+        b.ask([], {}).given = True
+    b.void(2)
+    assert [h.id for h in b.held] == [2, 3]
+
+
+def batches():
+    """A batch is of as many leases as its header has room for, and never of more records than were asked for."""
+    b = book()
+    indices, credits = b.take(25, 2, [], {})
+    assert len(credits) == 2 and indices == list(range(20))
+    indices, credits = b.take(25, 16, [], {})
+    assert indices == list(range(20, 45)) and credits[-1] == rounds.Credit(0, 4, 0, 5)
+    assert b.take(25, 16, [], {})[0] == list(range(45, 70))
+    assert b.credit({(0, 0): 10, (0, 1): 3}) == [[1, 10], [2, 3]] and [h.number for h in b.held][:2] == [1, 2]
+    assert b.credit({(0, 0): 10, (0, 1): 3}) == []
+
+
+def alone(round=0):
+    """Returns the session of a world of one."""
+    session._session = s = session.Session("gloo", None)
+    s.form()
+    s.round = round
+    return s
+
+
+def half_a_round():
+    """A state in the middle of a round counts as one round older, until the round is complete."""
+    s = alone()
+    assert s._arrival() == -1
+    s.live = True
+    for count, half, want in ((0, False, 0), (0, True, 0), (7, False, 7), (7, True, 6)):
+        s.round, s.half = count, half
+        assert s._arrival() == want
+    s.half = True
+    s.commit()
+    assert (s.round, s.half, s._arrival()) == (8, False, 8)
+    s.live, s.loaded = False, dict
+    assert s._arrival() == 8
+
+
+def settled_epochs():
+    """What the agent calls settled leaves the ledger; what is open stays."""
+    s = alone()
+    s.ledger = {(0, 0): 1, (1, 0): 2, (2, 5): 3}
+    s.settle(1)
+    assert (s.settled, s.ledger) == (1, {(1, 0): 2, (2, 5): 3})
+    s.settle(0)
+    assert (s.settled, len(s.ledger)) == (1, 2)
+    s.settle(2)
+    assert s.ledger == {(2, 5): 3} and s._stretches() == [[2, 5, 3]]
+
+
+def who_writes():
+    """Rank 0 alone writes checkpoints: each so many rounds, at the end, and when it was asked to."""
+    path = os.path.join(os.environ["WHERE"], "written.pt")
+    s = alone()
+    saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
+    wrote = []
+    saving.declared.write = lambda session, state: wrote.append((session.world.rank, session.round))
+    for rank in (0, 1):
+        s.world = session.World(rank=rank, size=2)
+        for s.round in range(1, 8):
+            saving.after_round()
+        saving.after_training()  # 7 is not written yet
+        saving.checkpoint()
+        s.round = 6
+        saving.after_training()
+    assert wrote == [(0, 3), (0, 6), (0, 7), (0, 7)], wrote
+    del wrote[:]
+    s.world, s.half = session.World(rank=0, size=2), True
+    saving.checkpoint()
+    assert not wrote
+    s.half, s.round = False, 1
+    saving.after_round()
+    saving.after_round()
+    assert wrote == [(0, 1)], wrote
+    saving.declared.every = 0
+    for s.round in range(1, 8):
+        saving.after_round()
+    saving.after_training()
+    assert len(wrote) == 1
+
+
+def written_whole():
+    """A checkpoint is on the disk before it takes the place of the last one; a failure leaves that one, and no other file."""
+    where = os.path.join(os.environ["WHERE"], "made", "for", "it")
+    saved = saving.Checkpoints(os.path.join(where, "kept.pt"), 1)
+    s = alone(4)
+    s.ledger, s.cut = {(0, 1): 2}, leases.DataSet(20).cut()
+    order, sync, replace = [], os.fsync, os.replace
+    os.fsync = lambda fd: (order.append(("sync", os.fstat(fd).st_size > 0)), sync(fd))
+    os.replace = lambda a, b: (order.append(("replace", os.path.getsize(a) > 0)), replace(a, b))
+    saved.write(s, elasticdl.State(n=1))
+    assert order == [("sync", True), ("replace", True)], order
+
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    os.fsync = full
+    s.round = 5
+    try:
+        saved.write(s, elasticdl.State(n=2))
+    except OSError as e:
+        assert e.errno == 28
+    else:
+        raise AssertionError("not written, and nothing is said")
+    os.fsync, os.replace = sync, replace
+    assert os.listdir(where) == ["kept.pt"]
+    again = session.Session("gloo", None)
+    saved.resume(again)
+    assert (again.round, again.ledger, again.cut, again.loaded()) == (4, {(0, 1): 2}, leases.DataSet(20).cut(), {"n": 1})
+    assert saving.Checkpoints(where, 1).path == os.path.join(where, "checkpoint.pt")
+    assert saving.Checkpoints(where + "/new/", 1).path == os.path.join(where, "new/checkpoint.pt")
+
+
+def newer_or_older():
+    """A file that has another round than the process has arrived with is of no use, be it newer or older."""
+    saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "other.pt"), 1)
+    writer = alone(10)
+    saved.write(writer, elasticdl.State(n=10))
+
+    def doubted(why):
+        raise AssertionError(why)
+
+    for other in (9, 11):
+        reader = session.Session("gloo", None)
+        reader.doubt = doubted
+        saved.resume(reader)
+        reader.round = other
+        try:
+            reader.loaded()
+        except AssertionError as e:
+            assert "has round 10 now, and had %d" % other in str(e)
+        else:
+            raise AssertionError("it has the state of round 10")
+
+
+def differences():
+    """What one rank of three has otherwise is sent to all; what all have alike is not. Settled epochs are never forgotten."""
+    s = alone(5)
+    model = torch.nn.Linear(2, 2)
+    state = elasticdl.State(model=model, n=3)
+    s.live, s.source, s.ledger, s.cut = True, 0, {(1, 0): 4}, leases.DataSet(9).cut()
+    s.group.size = 3
+    sent = {}
+
+    def gathered(group, row):
+        other = list(row)
+        if len(row) > 2:
+            other[names.index("model") + 1] += 1  # the first tensor of the model
+        return [list(row), list(row), other]
+
+    def spread(group, source, body):
+        sent["parts"] = states.pickle.loads(body)[4]
+        return states._pickled((6, 1, {(1, 0): 8}, s.cut, {}))
+
+    names = list(state.collect())
+    states._gather, states._spread_bytes = gathered, spread
+    states._spread = lambda group, source, tensors: sent.update(tensors=len(tensors))
+    s.settled = 2
+    state._sync(s)
+    (skeleton, places), = sent["parts"].values()
+    assert list(sent["parts"]) == ["model"] and skeleton is None and len(places) == sent["tensors"] == 1
+    assert (s.round, s.settled, s.ledger) == (6, 2, {(1, 0): 8})
+
+
+def gaps():
+    """A round's stretches follow on what the state has; one that does not is refused, whichever side it is on."""
+    credit = rounds.Credit
+    for first, last, wrong in ((4, 6, ""), (3, 6, "follow on 4"), (5, 6, "follow on 4"), (0, 4, "follow on 4")):
+        had = {(1, 0): 4}
+        assert wrong in rounds.enter(had, [credit(1, 0, first, last)], 1) and had[1, 0] == (4 if wrong else last)
+    assert "settled" in rounds.enter({}, [credit(0, 0, 0, 1)], 1)
+
+
+globals()[sys.argv[1]]()
