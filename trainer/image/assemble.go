@@ -36,6 +36,7 @@ type Config struct {
 	Name         string   // "registry/repository:tag"
 	Binaries     []Binary // one for each platform
 	Base         string   // image to which the layers are added; "": none
+	Built        Store    // where a base is looked for before its registry; "": nowhere
 	Insecure     bool     // the base's registry may speak plain HTTP
 	Certificates string   // file of certificate authorities, for an image without a base; "": none
 
@@ -148,7 +149,7 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 	base, labels := scratch(), b.labels()
 	if c.Base != "" {
 		var err error
-		if base, err = pullBase(ctx, c.Base, c.Insecure, b.Platform); err != nil {
+		if base, err = c.base(ctx, b.Platform); err != nil {
 			return nil, err
 		}
 		digest, err := base.Digest()
@@ -191,6 +192,18 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 		layers, workDir = append(layers, layer), WorkDir
 	}
 	return configure(base, layers, b, labels, workDir)
+}
+
+// base returns the image to which the layers for a platform are added. As with docker build, an image that was built here
+// comes before one of the same name in a registry.
+func (c Config) base(ctx context.Context, platform string) (v1.Image, error) {
+	if c.Built != "" {
+		image, err := c.Built.image(c.Base, platform)
+		if !errors.Is(err, ErrNotFound) {
+			return image, err
+		}
+	}
+	return pullBase(ctx, c.Base, c.Insecure, platform)
 }
 
 // codeEntries returns the entries of a directory of code at WorkDir, owned by root and readable by all.

@@ -358,6 +358,59 @@ func TestBase(t *testing.T) {
 	}
 }
 
+// A base that was built here needs no registry, and comes before one of the same name in a registry.
+func TestBaseBuiltHere(t *testing.T) {
+	host := serve(t, nil)
+	store := Store(t.TempDir())
+	base := assemble(t, Config{Name: "elasticdl:dev_allreduce", Binaries: binaries(t, 2), Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
+	if err := store.Save(t.Context(), base, quiet); err != nil {
+		t.Fatal(err)
+	}
+	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 2), Base: "elasticdl:dev_allreduce", Built: store})
+	pushed, err := Push(t.Context(), made, nil, false, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, platform := range []string{"linux/amd64", "linux/arm64"} {
+		if _, files := pull(t, pushed, platform); files["etc/ssl/certs/ca-certificates.crt"] != "-rw-r--r-- the base's" {
+			t.Errorf("%s: files %v, want the base's", platform, slices.Sorted(maps.Keys(files)))
+		}
+	}
+
+	one := assemble(t, Config{Name: "r/one:1", Binaries: binaries(t, 1)})
+	if err := store.Save(t.Context(), one, quiet); err != nil {
+		t.Fatal(err)
+	}
+	arm := binaries(t, 2)[1:]
+	_, err = Assemble(t.Context(), Config{Name: "r/elasticdl:1", Binaries: arm, Base: "r/one:1", Built: store}, t.TempDir(), quiet)
+	if err == nil || !strings.Contains(err.Error(), "--base_image=r/one:1, which was built here, is for linux/amd64, not for linux/arm64") {
+		t.Errorf("a base for another platform: %v", err)
+	}
+	pushBase(t, host+"/base:1", 1)
+	other := assemble(t, Config{Name: "r/elasticdl:1", Binaries: binaries(t, 1), Base: host + "/base:1", Built: store})
+	if err := store.Save(t.Context(), other, quiet); err != nil {
+		t.Errorf("a base that is in a registry only: %v", err)
+	}
+}
+
+// The shell's minikube is the one that docker-env or podman-env has named.
+func TestActiveNode(t *testing.T) {
+	for _, test := range []struct {
+		environment map[string]string
+		want        *Node
+	}{
+		{nil, nil},
+		{map[string]string{"DOCKER_HOST": "tcp://192.168.49.2:2376"}, nil},
+		{map[string]string{"MINIKUBE_ACTIVE_DOCKERD": "minikube"}, &Node{"minikube", "MINIKUBE_ACTIVE_DOCKERD"}},
+		{map[string]string{"MINIKUBE_ACTIVE_PODMAN": "p2"}, &Node{"p2", "MINIKUBE_ACTIVE_PODMAN"}},
+	} {
+		got := ActiveNode(func(name string) string { return test.environment[name] })
+		if (got == nil) != (test.want == nil) || got != nil && *got != *test.want {
+			t.Errorf("%v: %v, want %v", test.environment, got, test.want)
+		}
+	}
+}
+
 func TestBrokenBases(t *testing.T) {
 	broken := new(corrupt)
 	host := serve(t, func(next http.Handler) http.Handler { broken.next = next; return broken })

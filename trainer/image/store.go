@@ -85,16 +85,12 @@ func (i *Image) layers() ([]v1.Layer, error) {
 	if i.index == nil {
 		return i.plain.Layers()
 	}
-	manifest, err := i.index.IndexManifest()
+	parts, err := imagesOf(i.index)
 	if err != nil {
 		return nil, err
 	}
 	var all []v1.Layer
-	for _, m := range manifest.Manifests {
-		part, err := i.index.Image(m.Digest)
-		if err != nil {
-			return nil, err
-		}
+	for _, part := range parts {
 		layers, err := part.Layers()
 		if err != nil {
 			return nil, err
@@ -140,6 +136,52 @@ func (s Store) Open(image string) (*Image, error) {
 		return nil, fmt.Errorf("open image %s: %w", image, err)
 	}
 	return i, i.seal()
+}
+
+// image returns the image of that name for one platform, or [ErrNotFound].
+func (s Store) image(name, platform string) (v1.Image, error) {
+	want, err := v1.ParsePlatform(platform)
+	if err != nil {
+		return nil, err
+	}
+	i, err := s.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	var all []v1.Image
+	if i.index == nil {
+		all = []v1.Image{i.plain}
+	} else if all, err = imagesOf(i.index); err != nil {
+		return nil, fmt.Errorf("open image %s: %w", name, err)
+	}
+	var there []v1.Platform
+	for _, image := range all {
+		config, err := image.ConfigFile()
+		if err != nil {
+			return nil, fmt.Errorf("open image %s: %w", name, err)
+		}
+		if there = append(there, *config.Platform()); covers(there[len(there)-1:], *want) {
+			return image, nil
+		}
+	}
+	return nil, fmt.Errorf("--base_image=%s, which was built here, is for %s, not for %s", name, join(there), platform)
+}
+
+// imagesOf returns the images of an index, one for each platform.
+func imagesOf(index v1.ImageIndex) ([]v1.Image, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var all []v1.Image
+	for _, m := range manifest.Manifests {
+		image, err := index.Image(m.Digest)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, image)
+	}
+	return all, nil
 }
 
 // Names returns the names of the images in the store, sorted.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/elasticdl/elasticdl/trainer/data/dataset"
 	"github.com/elasticdl/elasticdl/trainer/image"
@@ -55,7 +57,8 @@ Python, virtual environments, .env files, and what a .dockerignore in the direct
 
 A node of minikube or kind takes an image without a registry, from the file that --output names:
   minikube image load FILE    kind load image-archive FILE    docker load -i FILE    ctr -n k8s.io images import FILE
-Jobs then want --image_pull_policy=IfNotPresent or Never.`,
+Jobs then want --image_pull_policy=IfNotPresent or Never. In a shell with ` + "`eval $(minikube docker-env)`" + ` the image is loaded into that
+minikube at once, as docker build would put it there.`,
 		Example: "  elasticdl zoo build --image=gcr.io/my-project/elasticdl:mnist .\n" +
 			"  elasticdl zoo build --image=registry/elasticdl:mnist --platform=linux/amd64,linux/arm64\n" +
 			"  elasticdl zoo build --image=registry/mine:1 --base_image=pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime .\n" +
@@ -71,10 +74,11 @@ Jobs then want --image_pull_policy=IfNotPresent or Never.`,
 	flags := cmd.Flags()
 	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
 	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH}, "what it runs on; several make an image for each")
-	flags.StringVar(&b.base, "base_image", "", "image that it is put on; as zoo init was told if not given, else none")
+	flags.StringVar(&b.base, "base_image", "", "image to add to, built here or of a registry; that of zoo init if not given, else none")
 	flags.StringSliceVar(&b.binary, "binary", nil, "of Python: elasticdl for Linux, a static binary for each platform; this one if not given")
 	flags.BoolVar(&b.insecure, "insecure", false, "the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
 	flags.StringVar(&b.output, "output", "", "write the image to a file, too, for docker load and the like")
+	dockerFlags(flags)
 	return cmd
 }
 
@@ -117,6 +121,7 @@ func (b *zooBuild) check() error {
 
 func (b *zooBuild) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
+	noteDocker(cmd)
 	show := &steps{out: cmd.ErrOrStderr()}
 	defer show.close()
 	progress := func(p image.Progress) { show.show(dataset.Progress(p)) }
@@ -132,7 +137,7 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	if err := b.follow(); err != nil {
 		return err
 	}
-	c := image.Config{Name: b.image, Insecure: b.insecure}
+	c := image.Config{Name: b.image, Insecure: b.insecure, Built: store}
 	if err := b.contents(cmd, &c, work, progress); err != nil {
 		return err
 	}
@@ -149,21 +154,11 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	if err := store.Save(ctx, made, progress); err != nil {
 		return err
 	}
-	if b.output != "" {
-		kept, err := store.Open(b.image) // whose layers are here
-		if err != nil {
-			return err
-		}
-		kept.Platforms = made.Platforms
-		if err := image.WriteArchive(kept, b.output); err != nil {
-			return err
-		}
+	next, err := b.pass(ctx, store, made, progress)
+	if err != nil {
+		return err
 	}
 	show.close()
-	next := "elasticdl zoo push " + b.image
-	if b.output != "" {
-		next = "minikube image load " + b.output
-	}
 	code := ""
 	if c.Code != nil {
 		code = ", with " + count(int64(c.Code.Files()), "file") + " at " + image.WorkDir
@@ -171,6 +166,31 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s built: %s, %.1f MB, for %s%s; now: %s\n",
 		b.image, made.Digest, float64(made.Size)/1e6, strings.Join(made.Platforms, ", "), code, next)
 	return err
+}
+
+// pass writes a saved image to --output, and loads it into the minikube of this shell. It returns what to do next.
+func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Image, progress func(image.Progress)) (next string, err error) {
+	kept, err := store.Open(b.image) // its layers are files of the store
+	if err != nil {
+		return "", err
+	}
+	kept.Platforms = made.Platforms
+	if b.output != "" {
+		if err := image.WriteArchive(kept, b.output); err != nil {
+			return "", err
+		}
+	}
+	node := image.ActiveNode(os.Getenv)
+	switch {
+	case node != nil && len(made.Platforms) > 1:
+		return "", fmt.Errorf("%s is saved, but not loaded into minikube's profile %s, which %s names: expected one --platform", b.image, node.Profile, node.By)
+	case node != nil:
+		progress(image.Progress{Step: "load into minikube's profile " + node.Profile})
+		return "elasticdl train --image_name=" + b.image + " --image_pull_policy=Never …", node.Load(ctx, kept)
+	case b.output != "":
+		return "minikube image load " + b.output, nil
+	}
+	return "elasticdl zoo push " + b.image, nil
 }
 
 // follow goes where zoo init has left word of.
@@ -223,7 +243,31 @@ printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:…
 	cmd.Flags().BoolVar(&p.insecure, "insecure", false, "the registry may speak plain HTTP (those on this machine may anyway)")
 	cmd.Flags().StringVar(&p.user, "username", "", "user of the registry; goes with --password_stdin")
 	cmd.Flags().BoolVar(&p.password, "password_stdin", false, "read the user's password from the standard input")
+	dockerFlags(cmd.Flags())
 	return cmd
+}
+
+// dockerFlags defines the flags by which ElasticDL's commands found the Docker that made and pushed images.
+func dockerFlags(flags *pflag.FlagSet) {
+	for _, name := range ofDocker {
+		flags.String(name, "", "no effect: no Docker is needed")
+		flags.MarkHidden(name)
+	}
+}
+
+var ofDocker = []string{"docker_base_url", "docker_tlscert", "docker_tlskey"}
+
+// noteDocker says that these flags have no effect, if one was given.
+func noteDocker(cmd *cobra.Command) {
+	var given []string
+	for _, name := range ofDocker {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: %s; no Docker is needed\n", strings.Join(given, ", "))
+	}
 }
 
 // zooPush is what zoo push was asked for.
@@ -259,6 +303,7 @@ func (p *zooPush) login(in io.Reader) (*image.Login, error) {
 }
 
 func (p *zooPush) run(cmd *cobra.Command, name string) error {
+	noteDocker(cmd)
 	store, err := images()
 	if err != nil {
 		return err

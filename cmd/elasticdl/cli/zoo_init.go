@@ -37,6 +37,7 @@ type recipe struct {
 // zooInit is what zoo init was asked for.
 type zooInit struct {
 	zoo, base, local, pypi, spec string
+	packages                     string // --local_pkg_dir if it has no checkout but may have ElasticDL's Python packages
 }
 
 func zooInitCommand() *cobra.Command {
@@ -59,9 +60,9 @@ lists: "go run . train --runtime=local …" in the module trains them here, zoo 
 	flags := cmd.Flags()
 	flags.StringVar(&z.zoo, "model_zoo", "model_zoo", "directory of the module")
 	flags.StringVar(&z.base, "base_image", "", "image that zoo build puts the binary on; none if not given")
-	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, or a directory in it, instead of the released module")
+	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, or a directory in it, instead of the released module; no effect with a directory of Python packages, which no image needs")
 	flags.StringVar(&z.pypi, "extra_pypi_index", "", "no effect: Go modules come from GOPROXY")
-	flags.StringVar(&z.spec, "cluster_spec", "", "refused: it is for elasticdl train, in YAML")
+	flags.StringVar(&z.spec, "cluster_spec", "", "no effect: an image holds none; give it to elasticdl train, as YAML")
 	return cmd
 }
 
@@ -81,22 +82,26 @@ func (z *zooInit) check() error {
 	if err := z.findCheckout(builtFrom(), executable()); err != nil {
 		problems = append(problems, err)
 	}
-	if z.spec != "" {
-		problems = append(problems, fmt.Errorf("--cluster_spec=%s: Python is not run; elasticdl train --cluster_spec=FILE takes YAML that completes the pods", z.spec))
+	if _, err := os.Stat(z.spec); z.spec != "" && err != nil {
+		problems = append(problems, fmt.Errorf("--cluster_spec=%s: %w", z.spec, errors.Unwrap(err)))
 	}
 	return errors.Join(problems...)
 }
 
-// findCheckout makes --local_pkg_dir the top of the checkout that it is in. If it is not given and version is no release, it is the one
-// that a binary was built in, or else the one that the working directory is in. A module that is there needs none.
+// findCheckout makes --local_pkg_dir the top of the checkout that it is in. Without a checkout in it, or if it is not given and
+// version is no release, it is the one that a binary was built in, or else the one that the working directory is in. A module that
+// is there needs none.
 func (z *zooInit) findCheckout(version, binary string) error {
 	if z.local != "" {
 		top, ok := checkoutOf(z.local)
-		if !ok {
-			return fmt.Errorf("--local_pkg_dir=%s: expected a checkout of %s, or a directory in it", z.local, modulePath)
+		if ok {
+			z.local = top
+			return nil
 		}
-		z.local = top
-		return nil
+		if err := mayHavePackages(z.local); err != nil {
+			return fmt.Errorf("--local_pkg_dir=%s: expected a checkout of %s, or a directory in it; %w", z.local, modulePath, err)
+		}
+		z.packages, z.local = z.local, ""
 	}
 	if version != "dev" || z.there() {
 		return nil
@@ -108,6 +113,29 @@ func (z *zooInit) findCheckout(version, binary string) error {
 		}
 	}
 	return errors.New("--local_pkg_dir: this elasticdl was built in a checkout, and is of no release: expected the directory of that checkout, since neither the binary nor the working directory is in it")
+}
+
+// mayHavePackages returns why a directory is not what ElasticDL took for --local_pkg_dir, or nil: Python packages that its
+// image needed. The directory need not exist, since nothing is read from it.
+func mayHavePackages(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return errors.Unwrap(err)
+	case !info.IsDir():
+		return errors.New("found a file")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return fmt.Errorf("found the Go module %q", strings.TrimPrefix(first, "module "))
 }
 
 // checkoutOf returns the top of the checkout of ElasticDL that a directory is in. Of a relative one it is relative.
@@ -163,9 +191,26 @@ func (z *zooInit) there() bool {
 	return err == nil
 }
 
-func (z *zooInit) run(cmd *cobra.Command) error {
+// notes names the flags that have no effect, and says why.
+func (z *zooInit) notes() (notes []string) {
+	switch {
+	case z.packages != "":
+		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s has no checkout of %s; an image needs no Python packages of ElasticDL, and every image has AllReduce", z.packages, modulePath))
+	case z.local != "" && z.there():
+		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s; the module %s exists", z.local, z.zoo))
+	}
 	if z.pypi != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: --extra_pypi_index=%s; Go modules come from GOPROXY\n", z.pypi)
+		notes = append(notes, fmt.Sprintf("--extra_pypi_index=%s; Go modules come from GOPROXY", z.pypi))
+	}
+	if z.spec != "" {
+		notes = append(notes, fmt.Sprintf("--cluster_spec=%s; an image holds none, and Python is not run: give YAML or JSON that completes the pods to elasticdl train --cluster_spec=FILE", z.spec))
+	}
+	return notes
+}
+
+func (z *zooInit) run(cmd *cobra.Command) error {
+	for _, note := range z.notes() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: %s\n", note)
 	}
 	what := "there already, left as it is"
 	if !z.there() {
@@ -175,8 +220,6 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 		if err := z.write(); err != nil {
 			return err
 		}
-	} else if z.local != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect on a module that is there: --local_pkg_dir=%s\n", z.local)
 	}
 	text, err := json.MarshalIndent(recipe{ModelZoo: filepath.ToSlash(z.zoo), BaseImage: z.base}, "", "  ")
 	if err != nil {

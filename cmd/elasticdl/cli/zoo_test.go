@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/elasticdl/elasticdl/trainer/kube"
 )
 
 // TestZoo runs the scripts testdata/zoo/*.txtar with a registry, this checkout, and Go's caches, but without a network.
@@ -51,11 +53,22 @@ func TestZoo(t *testing.T) {
 			} {
 				env.Setenv(key, value)
 			}
-			return nil
+			bin := filepath.Join(env.WorkDir, "bin")
+			if err := os.Mkdir(bin, 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(bin, "minikube"), []byte(minikube), 0o755)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"extract": extract},
 	})
 }
+
+// minikube has the profile mine: it notes what it is asked for, and keeps the image.
+const minikube = `#!/bin/sh
+[ "$2" = mine ] || { echo "Profile \"$2\" not found." >&2; exit 85; }
+echo "$1 $2 $3 $4" >>loaded
+cp "$5" mine.tar
+`
 
 // extract takes the binary out of an image: extract IMAGE.tar FILE
 func extract(ts *testscript.TestScript, _ bool, args []string) {
@@ -77,6 +90,24 @@ func extract(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		ts.Check(os.WriteFile(ts.MkAbs(args[1]), program, 0o755))
 		return
+	}
+}
+
+// The permissions at ElasticDL's path are those that elasticdl rbac prints, but for the namespace, which is the current one.
+func TestPermissionsAtElasticDLsPath(t *testing.T) {
+	want, err := kube.Permissions("", "elasticdl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"elasticdl-rbac.yaml", "examples/elasticdl-rbac.yaml"} {
+		text, err := os.ReadFile(filepath.Join(repository, "examples/elasticdl/elasticdl/manifests", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got, _ := strings.Cut(string(text), "\n") // the first line says what they are
+		if got != string(want) {
+			t.Errorf("%s: expected what elasticdl rbac prints:\n%s\nfound:\n%s", name, want, got)
+		}
 	}
 }
 
