@@ -76,6 +76,9 @@ func (j *Job) Settle(given func(flag string) bool) {
 	if j.Strategy == AllReduce && !given("num_ps_pods") {
 		j.NumPS = 0
 	}
+	if j.NumPS > 0 && !given("ps_pod_priority") && j.Master.Priority.Share == 0 {
+		j.PS.Priority = j.Master.Priority // else a worker of another job may preempt them before this job's own workers
+	}
 	for role, p := range map[string]*Pod{"master": &j.Master, "ps": &j.PS, "worker": &j.Worker} {
 		for name, limit := range p.Limit {
 			asked := given(role+"_resource_request") || given(role+"_"+name+"_request")
