@@ -22,6 +22,8 @@ SEED       ?= 1
 SEEDS      ?= 500
 # The whole of MNIST for `make accuracy`, as IDX files; without it the mirrors are asked.
 MNIST_SOURCE ?= $(wildcard ../shared/data/mnist)
+# The tutorials of `make seeds` as published, one file each, to compare their commands with; without them nothing is compared.
+TUTORIALS ?= $(wildcard ../shared/seeds)
 # Where the test cluster is, and what is in it; its programs, and the Kubernetes that they are.
 export ELASTICDL_CLUSTER ?= $(abspath $(BUILD)/cluster)
 CLUSTER_FLAGS ?= --nodes=2
@@ -228,7 +230,8 @@ e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, what may be
 	$(GO) test -tags e2e -count=1 -v -timeout 20m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
 	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m ./test/e2e/scale)
 
-seeds: build cluster-tools ## the commands of ElasticDL's own tutorials, as they stand, on that cluster; KEEP=1
+seeds: build cluster-tools torch-debian ## every command of five published tutorials, as it stands, on that cluster; KEEP=1
+	$(if $(TUTORIALS),$(GO) test ./test/seeds -args -source=$(abspath $(TUTORIALS)))
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 30m -run '^TestSeeds$$' ./test/e2e -args $(E2E_FLAGS)
 
