@@ -81,7 +81,7 @@ var packages = map[string]struct {
 	"worker":        {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing rpc wire zoo"},
 	"agent":         {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing rpc wire worker"},
 	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction program ps task timing rpc wire worker zoo"},
-	"local":         {shell, "credential identity job logline master pod program role rpc timing wire"},
+	"local":         {shell, "checkpoint credential identity job logline master pod program role rpc timing wire"},
 	"program":       {shell, "logline"},
 	"manifest":      {pure, "job pod"},
 	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},
@@ -89,7 +89,7 @@ var packages = map[string]struct {
 
 	"checkpoint/bucket": {shell, "checkpoint data"},
 	"checkpoint/laws":   {shell, "checkpoint ledger param safetensors"},
-	"kube/incluster":    {shell, "credential identity job kube/observe logline manifest master pod role rpc wire"},
+	"kube/incluster":    {shell, "checkpoint credential identity job kube/observe logline manifest master pod role rpc wire"},
 	"kube/observe":      {shell, "manifest pod role"},
 	"program/python":    {shell, ""},
 }
@@ -117,7 +117,7 @@ var confined = []struct{ path, to, why string }{
 }
 
 // pureFiles are the pure parts of packages that are not.
-var pureFiles = []string{"ps/rule.go"}
+var pureFiles = []string{"ps/rule.go", "checkpoint/claim.go"}
 
 // settings is the pure package of the infrastructure.
 const settings = "infra/settings"

@@ -75,11 +75,15 @@ func (m mount) works() error {
 // dead reports whether the host is.
 func (m mount) dead() bool { return m.host != nil && m.disk.network.isDead(m.host) }
 
-func (m mount) Create(name string) (checkpoint.Writer, error) {
+func (m mount) Create(name string) (checkpoint.Writer, error) { return m.create(name, false) }
+
+func (m mount) CreateNew(name string) (checkpoint.Writer, error) { return m.create(name, true) }
+
+func (m mount) create(name string, exclusive bool) (checkpoint.Writer, error) {
 	if err := m.works(); err != nil {
 		return nil, err
 	}
-	f := &draft{mount: m, name: m.dir + "/" + name}
+	f := &draft{mount: m, name: m.dir + "/" + name, exclusive: exclusive}
 	f.temporary = fmt.Sprintf("%s.%p", f.name, f)
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -132,6 +136,7 @@ func (m mount) Remove(name string) error {
 type draft struct {
 	mount
 	name, temporary string
+	exclusive       bool // it appears only if there is none of its name
 	done            bool
 }
 
@@ -160,6 +165,10 @@ func (f *draft) Commit() error {
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, taken := d.files[f.name]; taken && f.exclusive {
+		delete(d.files, f.temporary)
+		return fs.ErrExist
+	}
 	d.files[f.name] = d.files[f.temporary]
 	delete(d.files, f.temporary)
 	f.done = true
@@ -335,10 +344,10 @@ func (s *simulation) checkShelf(t *testing.T) {
 	if c.Records != s.shape.records {
 		t.Errorf("checkpoint %d has %d records of %d", c.Number, c.Records, s.shape.records)
 	}
-	numbers, complete, err := dir.Numbers()
+	all, err := dir.Commits()
 	whole := 0
-	for _, n := range numbers {
-		if complete[n] {
+	for _, e := range all {
+		if e.Complete {
 			whole++
 		}
 	}
@@ -348,6 +357,15 @@ func (s *simulation) checkShelf(t *testing.T) {
 	if s.stopped == 0 && s.job.Strategy == job.ParameterServer && len(c.Shards) != s.job.NumPS {
 		t.Errorf("checkpoint %d has %d shards of %d servers", c.Number, len(c.Shards), s.job.NumPS)
 	}
+}
+
+// readNumber reads the record of the commit with a number.
+func readNumber(dir checkpoint.Dir, number int64) (*checkpoint.Commit, error) {
+	n, err := dir.Find(number)
+	if err != nil {
+		return nil, err
+	}
+	return dir.ReadCommit(n)
 }
 
 // look complains if a checkpoint that is written has not, on every part, as many records as it says, each once and the same ones, and
@@ -360,7 +378,7 @@ func (s *simulation) look(e master.CheckpointWritten) {
 	dir := checkpoint.Dir{Files: mount{d, nil, checkpointDir}}
 	layout := s.shape.Layout()
 	values, steps := make([]float32, layout.Len()), make([]float32, layout.Trainable())
-	c, err := dir.ReadCommit(e.Number)
+	c, err := readNumber(dir, e.Number)
 	if err == nil {
 		err = dir.Restore(c, checkpoint.Part{Values: values, Slots: [][]float32{steps}})
 	}

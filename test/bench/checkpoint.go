@@ -151,11 +151,11 @@ func besideDisk(_ context.Context, b *bench) error {
 	var busy []float64
 	written, err := turns(b.n(5),
 		func() (float64, error) {
-			os.Remove(d.Path(1, file))
+			os.Remove(d.Path(checkpoint.Name{Number: 1}, file))
 			before := processorTime()
 			copied.Take(model)
 			gbs, err := throughput(func() error {
-				s, err := checkpoint.WriteShard(d, 1, file, copied.Part)
+				s, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 1}, file, copied.Part)
 				c.Shards = []checkpoint.Shard{s}
 				return err
 			})
@@ -174,7 +174,7 @@ func besideDisk(_ context.Context, b *bench) error {
 		0.02*pace.Seconds()*float64(runtime.NumCPU()), busy...)
 	read, err := turns(b.n(5),
 		func() (float64, error) {
-			if err := onDiskOnly(d.Path(1, file)); err != nil {
+			if err := onDiskOnly(d.Path(checkpoint.Name{Number: 1}, file)); err != nil {
 				return 0, err
 			}
 			n := len(model.Values)

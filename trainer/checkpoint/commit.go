@@ -21,6 +21,7 @@ const Format = 1
 type Commit struct {
 	Format int       `json:"format"`
 	Number int64     `json:"number"`
+	Claim  string    `json:"claim,omitempty"` // tag of the claim under which it was made; "": it is older than claims
 	Time   time.Time `json:"time"`
 
 	JobName  string     `json:"job_name"`
@@ -93,6 +94,9 @@ func (c *Commit) ParamLayout() param.Layout {
 	return l
 }
 
+// Name returns the commit's name in its directory.
+func (c *Commit) Name() Name { return Name{c.Number, c.Claim} }
+
 // Bytes returns the size of all shards.
 func (c *Commit) Bytes() int64 {
 	bytes := int64(0)
@@ -125,6 +129,16 @@ func (c Commit) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode commit %d: %w", c.Number, err)
 	}
 	return seal(append(record, '\n')), nil
+}
+
+// Seal sets the checksum to that of the record, by which the commit is named from then on.
+func (c *Commit) Seal() error {
+	record, err := c.Encode()
+	if err == nil {
+		at, _ := checksumAt(record)
+		c.Checksum = string(record[at:][:len(noChecksum)])
+	}
+	return err
 }
 
 // seal puts the checksum of a record in its place.
@@ -170,6 +184,9 @@ func (c *Commit) validate() error {
 	}
 	if c.Number <= 0 || c.Version < 0 || c.Life <= 0 || c.Slots < 0 || c.Records < 0 {
 		problem("number %d, version %d, life %d, %d slots and %d records are impossible", c.Number, c.Version, c.Life, c.Slots, c.Records)
+	}
+	if c.Claim != "" && !tagForm.MatchString(c.Claim) {
+		problem("claim %q; expected a number and eight hexadecimal digits, as in 2-5f3a9c1b", c.Claim)
 	}
 	layout := c.ParamLayout()
 	elements, ok := size(layout)

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,25 +8,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // recordFile is the file that makes a directory a commit.
 const recordFile = "commit.json"
 
-// prefix begins the names of commits.
-const prefix = "commit-"
-
 // Files is a place for files: a directory ([Local]), or a prefix in a bucket of an object store (package bucket). Names have
 // slashes, and no dots that lead elsewhere. Package laws tests what is said here.
 //
 // A file appears whole, in one moment, and what was there before under its name is replaced in the same moment. A disk does so by a
-// rename; an object store has none and needs none, as an object appears when its upload is complete. Nothing more is asked of a
-// place: two files do not appear together, and nothing is locked.
+// rename; an object store has none and needs none, as an object appears when its upload is complete. Beside that a place creates a
+// file only if there is none ([Files.CreateNew]). Nothing more is asked: two files do not appear together, and nothing is locked.
 type Files interface {
 	// Create begins a file. It is not there before its Commit. Directories are made as they are needed.
 	Create(name string) (Writer, error)
+	// CreateNew begins a file that is not there yet. If there is one when the file appears, its Commit changes nothing, and returns
+	// [fs.ErrExist]. A place that cannot do so replaces the file: some stores that speak S3's protocol.
+	CreateNew(name string) (Writer, error)
 	// Open opens a file, of so many bytes. The error of one that is not there is [fs.ErrNotExist]. Several may read from the file at
 	// the same time; reading in order is cheap everywhere, and any other order costs a request on an object store.
 	Open(name string) (io.ReaderAt, int64, io.Closer, error)
@@ -50,7 +48,19 @@ type Writer interface {
 }
 
 // Dir is a directory of commits.
-type Dir struct{ Files }
+type Dir struct {
+	Files
+	claim *Claim // the commits are those of its owner; nil: of everybody
+}
+
+// Under returns the directory as the owner of a claim has it: with the commits of that claim, and those of earlier claims, which the
+// owner has taken over.
+func (d Dir) Under(c Claim) Dir { return Dir{d.Files, &c} }
+
+// has reports whether a commit is one of the directory's owner.
+func (d Dir) has(n Name) bool {
+	return d.claim == nil || n.claimNumber() < d.claim.Number || n.Claim == d.claim.Tag()
+}
 
 // Opener opens a directory of commits by its name. nil opens those of this machine.
 type Opener func(dir string) (Dir, error)
@@ -58,84 +68,97 @@ type Opener func(dir string) (Dir, error)
 // Open opens a directory.
 func (o Opener) Open(dir string) (Dir, error) {
 	if o == nil {
-		return Dir{Local(dir)}, nil
+		return Dir{Files: Local(dir)}, nil
 	}
 	return o(dir)
 }
 
-func commitDir(number int64) string { return fmt.Sprintf("%s%08d", prefix, number) }
-
-// split takes the last name of a location apart, and what follows a question mark in the name of a bucket.
-func split(location string) (parent, name, query string) {
-	if at := strings.Index(location, "?"); at >= 0 && strings.Contains(location[:at], "://") {
-		location, query = location[:at], location[at:]
-	}
-	location = strings.TrimRight(location, "/")
-	if i := strings.LastIndex(location, "/"); i >= 0 {
-		return location[:i+1], location[i+1:], query
-	}
-	return "./", location, query
-}
-
-// Split splits the location of a file into that of its directory and its name.
-func Split(location string) (dir, name string) {
-	parent, name, query := split(location)
-	return parent + query, name
-}
-
-// Within splits a location that may be of one commit into that of its directory and the commit's number; 0: it is of a directory.
-func Within(location string) (dir string, number int64) {
-	parent, name, query := split(location)
-	digits, ok := strings.CutPrefix(name, prefix)
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || err != nil || n <= 0 || commitDir(n) != name {
-		return location, 0
-	}
-	return parent + query, n
-}
-
 // Path names a file of a commit to users.
-func (d Dir) Path(number int64, file string) string {
-	return strings.TrimSuffix(d.String(), "/") + "/" + commitDir(number) + "/" + file
+func (d Dir) Path(n Name, file string) string {
+	return strings.TrimSuffix(d.String(), "/") + "/" + n.String() + "/" + file
 }
 
 // Create begins a file of a commit.
-func (d Dir) Create(number int64, file string) (Writer, error) {
-	return d.Files.Create(commitDir(number) + "/" + file)
+func (d Dir) Create(n Name, file string) (Writer, error) {
+	return d.Files.Create(n.String() + "/" + file)
 }
 
-// Numbers returns the numbers of all commits that were begun, the newest first; complete says which of them have a record.
-func (d Dir) Numbers() (numbers []int64, complete map[int64]bool, err error) {
+// Entry is a commit that was begun.
+type Entry struct {
+	Name
+	Complete bool  // it has a record
+	Err      error // why that cannot be known; nil: it is known
+}
+
+// Commits returns all commits that were begun, the newest first. One that cannot be read is an entry like the others: it hides none
+// of them. The error tells that the directory itself cannot be read.
+func (d Dir) Commits() ([]Entry, error) {
 	names, err := d.List("")
 	if err != nil {
-		return nil, nil, fmt.Errorf("list checkpoints in %v: %w", d, err)
+		return nil, fmt.Errorf("list checkpoints in %v: %w", d, err)
 	}
-	complete = make(map[int64]bool)
-	for _, name := range names {
-		digits, ok := strings.CutPrefix(name, prefix)
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if !ok || err != nil || n <= 0 || commitDir(n) != name {
+	var all []Entry
+	for _, text := range names {
+		n, ok := parseName(text)
+		if !ok || !d.has(n) {
 			continue
 		}
-		files, err := d.List(name)
+		e := Entry{Name: n}
+		files, err := d.List(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("list checkpoints in %v: %w", d, err)
+			e.Err = fmt.Errorf("list checkpoint %s: %w", strings.TrimSuffix(d.Path(n, ""), "/"), lasting(err))
 		}
-		numbers = append(numbers, n)
-		complete[n] = slices.Contains(files, recordFile)
+		e.Complete = slices.Contains(files, recordFile)
+		all = append(all, e)
 	}
-	slices.SortFunc(numbers, func(a, b int64) int { return cmp.Compare(b, a) })
-	return numbers, complete, nil
+	slices.SortFunc(all, func(a, b Entry) int { return newer(a.Name, b.Name) })
+	return all, nil
+}
+
+// Find returns the name of the commit with a number. Of a directory that has several, made by jobs that shared it, none is meant.
+func (d Dir) Find(number int64) (Name, error) {
+	all, err := d.Commits()
+	if err != nil {
+		return Name{}, err
+	}
+	var found []Name
+	for _, e := range all {
+		if e.Number == number {
+			found = append(found, e.Name)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Name{}, damaged("read checkpoint: %s is not there", d.Path(Name{Number: number}, recordFile))
+	case 1:
+		return found[0], nil
+	}
+	return Name{}, fmt.Errorf("%v has several commits with number %d: %v; expected the name of one of them", d, number, found)
+}
+
+// Highest returns the highest number of a commit that was begun in the directory, whoever has begun it; 0: there is none.
+func (d Dir) Highest() (int64, error) {
+	names, err := d.List("")
+	if err != nil {
+		return 0, fmt.Errorf("list checkpoints in %v: %w", d, err)
+	}
+	highest := int64(0)
+	for _, text := range names {
+		if n, ok := parseName(text); ok {
+			highest = max(highest, n.Number)
+		}
+	}
+	return highest, nil
 }
 
 // Begun returns how many shards of a commit are there, and their bytes, whether it has a record or not.
-func (d Dir) Begun(number int64) (shards int, bytes int64) {
-	files, _ := d.List(commitDir(number)) // of what is being removed nothing is there
+func (d Dir) Begun(n Name) (shards int, bytes int64) {
+	files, _ := d.List(n.String()) // of what is being removed nothing is there
 	for _, name := range files {
 		if name == recordFile || strings.HasPrefix(name, ".") {
 			continue
 		}
-		if _, size, closer, err := d.Open(commitDir(number) + "/" + name); err == nil {
+		if _, size, closer, err := d.Open(n.String() + "/" + name); err == nil {
 			closer.Close()
 			shards, bytes = shards+1, bytes+size
 		}
@@ -149,51 +172,65 @@ func (d Dir) WriteCommit(c Commit) error {
 	if err != nil {
 		return err
 	}
-	f, err := d.Create(c.Number, recordFile)
+	path := d.Path(c.Name(), recordFile)
+	f, err := d.Create(c.Name(), recordFile)
 	if err != nil {
-		return fmt.Errorf("write checkpoint: %s: %w", d.Path(c.Number, recordFile), err)
+		return fmt.Errorf("write checkpoint: %s: %w", path, err)
 	}
 	defer f.Abort()
 	if _, err = f.Write(record); err == nil {
 		err = f.Commit()
 	}
 	if err != nil {
-		return fmt.Errorf("write checkpoint: %s: %w", d.Path(c.Number, recordFile), err)
+		return fmt.Errorf("write checkpoint: %s: %w", path, err)
 	}
 	return nil
 }
 
 // Retain removes all commits but the newest that are complete, so many; 0 keeps all of those. Also what is older than those and was
-// never completed goes.
+// never completed goes. It removes nothing of which it is not known what it is.
 func (d Dir) Retain(keep int) error {
-	numbers, complete, err := d.Numbers()
+	all, err := d.Commits()
 	if err != nil {
 		return err
 	}
 	kept := 0
 	var problems []error
-	for _, n := range numbers {
+	for _, e := range all {
 		switch {
-		case complete[n] && (keep == 0 || kept < keep):
+		case e.Err != nil:
+		case e.Complete && (keep == 0 || kept < keep):
 			kept++
 		case kept > 0: // newer ones that have no record may be about to get it
-			problems = append(problems, d.remove(n))
+			problems = append(problems, d.Discard(e.Name))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Discard removes a commit, whole or not.
-func (d Dir) Discard(number int64) error { return d.remove(number) }
+// Sweep removes the commits up to a number that were given up: they have no record, and get none.
+func (d Dir) Sweep(number int64) error {
+	all, err := d.Commits()
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, e := range all {
+		if e.Number <= number && !e.Complete && e.Err == nil {
+			problems = append(problems, d.Discard(e.Name))
+		}
+	}
+	return errors.Join(problems...)
+}
 
-// remove takes the record away first: a commit that is half removed is none.
-func (d Dir) remove(number int64) error {
-	err := d.Files.Remove(commitDir(number) + "/" + recordFile)
+// Discard removes a commit, whole or not. It takes the record away first: a commit that is half removed is none.
+func (d Dir) Discard(n Name) error {
+	err := d.Files.Remove(n.String() + "/" + recordFile)
 	if err == nil {
-		err = d.Files.Remove(commitDir(number))
+		err = d.Files.Remove(n.String())
 	}
 	if err != nil {
-		return fmt.Errorf("remove checkpoint %s: %w", d.Path(number, ""), err)
+		return fmt.Errorf("remove checkpoint %s: %w", d.Path(n, ""), err)
 	}
 	return nil
 }
@@ -201,12 +238,49 @@ func (d Dir) remove(number int64) error {
 // Local returns the files below a directory of this machine, which is made when something is written.
 func Local(path string) Files { return local{path} }
 
+// errNoFile is the error of a directory, or of something else, that stands in the place of a file.
+var errNoFile = errors.New("is no file")
+
 type local struct{ root string }
 
 func (l local) String() string          { return l.root }
 func (l local) path(name string) string { return filepath.Join(l.root, filepath.FromSlash(name)) }
 
-func (l local) Create(name string) (Writer, error) {
+func (l local) Create(name string) (Writer, error) { return l.create(name, os.Rename) }
+
+func (l local) CreateNew(name string) (Writer, error) { return l.create(name, link) }
+
+// link gives a file that is complete its name, unless that is taken.
+func link(temporary, path string) error {
+	err := os.Link(temporary, path)
+	if errors.Is(err, fs.ErrExist) || err == nil {
+		os.Remove(temporary)
+		return err
+	}
+	if !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	content, err := os.ReadFile(temporary) // of a file system without links
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(path)
+		return err
+	}
+	os.Remove(temporary)
+	return nil
+}
+
+func (l local) create(name string, appear func(temporary, path string) error) (Writer, error) {
 	path := l.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -215,7 +289,7 @@ func (l local) Create(name string) (Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &localFile{f, l.root, path}, nil
+	return &localFile{f, l.root, path, appear}, nil
 }
 
 func (l local) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
@@ -225,7 +299,7 @@ func (l local) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", f.Name())
+		err = fmt.Errorf("%s %w", f.Name(), errNoFile)
 	}
 	if err != nil {
 		f.Close()
@@ -248,10 +322,11 @@ func (l local) List(dir string) ([]string, error) {
 
 func (l local) Remove(name string) error { return os.RemoveAll(l.path(name)) }
 
-// localFile is written under another name, and renamed.
+// localFile is written under another name, and gets its own when it is complete.
 type localFile struct {
 	*os.File
 	root, path string
+	appear     func(temporary, path string) error
 }
 
 func (f *localFile) Abort() {
@@ -266,7 +341,7 @@ func (f *localFile) Commit() error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), f.path)
+		err = f.appear(f.Name(), f.path)
 	}
 	// A name lasts when its directory is on the disk, and that one's name in the one above.
 	for dir := filepath.Dir(f.path); err == nil; dir = filepath.Dir(dir) {

@@ -93,7 +93,7 @@ func (v *valuesOf) fill(from int, dst []float32) error {
 		}
 		n := min(len(dst), s.End-from)
 		if err := v.read(s, from-s.Start, dst[:n]); err != nil {
-			return fmt.Errorf("read checkpoint: %s: %w", v.d.Path(v.c.Number, s.File), err)
+			return fmt.Errorf("read checkpoint: %s: %w", v.d.Path(v.c.Name(), s.File), err)
 		}
 		from, dst = from+n, dst[n:]
 	}
@@ -102,7 +102,7 @@ func (v *valuesOf) fill(from int, dst []float32) error {
 
 func (v *valuesOf) read(s Shard, from int, dst []float32) error {
 	if v.file == nil {
-		f, size, closer, err := v.d.Open(commitDir(v.c.Number) + "/" + s.File)
+		f, size, closer, err := v.d.Open(v.c.Name().String() + "/" + s.File)
 		if err != nil {
 			return err
 		}

@@ -10,29 +10,34 @@ import (
 
 // A commit of another model, or of a training with another optimizer, is of no use, and the error says why.
 func TestReadFitting(t *testing.T) {
-	d := Dir{Local(t.TempDir())}
+	d := Dir{Files: Local(t.TempDir())}
 	layout := param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}
-	s, err := WriteShard(d, 3, ShardFile(0, 1), Part{Values: make([]float32, 4)})
+	s, err := WriteShard(d, Name{Number: 3}, ShardFile(0, 1), Part{Values: make([]float32, 4)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.WriteCommit(Commit{Format: Format, Number: 3, Life: 1, Layout: VariablesOf(layout), Optimizer: "sgd", Shards: []Shard{s}}); err != nil {
+	c := Commit{Format: Format, Number: 3, Life: 1, Layout: VariablesOf(layout), Optimizer: "sgd", Shards: []Shard{s}}
+	if err := errors.Join(c.Seal(), d.WriteCommit(c)); err != nil {
 		t.Fatal(err)
 	}
+	checksum := c.Checksum
 	other := param.Layout{{Name: "v", Shape: []int{4}, Trainable: true}}
 	for _, c := range []struct {
 		number    int64
+		checksum  string
 		layout    param.Layout
 		optimizer string
 		want      string // of the error; "": none
 	}{
-		{3, layout, "sgd", ""},
-		{3, nil, "sgd", ""},
-		{3, other, "sgd", "it is of another model: "},
-		{3, layout, "adam", "it is of a training with sgd, and the model has adam"},
-		{4, layout, "sgd", "is not there"},
+		{3, checksum, layout, "sgd", ""},
+		{3, checksum, nil, "sgd", ""},
+		{3, checksum, other, "sgd", "it is of another model: "},
+		{3, checksum, layout, "adam", "it is of a training with sgd, and the model has adam"},
+		{4, checksum, layout, "sgd", "is not there"},
+		{3, "01234567", layout, "sgd", `expected "01234567"; it is of job `},
+		{3, "", layout, "sgd", `expected ""`}, // an order that does not say which
 	} {
-		got, err := d.ReadFitting(c.number, c.layout, c.optimizer)
+		got, err := d.ReadFitting(Name{Number: c.number}, c.checksum, c.layout, c.optimizer)
 		switch {
 		case c.want == "" && (err != nil || got.Number != 3):
 			t.Errorf("%+v: %v", c, err)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"slices"
+	"syscall"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
@@ -28,78 +28,106 @@ func (d damage) Unwrap() error      { return d.error }
 
 func damaged(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
 
+// lasting makes damage of an error that does not pass: a file stands where a directory is expected or the other way round, or this user
+// may not read it.
+func lasting(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errNoFile) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) {
+		return damage{err}
+	}
+	return err
+}
+
 // ReadCommit reads the record of a commit. It looks at no shard.
-func (d Dir) ReadCommit(number int64) (*Commit, error) {
-	f, size, closer, err := d.Open(commitDir(number) + "/" + recordFile)
+func (d Dir) ReadCommit(n Name) (*Commit, error) {
+	path := d.Path(n, recordFile)
+	f, size, closer, err := d.Open(n.String() + "/" + recordFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, damaged("read checkpoint: %s is not there", d.Path(number, recordFile))
+		return nil, damaged("read checkpoint: %s is not there", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint: %w", err)
+		return nil, fmt.Errorf("read checkpoint: %w", lasting(err))
 	}
 	defer closer.Close()
 	const most = 1 << 30
 	if size > most {
-		return nil, damaged("read checkpoint: %s has %d bytes", d.Path(number, recordFile), size)
+		return nil, damaged("read checkpoint: %s has %d bytes", path, size)
 	}
 	record := make([]byte, size)
 	if n, err := f.ReadAt(record, 0); int64(n) < size {
-		return nil, fmt.Errorf("read checkpoint: %s: %w", d.Path(number, recordFile), err)
+		return nil, fmt.Errorf("read checkpoint: %s: %w", path, err)
 	}
 	c, err := Decode(record)
-	if err == nil && c.Number != number {
-		err = fmt.Errorf("it is of commit %d", c.Number)
+	if err == nil && c.Name() != n {
+		err = fmt.Errorf("it is of commit %d, %v", c.Number, c.Name())
 	}
 	if err != nil {
-		return nil, damaged("read checkpoint: %s: %w", d.Path(number, recordFile), err)
+		return nil, damaged("read checkpoint: %s: %w", path, err)
 	}
 	return c, nil
 }
 
-// ReadFitting reads the record of a commit for a model with that layout, nil if it is not known yet, and an optimizer. The error of
-// one that is of another model is [ErrDamaged], too: it is of no use.
-func (d Dir) ReadFitting(number int64, layout param.Layout, optimizer string) (*Commit, error) {
-	c, err := d.ReadCommit(number)
+// ReadNamed reads the record of the commit that has that checksum. What is there under its name and has another one is damage.
+func (d Dir) ReadNamed(n Name, checksum string) (*Commit, error) {
+	c, err := d.ReadCommit(n)
+	if err == nil && c.Checksum != checksum {
+		err = damaged("read checkpoint: %s: it is not the commit that is meant: its checksum is %s, expected %q; it is of job %s (%s)",
+			d.Path(n, recordFile), c.Checksum, checksum, c.JobName, c.Job)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ReadFitting reads the record of the commit that has that checksum for a model with that layout, nil if it is not known yet, and an
+// optimizer. The error of one that is of another model is [ErrDamaged], too: it is of no use.
+func (d Dir) ReadFitting(n Name, checksum string, layout param.Layout, optimizer string) (*Commit, error) {
+	c, err := d.ReadNamed(n, checksum)
 	if err != nil {
 		return nil, err
 	}
 	if layout != nil {
 		if err := layout.Match(c.ParamLayout()); err != nil {
-			return nil, damaged("read checkpoint: %s: it is of another model: %w", d.Path(number, recordFile), err)
+			return nil, damaged("read checkpoint: %s: it is of another model: %w", d.Path(n, recordFile), err)
 		}
 	}
 	if c.Optimizer != optimizer {
-		return nil, damaged("read checkpoint: %s: it is of a training with %s, and the model has %s", d.Path(number, recordFile), c.Optimizer, optimizer)
+		return nil, damaged("read checkpoint: %s: it is of a training with %s, and the model has %s", d.Path(n, recordFile), c.Optimizer, optimizer)
 	}
 	return c, nil
 }
 
 // Damage is a commit that cannot be used, and why.
 type Damage struct {
-	Number int64
+	Commit Name
 	Err    error
 }
 
 // Newest returns the newest commit that is whole, every byte of it, and what is wrong with those that are newer. [ErrNone]: there is
 // none. Storage that cannot be read is another error.
-func (d Dir) Newest() (*Commit, []Damage, error) { return d.newest(math.MaxInt64, d.Verify) }
-
-// Before returns the newest commit with a lower number whose record is whole, as [Dir.Newest] does. It looks at no shard.
-func (d Dir) Before(number int64) (*Commit, []Damage, error) {
-	return d.newest(number, func(*Commit) error { return nil })
+func (d Dir) Newest() (*Commit, []Damage, error) {
+	return d.newest(func(Name) bool { return true }, d.Verify)
 }
 
-func (d Dir) newest(below int64, verify func(*Commit) error) (*Commit, []Damage, error) {
-	numbers, complete, err := d.Numbers()
+// Before returns the newest commit that is older than another and whose record is whole, as [Dir.Newest] does. It looks at no shard.
+func (d Dir) Before(n Name) (*Commit, []Damage, error) {
+	return d.newest(func(o Name) bool { return newer(n, o) < 0 }, func(*Commit) error { return nil })
+}
+
+func (d Dir) newest(of func(Name) bool, verify func(*Commit) error) (*Commit, []Damage, error) {
+	all, err := d.Commits()
 	if err != nil {
 		return nil, nil, err
 	}
 	var damaged []Damage
-	for _, n := range numbers {
-		if !complete[n] || n >= below {
+	for _, e := range all {
+		if !e.Complete && e.Err == nil || !of(e.Name) {
 			continue
 		}
-		c, err := d.ReadCommit(n)
+		c, err := (*Commit)(nil), e.Err
+		if err == nil {
+			c, err = d.ReadCommit(e.Name)
+		}
 		if err == nil {
 			err = verify(c)
 		}
@@ -109,7 +137,7 @@ func (d Dir) newest(below int64, verify func(*Commit) error) (*Commit, []Damage,
 		if !errors.Is(err, ErrDamaged) {
 			return nil, damaged, err
 		}
-		damaged = append(damaged, Damage{n, err})
+		damaged = append(damaged, Damage{e.Name, err})
 	}
 	return nil, damaged, fmt.Errorf("%w in %v", ErrNone, d)
 }
@@ -119,7 +147,7 @@ func (d Dir) Verify(c *Commit) error {
 	var problems []error
 	for _, s := range c.Shards {
 		if err := d.read(c, s, Part{}); err != nil {
-			problems = append(problems, fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err))
+			problems = append(problems, fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Name(), s.File), err))
 		}
 	}
 	return errors.Join(problems...)
@@ -140,7 +168,7 @@ func (d Dir) Restore(c *Commit, p Part) error {
 			continue
 		}
 		if err := d.read(c, s, p); err != nil {
-			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err)
+			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Name(), s.File), err)
 		}
 	}
 	return nil
@@ -148,12 +176,12 @@ func (d Dir) Restore(c *Commit, p Part) error {
 
 // read reads every byte of a shard, and fills those elements of p that are in it, if there are any.
 func (d Dir) read(c *Commit, s Shard, p Part) error {
-	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
+	f, size, closer, err := d.Open(c.Name().String() + "/" + s.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return damaged("it is not there")
 	}
 	if err != nil {
-		return err
+		return lasting(err)
 	}
 	defer closer.Close()
 	if size != s.Bytes {

@@ -26,11 +26,11 @@ func ShardFile(i, n int) string { return fmt.Sprintf("shard-%d-of-%d.safetensors
 
 // WriteShard writes a part of the model as the file of a commit's directory, and returns what the record says of it. When
 // it returns without an error, the file is on the disk. It may be called for the same file again.
-func WriteShard(d Dir, number int64, file string, p Part) (Shard, error) {
+func WriteShard(d Dir, n Name, file string, p Part) (Shard, error) {
 	s := Shard{File: file, Start: p.Start, End: p.Start + len(p.Values)}
-	f, err := d.Create(number, file)
+	f, err := d.Create(n, file)
 	if err != nil {
-		return Shard{}, fmt.Errorf("write checkpoint: %s: %w", d.Path(number, file), err)
+		return Shard{}, fmt.Errorf("write checkpoint: %s: %w", d.Path(n, file), err)
 	}
 	defer f.Abort()
 	tensors := []safetensors.Tensor{{Name: valuesName, Shape: []int{len(p.Values)}, Values: p.Values}}
@@ -39,7 +39,7 @@ func WriteShard(d Dir, number int64, file string, p Part) (Shard, error) {
 			tensors = append(tensors, safetensors.Tensor{Name: slotName(i), Shape: []int{len(slot)}, Values: slot})
 		}
 	}
-	metadata := map[string]string{"commit": strconv.FormatInt(number, 10), "start": strconv.Itoa(p.Start)}
+	metadata := map[string]string{"commit": n.String(), "start": strconv.Itoa(p.Start)}
 	crc := crc32.New(castagnoli)
 	summed := make(chan error)
 	go func() { summed <- safetensors.WriteTensors(crc, tensors, metadata) }() // beside the writing
@@ -49,7 +49,7 @@ func WriteShard(d Dir, number int64, file string, p Part) (Shard, error) {
 		err = f.Commit()
 	}
 	if err != nil {
-		return Shard{}, fmt.Errorf("write checkpoint: %s: %w", d.Path(number, file), err)
+		return Shard{}, fmt.Errorf("write checkpoint: %s: %w", d.Path(n, file), err)
 	}
 	s.Bytes, s.CRC = written.bytes, checksum(crc.Sum32())
 	return s, nil

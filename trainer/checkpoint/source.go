@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,8 @@ import (
 type Source struct {
 	Dir      Dir
 	Location string // Dir's, as an [Opener] takes it
-	Number   int64  // of the commit; 0: the newest of Dir that is whole
+	Commit   Name   // the commit; the zero Name: the newest of Dir that is whole
+	Checksum string // of the commit's record; "": that is not known
 	File     string // the exported model in Dir; "": it is a commit
 }
 
@@ -30,23 +32,19 @@ func (o Opener) Find(location string) (Source, error) {
 	if strings.HasSuffix(name, ".safetensors") {
 		s.Location, s.File = dir+query, name
 	} else {
-		s.Location, s.Number = Within(location)
+		s.Location, s.Commit = Within(location)
 	}
 	var err error
 	if s.Dir, err = o.Open(s.Location); err != nil {
 		return Source{}, err
 	}
 	if s.File == "" {
-		numbers, complete, err := s.Dir.Numbers()
-		if err != nil {
-			return Source{}, err
-		}
-		has := func(n int64) bool { return complete[n] && (s.Number == 0 || s.Number == n) }
-		if slices.ContainsFunc(numbers, has) {
-			return s, nil
+		found, err := s.commits()
+		if found || err != nil {
+			return s, err
 		}
 	}
-	if s.Number == 0 {
+	if s.Commit.Number == 0 {
 		names, err := s.Dir.List("")
 		if err != nil {
 			return Source{}, fmt.Errorf("list %v: %w", s.Dir, err)
@@ -62,23 +60,57 @@ func (o Opener) Find(location string) (Source, error) {
 		ErrNone, location, ModelFile)
 }
 
+// commits reports whether the directory has the commit that is meant, or any. A commit that is meant by its number alone gets its name.
+func (s *Source) commits() (found bool, err error) {
+	all, err := s.Dir.Commits()
+	if err != nil {
+		return false, err
+	}
+	if n := s.Commit; n.Number > 0 && n.Claim == "" && !slices.ContainsFunc(all, func(e Entry) bool { return e.Name == n }) {
+		if slices.ContainsFunc(all, func(e Entry) bool { return e.Number == n.Number }) {
+			if s.Commit, err = s.Dir.Find(n.Number); err != nil {
+				return false, err
+			}
+		}
+	}
+	var unread error // of a commit that may be the one that is meant
+	for _, e := range all {
+		if s.Commit.Number > 0 && e.Name != s.Commit {
+			continue
+		}
+		if e.Complete {
+			return true, nil
+		}
+		unread = cmp.Or(unread, e.Err)
+	}
+	return false, unread
+}
+
 // Path names the exported model to users.
 func (s Source) Path() string { return strings.TrimSuffix(s.Dir.String(), "/") + "/" + s.File }
 
-// Commit returns the record of the commit, every byte of which was read, and what is wrong with those that are newer.
-func (s Source) Commit() (*Commit, []Damage, error) {
-	if s.Number == 0 {
+// Read returns the record of the commit, every byte of which was read, and what is wrong with those that are newer.
+func (s Source) Read() (*Commit, []Damage, error) {
+	if s.Commit.Number == 0 {
 		c, damages, err := s.Dir.Newest()
 		if len(damages) > 0 && errors.Is(err, ErrNone) { // to begin from the beginning is not what was asked for
 			err = damaged("none of the checkpoints in %v can be used; the newest: %w", s.Dir, damages[0].Err)
 		}
 		return c, damages, err
 	}
-	c, err := s.Dir.ReadCommit(s.Number)
+	c, err := s.record()
 	if err == nil {
 		err = s.Dir.Verify(c)
 	}
 	return c, nil, err
+}
+
+// record reads the record of the commit that is meant.
+func (s Source) record() (*Commit, error) {
+	if s.Checksum == "" {
+		return s.Dir.ReadCommit(s.Commit)
+	}
+	return s.Dir.ReadNamed(s.Commit, s.Checksum)
 }
 
 // Load sets values, the flat array of a model with that layout, to those of the model. The error of a model that is another, or
@@ -87,12 +119,12 @@ func (s Source) Load(layout param.Layout, values []float32) error {
 	if s.File != "" {
 		return s.exported(func(f *safetensors.File) error { return load(f, layout, values) })
 	}
-	c, _, err := s.Commit()
+	c, _, err := s.Read()
 	if err != nil {
 		return err
 	}
 	if err := layout.Match(c.ParamLayout()); err != nil {
-		return damaged("read checkpoint: %s: it is of another model: %w", s.Dir.Path(c.Number, recordFile), err)
+		return damaged("read checkpoint: %s: it is of another model: %w", s.Dir.Path(c.Name(), recordFile), err)
 	}
 	return s.Dir.Restore(c, Part{Values: values})
 }
@@ -100,7 +132,7 @@ func (s Source) Load(layout param.Layout, values []float32) error {
 // Version returns the model's version. That of an exported model is the one that it was exported with, 0 if it does not say.
 func (s Source) Version() (version int64, err error) {
 	if s.File == "" {
-		c, err := s.Dir.ReadCommit(s.Number)
+		c, err := s.record()
 		if err != nil {
 			return 0, err
 		}

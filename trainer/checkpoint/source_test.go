@@ -19,13 +19,13 @@ var sourceLayout = param.Layout{
 func TestSource(t *testing.T) {
 	root := t.TempDir()
 	both, out := filepath.Join(root, "both"), filepath.Join(root, "out")
-	d := Dir{Local(both)}
+	d := Dir{Files: Local(both)}
 	write := func(number int64) []float32 {
 		values := make([]float32, sourceLayout.Len())
 		for i := range values {
 			values[i] = float32(number) + float32(i)/16
 		}
-		s, err := WriteShard(d, number, ShardFile(0, 1), Part{Values: values})
+		s, err := WriteShard(d, Name{Number: number}, ShardFile(0, 1), Part{Values: values})
 		if err == nil {
 			err = d.WriteCommit(Commit{Format: Format, Number: number, Life: 1, Layout: VariablesOf(sourceLayout), Shards: []Shard{s}})
 		}
@@ -36,7 +36,7 @@ func TestSource(t *testing.T) {
 	}
 	third, fourth := write(3), write(4)
 	for number, to := range map[int64]string{3: out, 4: both} {
-		c, err := d.ReadCommit(number)
+		c, err := d.ReadCommit(Name{Number: number})
 		if err == nil {
 			err = d.Export(c, Local(to), nil)
 		}
@@ -61,7 +61,7 @@ func TestSource(t *testing.T) {
 		if err == nil {
 			err = s.Load(sourceLayout, got)
 		}
-		if err != nil || s.Number != c.number || s.File != c.file || !slices.Equal(got, c.want) {
+		if err != nil || s.Commit.Number != c.number || s.File != c.file || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v with %v (%v), want %v", c.location, s, got, err, c.want)
 		}
 		other := slices.Clone(sourceLayout)
@@ -108,12 +108,12 @@ func FuzzWithin(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, location string) {
-		switch dir, number := Within(location); {
-		case number < 0 || number == 0 && dir != location:
-			t.Errorf("%q: %q and %d", location, dir, number)
-		case number > 0:
-			if _, _, query := split(location); !strings.HasSuffix(dir, query) || !strings.Contains(location, commitDir(number)) {
-				t.Errorf("%q: %q and %d", location, dir, number)
+		switch dir, n := Within(location); {
+		case n.Number < 0 || n == (Name{}) && dir != location:
+			t.Errorf("%q: %q and %v", location, dir, n)
+		case n.Number > 0:
+			if _, _, query := split(location); !strings.HasSuffix(dir, query) || !strings.Contains(location, n.String()) {
+				t.Errorf("%q: %q and %v", location, dir, n)
 			}
 		}
 	})

@@ -5,20 +5,22 @@ import "testing"
 func TestWithin(t *testing.T) {
 	for _, c := range []struct {
 		location, dir string
-		number        int64
+		commit        Name
 	}{
-		{"ckpt", "ckpt", 0},
-		{"/data/ckpt/commit-00000042", "/data/ckpt/", 42},
-		{"/data/ckpt/commit-00000042/", "/data/ckpt/", 42},
-		{"commit-00000042", "./", 42},
-		{"s3://bucket/ckpt/commit-123456789", "s3://bucket/ckpt/", 123456789},
-		{"s3://bucket/ckpt/commit-00000007?region=eu", "s3://bucket/ckpt/?region=eu", 7},
-		{"commit-42", "commit-42", 0},             // another's
-		{"commit-00000000", "commit-00000000", 0}, // none has it
-		{"ckpt/commit-", "ckpt/commit-", 0},
+		{"ckpt", "ckpt", Name{}},
+		{"/data/ckpt/commit-00000042", "/data/ckpt/", Name{42, ""}},
+		{"/data/ckpt/commit-00000042/", "/data/ckpt/", Name{42, ""}},
+		{"commit-00000042", "./", Name{42, ""}},
+		{"s3://bucket/ckpt/commit-123456789", "s3://bucket/ckpt/", Name{123456789, ""}},
+		{"s3://bucket/ckpt/commit-00000007?region=eu", "s3://bucket/ckpt/?region=eu", Name{7, ""}},
+		{"ckpt/commit-00000042-2-5f3a9c1b", "ckpt/", Name{42, "2-5f3a9c1b"}},
+		{"ckpt/commit-00000042-02-5f3a9c1b", "ckpt/commit-00000042-02-5f3a9c1b", Name{}},
+		{"commit-42", "commit-42", Name{}},             // another's
+		{"commit-00000000", "commit-00000000", Name{}}, // none has it
+		{"ckpt/commit-", "ckpt/commit-", Name{}},
 	} {
-		if dir, number := Within(c.location); dir != c.dir || number != c.number {
-			t.Errorf("%s: %s and %d, want %s and %d", c.location, dir, number, c.dir, c.number)
+		if dir, commit := Within(c.location); dir != c.dir || commit != c.commit {
+			t.Errorf("%s: %s and %v, want %s and %v", c.location, dir, commit, c.dir, c.commit)
 		}
 	}
 }

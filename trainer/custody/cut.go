@@ -18,6 +18,7 @@ type CutPolicy struct {
 	HoldMost time.Duration // the most that Hold grows to: it doubles each time that it was too short
 	Write    time.Duration // how long the holders may take to write, from when all have copied
 	Pause    time.Duration // time between a failed cut and the next attempt
+	Claim    string        // the claim of the directory under which the cuts are written
 }
 
 // Phase counts the steps of a cut that a holder has completed.
@@ -52,6 +53,7 @@ type Shard struct {
 // CutOrder tells all holders about the cut under way. It describes a state, not a change: the zero value means that no cut is under way.
 type CutOrder struct {
 	Number int64          // of the cut under way, 0: none
+	Claim  string         // the claim of the directory under which it is written
 	Target *ledger.Ledger // the records that the cut is to have, nil: not known yet; not to be changed
 }
 
@@ -149,7 +151,12 @@ func (c *Cut) Rewind(version int64, now time.Time) {
 func (c *Cut) Copied() bool { return c.copied }
 
 // Order returns the order for all holders.
-func (c *Cut) Order() CutOrder { return CutOrder{c.number, c.target} }
+func (c *Cut) Order() CutOrder {
+	if c.number == 0 {
+		return CutOrder{}
+	}
+	return CutOrder{c.number, c.policy.Claim, c.target}
+}
 
 // Ended returns the highest number up to which all cuts are complete or given up.
 func (c *Cut) Ended() int64 {

@@ -20,9 +20,11 @@ type Order struct {
 
 // Base is the checkpoint that a life of the model begins with. The zero value stands for the initial values.
 type Base struct {
-	Dir    string // the directory of the checkpoint
-	Number int64  // of the commit in it
-	Fresh  bool   // the checkpoint is of another job: the model continues from its values, slots and version, with an empty ledger
+	Dir      string // the directory of the checkpoint
+	Number   int64  // of the commit in it
+	Claim    string `json:",omitempty"` // the claim of the directory under which the commit was made; "": it has none
+	Checksum string `json:",omitempty"` // of the commit's record: it says which commit of that name is meant
+	Fresh    bool   // the checkpoint is of another job: the model continues from its values, slots and version, with an empty ledger
 }
 
 // Servers is the custody of a model that parameter servers hold. It is not safe for concurrent use.

@@ -77,11 +77,12 @@ type Job struct {
 	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"`   // --relaunch_on_worker_failure: replacements of a worker that failed by itself
 
 	// Checkpoints.
-	CheckpointDir        string   `json:"checkpointDir,omitzero"`        // --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
-	CheckpointSteps      int      `json:"checkpointSteps,omitzero"`      // --checkpoint_steps: versions between checkpoints; 0 = none by that
-	CheckpointInterval   Duration `json:"checkpointInterval,omitzero"`   // --checkpoint_interval: time between checkpoints; 0 = none by that
-	KeepCheckpointMax    int      `json:"keepCheckpointMax,omitzero"`    // --keep_checkpoint_max: newest kept; 0 = all
-	CheckpointDirForInit string   `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
+	CheckpointDir         string   `json:"checkpointDir,omitzero"`         // --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
+	CheckpointSteps       int      `json:"checkpointSteps,omitzero"`       // --checkpoint_steps: versions between checkpoints; 0 = none by that
+	CheckpointInterval    Duration `json:"checkpointInterval,omitzero"`    // --checkpoint_interval: time between checkpoints; 0 = none by that
+	KeepCheckpointMax     int      `json:"keepCheckpointMax,omitzero"`     // --keep_checkpoint_max: newest kept; 0 = all
+	CheckpointDirTakeOver bool     `json:"checkpointDirTakeOver,omitzero"` // --checkpoint_dir_take_over: the owner of CheckpointDir is gone for ever
+	CheckpointDirForInit  string   `json:"checkpointDirForInit,omitzero"`  // --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
 
 	// The pods.
 	Image             string               `json:"image,omitzero"`             // --image_name

@@ -136,16 +136,19 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	}
 	s.Spec.Data[manifest.KeyNumWorkers] = spec.Data[manifest.KeyNumWorkers]
 	inherit(s.Job, root)
+	lineage := strings.TrimSpace(spec.Data[manifest.KeyLineage] + " " + string(root.UID))
 	if err := c.clearAway(ctx, name, root); err != nil {
 		return err
 	}
 	if len(spec.OwnerReferences) > 0 {
 		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
-			s.Spec.Data[manifest.KeyResume] = string(uid)
+			s.Spec.Data[manifest.KeyResume], s.Spec.Data[manifest.KeyLineage] = string(uid), lineage
 			return c.createRest(ctx, s, uid)
 		})
 	} else {
-		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) { return nil, c.mark(ctx, spec.Name, uid) })
+		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
+			return nil, c.mark(ctx, spec.Name, uid, lineage)
+		})
 	}
 	switch {
 	case err != nil && j.Runs():
@@ -220,10 +223,10 @@ func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) er
 	}
 }
 
-// mark writes to an existing spec which Job continues from its checkpoints.
-func (c *Client) mark(ctx context.Context, spec string, uid types.UID) error {
+// mark writes to an existing spec which Job continues from its checkpoints, and which Jobs were before it.
+func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage string) error {
 	_, err := ask(ctx, c, "change configmap "+spec, func(ctx context.Context) (*core.ConfigMap, error) {
-		patch := fmt.Appendf(nil, `{"data":{%q:%q}}`, manifest.KeyResume, uid)
+		patch := fmt.Appendf(nil, `{"data":{%q:%q,%q:%q}}`, manifest.KeyResume, uid, manifest.KeyLineage, lineage)
 		return c.set.CoreV1().ConfigMaps(c.namespace).Patch(ctx, spec, types.MergePatchType, patch, meta.PatchOptions{})
 	})
 	return err

@@ -133,7 +133,7 @@ func exported(from checkpoint.Source) (func(*sink) error, error) {
 			return err
 		}, nil
 	}
-	commit, _, err := from.Commit()
+	commit, _, err := from.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -158,9 +158,10 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *sink) Create(string) (checkpoint.Writer, error) { return s, nil }
-func (s *sink) Commit() error                            { return nil }
-func (s *sink) Abort()                                   {}
+func (s *sink) Create(string) (checkpoint.Writer, error)    { return s, nil }
+func (s *sink) CreateNew(string) (checkpoint.Writer, error) { return s, nil }
+func (s *sink) Commit() error                               { return nil }
+func (s *sink) Abort()                                      {}
 func (s *sink) Open(string) (io.ReaderAt, int64, io.Closer, error) {
 	return nil, 0, nil, fs.ErrNotExist
 }

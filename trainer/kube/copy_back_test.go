@@ -79,7 +79,7 @@ func TestFetchModel(t *testing.T) {
 	layout := param.Layout{{Name: "w", Shape: []int{3, 2}, Trainable: true}}
 	root := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(filepath.Join(root, "ckpt"))}
-	shard, err := checkpoint.WriteShard(d, 4, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: []float32{1, 2, 3, 4, 5, 6}})
+	shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 4}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: []float32{1, 2, 3, 4, 5, 6}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,6 +114,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.dir}
 	config.Self, config.Users = h.self, true
+	config.Owner, config.Look = h.dir.owner(h.self.Header().Job, os.Getppid()), Standing
 	config.OnStatus = func(s *wire.JobStatus) {
 		if err := h.dir.store(s); err != nil {
 			log.Error("Write the job's status", "error", err)

@@ -39,6 +39,7 @@ const (
 const (
 	KeyJob        = "job.json"      // of the spec: the job.Job
 	KeyNumWorkers = "numWorkers"    // of the spec: number of workers requested now, which overrides the job's own
+	KeyLineage    = "lineage"       // of the spec, with KeyResume: UIDs of the Jobs before, which own the checkpoints
 	KeyResume     = "resume"        // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
 	KeyUID        = "uid"           // of the state: UID of the Job that wrote it; a state made with kubectl apply may outlive its Job
 	KeyStatus     = "status.json"   // of the state: the wire.JobStatus

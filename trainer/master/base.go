@@ -71,11 +71,12 @@ func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 	began := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, timing.StoragePause) {
 		err := read()
-		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
+		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrOwned) || errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
 			ctx.Err() != nil || time.Since(began) >= timing.Storage {
 			return err
 		}
 		c.m.Log.Warn("Reading checkpoints failed; retrying", "error", err)
+		c.unread(err)
 		pause(ctx, wait)
 	}
 }
@@ -125,22 +126,19 @@ func (c *checkpoints) highest() (int64, error) {
 	if !c.on() {
 		return 0, nil
 	}
-	numbers, _, err := c.dir.Numbers()
-	if err != nil || len(numbers) == 0 {
-		return 0, err
+	highest, err := checkpoint.Dir{Files: c.dir.Files}.Highest()
+	if err == nil && highest > 0 && !c.resumes() {
+		err = fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
+			c.m.Job.CheckpointDir, errUnfit, highest)
 	}
-	if !c.resumes() {
-		return 0, fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
-			c.m.Job.CheckpointDir, errUnfit, numbers[0])
-	}
-	return numbers[0], nil
+	return highest, err
 }
 
 // newestOwn returns the job's newest checkpoint, zero if there is none, and the checkpoints that cannot be used. A restored master needs
 // none as long as the model lives.
 func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	dir := c.m.Job.CheckpointDir
-	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Commit()
+	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Read()
 	c.logDamages(c.dir, damaged)
 	if errors.Is(err, checkpoint.ErrDamaged) && c.m.former != nil {
 		err = checkpoint.ErrNone
@@ -161,6 +159,10 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 // own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same tasks as the job.
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.m.Job.CheckpointDir
+	if !c.descends(commit) {
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of job %s (UID %s), from which this job (UID %s) does not go on; expected a directory of its own; to start from that model: --checkpoint_dir_for_init=%[3]s",
+			errUnfit, commit.Number, dir, commit.JobName, commit.Job, c.m.Self.Header().Job)
+	}
 	if changes := commit.Changes(c.records(), c.m.Training); len(changes) > 0 {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; restore the data and the flags, or train anew with another --checkpoint_dir, from this model with --checkpoint_dir_for_init",
 			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
@@ -168,7 +170,18 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
 	}
-	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, nil
+	return keptOf(dir, commit, false), nil
+}
+
+// descends reports whether a commit is of the job, or of one that it goes on from. Of a commit that is older than claims it is not known
+// which jobs went on from it.
+func (c *checkpoints) descends(commit *checkpoint.Commit) bool {
+	return commit.Claim == "" || commit.Job == c.m.Self.Header().Job || slices.Contains(c.m.Ancestors, commit.Job)
+}
+
+// keptOf returns a commit of a directory as what a life may begin with.
+func keptOf(dir string, commit *checkpoint.Commit, fresh bool) kept {
+	return kept{custody.Base{Dir: dir, Number: commit.Number, Claim: commit.Claim, Checksum: commit.Checksum, Fresh: fresh}, commit}
 }
 
 // seek finds a checkpoint before one that a holder cannot read, if this master knows none: a restored master has only read the newest. The
@@ -187,10 +200,10 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	var first kept
 	err := c.patiently(ctx, func() (err error) {
 		commit, damaged = nil, nil
-		for below := from.Number; ; below = commit.Number {
+		for below := nameOf(from); ; below = commit.Name() {
 			var found []checkpoint.Damage
 			commit, found, err = c.dir.Before(below)
-			if damaged = append(damaged, found...); err != nil || !useless[commit.Number] {
+			if damaged = append(damaged, found...); err != nil || !useless[commit.Name()] {
 				break
 			}
 		}
@@ -211,7 +224,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 		return
 	}
 	for _, d := range damaged {
-		c.m.happen(CheckpointDamaged{Number: d.Number, Reason: d.Err.Error()})
+		c.m.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
 	}
 	if err == nil && commit != nil {
 		first, err = c.own(commit)
@@ -224,6 +237,9 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 		c.kept = slices.Insert(c.kept, 0, first)
 	}
 }
+
+// nameOf returns the name of the commit that a life begins with.
+func nameOf(b custody.Base) checkpoint.Name { return checkpoint.Name{Number: b.Number, Claim: b.Claim} }
 
 // isOldest reports whether a checkpoint is the oldest of the job's that this master knows.
 func (c *checkpoints) isOldest(b custody.Base) bool {
@@ -244,24 +260,25 @@ func (c *checkpoints) initial(location string) (kept, error) {
 		c.m.Log.Info("The model begins with the values of an exported one", "file", from.Path())
 		return kept{}, nil
 	}
-	commit, damages, err := from.Commit()
+	commit, damages, err := from.Read()
 	c.logDamages(from.Dir, damages)
 	if err != nil {
 		return kept{}, err
 	}
-	return kept{custody.Base{Dir: from.Location, Number: commit.Number, Fresh: true}, commit}, nil
+	return keptOf(from.Location, commit, true), nil
 }
 
 // logDamages logs which checkpoints of a directory cannot be used.
 func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage) {
 	for _, d := range damages {
-		c.m.Log.Error("A checkpoint cannot be used", "number", d.Number, "directory", dir.String(), "error", d.Err)
+		c.m.Log.Error("A checkpoint cannot be used", "number", d.Commit.Number, "directory", dir.String(), "error", d.Err)
 	}
 }
 
 // beginFirst begins the first life with what was loaded, before any pod has joined.
 func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	m, first := c.m, l.first
+	c.loaded, c.problem = true, ""
 	if m.fixed != nil {
 		m.fixed.setModel(l.model)
 		return
@@ -290,8 +307,9 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 
 // restore sets what was loaded for a restored master. The life goes on, or the next one begins with the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
+	c.loaded, c.problem = true, ""
 	for _, d := range l.damaged {
-		c.m.happen(CheckpointDamaged{Number: d.Number, Reason: d.Err.Error()})
+		c.m.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
 	}
 	c.lineage = l.lineage
 	if l.first.commit != nil {
@@ -347,7 +365,7 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 		c.m.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.m.Job.CheckpointDirForInit, reason), time.Now())
 		return
 	}
-	c.useless[base.Number] = true
+	c.useless[nameOf(base)] = true
 	if i := slices.IndexFunc(c.kept, func(k kept) bool { return k.Base == base }); i >= 0 {
 		c.kept = c.kept[:i]
 	}

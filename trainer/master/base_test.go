@@ -28,7 +28,7 @@ import (
 func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	from := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(from)}
-	shard, err := checkpoint.WriteShard(d, 7, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
+	shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 7}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func rest(t *testing.T, c *Config) {
 	d := checkpoint.Dir{Files: checkpoint.Local(c.Job.CheckpointDir)}
 	cut := (&checkpoints{m: &master{Config: *c}}).records()
 	for n := range int64(2) {
-		shard, err := checkpoint.WriteShard(d, n+1, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
+		shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n + 1}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
 		if err != nil {
 			t.Fatal(err)
 		}

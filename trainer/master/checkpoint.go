@@ -1,6 +1,7 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,10 +28,13 @@ type checkpoints struct {
 	dir     checkpoint.Dir
 	cut     *custody.Cut // nil: the job has no checkpoints
 	policy  custody.CutPolicy
-	kept    []kept         // checkpoints that the next life may begin with; the newest last
-	base    kept           // what this life began with
-	useless map[int64]bool // checkpoints that a holder could not read, by number
-	seeking turn           // held while older checkpoints are searched
+	kept    []kept                   // checkpoints that the next life may begin with; the newest last
+	base    kept                     // what this life began with
+	useless map[checkpoint.Name]bool // checkpoints that a holder could not read
+	seeking turn                     // held while older checkpoints are searched
+	claim   checkpoint.Claim
+	loaded  bool  // it is known which checkpoints the job has
+	litter  int64 // number up to which checkpoints were given up whose files may be there; 0: none
 
 	writing bool               // a record is being written
 	model   *wire.CutReport    // the report from which layout and optimizer are taken
@@ -43,7 +47,7 @@ type checkpoints struct {
 // newCheckpoints opens the job's directory. Nothing is read of it yet.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
-	c := &checkpoints{m: m, seeking: make(turn, 1), useless: make(map[int64]bool)}
+	c := &checkpoints{m: m, seeking: make(turn, 1), useless: make(map[checkpoint.Name]bool)}
 	if j.CheckpointDir == "" {
 		return c, nil
 	}
@@ -107,6 +111,10 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 		due = c.cut.Wanted(version, now)
 	}
 	if due {
+		if c.litter > 0 {
+			c.sweep(c.litter)
+			c.litter = 0
+		}
 		c.cut.Begin(version, now)
 		if c.m.remember() != nil { // the next master must not give out its number again
 			c.giveUp("its number could not be written", now)
@@ -189,6 +197,20 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 	}
 	c.m.Log.Warn("Checkpoint given up", "number", number, "reason", reason)
 	c.m.happen(CheckpointFailed{Number: number, Reason: reason})
+	c.sweep(number)
+}
+
+// sweep removes the files of checkpoints that were given up, up to a number, which would fill the disk. A holder may still write one:
+// they are removed again before the next checkpoint.
+func (c *checkpoints) sweep(number int64) {
+	c.litter = number
+	c.m.background.Go(func() { c.clean(number) })
+}
+
+func (c *checkpoints) clean(number int64) {
+	if err := c.dir.Sweep(number); err != nil {
+		c.m.Log.Warn("Removing checkpoints that were given up failed", "error", err)
+	}
 }
 
 // write starts writing the record of a cut that is at rest, outside the mutex.
@@ -198,7 +220,7 @@ func (c *checkpoints) write(done *custody.Commit) {
 		done.Ledger.Settle(open[len(open)-1] - 1)
 	}
 	commit := checkpoint.Commit{
-		Format: checkpoint.Format, Number: done.Number, Time: time.Now().UTC(),
+		Format: checkpoint.Format, Number: done.Number, Claim: c.policy.Claim, Time: time.Now().UTC(),
 		JobName: m.Job.Name, Job: m.Self.Header().Job, Lineage: c.lineage, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
 		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(), Data: checkpoint.FilesOf(m.Training),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
@@ -226,7 +248,13 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	c.writing = true
 	m.background.Go(func() {
-		err := c.dir.WriteCommit(commit)
+		err := c.dir.Holds(c.claim)
+		if err == nil {
+			err = commit.Seal()
+		}
+		if err == nil {
+			err = c.dir.WriteCommit(commit)
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		c.written(&commit, err)
@@ -245,15 +273,18 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	m := c.m
 	c.writing = false
 	switch {
+	case errors.Is(err, checkpoint.ErrOwned):
+		m.end(job.Failed, fmt.Errorf("--checkpoint_dir=%s: %w", m.Job.CheckpointDir, err), time.Now())
+		return
 	case err != nil:
 		c.failed(commit.Number, err)
 		return
 	case commit.Life != m.Self.Life():
 		m.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number, "life", commit.Life)
-		m.background.Go(func() { c.discard(commit.Number) })
+		m.background.Go(func() { c.discard(commit.Name()) })
 		return
 	}
-	c.kept = append(c.kept, kept{Base: custody.Base{Dir: m.Job.CheckpointDir, Number: commit.Number}, commit: commit})
+	c.kept = append(c.kept, keptOf(m.Job.CheckpointDir, commit, false))
 	c.last, c.problem, c.tries = commit, "", 0
 	if keep := m.Job.KeepCheckpointMax; keep > 0 {
 		c.kept = c.kept[max(0, len(c.kept)-keep):]
@@ -268,9 +299,9 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	})
 }
 
-func (c *checkpoints) discard(number int64) {
-	if err := c.dir.Discard(number); err != nil {
-		c.m.Log.Warn("Removing an unusable checkpoint failed", "number", number, "error", err)
+func (c *checkpoints) discard(n checkpoint.Name) {
+	if err := c.dir.Discard(n); err != nil {
+		c.m.Log.Warn("Removing an unusable checkpoint failed", "number", n.Number, "error", err)
 	}
 }
 
@@ -297,7 +328,7 @@ func (c *checkpoints) describe(s *wire.JobStatus) {
 	if !c.on() {
 		return
 	}
-	s.Checkpoint = &wire.Checkpoint{Dir: c.m.Job.CheckpointDir, Problem: c.problem}
+	s.Checkpoint = &wire.Checkpoint{Dir: c.m.Job.CheckpointDir, Problem: c.problem, Unread: !c.loaded}
 	if c.last != nil {
 		s.Checkpoint.Number, s.Checkpoint.Version, s.Checkpoint.Records = c.last.Number, c.last.Version, c.last.Records
 		s.Checkpoint.UnixMs = c.last.Time.UnixMilli()

@@ -55,13 +55,13 @@ func TestRingCheckpointOfALostVersion(t *testing.T) {
 		next := w.peer(2)
 		p[1].back(1, 6, 1, 1)
 		for word := p[1].word(); word != nil; word = p[1].word() {
-			if word.GetCut() > 0 {
+			if word.GetCut().GetNumber() > 0 {
 				t.Errorf("version 6 is copied")
 			}
 		}
 		next.hears("world 2.2 [1 2] from [0]")
 		p[1].says(func(r *wire.HeartbeatRequest) { r.Version, r.Formation = 7, 2 })
-		if word := p[1].word(); word.GetCut() != 2 {
+		if word := p[1].word(); word.GetCut().GetNumber() != 2 {
 			t.Errorf("the other version 7 is not copied, worker 1 hears %q", say(word))
 		}
 	})
@@ -86,7 +86,7 @@ func TestRingSuspension(t *testing.T) {
 		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
 		r.notices <- Suspend
 		synctest.Wait()
-		if word := p[0].word(); word.GetCut() != 1 {
+		if word := p[0].word(); word.GetCut().GetNumber() != 1 {
 			t.Fatalf("worker 0 hears %q", say(word))
 		}
 		p[0].says(func(b *wire.HeartbeatRequest) { b.Version = 8 }) // the training goes on while the checkpoint is written
@@ -109,7 +109,7 @@ func TestRingStoppedDuringACheckpoint(t *testing.T) {
 		p[0].hears("world 1.1 [0 1] from []")
 		first := w.task(0)
 		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
-		if word := p[0].word(); word.GetCut() != 1 {
+		if word := p[0].word(); word.GetCut().GetNumber() != 1 {
 			t.Fatalf("worker 0 hears %q", say(word))
 		}
 		w.JobClient.Stop(w.Context(), &wire.StopRequest{})

@@ -222,6 +222,8 @@ func say(a *wire.Assembly) string {
 		return text
 	case *wire.Assembly_Flush:
 		return fmt.Sprintf("flush %d", word.Flush)
+	case *wire.Assembly_Cut:
+		return fmt.Sprintf("cut %d", word.Cut.Number)
 	}
 	return fmt.Sprint(a)
 }

@@ -31,7 +31,7 @@ func (f *fixed) find() (found model, err error) {
 	from := f.m.Job.CheckpointDirForInit
 	found.from, err = f.m.Open.Find(from)
 	if r := f.m.former; r != nil && r.Base.Number > 0 { // the workers have that model, even if a newer one was made since
-		found.from.Number, found.from.File = r.Base.Number, ""
+		found.from.Commit, found.from.Checksum, found.from.File = nameOf(r.Base), r.Base.Checksum, ""
 	}
 	switch {
 	case err != nil:
@@ -40,10 +40,10 @@ func (f *fixed) find() (found model, err error) {
 	default:
 		var commit *checkpoint.Commit
 		var damages []checkpoint.Damage
-		commit, damages, err = found.from.Commit()
+		commit, damages, err = found.from.Read()
 		f.m.checkpoints.logDamages(found.from.Dir, damages)
 		if err == nil {
-			found.from.Number = commit.Number
+			found.from.Commit, found.from.Checksum = commit.Name(), commit.Checksum
 			err = f.fits(found, commit)
 		}
 	}
@@ -68,14 +68,14 @@ func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 func (f *fixed) setModel(found model) {
 	f.model = found
 	from := found.from
-	base := custody.Base{Dir: from.Location, Number: from.Number, Fresh: true}
+	base := custody.Base{Dir: from.Location, Number: from.Commit.Number, Claim: from.Commit.Claim, Checksum: from.Checksum, Fresh: true}
 	f.m.checkpoints.base = kept{Base: base} // for the master that follows
 	f.m.servers.custody.Start(f.m.Self.Life(), base)
 	if from.File != "" {
 		f.m.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
 		return
 	}
-	f.m.Log.Info("The model is that of a checkpoint", "number", from.Number, "directory", from.Dir, "version", found.at)
+	f.m.Log.Info("The model is that of a checkpoint", "number", from.Commit.Number, "directory", from.Dir, "version", found.at)
 }
 
 // ask requests the evaluation or prediction that the job is for.

@@ -111,7 +111,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 		dir, layout := t.TempDir(), param.Layout{{Name: "w", Shape: []int{3}, Trainable: true}}
 		commit := func(n int64) {
 			place := checkpoint.Dir{Files: checkpoint.Local(dir)}
-			s, err := checkpoint.WriteShard(place, n, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 3)})
+			s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 3)})
 			if err == nil {
 				err = place.WriteCommit(checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 3, Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}})
 			}
@@ -136,7 +136,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 		c := config(t)
 		fixedJob(t, job.Evaluate, "")(&c)
 		c.Job.CheckpointDirForInit = dir
-		for _, before := range []*record{nil, {Base: custody.Base{Dir: dir, Number: 2}}} {
+		for _, before := range []*record{nil, {Base: custody.Base{Dir: dir, Number: 2, Checksum: reply.Base.GetChecksum()}}} {
 			m, err := newMaster(c)
 			if err != nil {
 				t.Fatal(err)

@@ -83,7 +83,10 @@ func (m *master) prepareAndStart(ctx context.Context) {
 // prepare does what may take long before pods are started. A restored master finds which pods exist.
 func (m *master) prepare(ctx context.Context) (first loaded, observed []pod.Event, err error) {
 	if m.former == nil || !m.former.State.Ended() {
-		if err = m.index(ctx); err == nil {
+		if err = m.checkpoints.take(ctx); err == nil {
+			err = m.index(ctx)
+		}
+		if err == nil {
 			first, err = m.checkpoints.load(ctx)
 		}
 	}

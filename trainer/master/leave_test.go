@@ -165,7 +165,7 @@ func TestLeaverMakesACheckpoint(t *testing.T) {
 		p[0].w.task(0)
 		p[0].says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
 		p[0].says(func(r *wire.HeartbeatRequest) { r.Version, r.Formation = 7, 1 })
-		p[0].hears("world 1.1 [0] from []", "cut:1")
+		p[0].hears("world 1.1 [0] from []", "cut 1")
 	})
 }
 

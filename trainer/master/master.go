@@ -59,8 +59,13 @@ type Pods interface {
 
 // Config is a job and what it runs on.
 type Config struct {
-	Job        *job.Job
-	Resume     bool          // go on from the newest checkpoint of the job
+	Job       *job.Job
+	Resume    bool     // go on from the newest checkpoint of the job
+	Ancestors []string // UIDs of the jobs that this one goes on from: it inherits their checkpoint directory
+	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self names. Look finds out whether another owner
+	// lives; nil: that cannot be found out.
+	Owner      checkpoint.Owner
+	Look       func(checkpoint.Owner) checkpoint.Standing
 	Former     []byte        // last record of the previous masters; nil: this is the first one. The incarnation in Self is higher than theirs
 	Memory     Memory        // where records are kept for the next master; nil: this master is the last
 	Notices    <-chan Notice // requests that this master go; nil: there are none
@@ -224,6 +229,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	if m.fixed != nil {
 		m.fixed.tidy()
 	}
+	m.checkpoints.leave()
 	status := m.status(time.Now())
 	if m.OnStatus != nil && m.left == nil {
 		m.OnStatus(status)

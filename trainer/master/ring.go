@@ -196,7 +196,7 @@ func wireBase(b custody.Base) *wire.Base {
 	if b.Number == 0 {
 		return nil
 	}
-	return &wire.Base{Dir: b.Dir, Number: b.Number, Fresh: b.Fresh}
+	return &wire.Base{Dir: b.Dir, Number: b.Number, Claim: b.Claim, Checksum: b.Checksum, Fresh: b.Fresh}
 }
 
 // seated reports whether a member still has its seat.
@@ -356,7 +356,12 @@ func (r *ring) copy(o custody.CutOrder) {
 		return
 	}
 	r.copier = copier.worker
-	copier.send(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: o.Number}})
+	copier.send(cutOrder(o))
+}
+
+// cutOrder returns the order to make a checkpoint as a worker gets it.
+func cutOrder(o custody.CutOrder) *wire.Assembly {
+	return &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: o.Number, Claim: o.Claim}}}
 }
 
 func (r *ring) kept(custody.Base) {}

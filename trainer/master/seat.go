@@ -97,9 +97,9 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	before := r.seats[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
-		s.waits = before.waits && !before.away                                            // otherwise it has yet to arrive again
-		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // the order may be lost
-			s.send(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
+		s.waits = before.waits && !before.away                                  // otherwise it has yet to arrive again
+		if o := r.m.checkpoints.order(); o.Number > 0 && s.worker == r.copier { // the order may be lost
+			s.send(cutOrder(o))
 		}
 	} else {
 		if before != nil {

@@ -299,6 +299,7 @@ func control(ctx context.Context, client wire.ParameterServerClient, want custod
 		Number:          number,
 		Base:            wireBase(want.Base),
 		Cut:             want.Cut.Number,
+		Claim:           want.Cut.Claim,
 		Target:          target(want.Cut),
 	}, grpc.WaitForReady(true))
 }

@@ -87,7 +87,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 
 // baseOf reads what a life begins with.
 func baseOf(b *wire.Base) custody.Base {
-	return custody.Base{Dir: b.GetDir(), Number: b.GetNumber(), Fresh: b.GetFresh()}
+	return custody.Base{Dir: b.GetDir(), Number: b.GetNumber(), Claim: b.GetClaim(), Checksum: b.GetChecksum(), Fresh: b.GetFresh()}
 }
 
 // beginError is why a life is not begun, as the master is told: [codes.DataLoss] if it cannot be.
@@ -103,7 +103,7 @@ func beginError(err error) error {
 
 // checkpoint follows the part of an order that is about the checkpoint that is being made.
 func (s *Server) checkpoint(ctx context.Context, req *wire.ControlRequest) error {
-	o := custody.CutOrder{Number: req.Cut}
+	o := custody.CutOrder{Number: req.Cut, Claim: req.Claim}
 	if len(req.Target) > 0 {
 		target, err := ledger.Parse(req.Target)
 		if err != nil {

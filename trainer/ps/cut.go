@@ -23,6 +23,7 @@ import (
 type copying struct {
 	report custody.Report // what the master is told; Number 0: nothing of any
 	target *ledger.Ledger // nil: not told
+	claim  string         // of the directory, under which the copy is written
 	since  time.Time      // the hold's beginning
 	end    *time.Timer    // of the hold
 }
@@ -60,7 +61,7 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	case o.Number > s.lastCut:
 		s.lastCut = o.Number
 		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.had.Clone()}
-		c.target, c.since = nil, time.Now()
+		c.target, c.claim, c.since = nil, o.Claim, time.Now()
 		number := o.Number
 		c.end = time.AfterFunc(timing.HoldLimit, func() { s.tooLate(number) })
 		s.notifyMaster()
@@ -154,20 +155,22 @@ func (s *Server) copyCut() {
 	}
 	r := custody.Report{Number: s.cut.report.Number, Phase: custody.Copied, Version: updates}
 	s.log.Debug("Copied for a checkpoint", "number", r.Number, "version", updates, "waited", time.Since(s.cut.since))
+	n := checkpoint.Name{Number: r.Number, Claim: s.cut.claim}
 	s.releaseCut(r)
 	s.copyBusy = true
 	life := s.life
-	s.wg.Go(func() { s.write(r, life) })
+	s.wg.Go(func() { s.write(r, n, life) })
 }
 
 // write writes the copy.
-func (s *Server) write(r custody.Report, life int64) {
+func (s *Server) write(r custody.Report, n checkpoint.Name, life int64) {
 	file := checkpoint.ShardFile(s.config.Index, s.config.Servers)
-	shard, err := s.writeShard(r.Number, file)
+	shard, err := s.writeShard(n, file)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.copyBusy = false
 	if s.life != life || s.cut.report.Number != r.Number { // another is being made, or the model has begun anew
+		s.wg.Go(func() { s.withdraw(n, file) })
 		return
 	}
 	if err != nil {
@@ -181,10 +184,21 @@ func (s *Server) write(r custody.Report, life int64) {
 	s.notifyMaster()
 }
 
-func (s *Server) writeShard(number int64, file string) (checkpoint.Shard, error) {
+func (s *Server) writeShard(n checkpoint.Name, file string) (checkpoint.Shard, error) {
 	dir, err := s.config.Open.Open(s.config.CheckpointDir)
 	if err != nil {
 		return checkpoint.Shard{}, err
 	}
-	return checkpoint.WriteShard(dir, number, file, s.copy.Part)
+	return checkpoint.WriteShard(dir, n, file, s.copy.Part)
+}
+
+// withdraw removes the shard of a checkpoint that was given up while it was written. The master may have removed the others before.
+func (s *Server) withdraw(n checkpoint.Name, file string) {
+	dir, err := s.config.Open.Open(s.config.CheckpointDir)
+	if err == nil {
+		err = dir.Remove(n.String() + "/" + file)
+	}
+	if err != nil {
+		s.log.Warn("Removing a part of a checkpoint that was given up failed", "number", n.Number, "error", err)
+	}
 }

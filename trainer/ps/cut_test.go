@@ -65,7 +65,7 @@ func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 		c.Shards = append(c.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End, Bytes: s.Bytes, CRC: s.CRC})
 	}
 	dir := must(f.config.Open.Open(f.config.CheckpointDir))
-	if err := dir.WriteCommit(c); err != nil {
+	if err := errors.Join(c.Seal(), dir.WriteCommit(c)); err != nil {
 		f.t.Fatal(err)
 	}
 	return c
@@ -120,7 +120,7 @@ func TestCheckpoint(t *testing.T) {
 			t.Fatalf("the checkpoint is of version %d; version %d now", commit.Version, f.server(0).Version())
 		}
 		// All servers go back to it, and begin again with what is in it: values, slots, markers, version.
-		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 3})
+		f.anew(f.base(commit))
 		again := f.client(3, layout)
 		values, v := f.pull(again, PullOptions{})
 		if v[0] != 2 || v[1] != 2 || f.progress(0, 1) != 8 || f.progress(1, 1) != 8 || f.progress(0, 2) != 0 {
@@ -133,6 +133,11 @@ func TestCheckpoint(t *testing.T) {
 	})
 }
 
+// base names a commit as the master does.
+func (f *fleet) base(c checkpoint.Commit) custody.Base {
+	return custody.Base{Dir: f.config.CheckpointDir, Number: c.Number, Claim: c.Claim, Checksum: c.Checksum}
+}
+
 // anew has the servers begin another life.
 func (f *fleet) anew(base custody.Base) {
 	f.t.Helper()
@@ -140,7 +145,7 @@ func (f *fleet) anew(base custody.Base) {
 	f.life++
 	f.mu.Unlock()
 	for i := range f.servers {
-		f.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number}})
+		f.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number, Claim: base.Claim, Checksum: base.Checksum}})
 	}
 }
 
@@ -152,14 +157,14 @@ func TestCheckpointOnOtherServers(t *testing.T) {
 		a := f.client(0, layout)
 		f.init(a, filled(57, 10))
 		f.push(a, filled(57, 1), Gradient{Versions: Versions{0, 0}, Epoch: 1, Task: 1, To: 4, Of: 100})
-		f.commit(9)
+		made := f.commit(9)
 		for _, servers := range []int{1, 3} {
-			base := custody.Base{Dir: f.config.CheckpointDir, Number: 9}
+			base := f.base(made)
 			g := newFleet(t, servers, ServerConfig{Optimizer: momentum, Base: base})
 			g.layout = layout
 			for i := range servers {
 				g.start(i)
-				g.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number}})
+				g.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number, Claim: base.Claim, Checksum: base.Checksum}})
 			}
 			c := g.client(0, layout)
 			v := make(Versions, servers)
@@ -214,7 +219,7 @@ func TestDamagedBase(t *testing.T) {
 		f.init(a, filled(20, 10))
 		c := f.commit(4)
 		order := func(life, number, base int64) error {
-			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: life, Number: number, Base: &wire.Base{Dir: dir, Number: base}})
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: life, Number: number, Base: &wire.Base{Dir: dir, Number: base, Checksum: c.Checksum}})
 			return err
 		}
 		broken = true
@@ -260,11 +265,12 @@ func TestCheckpointOfGathered(t *testing.T) {
 		if v := f.server(0).Version(); v != 0 || f.progress(0, 1) != 4 {
 			t.Fatalf("version %d, with %d records", v, f.progress(0, 1))
 		}
-		if c := f.commit(2); c.Version != 1 {
+		c := f.commit(2)
+		if c.Version != 1 {
 			t.Errorf("the checkpoint is of version %d", c.Version)
 		}
 		pushing.Wait()
-		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 2})
+		f.anew(f.base(c))
 		values, _ := f.pull(f.client(1, f.layout), PullOptions{})
 		want(t, values, filled(20, 10-1))
 	})
@@ -311,9 +317,9 @@ func TestCheckpointKeepsTheStep(t *testing.T) {
 		for n := range int64(3) {
 			push(a, n)
 		}
-		f.commit(1)
+		c := f.commit(1)
 		goesOn := push(a, 3)
-		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 1})
+		f.anew(f.base(c))
 		want(t, push(f.client(1, f.layout), 3), goesOn)
 	})
 }

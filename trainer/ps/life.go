@@ -95,7 +95,7 @@ func (s *Server) restore(life int64, base custody.Base) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", base.Dir, err)
 	}
-	c, err := dir.ReadFitting(base.Number, s.layout, s.config.Optimizer.Name)
+	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, s.layout, s.config.Optimizer.Name)
 	if err != nil {
 		return err
 	}

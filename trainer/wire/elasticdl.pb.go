@@ -509,8 +509,10 @@ func (x *JoinReply) GetKeeps() bool {
 type Base struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
-	Number        int64                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // of the commit in dir
-	Fresh         bool                   `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"`   // it is of another job: the model continues from its values, slots and version, with an empty ledger
+	Number        int64                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`    // of the commit in dir
+	Fresh         bool                   `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"`      // it is of another job: the model continues from its values, slots and version, with an empty ledger
+	Claim         string                 `protobuf:"bytes,4,opt,name=claim,proto3" json:"claim,omitempty"`       // claim of the directory under which the commit was made; empty: it has none
+	Checksum      string                 `protobuf:"bytes,5,opt,name=checksum,proto3" json:"checksum,omitempty"` // of the commit's record: a commit with another one is damaged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -564,6 +566,20 @@ func (x *Base) GetFresh() bool {
 		return x.Fresh
 	}
 	return false
+}
+
+func (x *Base) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
+
+func (x *Base) GetChecksum() string {
+	if x != nil {
+		return x.Checksum
+	}
+	return ""
 }
 
 // Server has the address and the incarnation of a parameter server.
@@ -2118,13 +2134,13 @@ func (x *Assembly) GetFlush() int64 {
 	return 0
 }
 
-func (x *Assembly) GetCut() int64 {
+func (x *Assembly) GetCut() *Cut {
 	if x != nil {
 		if x, ok := x.Word.(*Assembly_Cut); ok {
 			return x.Cut
 		}
 	}
-	return 0
+	return nil
 }
 
 type isAssembly_Word interface {
@@ -2144,7 +2160,7 @@ type Assembly_Flush struct {
 }
 
 type Assembly_Cut struct {
-	Cut int64 `protobuf:"varint,4,opt,name=cut,proto3,oneof"` // copy and write the state as the checkpoint of that number; ascending
+	Cut *Cut `protobuf:"bytes,5,opt,name=cut,proto3,oneof"` // copy and write the state as this checkpoint; numbers ascend
 }
 
 func (*Assembly_World) isAssembly_Word() {}
@@ -2154,6 +2170,59 @@ func (*Assembly_Recall) isAssembly_Word() {}
 func (*Assembly_Flush) isAssembly_Word() {}
 
 func (*Assembly_Cut) isAssembly_Word() {}
+
+// Cut names a checkpoint that is being made.
+type Cut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Claim         string                 `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"` // of the checkpoint directory
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cut) Reset() {
+	*x = Cut{}
+	mi := &file_elasticdl_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cut) ProtoMessage() {}
+
+func (x *Cut) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cut.ProtoReflect.Descriptor instead.
+func (*Cut) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Cut) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Cut) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
 
 // Recall asks a worker to come back to the rendezvous.
 type Recall struct {
@@ -2167,7 +2236,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2248,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2261,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -2236,7 +2305,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2317,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2330,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *World) GetId() int64 {
@@ -2352,7 +2421,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2433,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2446,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -2410,7 +2479,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2491,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2504,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -2454,7 +2523,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2535,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2548,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -2497,7 +2566,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2578,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2591,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 type PodStatus struct {
@@ -2543,7 +2612,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2624,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2637,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -2651,7 +2720,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2732,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2745,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -2737,7 +2806,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2818,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2831,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JobStatus) GetName() string {
@@ -3026,13 +3095,14 @@ type Checkpoint struct {
 	Records       int64                  `protobuf:"varint,4,opt,name=records,proto3" json:"records,omitempty"`             // in the model, over all epochs
 	UnixMs        int64                  `protobuf:"varint,5,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // when it was written
 	Problem       string                 `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`              // why the last attempt failed; empty: it did not
+	Unread        bool                   `protobuf:"varint,7,opt,name=unread,proto3" json:"unread,omitempty"`               // the directory could not be read yet: number 0 does not mean that there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3114,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3127,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -3102,6 +3172,13 @@ func (x *Checkpoint) GetProblem() string {
 	return ""
 }
 
+func (x *Checkpoint) GetUnread() bool {
+	if x != nil {
+		return x.Unread
+	}
+	return false
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -3111,7 +3188,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3200,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3213,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -3154,7 +3231,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3243,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3256,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 type Variable struct {
@@ -3194,7 +3271,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3283,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3296,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Variable) GetName() string {
@@ -3262,7 +3339,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3351,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3364,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -3327,7 +3404,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3416,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3429,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -3373,7 +3450,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3462,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3475,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -3425,7 +3502,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3514,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3527,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -3477,7 +3554,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3566,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3579,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -3530,13 +3607,14 @@ type ControlRequest struct {
 	Cut             int64  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // the checkpoint that is being made: accept only records of target; 0: none
 	Target          []byte `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`                                           // records that all servers are to have in the checkpoint, as trainer/ledger writes them; empty: not known yet
 	Base            *Base  `protobuf:"bytes,8,opt,name=base,proto3" json:"base,omitempty"`                                               // what the life begins with
+	Claim           string `protobuf:"bytes,9,opt,name=claim,proto3" json:"claim,omitempty"`                                             // with cut: claim of the checkpoint directory
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3626,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3639,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -3620,6 +3698,13 @@ func (x *ControlRequest) GetBase() *Base {
 	return nil
 }
 
+func (x *ControlRequest) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
+
 type ControlReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3629,7 +3714,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3726,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3739,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -3686,11 +3771,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
 	"\x04life\x18\x03 \x01(\x03R\x04life\x12#\n" +
 	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x14\n" +
-	"\x05keeps\x18\x05 \x01(\bR\x05keeps\"F\n" +
+	"\x05keeps\x18\x05 \x01(\bR\x05keeps\"x\n" +
 	"\x04Base\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x14\n" +
-	"\x05fresh\x18\x03 \x01(\bR\x05fresh\"D\n" +
+	"\x05fresh\x18\x03 \x01(\bR\x05fresh\x12\x14\n" +
+	"\x05claim\x18\x04 \x01(\tR\x05claim\x12\x1a\n" +
+	"\bchecksum\x18\x05 \x01(\tR\bchecksum\"D\n" +
 	"\x06Server\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\x99\x02\n" +
@@ -3823,13 +3910,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\bR\aexcused\x12\x14\n" +
 	"\x05doubt\x18\f \x01(\bR\x05doubt\x12\x16\n" +
 	"\x06forked\x18\r \x01(\bR\x06forkedJ\x04\b\t\x10\n" +
-	"\"\x95\x01\n" +
+	"\"\xa5\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
 	"\x06recall\x18\x02 \x01(\v2\x11.elasticdl.RecallH\x00R\x06recall\x12\x16\n" +
-	"\x05flush\x18\x03 \x01(\x03H\x00R\x05flush\x12\x12\n" +
-	"\x03cut\x18\x04 \x01(\x03H\x00R\x03cutB\x06\n" +
-	"\x04word\"N\n" +
+	"\x05flush\x18\x03 \x01(\x03H\x00R\x05flush\x12\"\n" +
+	"\x03cut\x18\x05 \x01(\v2\x0e.elasticdl.CutH\x00R\x03cutB\x06\n" +
+	"\x04word\"3\n" +
+	"\x03Cut\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05claim\x18\x02 \x01(\tR\x05claim\"N\n" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x14\n" +
@@ -3918,7 +4008,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aprogram\x18! \x01(\tR\aprogram\x12\x1a\n" +
 	"\bfailures\x18\" \x01(\x05R\bfailures\x12\x18\n" +
 	"\afailure\x18# \x01(\tR\afailure\x12\x18\n" +
-	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
@@ -3926,7 +4016,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x18\n" +
 	"\arecords\x18\x04 \x01(\x03R\arecords\x12\x17\n" +
 	"\aunix_ms\x18\x05 \x01(\x03R\x06unixMs\x12\x18\n" +
-	"\aproblem\x18\x06 \x01(\tR\aproblem\"%\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\x12\x16\n" +
+	"\x06unread\x18\a \x01(\bR\x06unread\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +
 	"\tStopReply\"n\n" +
@@ -3950,7 +4041,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03all\x18\x02 \x01(\bR\x03all\";\n" +
 	"\rProgressReply\x12\x12\n" +
 	"\x04done\x18\x01 \x03(\x03R\x04done\x12\x16\n" +
-	"\x06ledger\x18\x02 \x01(\fR\x06ledger\"\xf4\x01\n" +
+	"\x06ledger\x18\x02 \x01(\fR\x06ledger\"\x8a\x02\n" +
 	"\x0eControlRequest\x12\"\n" +
 	"\fcontributors\x18\x01 \x01(\x05R\fcontributors\x12\x18\n" +
 	"\asettled\x18\x02 \x01(\x05R\asettled\x12)\n" +
@@ -3959,7 +4050,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x16\n" +
 	"\x06target\x18\a \x01(\fR\x06target\x12#\n" +
-	"\x04base\x18\b \x01(\v2\x0f.elasticdl.BaseR\x04base\"(\n" +
+	"\x04base\x18\b \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x14\n" +
+	"\x05claim\x18\t \x01(\tR\x05claim\"(\n" +
 	"\fControlReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion*<\n" +
 	"\x04Role\x12\x14\n" +
@@ -4025,7 +4117,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -4053,27 +4145,28 @@ var file_elasticdl_proto_goTypes = []any{
 	(*Crew)(nil),              // 23: elasticdl.Crew
 	(*Failure)(nil),           // 24: elasticdl.Failure
 	(*Assembly)(nil),          // 25: elasticdl.Assembly
-	(*Recall)(nil),            // 26: elasticdl.Recall
-	(*World)(nil),             // 27: elasticdl.World
-	(*Member)(nil),            // 28: elasticdl.Member
-	(*ScaleRequest)(nil),      // 29: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 30: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 31: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 32: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 33: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 34: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 35: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 36: elasticdl.StopRequest
-	(*StopReply)(nil),         // 37: elasticdl.StopReply
-	(*Variable)(nil),          // 38: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 39: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 40: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 41: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 42: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 43: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 44: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 45: elasticdl.ControlReply
-	nil,                       // 46: elasticdl.Evaluation.MetricsEntry
+	(*Cut)(nil),               // 26: elasticdl.Cut
+	(*Recall)(nil),            // 27: elasticdl.Recall
+	(*World)(nil),             // 28: elasticdl.World
+	(*Member)(nil),            // 29: elasticdl.Member
+	(*ScaleRequest)(nil),      // 30: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 31: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 32: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 33: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 34: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 35: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 36: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 37: elasticdl.StopRequest
+	(*StopReply)(nil),         // 38: elasticdl.StopReply
+	(*Variable)(nil),          // 39: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 40: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 41: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 42: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 43: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 44: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 45: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 46: elasticdl.ControlReply
+	nil,                       // 47: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -4089,51 +4182,52 @@ var file_elasticdl_proto_depIdxs = []int32{
 	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
 	20, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
 	2,  // 12: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	38, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	39, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
 	23, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
 	24, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	27, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
-	26, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	28, // 18: elasticdl.World.members:type_name -> elasticdl.Member
-	8,  // 19: elasticdl.World.base:type_name -> elasticdl.Base
-	23, // 20: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 21: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	46, // 22: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	33, // 23: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	32, // 24: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	35, // 25: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	38, // 26: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	41, // 27: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	8,  // 28: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	6,  // 29: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	12, // 30: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	16, // 31: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	19, // 32: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	22, // 33: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	31, // 34: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	29, // 35: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	36, // 36: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	4,  // 37: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	39, // 38: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	42, // 39: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	44, // 40: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	7,  // 41: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	14, // 42: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	17, // 43: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	21, // 44: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	25, // 45: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	34, // 46: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	30, // 47: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	37, // 48: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	5,  // 49: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	40, // 50: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	43, // 51: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	45, // 52: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	41, // [41:53] is the sub-list for method output_type
-	29, // [29:41] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	28, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
+	27, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	26, // 18: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	29, // 19: elasticdl.World.members:type_name -> elasticdl.Member
+	8,  // 20: elasticdl.World.base:type_name -> elasticdl.Base
+	23, // 21: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 22: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	47, // 23: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	34, // 24: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	33, // 25: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	36, // 26: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	39, // 27: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	42, // 28: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	8,  // 29: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	6,  // 30: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	12, // 31: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	16, // 32: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	19, // 33: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	22, // 34: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	32, // 35: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	30, // 36: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	37, // 37: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	4,  // 38: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	40, // 39: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	43, // 40: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	45, // 41: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	7,  // 42: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	14, // 43: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	17, // 44: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	21, // 45: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	25, // 46: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	35, // 47: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	31, // 48: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	38, // 49: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	5,  // 50: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	41, // 51: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	44, // 52: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	46, // 53: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	42, // [42:54] is the sub-list for method output_type
+	30, // [30:42] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -4153,7 +4247,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

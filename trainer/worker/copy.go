@@ -29,7 +29,8 @@ type copies struct {
 // copyState follows the master's order to make a checkpoint, if there is one, there is memory for it, and nothing is accumulated beside the
 // values.
 func (r *member) copyState() {
-	number := r.cut()
+	order := r.cut()
+	number := order.GetNumber()
 	c := &r.copies
 	if number <= c.ordered || r.state.records > 0 || r.changes <= 0 {
 		return
@@ -52,16 +53,17 @@ func (r *member) copyState() {
 	r.Log.Debug("Copied for a checkpoint", "number", number, "version", r.version, "waited", time.Since(began))
 	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version, Ledger: r.ledger.Append(nil)}
 	c.say(r, report, true)
-	c.writing.Go(func() { r.write(report) })
+	name := checkpoint.Name{Number: number, Claim: order.Claim}
+	c.writing.Go(func() { r.write(name, report) })
 }
 
 // write writes the copy to the checkpoint directory, and reports how that ended.
-func (r *member) write(copied *wire.CutReport) {
+func (r *member) write(name checkpoint.Name, copied *wire.CutReport) {
 	said := &wire.CutReport{Number: copied.Number, Phase: wire.CutPhase_WRITTEN, Version: copied.Version, Ledger: copied.Ledger}
 	dir, err := r.Open.Open(r.Job.CheckpointDir)
 	var shard checkpoint.Shard
 	if err == nil {
-		shard, err = checkpoint.WriteShard(dir, copied.Number, checkpoint.ShardFile(0, 1), r.copies.copy.Part)
+		shard, err = checkpoint.WriteShard(dir, name, checkpoint.ShardFile(0, 1), r.copies.copy.Part)
 	}
 	if err != nil {
 		r.Log.Error("A checkpoint was not written", "number", copied.Number, "error", err)
@@ -131,7 +133,7 @@ func (r *member) tryRestore(base *wire.Base) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", base.Dir, err)
 	}
-	c, err := dir.ReadFitting(base.Number, r.layout, r.optimizer.Config().Name)
+	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, r.layout, r.optimizer.Config().Name)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (r *member) train(from, n int64) {
 
 // order has the member told to make a checkpoint.
 func (r *member) order(number int64) {
-	r.hear(context.Background(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
+	r.hear(context.Background(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: number}}})
 	r.copyState()
 }
 
@@ -69,10 +69,10 @@ func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
 		Optimizer: said.Optimizer, Slots: int(said.Slots), Ledger: had,
 		Shards: []checkpoint.Shard{{File: said.File, Start: int(said.Start), End: int(said.End), Bytes: said.Bytes, CRC: said.Crc}},
 	}
-	if err := dir.WriteCommit(c); err != nil {
+	if err := errors.Join(c.Seal(), dir.WriteCommit(c)); err != nil {
 		t.Fatal(err)
 	}
-	return &wire.Base{Dir: dir.String(), Number: said.Number}
+	return &wire.Base{Dir: dir.String(), Number: said.Number, Checksum: c.Checksum}
 }
 
 // gated holds back all writes of files until the gate opens.
@@ -149,7 +149,7 @@ func TestCopyWaitsForMemory(t *testing.T) {
 		r := holder(t, t.TempDir(), 0)
 		r.train(0, 4)
 		r.values = make([]float32, 3<<20)
-		r.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: 1}})
+		r.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: 1}}})
 		<-r.wake
 		if r.copyState(); r.copies.told() == nil {
 			<-r.wake

@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"fmt"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/prediction"
@@ -137,7 +138,7 @@ func (o Options) tryLoad(cfg *Config, base *wire.Base) error {
 		return err
 	}
 	if base != nil { // this commit, even if a newer one was made since
-		from.Number, from.File = base.Number, ""
+		from.Commit, from.Checksum, from.File = checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, ""
 	}
 	if cfg.Version, err = from.Version(); err == nil {
 		err = from.Load(cfg.Engine.Layout(), cfg.Engine.Values())

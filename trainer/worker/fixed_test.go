@@ -98,10 +98,13 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	layout := param.Layout{{Name: "count", Shape: []int{1}, Trainable: true}}
 	place := checkpoint.Dir{Files: checkpoint.Local(dir)}
+	var bases []*wire.Base
 	for n := int64(1); n <= 2; n++ {
-		s, err := checkpoint.WriteShard(place, n, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: []float32{float32(n)}})
+		s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: []float32{float32(n)}})
 		if err == nil {
-			err = place.WriteCommit(checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 1, Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}})
+			c := checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 1, Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}}
+			err = errors.Join(c.Seal(), place.WriteCommit(c))
+			bases = append(bases, &wire.Base{Dir: dir, Number: n, Checksum: c.Checksum, Fresh: true})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -117,8 +120,8 @@ func TestLoad(t *testing.T) {
 		value   float32
 		version int64
 	}{
-		{dir, &wire.Base{Dir: dir, Number: 1, Fresh: true}, 1, 10},
-		{dir + "/commit-00000002", &wire.Base{Dir: dir, Number: 2, Fresh: true}, 2, 20},
+		{dir, bases[0], 1, 10},
+		{dir + "/commit-00000002", bases[1], 2, 20},
 		{out, nil, 3, 33},
 		{out + "/model.safetensors", nil, 3, 33},
 	} {
@@ -128,6 +131,10 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: dir}, Engine: &counter{values: make([]float32, 1)}}
+	replaced := &wire.Base{Dir: dir, Number: 2, Checksum: bases[0].Checksum}
+	if err := (Options{}).load(t.Context(), &cfg, replaced); !errors.Is(err, checkpoint.ErrDamaged) {
+		t.Errorf("a commit that took the place of the one that is meant: %v", err)
+	}
 	if err := (Options{}).load(t.Context(), &cfg, &wire.Base{Dir: dir, Number: 9}); err == nil || !strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+dir+": ") {
 		t.Errorf("a commit that is gone: %v", err)
 	}

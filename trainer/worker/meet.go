@@ -29,12 +29,12 @@ type meeting struct {
 	stands     *wire.Arrival // the worker's position; nil: it has not arrived yet
 	recalled   int64         // formation from which it is recalled
 	drop       context.CancelCauseFunc
-	afterRound int64 // formation from which it is recalled after a round; since then perhaps at once
-	joins      bool  // the only reason of that is that workers wait to join
-	current    int64 // formation of the world that drop cancels
-	life       int64 // life of the model in the newest world
-	flush      int64 // number of the newest flush order in that life
-	ordered    int64 // number of the newest checkpoint order
+	afterRound int64     // formation from which it is recalled after a round; since then perhaps at once
+	joins      bool      // the only reason of that is that workers wait to join
+	current    int64     // formation of the world that drop cancels
+	life       int64     // life of the model in the newest world
+	flush      int64     // number of the newest flush order in that life
+	ordered    *wire.Cut // newest checkpoint order; nil: none
 }
 
 // membership is a world that this worker is a member of. Its context ends when the worker is to leave the world.
@@ -167,7 +167,9 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 	case *wire.Assembly_Flush:
 		m.flush = max(m.flush, word.Flush)
 	case *wire.Assembly_Cut:
-		m.ordered = max(m.ordered, word.Cut)
+		if word.Cut.GetNumber() > m.ordered.GetNumber() {
+			m.ordered = word.Cut
+		}
 	}
 	m.stir()
 }
@@ -182,8 +184,8 @@ func (m *meeting) heard(formation int64) (recalled bool, flush int64) {
 	return m.recalled == formation, m.flush
 }
 
-// cut returns the number of the newest checkpoint that the master has ordered.
-func (m *meeting) cut() int64 {
+// cut returns the newest checkpoint that the master has ordered, nil if there is none.
+func (m *meeting) cut() *wire.Cut {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ordered

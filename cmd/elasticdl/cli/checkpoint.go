@@ -46,8 +46,8 @@ when it has a commit.json, which is written last.`,
 // commits is the directory that a command is about, and the commits in it that are named.
 type commits struct {
 	location string
-	name     string  // of the location, without what is for a store's client
-	numbers  []int64 // none are named: empty
+	name     string            // of the location, without what is for a store's client
+	named    []checkpoint.Name // none are named: empty
 	format   format
 }
 
@@ -60,7 +60,7 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 	if len(args) == 0 || args[0] == "" {
 		return fmt.Errorf("DIR is missing: expected the directory of a job's commits, as: %s ckpt", cmd.CommandPath())
 	}
-	c.location, c.numbers = args[0], nil
+	c.location, c.named = args[0], nil
 	if c.name = c.location; strings.Contains(c.name, "://") {
 		c.name, _, _ = strings.Cut(c.name, "?")
 	}
@@ -68,11 +68,11 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 		problems = append(problems, fmt.Errorf("DIR=%w", err))
 	}
 	for _, arg := range args[1:] {
-		n, err := strconv.ParseInt(strings.TrimLeft(strings.TrimPrefix(arg, "commit-"), "0"), 10, 64)
-		if err != nil || n <= 0 {
+		n, ok := checkpoint.ParseName(arg)
+		if !ok {
 			problems = append(problems, fmt.Errorf("NUMBER=%s: expected the number of a commit, as elasticdl checkpoint ls %s shows it", arg, args[0]))
 		}
-		c.numbers = append(c.numbers, n)
+		c.named = append(c.named, n)
 	}
 	return errors.Join(append(problems, atMost(1+most, args))...)
 }
@@ -99,9 +99,10 @@ func (c *commits) command(cmd *cobra.Command, most int, run func(cmd *cobra.Comm
 
 func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
 	const expected = "expected the directory of a job's commits, its --checkpoint_dir, or the name of a job of this machine that has none given"
-	if name := path.Base(c.name); strings.HasPrefix(name, "commit-") {
-		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %s",
-			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), strings.TrimLeft(strings.TrimPrefix(name, "commit-"), "0"))
+	name := path.Base(c.name)
+	if n, ok := checkpoint.ParseName(name); ok && strings.HasPrefix(name, "commit-") {
+		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %d",
+			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), n.Number)
 	}
 	if !strings.Contains(c.location, "://") {
 		info, err := os.Stat(c.location)
@@ -126,26 +127,30 @@ func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
 
 // list returns what is known of the commits that are named, of all if none are, without their shards' bytes: the newest first.
 func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, error) {
-	numbers, complete, err := d.Numbers()
+	entries, err := d.Commits()
 	if err != nil {
 		return nil, err
 	}
-	if len(numbers) == 0 {
+	if len(entries) == 0 {
 		return nil, fmt.Errorf("DIR=%s: %w: expected directories named commit-00000001 and so on; a job writes them into its --checkpoint_dir",
 			c.name, checkpoint.ErrNone)
 	}
 	var problems []error
-	for _, n := range c.numbers {
-		if !slices.Contains(numbers, n) {
-			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s", n, c.name, few(numbers)))
+	var numbers []int64
+	for _, e := range entries {
+		numbers = append(numbers, e.Number)
+	}
+	for _, n := range c.named {
+		if !slices.ContainsFunc(entries, func(e checkpoint.Entry) bool { return n.Is(e.Name) }) {
+			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s", n.Number, c.name, few(numbers)))
 		}
 	}
 	var all []commitState
-	for _, n := range numbers {
-		if len(c.numbers) > 0 && !slices.Contains(c.numbers, n) {
+	for _, e := range entries {
+		if len(c.named) > 0 && !slices.ContainsFunc(c.named, func(n checkpoint.Name) bool { return n.Is(e.Name) }) {
 			continue
 		}
-		all = append(all, stateOf(d, n, complete[n]))
+		all = append(all, stateOf(d, e))
 		problems = append(problems, ctx.Err())
 	}
 	return all, errors.Join(problems...)
@@ -182,22 +187,27 @@ type commitState struct {
 	Shards   int        `json:"shards"`
 	Bytes    int64      `json:"bytes"`
 	Problems []string   `json:"problems,omitempty"`
+	Name     string     `json:"name"` // of its directory
 
 	record *checkpoint.Commit // nil: it is not there, or cannot be read
 }
 
 // stateOf looks at the record of a commit, or at what there is of one that has none.
-func stateOf(d checkpoint.Dir, number int64, complete bool) commitState {
-	s := commitState{Number: number, State: commitIncomplete}
-	if !complete {
-		s.Problems = []string{"it has no commit.json: a job is writing it, or stopped before its end"}
-		s.Shards, s.Bytes = d.Begun(number)
+func stateOf(d checkpoint.Dir, e checkpoint.Entry) commitState {
+	s := commitState{Number: e.Number, Name: e.String(), State: commitIncomplete}
+	if e.Err != nil {
+		s.failed(e.Err)
 		return s
 	}
-	c, err := d.ReadCommit(number)
+	if !e.Complete {
+		s.Problems = []string{"it has no commit.json: a job is writing it, or stopped before its end"}
+		s.Shards, s.Bytes = d.Begun(e.Name)
+		return s
+	}
+	c, err := d.ReadCommit(e.Name)
 	if err != nil {
 		s.failed(err)
-		s.Shards, s.Bytes = d.Begun(number)
+		s.Shards, s.Bytes = d.Begun(e.Name)
 		return s
 	}
 	s.State, s.record = commitComplete, c
@@ -261,7 +271,7 @@ Without NUMBER it is the newest complete commit. Shards are not read: elasticdl 
 			case s.record != nil:
 				_, err := fmt.Fprint(cmd.OutOrStdout(), commitText(s.record, c.name, time.Now()))
 				return err
-			case len(c.numbers) > 0:
+			case len(c.named) > 0:
 				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
 			}
 			if s.State != commitIncomplete {
@@ -312,7 +322,7 @@ func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
 				whole = max(whole, s.Number)
 			}
 		}
-		if s.State != commitComplete && (s.State != commitIncomplete || len(c.numbers) > 0) {
+		if s.State != commitComplete && (s.State != commitIncomplete || len(c.named) > 0) {
 			bad = append(bad, s.Number)
 		}
 		if !c.format.json() {
@@ -325,7 +335,7 @@ func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
 		}
 	}
 	switch {
-	case len(bad) > 0 && whole > 0 && len(c.numbers) == 0:
+	case len(bad) > 0 && whole > 0 && len(c.named) == 0:
 		return fmt.Errorf("not whole: %s; a job that resumes takes commit %d, the newest that is", few(bad), whole)
 	case len(bad) > 0:
 		return fmt.Errorf("not whole: %s", few(bad))
@@ -400,7 +410,7 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 			return nil, cmd.Context().Err()
 		}
 		for _, damage := range damaged {
-			s := commitState{Number: damage.Number}
+			s := commitState{Number: damage.Commit.Number}
 			s.failed(damage.Err)
 			skipped(cmd.ErrOrStderr(), s)
 		}
@@ -409,8 +419,11 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 		}
 		return record, err
 	}
-	c.numbers = []int64{number}
+	c.named = []checkpoint.Name{{Number: number}}
 	all, err := c.list(cmd.Context(), d)
+	if err == nil {
+		_, err = d.Find(number) // of several with the number none is meant
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -441,6 +454,11 @@ func (i interruptible) Open(name string) (io.ReaderAt, int64, io.Closer, error) 
 
 func (i interruptible) Create(name string) (checkpoint.Writer, error) {
 	w, err := i.Files.Create(name)
+	return interruptibleWriter{w, i.ctx}, err
+}
+
+func (i interruptible) CreateNew(name string) (checkpoint.Writer, error) {
+	w, err := i.Files.CreateNew(name)
 	return interruptibleWriter{w, i.ctx}, err
 }
 

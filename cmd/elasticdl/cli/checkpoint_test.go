@@ -61,7 +61,7 @@ func makeCommit(dir string, number int64, shards int, record bool) error {
 		if span.Start < len(slots) {
 			p.Slots = [][]float32{slots[span.Start:min(span.End, len(slots))]}
 		}
-		s, err := checkpoint.WriteShard(d, number, checkpoint.ShardFile(i, shards), p)
+		s, err := checkpoint.WriteShard(d, checkpoint.Name{Number: number}, checkpoint.ShardFile(i, shards), p)
 		if err != nil {
 			return err
 		}

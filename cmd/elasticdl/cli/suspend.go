@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
@@ -83,10 +85,18 @@ func rested(s *wire.JobStatus, now time.Time) string {
 	if s.Type == string(job.Run) {
 		return words + ": its program starts again when it is resumed, from what it has saved itself"
 	}
+	if c := s.GetCheckpoint(); c.GetUnread() {
+		return words + ": whether it has a checkpoint is not known: " + unreadable(c)
+	}
 	if s.RecordsDone > 0 {
 		words += ": it has no checkpoint, and begins anew when it is resumed"
 	}
 	return words
+}
+
+// unreadable says why it is not known whether a job has checkpoints.
+func unreadable(c *wire.Checkpoint) string {
+	return cmp.Or(c.Problem, c.Dir+" was not read yet")
 }
 
 // stopped says that a job of this machine was stopped, and what resume would go on from.
@@ -100,6 +110,8 @@ func stopped(s *wire.JobStatus) string {
 		return words + "; elasticdl resume starts its program again, from what that has saved itself"
 	case c == nil:
 		return words
+	case c.Number == 0 && c.Unread:
+		return words + "; whether it has a checkpoint is not known: " + unreadable(c)
 	case c.Number == 0:
 		return words + "; it has no checkpoint: elasticdl resume begins anew; elasticdl suspend, in place of stop, makes a checkpoint first"
 	}
@@ -120,15 +132,21 @@ func goesOn(ctx context.Context, name string) string {
 	}
 	d, err := bucket.Opener(ctx).Open(j.CheckpointDir)
 	if err != nil {
-		return ""
+		return fmt.Sprintf("; what it goes on from is not known yet: %v", err)
 	}
-	numbers, complete, err := d.Numbers()
+	all, err := d.Commits()
 	if err != nil {
-		return ""
+		return fmt.Sprintf("; what it goes on from is not known yet: %v", err)
 	}
-	for _, number := range numbers {
-		if complete[number] {
-			return fmt.Sprintf("; it goes on from checkpoint %d, in %s", number, j.CheckpointDir)
+	for _, e := range all {
+		if errors.Is(e.Err, checkpoint.ErrDamaged) {
+			continue
+		}
+		if e.Err != nil {
+			return fmt.Sprintf("; what it goes on from is not known yet: %v", e.Err)
+		}
+		if e.Complete {
+			return fmt.Sprintf("; it goes on from checkpoint %d, in %s", e.Number, j.CheckpointDir)
 		}
 	}
 	return "; it begins anew: there is no checkpoint in " + j.CheckpointDir

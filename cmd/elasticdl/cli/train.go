@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/agent"
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -293,9 +294,12 @@ func unused(j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	numbers, _, err := d.Numbers()
-	if err == nil && len(numbers) > 0 {
-		err = fmt.Errorf("it has checkpoints already, the newest is number %d; give a directory without any", numbers[0])
+	highest, err := d.Highest()
+	if err == nil && highest > 0 {
+		err = fmt.Errorf("it has checkpoints already, the newest is number %d; give a directory without any", highest)
+	}
+	if err == nil {
+		err = d.MayClaim(checkpoint.Owner{Name: j.Name}, checkpoint.Permit{TakeOver: j.CheckpointDirTakeOver, Look: local.Standing})
 	}
 	return err
 }

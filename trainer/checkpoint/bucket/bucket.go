@@ -55,23 +55,28 @@ func (f files) request() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(f.ctx, patience)
 }
 
-func (f files) Create(name string) (checkpoint.Writer, error) {
+func (f files) Create(name string) (checkpoint.Writer, error) { return f.create(name, false) }
+
+func (f files) CreateNew(name string) (checkpoint.Writer, error) { return f.create(name, true) }
+
+func (f files) create(name string, exclusive bool) (checkpoint.Writer, error) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	w, err := f.bucket.NewWriter(ctx, f.prefix+name, &blob.WriterOptions{
-		ContentType: "application/octet-stream", BufferSize: f.part, MaxConcurrency: uploads, BeforeWrite: abortable,
+		ContentType: "application/octet-stream", BufferSize: f.part, MaxConcurrency: uploads, BeforeWrite: abortable, IfNotExist: exclusive,
 	})
 	if err != nil {
 		cancel()
 		return nil, explain(err)
 	}
-	return &writer{w: w, cancel: cancel}, nil
+	return &writer{w: w, cancel: cancel, exclusive: exclusive}, nil
 }
 
 // writer is an object that is being uploaded.
 type writer struct {
-	w      *blob.Writer
-	cancel context.CancelFunc
-	closed bool
+	w         *blob.Writer
+	cancel    context.CancelFunc
+	exclusive bool // it appears only if there is none of its name
+	closed    bool
 }
 
 func (w *writer) Write(b []byte) (int, error) {
@@ -85,7 +90,11 @@ func (w *writer) Commit() error {
 	}
 	w.closed = true
 	defer w.cancel()
-	return explain(w.w.Close())
+	err := w.w.Close()
+	if w.exclusive && gcerrors.Code(err) == gcerrors.FailedPrecondition {
+		return fmt.Errorf("%w: %w", fs.ErrExist, err)
+	}
+	return explain(err)
 }
 
 // Abort ends the upload: what is closed when its context has ended does not appear.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
@@ -114,6 +115,42 @@ func TestS3(t *testing.T) {
 	}})
 	if left := s.uploads(t); left != 0 {
 		t.Errorf("%d uploads are neither complete nor aborted", left)
+	}
+}
+
+// A store that ignores conditions replaces what is there. It is noticed with the first claim, and what two owners write stays apart.
+func TestStoreWithoutConditions(t *testing.T) {
+	s := newStore(t)
+	honest := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("If-None-Match")
+		honest.ServeHTTP(w, r)
+	})
+	n := 0
+	laws.Test(t, laws.Place{Stride: 10 * sometimes, Weak: true, Open: func(t *testing.T) checkpoint.Files {
+		n++
+		f := s.open(t, fmt.Sprintf("some/prefix-%d/", n))
+		f.part = 5 << 20
+		return f
+	}})
+	d := checkpoint.Dir{Files: s.open(t, "both")}
+	claim := func(uid string) checkpoint.Claim {
+		c, err := d.Claim(checkpoint.Owner{Job: uid, Name: "job-" + uid}, checkpoint.Permit{}, time.Now())
+		if err != nil || !c.Weak {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		return c.Claim
+	}
+	first := claim("a")
+	if err := d.Remove("owner-00000001"); err != nil { // as if the other had looked before
+		t.Fatal(err)
+	}
+	last := claim("b")
+	if err := d.Holds(first); !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "job job-b") {
+		t.Errorf("a claim that was overwritten: %v", err)
+	}
+	if err := d.Holds(last); err != nil || first.Tag() == last.Tag() {
+		t.Errorf("%v, tags %s and %s", err, first.Tag(), last.Tag())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type gcs struct {
 
 type upload struct {
 	name    string
+	query   url.Values
 	content []byte
 }
 
@@ -46,7 +48,7 @@ func (g *gcs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isUpload && !r.URL.Query().Has("upload_id"):
 		g.begun++
 		id := strconv.Itoa(g.begun)
-		g.uploads[id] = &upload{name: r.URL.Query().Get("name")}
+		g.uploads[id] = &upload{name: r.URL.Query().Get("name"), query: r.URL.Query()}
 		w.Header().Set("Location", "http://"+r.Host+"/upload/storage/v1/b/b/o?upload_id="+id)
 	case isUpload:
 		g.chunk(w, r)
@@ -86,8 +88,18 @@ func (g *gcs) whole(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	g.objects[is.Name] = append([]byte{}, content...)
-	g.show(w, is.Name)
+	g.appear(w, is.Name, content, r.URL.Query())
+}
+
+// appear completes an upload, unless it has a condition that is not met.
+func (g *gcs) appear(w http.ResponseWriter, name string, content []byte, query url.Values) {
+	if g.objects[name] != nil && query.Get("ifGenerationMatch") == "0" {
+		w.WriteHeader(http.StatusPreconditionFailed)
+		io.WriteString(w, `{"error": {"code": 412, "message": "the object exists"}}`)
+		return
+	}
+	g.objects[name] = append([]byte{}, content...)
+	g.show(w, name)
 }
 
 // chunk is a part of a resumable upload, of which the last one says the size.
@@ -107,8 +119,7 @@ func (g *gcs) chunk(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	delete(g.uploads, id)
-	g.objects[u.name] = append([]byte{}, u.content...)
-	g.show(w, u.name)
+	g.appear(w, u.name, u.content, u.query)
 }
 
 func (g *gcs) show(w http.ResponseWriter, name string) {

@@ -55,11 +55,11 @@ func damage(t *testing.T, p Place) {
 		if err != nil || c.Number != 1 {
 			t.Fatalf("%s: %v is used: %v", what, c, err)
 		}
-		if len(damaged) != 1 || damaged[0].Number != 2 || !strings.Contains(damaged[0].Err.Error(), "commit-00000002/"+file) {
+		if len(damaged) != 1 || damaged[0].Commit.Number != 2 || !strings.Contains(damaged[0].Err.Error(), "commit-00000002/"+file) {
 			t.Errorf("%s: damaged are %v", what, damaged)
 		}
 		old.holds(t, d, c, 3)
-		c, err = d.ReadCommit(2)
+		c, err = d.ReadCommit(checkpoint.Name{Number: 2})
 		if err == nil {
 			err = d.Restore(c, checkpoint.Part{Values: make([]float32, 48)})
 		}
@@ -102,10 +102,10 @@ func damage(t *testing.T, p Place) {
 		t.Errorf("a commit under another number: %v, %v", damaged, err)
 	}
 	put(t, f, "commit-00000002/commit.json", nil)
-	if c, damaged, err := d.Before(3); err != nil || c.Number != 1 || len(damaged) != 1 || damaged[0].Number != 2 {
+	if c, damaged, err := d.Before(checkpoint.Name{Number: 3}); err != nil || c.Number != 1 || len(damaged) != 1 || damaged[0].Commit.Number != 2 {
 		t.Errorf("before number 3: %v, damaged %v: %v", c, damaged, err)
 	}
-	if _, damaged, err := d.Before(1); !errors.Is(err, checkpoint.ErrNone) || len(damaged) > 0 {
+	if _, damaged, err := d.Before(checkpoint.Name{Number: 1}); !errors.Is(err, checkpoint.ErrNone) || len(damaged) > 0 {
 		t.Errorf("before number 1: damaged %v, %v", damaged, err)
 	}
 }
@@ -153,6 +153,15 @@ func death(t *testing.T, p Place, late bool) {
 	}
 }
 
+// numbers returns the numbers of the commits that were begun.
+func numbers(d checkpoint.Dir) (all []int64, err error) {
+	entries, err := d.Commits()
+	for _, e := range entries {
+		all = append(all, e.Number)
+	}
+	return all, err
+}
+
 // The newest complete commits stay, and what is newer.
 func retain(t *testing.T, p Place) {
 	m := newModel(10, 0, 0, 0)
@@ -176,14 +185,14 @@ func retain(t *testing.T, p Place) {
 			}
 		}
 		for _, n := range test.begun {
-			if _, err := checkpoint.WriteShard(d, n, checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
+			if _, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := d.Retain(test.keep); err != nil {
 			t.Fatal(err)
 		}
-		if got, _, err := d.Numbers(); err != nil || !slices.Equal(got, test.want) {
+		if got, err := numbers(d); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v are left, want %v: %v", test.name, got, test.want, err)
 		}
 	}
@@ -196,7 +205,7 @@ func nothingThere(t *testing.T, p Place) {
 		t.Errorf("of a directory that is not there: %v", err)
 	}
 	m := newModel(10, 0, 0, 0)
-	if _, err := checkpoint.WriteShard(d, 1, checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
+	if _, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 1}, checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := d.Newest(); !errors.Is(err, checkpoint.ErrNone) {

@@ -14,6 +14,8 @@ import (
 type Place struct {
 	// Open returns a place in which there is nothing, another one each time.
 	Open func(t *testing.T) checkpoint.Files
+	// Weak states that the place has no exclusive creation: it replaces the file that is there.
+	Weak bool
 	// Stride is how many bytes lie between two that are damaged. 0 and 1: every byte is, in turn.
 	Stride int
 }
@@ -25,6 +27,12 @@ func Test(t *testing.T, p Place) {
 		test func(t *testing.T, p Place)
 	}{
 		{"FileAppearsWhole", fileAppearsWhole},
+		{"CreatedOnce", createdOnce},
+		{"OneOwner", oneOwner},
+		{"ClaimsAtOnce", claimsAtOnce},
+		{"DeathOfTheClaimant", deathOfTheClaimant},
+		{"OwnersApart", ownersApart},
+		{"Strangers", strangers},
 		{"Names", names},
 		{"Ranges", ranges},
 		{"AnyNumberOfHolders", anyNumberOfHolders},

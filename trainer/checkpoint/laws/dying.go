@@ -29,10 +29,16 @@ func (d dying) step(operation func() error) error {
 	return errDisk
 }
 
-func (d dying) Create(name string) (checkpoint.Writer, error) {
+func (d dying) Create(name string) (checkpoint.Writer, error) { return d.create(d.Files.Create, name) }
+
+func (d dying) CreateNew(name string) (checkpoint.Writer, error) {
+	return d.create(d.Files.CreateNew, name)
+}
+
+func (d dying) create(create func(string) (checkpoint.Writer, error), name string) (checkpoint.Writer, error) {
 	var w checkpoint.Writer
 	err := d.step(func() (err error) {
-		if w, err = d.Files.Create(name); err == nil {
+		if w, err = create(name); err == nil {
 			d.t.Cleanup(w.Abort) // when all was looked at
 		}
 		return err

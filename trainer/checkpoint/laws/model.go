@@ -1,6 +1,7 @@
 package laws
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,9 +12,10 @@ import (
 
 // model is a model in memory.
 type model struct {
-	layout param.Layout
-	values []float32
-	slots  [][]float32
+	claim, job string
+	layout     param.Layout
+	values     []float32
+	slots      [][]float32
 }
 
 func newModel(trainable, state, slots int, seed float32) model {
@@ -63,7 +65,7 @@ func (m model) write(d checkpoint.Dir, number int64, n int) error {
 		if len(p.Values) == 0 {
 			continue
 		}
-		s, err := checkpoint.WriteShard(d, number, checkpoint.ShardFile(i, n), p)
+		s, err := checkpoint.WriteShard(d, c.Name(), checkpoint.ShardFile(i, n), p)
 		if err != nil {
 			return err
 		}
@@ -74,7 +76,7 @@ func (m model) write(d checkpoint.Dir, number int64, n int) error {
 
 func (m model) record(number int64) checkpoint.Commit {
 	c := checkpoint.Commit{
-		Format: checkpoint.Format, Number: number, Time: time.Unix(1e9, 0).UTC(), JobName: "test", Job: "uid", ModelDef: "mnist", Life: 1, Version: 10 * number,
+		Format: checkpoint.Format, Number: number, Claim: m.claim, Time: time.Unix(1e9, 0).UTC(), JobName: "test", Job: cmp.Or(m.job, "uid"), ModelDef: "mnist", Life: 1, Version: 10 * number,
 		Layout: checkpoint.VariablesOf(m.layout), Optimizer: "Adam", Slots: len(m.slots), Records: 7,
 		Evaluations: []checkpoint.Evaluation{{Version: 3, Metrics: map[string]float64{"accuracy": 0.5}}},
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -70,6 +71,7 @@ type kubeMaster struct {
 	keys   *keys  // of the cluster
 	state  *recorder
 	resume bool            // the job goes on from its own checkpoints
+	before []string        // UIDs of the Jobs that it goes on from
 	status *wire.JobStatus // until the training has one
 	events *eventWriter
 	runs   func(context.Context, master.Config) (*wire.JobStatus, error) // master.Run
@@ -150,6 +152,9 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob, spec.Name, j.Name)
 	}
 	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
+	if m.resume {
+		m.before = strings.Fields(spec.Data[manifest.KeyLineage])
+	}
 	j.Output = cmp.Or(j.Output, j.ResultDir())
 	if n, err := workers(spec); err == nil {
 		j.NumWorkers = n
@@ -248,6 +253,7 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 		return nil, err
 	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
+	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing { return m.standing(ctx, o) }
 	config.OnStatus, config.OnEvent = m.state.setStatus, m.events.hear
 	return m.attend(ctx, config, authority)
 }
