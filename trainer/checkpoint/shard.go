@@ -39,7 +39,10 @@ func WriteShard(d Dir, n Name, file string, p Part) (Shard, error) {
 			tensors = append(tensors, safetensors.Tensor{Name: slotName(i), Shape: []int{len(slot)}, Values: slot})
 		}
 	}
-	metadata := map[string]string{"commit": n.String(), "start": strconv.Itoa(p.Start)}
+	metadata := map[string]string{"commit": strconv.FormatInt(n.Number, 10), "start": strconv.Itoa(p.Start)}
+	if n.Claim != "" {
+		metadata["claim"] = n.Claim
+	}
 	crc := crc32.New(castagnoli)
 	summed := make(chan error)
 	go func() { summed <- safetensors.WriteTensors(crc, tensors, metadata) }() // beside the writing

@@ -73,9 +73,12 @@ func makeCommit(dir string, number int64, shards int, record bool) error {
 	return d.WriteCommit(c)
 }
 
-// flip damages one bit of a byte of a file: flip FILE BYTE
+// flip damages one bit of a byte of a file, which may be given by a pattern: flip FILE BYTE
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
+	if found, _ := filepath.Glob(path); len(found) == 1 {
+		path = found[0]
+	}
 	file, err := os.ReadFile(path)
 	ts.Check(err)
 	at, err := strconv.Atoi(args[1])
