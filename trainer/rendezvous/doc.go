@@ -4,7 +4,7 @@
 // It has no goroutines and no timers: [Rendezvous.Deadline] returns when [Rendezvous.Tick] is to be called.
 //
 //	           all expected workers have arrived,               a newcomer waits, a member departs or was aside: Recall
-//	           or at least Min, and Settle is over              a member left, or came back uncalled: Abort
+//	           or at least Min, and Settle (Gather) is over     a member left, or came back uncalled: Abort
 //	gathering ────────────────────────────────────────> working ────────────────────────────────> changing
 //	    ^                      Form                        ^                                         │
 //	    │                                                  │   all remaining members are back: Form  │
@@ -42,7 +42,8 @@
 // Laws:
 //
 //  1. The ID of the world changes exactly when its members do. Its formation rises each time a world is formed.
-//  2. Survivors keep their order and precede newcomers, so rank 0 is a survivor if there is one.
+//  2. Survivors keep their order and precede newcomers, so rank 0 is a survivor if there is one. A survivor that takes no part in the rounds
+//     of its world comes behind the others, and stays there when it takes part again: the process that it brings is new.
 //  3. A world has Min to Max members. Each of them has arrived since its last world, and none of them has left. Survivors come first, then
 //     newcomers in the order of their arrival. A newcomer for which there is no room waits until there is.
 //  4. Sources are the survivors that have the newest round among the survivors. The state that a newcomer brings is ignored, also after it
@@ -51,7 +52,7 @@
 //  5. Recall and Abort are sent to members that have not arrived from that formation, each at most once, and no Recall after an Abort.
 //     So every missing member has been called. When a member breaks off, the missing members are called at once, even if they are
 //     finishing a round because another joins or departs: in that round they would wait for the member that broke off.
-//  6. Joins wait for each other, but at most for Settle, however many newcomers follow. Departures do not wait.
+//  6. Joins wait for each other, but at most for Settle, however many newcomers follow. Departures do not wait, except by law 15.
 //  7. A process that has left is not waited for. After all others are back, a suspect is waited for at most for Patience, and not at all if
 //     its stream has ended, too. A suspect is evicted if its worlds break Attempts times without a round, though there was work to do. So
 //     the ring works again without members that cannot be reached. Neither rule removes the last process that has the state. A stray is
@@ -63,12 +64,16 @@
 //  10. The same calls return the same actions.
 //  11. A member that works and has no stream stays in its world, for at most Absence. All members that are away for so long leave together.
 //     A member that is present again is told once more if it has been called back.
-//  12. Laws 1 to 11, and 14, hold over restarts, whatever happens to processes meanwhile. A restored rendezvous to which all processes report where
-//     they are has the same world, members, calls, suspicions and guests as the one that was saved. Joins wait for each other anew.
+//  12. Laws 1 to 11, 14 and 15 hold over restarts, whatever happens to processes meanwhile. A restored rendezvous to which all processes report
+//     where they are has the same world, members, calls, suspicions and guests as the one that was saved. Waits of laws 6 and 15 begin anew.
 //  13. The size of a snapshot is proportional to that of the world: 64 KiB for 1,000 members. Restore refuses an impossible snapshot.
 //  14. When a member has finished, the others are at their end, too: nobody is called back for a newcomer, or because a member departs, and
 //     if it is lost itself, or asked to leave, the others go on. If a member is lost that has not finished, all begin again, those that have
 //     finished, too. So they do if it comes back, also after a Recall, which a member that has finished need not follow: nobody waits without
 //     end for one that has finished. When all have finished, nothing more is formed. A member that takes no part in the rounds need not
 //     finish, and is as little missed as one that has.
+//  15. A world in which nobody has a state waits for workers: the first for all that are expected, a later one for as many as the last world
+//     had, as far as so many are expected. It is formed at once when they are there, or are expected no more, and Gather after the last
+//     member has come back at the latest. A loss costs such a world its work anyway, so that starting twice would cost more than waiting.
+//     If a member has the state, nobody waits for a worker that was lost: it joins when it is there.
 package rendezvous

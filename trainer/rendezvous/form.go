@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -54,16 +55,16 @@ func (r *Rendezvous) leaveOut() {
 	r.members = kept
 }
 
-// part releases the members that depart, if a member that stays has the newest state, or no member has a state. All members must be back.
+// parts reports whether the members that depart are not needed: the others suffice for a world, and one of them has the newest state, or
+// no member has a state. All members must be back.
+func (r *Rendezvous) parts() bool {
+	newest := r.newest()
+	has := slices.ContainsFunc(r.staying(), func(p *process) bool { return p.Round == newest })
+	return (newest < 0 || has) && r.spared() && !r.lacking()
+}
+
+// part releases the members that depart.
 func (r *Rendezvous) part() {
-	newest, has := r.newest(), false
-	for _, p := range r.staying() {
-		has = has || p.Round == newest
-	}
-	switch {
-	case newest >= 0 && !has, !r.spared():
-		return
-	}
 	for _, p := range r.departing() {
 		r.release(p)
 		r.cause = fmt.Sprintf("%v left", p)
@@ -72,7 +73,6 @@ func (r *Rendezvous) part() {
 
 // meet forms a world of the members, or evicts one of them if outcast returns one. All members must be back.
 func (r *Rendezvous) meet() {
-	r.part()
 	p := r.outcast()
 	if p == nil {
 		r.form()
@@ -128,9 +128,18 @@ func (r *Rendezvous) reset() {
 	clear(r.suspicion)
 }
 
+// seniority is 0 for a member that takes part in the rounds of the next world, as it did in those of the last, otherwise 1.
+func (r *Rendezvous) seniority(p *process) int {
+	if p.Aside || r.aside[p.Worker] {
+		return 1
+	}
+	return 0
+}
+
 // form forms a world of the members and of as many guests as there is room for.
 func (r *Rendezvous) form() {
 	r.formations++
+	slices.SortStableFunc(r.members, func(a, b *process) int { return cmp.Compare(r.seniority(a), r.seniority(b)) })
 	w := World{ID: r.world.ID, Formation: r.formations}
 	if newest := r.newest(); newest >= 0 {
 		w.Round = newest

@@ -64,9 +64,10 @@ const (
 type wait int
 
 const (
-	nothing  wait = iota
-	settling      // for other newcomers, at most Policy.Settle
-	patience      // for suspects, at most Policy.Patience
+	nothing   wait = iota
+	settling       // for other newcomers, at most Policy.Settle
+	gathering      // for expected workers, at most Policy.Gather
+	patience       // for suspects, at most Policy.Patience
 )
 
 // New returns a rendezvous at which no process has arrived.
@@ -265,6 +266,8 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 		why = fmt.Sprintf("waiting for %s to come back", names(list(missing)))
 	case there < r.policy.Min:
 		why = fmt.Sprintf("waiting for %d of at least %d workers", r.policy.Min-there, r.policy.Min)
+	case r.Gathers():
+		why = fmt.Sprintf("waiting for %d of %d workers", r.goal()-r.gathered(), r.goal())
 	default:
 		why = fmt.Sprintf("waiting for %d more workers to join", r.wanted()-there)
 	}
@@ -293,6 +296,8 @@ func (r *Rendezvous) length(w wait) time.Duration {
 	switch w {
 	case settling:
 		return r.policy.Settle
+	case gathering:
+		return r.policy.Gather
 	case patience:
 		return r.policy.Patience
 	}
@@ -305,6 +310,10 @@ func (r *Rendezvous) nextStep() (do func(), w wait) {
 	settle := nothing
 	if there < r.wanted() {
 		settle = settling
+	}
+	gather := nothing
+	if r.Gathers() {
+		settle, gather = gathering, gathering
 	}
 	switch {
 	case r.Over():
@@ -320,9 +329,11 @@ func (r *Rendezvous) nextStep() (do func(), w wait) {
 		case r.room() > 0:
 			return r.recall, settle
 		}
+	case len(missing) == 0 && r.parts():
+		return r.part, nothing
 	case len(missing) == 0:
 		if there >= r.policy.Min && !r.lacking() {
-			return r.meet, nothing
+			return r.meet, gather
 		}
 	case there-len(missing) >= r.policy.Min && r.dispensable(missing) && !r.lacking():
 		if severed(missing) {
@@ -339,6 +350,25 @@ func (r *Rendezvous) wanted() int {
 		return min(r.expected, r.policy.Max)
 	}
 	return r.expected
+}
+
+// Gathers reports whether the next world waits for workers, until [Rendezvous.Deadline] at the latest: nobody is at work, nobody has a state,
+// and fewer processes are there than the last world had, or than are expected if there was none.
+func (r *Rendezvous) Gathers() bool {
+	idle := len(r.members) == 0 || r.told != 0 && len(r.missing()) == 0
+	return r.policy.Gather > 0 && idle && !r.Over() && r.newest() < 0 && !r.lacking() &&
+		r.gathered() >= r.policy.Min && r.gathered() < r.goal()
+}
+
+// gathered returns how many processes the next world has if nobody else comes.
+func (r *Rendezvous) gathered() int { return len(r.members) + r.room() }
+
+// goal returns how many processes a world without a state waits for: as many as the last world had, as far as they are still expected.
+func (r *Rendezvous) goal() int {
+	if r.world.Formation == 0 {
+		return r.wanted()
+	}
+	return min(r.wanted(), len(r.world.Members))
 }
 
 // room returns for how many of the guests there is room beside the members. Members that depart take none: otherwise the last member could

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -66,6 +67,7 @@ type model struct {
 	broken   bool      // the others of the last world are to come back: a member has come back, or left unfinished
 	touched  time.Time // time of the last arrival of a member of old
 	joinable time.Time // since when newcomers could be admitted
+	gathers  time.Time // since when all that are there wait for workers that are expected
 }
 
 func newModel(t *rapid.T) *model {
@@ -73,6 +75,7 @@ func newModel(t *rapid.T) *model {
 		Min: rapid.IntRange(0, 3).Draw(t, "min"), Max: rapid.SampledFrom([]int{0, 0, 3, 4}).Draw(t, "max"),
 		Settle: 300 * time.Millisecond, Patience: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts"),
 		Absence: 2500 * time.Millisecond,
+		Gather:  rapid.SampledFrom([]time.Duration{0, 0, 700 * time.Millisecond, 4 * time.Second}).Draw(t, "gather"),
 	}
 	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start, finished: make(map[Member]bool), aside: make(map[Member]bool)}
 	m.policy.Min, m.absence = max(1, p.Min), m.r.policy.Absence
@@ -187,8 +190,13 @@ func (m *model) form(w World, anew bool) {
 		}
 	}
 	members, newest := slices.Clone(m.old), m.newest()
+	if m.short() && (m.gathers.IsZero() || m.now.Before(m.gathers.Add(m.policy.Gather))) {
+		m.t.Fatalf("%+v formed at %v without all that are expected, since %v", w, m.now, m.gathers)
+	}
 	m.forgo(newest)
 	want := World{ID: last.ID, Formation: last.Formation + 1, Round: max(0, newest)}
+	stands := func(p *peer) bool { return m.aside[p.Member] || p.said[len(p.said)-1].Aside }
+	members = slices.Concat(slices.DeleteFunc(slices.Clone(members), stands), slices.DeleteFunc(members, func(p *peer) bool { return !stands(p) }))
 	for rank, p := range members {
 		if newest >= 0 && p.heard[p.given] == newest {
 			want.Sources = append(want.Sources, rank)
@@ -237,7 +245,7 @@ func (m *model) form(w World, anew bool) {
 		p.given = w.Formation
 		p.down = append(p.down, Action{Verb: Form, World: w})
 	}
-	m.old, m.told, m.joinable = members, 0, time.Time{}
+	m.old, m.told, m.joinable, m.gathers = members, 0, time.Time{}, time.Time{}
 	m.eras = append(m.eras, era{World: w})
 }
 
@@ -535,7 +543,7 @@ func (m *model) Check(t *rapid.T) {
 	if (why == "") != working {
 		t.Fatalf("waiting: %q, working: %t", why, working)
 	}
-	if changing && back == len(m.old) && there >= m.policy.Min && !m.lacking() {
+	if changing && back == len(m.old) && there >= m.policy.Min && !m.lacking() && !m.short() {
 		t.Fatalf("all are back, and there is no world: %q", why)
 	}
 	if changing && back < len(m.old) && m.told == 0 {
@@ -547,8 +555,14 @@ func (m *model) Check(t *rapid.T) {
 	if working && m.spares() && len(m.finished) == 0 {
 		t.Fatalf("the world works, and could do without some that are to leave")
 	}
+	switch {
+	case !m.short():
+		m.gathers = time.Time{}
+	case m.gathers.IsZero():
+		m.gathers = m.now
+	}
 	joins := working && m.room() > 0 && len(m.finished) == 0 ||
-		len(m.old) == 0 && there >= m.policy.Min && !m.lacking()
+		len(m.old) == 0 && there >= m.policy.Min && !m.lacking() && !m.short()
 	switch {
 	case !joins:
 		m.joinable = time.Time{}
@@ -563,6 +577,12 @@ func (m *model) Check(t *rapid.T) {
 		if at == gives {
 			return
 		}
+	}
+	if m.short() {
+		if !ok || at != m.gathers.Add(m.policy.Gather) || !strings.HasSuffix(why, "workers") {
+			t.Fatalf("deadline %v (%t), it gathers since %v, %q", at, ok, m.gathers, why)
+		}
+		return
 	}
 	if joins && (there >= m.wanted() || !ok || at != m.joinable.Add(m.policy.Settle)) {
 		t.Fatalf("%d there, %d wanted, since %v, deadline %v (%t)", there, m.wanted(), m.joinable, at, ok)

@@ -33,7 +33,7 @@ type Arrival struct {
 type World struct {
 	ID        int64    // number that changes exactly when the members do
 	Formation int64    // rises each time a world is formed; the first is 1
-	Members   []Member // by rank: survivors of the last world in the order of their ranks, then newcomers in that of their arrival
+	Members   []Member // by rank; see law 2
 	Sources   []int    // ranks that have the newest state, which the others take; none: all begin with the initial state
 	Round     int64    // round of the sources' state; 0: there are no sources
 }
@@ -43,6 +43,7 @@ type Policy struct {
 	Min      int           // least number of members of a world; 0: 1
 	Max      int           // greatest number of members of a world; 0: no limit
 	Settle   time.Duration // longest time for which joins wait for each other, from the first that could be admitted; 0: 300 ms
+	Gather   time.Duration // longest time for which a world without a state waits for expected workers; 0: it does not wait
 	Patience time.Duration // longest time for which suspects are waited for after all others are back; 0: 2 s
 	Attempts int           // number of worlds in a row that broke without a round, though there was work, after which a suspect is evicted; 0: 3
 	Absence  time.Duration // longest time for which a member without a stream keeps its world; 0: 15 s

@@ -60,6 +60,75 @@ func TestStories(t *testing.T) {
 			join 2
 			due 1s
 			wait 1s -> form 1.1 worker-1, worker-2`},
+		{"the first world waits for all that are expected", Policy{Gather: 10 * time.Second}, `
+			expect 3
+			join 2
+			due 10s
+			wait 1s
+			join 0
+			state 2 waiting for 1 of 3 workers
+			due 9s
+			wait 8s
+			join 1 -> form 1.1 worker-2, worker-0, worker-1`},
+		{"the first world does not wait for ever", Policy{Gather: 10 * time.Second}, `
+			expect 3
+			join 2
+			wait 9999ms
+			wait 1ms -> form 1.1 worker-2
+			due never
+			join 0
+			due 300ms`},
+		{"it is known that nobody else comes", Policy{Gather: 10 * time.Second}, `
+			expect 2
+			join 0
+			wait 3s
+			expect 1 -> form 1.1 worker-0`},
+		{"one that had no state is replaced", Policy{Gather: 10 * time.Second}, three + `
+			leave 1 killed -> abort worker-0, worker-2 from 1: worker-1 left: killed
+			back 0
+			due never
+			back 2
+			state 2 waiting for 1 of 3 workers
+			due 10s
+			wait 9s
+			join 3 -> anew: nobody who has the state is left | form 2.2 worker-0, worker-2, worker-3: worker-1 left: killed`},
+		{"one that had no state is not replaced in time", Policy{Gather: 10 * time.Second}, three + `
+			leave 1 killed -> abort worker-0, worker-2 from 1: worker-1 left: killed
+			back 0
+			back 2
+			wait 10s -> anew: nobody who has the state is left | form 2.2 worker-0, worker-2: worker-1 left: killed
+			back 2 -> abort worker-0 from 2: worker-2 came back
+			back 0 -> anew: nobody who has the state is left | form 2.3 worker-0, worker-2: worker-2 came back`},
+		{"nobody waits for one that is lost while another has the state", Policy{Gather: 10 * time.Second}, three + `
+			leave 1 killed -> abort worker-0, worker-2 from 1: worker-1 left: killed
+			back 0
+			back 2 round 3 -> form 2.2 worker-0, worker-2 with round 3 of rank 1: worker-1 left: killed`},
+		{"nobody waits for more than the last world had", Policy{Gather: 10 * time.Second}, three + `
+			expect 5
+			back 1 -> abort worker-0, worker-2 from 1: worker-1 came back
+			back 0
+			back 2 -> anew: nobody who has the state is left | form 1.2 worker-0, worker-1, worker-2: worker-1 came back`},
+		{"one leaves without a state and is replaced", Policy{Gather: 10 * time.Second}, three + `
+			depart 1 -> recall worker-0, worker-1, worker-2 from 1: worker-1 to leave
+			back 0
+			back 2
+			back 1 -> release worker-1
+			state 2 waiting for 1 of 3 workers
+			join 3 -> anew: nobody who has the state is left | form 2.2 worker-0, worker-2, worker-3: worker-1 left`},
+		{"one leaves without a state and is not missed", Policy{Gather: 10 * time.Second}, three + `
+			depart 1 -> recall worker-0, worker-1, worker-2 from 1: worker-1 to leave
+			expect 2
+			back 0
+			back 2
+			back 1 -> release worker-1 | anew: nobody who has the state is left | form 2.2 worker-0, worker-2: worker-1 left`},
+		{"all are lost and replaced", Policy{Gather: 10 * time.Second}, three + `
+			leave 0 killed -> abort worker-1, worker-2 from 1: worker-0 left: killed
+			leave 1 killed
+			leave 2 killed
+			join 3
+			due 10s
+			join 4
+			join 5 -> anew: nobody who has the state is left | form 2.2 worker-3, worker-4, worker-5: worker-0 left: killed`},
 		{"fewer are expected than thought", Policy{}, `
 			expect 3
 			join 0
@@ -88,7 +157,17 @@ func TestStories(t *testing.T) {
 		{"one that stood aside comes to take part", Policy{}, aside + `
 			back 1 round 3 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
 			back 0 round 4
-			back 2 round 4 -> form 1.2 worker-0, worker-1, worker-2 with round 4 of rank 0, 2: worker-1 has come to take part`},
+			back 2 round 4 -> form 1.2 worker-0, worker-2, worker-1 with round 4 of rank 0, 1: worker-1 has come to take part`},
+		{"one that stood aside gets the last rank of those that stay", Policy{}, `
+			expect 2
+			join 0
+			join 1 -> form 1.1 worker-0, worker-1
+			back 0 aside 1 -> abort worker-1 from 1: worker-0 came back
+			back 1 round 4 -> form 1.2 worker-1, worker-0 with round 4 of rank 0: worker-0 came back
+			back 0 -> recall worker-1 from 2: worker-0 has come to take part
+			expect 3
+			join 2
+			back 1 round 5 -> form 2.3 worker-1, worker-0, worker-2 with round 5 of rank 0: worker-0 has come to take part`},
 		{"one dies after another that stood aside came", Policy{}, aside + `
 			back 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
 			leave 2 killed -> abort worker-0 from 1: worker-2 left: killed`},

@@ -33,7 +33,7 @@ func (m *model) restart() {
 			m.t.Fatalf("%s: %v", text, err)
 		}
 	}
-	m.guests, m.joinable = nil, time.Time{}
+	m.guests, m.joinable, m.gathers = nil, time.Time{}, time.Time{}
 	if n := len(m.eras); n > 0 {
 		m.eras[n-1].broken = false // members that arrived with a broken link arrive again
 	}
