@@ -235,6 +235,7 @@ func (a *agent) work(ctx context.Context) error {
 			return err
 		}
 		arrival.Finished = a.finished()
+		arrival.Output, arrival.CheckpointUnixMs = a.progress()
 	}
 }
 

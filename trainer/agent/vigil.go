@@ -481,15 +481,6 @@ func (v *vigil) trained() bool {
 	return !v.unknown && slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.retired() })
 }
 
-// checkpoint returns the pattern of the script's checkpoint files, relative to its processes' directory if that is how it was given.
-func (v *vigil) checkpoint() string {
-	pattern := v.Job.Program.Checkpoint
-	if filepath.IsAbs(pattern) {
-		return pattern
-	}
-	return filepath.Join(v.workdir, pattern)
-}
-
 // newestOf returns the modification time of the newest file that matches a pattern. still reports that the file has not been written to for
 // a moment.
 func newestOf(pattern string) (newest time.Time, still bool) {

@@ -26,6 +26,7 @@ type Program struct {
 	RestartOnJoin string   `json:"restartOnJoin,omitzero"`    // --restart_on_join: now, checkpoint or never
 	Checkpoint    string   `json:"checkpointFile,omitzero"`   // --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
 	Grace         Duration `json:"grace,omitzero"`            // --restart_grace: from SIGTERM to SIGKILL when processes are started again
+	Gather        Duration `json:"gatherTimeout,omitzero"`    // --gather_timeout: for workers, before a start from no state; 0: none
 	Role          string   `json:"role,omitzero"`             // --role: of the processes
 	LogDir        string   `json:"logDir,omitzero"`           // --log_dir: where the processes' output is kept
 	Redirects     string   `json:"redirects,omitzero"`        // --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
@@ -66,6 +67,7 @@ var programFlags = []Flag{
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
 	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return filePath(&c.Job.Program.Checkpoint) }},
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
+	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere, Usage: "longest wait for all workers at the start, and for the replacement of a lost one; 0: none", bind: func(c *Command) value { return duration(&c.Job.Program.Gather) }},
 	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
 	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker [a temporary one]", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
 	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
@@ -108,6 +110,7 @@ func (g *Program) Title() string {
 func defaultProgram() Program {
 	return Program{
 		Processes: "1", StartMethod: StartFork, RestartOnJoin: RestartNow, Role: "default", Redirects: "0", Tee: "0", Grace: Duration{time.Second},
+		Gather: Duration{10 * time.Second},
 	}
 }
 
@@ -209,6 +212,7 @@ func (j *Job) checkProgram(p *problems) {
 		p.check(false, setting("checkpoint_file", g.Checkpoint), "expected a path, with * and ? for any characters")
 	}
 	p.check(g.Grace.Duration >= 0, setting("restart_grace", g.Grace), "expected 0s or more")
+	p.check(g.Gather.Duration >= 0, setting("gather_timeout", g.Gather), "expected 0s or more")
 	p.check(g.Role != "", setting("role", ""), "expected a name")
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
 		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams), "expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")

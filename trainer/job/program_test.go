@@ -46,8 +46,8 @@ func TestRunForms(t *testing.T) {
 		{"--job_name=mine main.py", []string{"main.py"}, func(j *Job) bool { return j.Name == "mine" }},
 		{"--gpus=2 main.py", []string{"main.py"}, func(j *Job) bool { return j.Worker.Request["nvidia.com/gpu"] == "2" && j.Worker.Limit == nil }},
 		{"--gpus=2 --worker_resource_limit=cpu=8,gpu=2 main.py", []string{"main.py"}, func(j *Job) bool { return j.Worker.Limit.String() == "cpu=8,nvidia.com/gpu=2" }},
-		{"--restart_on_join=checkpoint --checkpoint_file=/c/*.pt --restart_grace=3s main.py", []string{"main.py"}, func(j *Job) bool {
-			return j.Program.RestartOnJoin == RestartAtCheckpoint && j.Program.Checkpoint == "/c/*.pt" && j.Program.Grace.Duration == 3*time.Second
+		{"--restart_on_join=checkpoint --checkpoint_file=/c/*.pt --restart_grace=3s --gather-timeout=0s main.py", []string{"main.py"}, func(j *Job) bool {
+			return j.Program.RestartOnJoin == RestartAtCheckpoint && j.Program.Checkpoint == "/c/*.pt" && j.Program.Grace.Duration == 3*time.Second && j.Program.Gather.Duration == 0
 		}},
 		{"--job_command=true", []string{"true"}, nil},
 	} {
@@ -67,7 +67,7 @@ func TestRunForms(t *testing.T) {
 // Every problem is said at once, with its flag.
 func TestRunProblems(t *testing.T) {
 	_, err := Parse(Run, strings.Fields(`--runtime=local --nproc_per_node=many --nnodes=4:1 --max_restarts=-1 --module --no_python --start_method=thread --restart_on_join=checkpoint
-		--checkpoint_file=[ --restart_grace=-1s --role= --redirects=4 --tee=0:9 --program_sha256=abc --gpus=-1 --heartbeat_timeout=1ms --num_wrkers=3 -x --job_name=j`))
+		--checkpoint_file=[ --restart_grace=-1s --gather_timeout=-1s --role= --redirects=4 --tee=0:9 --program_sha256=abc --gpus=-1 --heartbeat_timeout=1ms --num_wrkers=3 -x --job_name=j`))
 	want := []string{
 		`--nnodes=4:1: expected N or MIN:MAX, as 2 or 1:4`,
 		`--num_wrkers: unknown flag; did you mean --num_workers?`,
@@ -80,6 +80,7 @@ func TestRunProblems(t *testing.T) {
 		`--start_method=thread: expected fork, exec`,
 		`--checkpoint_file=[: expected a path, with * and ? for any characters`,
 		`--restart_grace=-1s: expected 0s or more`,
+		`--gather_timeout=-1s: expected 0s or more`,
 		`--role=: expected a name`,
 		`--program_sha256=abc: expected 64 hexadecimal digits`,
 		`--redirects=4: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1`,

@@ -2,8 +2,11 @@ package master
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -43,8 +46,15 @@ type program struct {
 	doubts   int            // number of worlds since the last completed round, or charged failure, that have ended with a doubt
 	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
 	starts   time.Time      // by the master's clock: when the processes of the last world start
+	lacks    int            // number of workers for which that start waits; 0: it does not wait for workers
+	whole    int            // number of members of the last world that brought all their processes; -1: not known
+	again    int            // how often processes were started again
+	repeats  repeats
+	repeated bool           // the job has ended because its program ends in the same way again and again
 	came     int64          // formation to which failed and arrived belong
 	failed   []failure      // failures in that world
+	output   map[int]string // by worker: digest of what its processes wrote there
+	written  int64          // time of the newest checkpoint file that a worker has found there, in Unix milliseconds
 	arrived  map[int]bool   // workers that have arrived from that world
 }
 
@@ -55,7 +65,7 @@ type failure struct {
 }
 
 func newProgram(m *master) *program {
-	return &program{m: m, arrived: make(map[int]bool)}
+	return &program{m: m, arrived: make(map[int]bool), output: make(map[int]string), whole: -1}
 }
 
 // savedProgram is the part of a record about a program.
@@ -64,6 +74,9 @@ type savedProgram struct {
 	Failures int      `json:"failures,omitempty"`
 	Last     string   `json:"last,omitempty"`
 	Doubts   int      `json:"doubts,omitempty"`
+	Again    int      `json:"again,omitempty"`
+	Repeats  repeats  `json:"repeats,omitzero"`
+	Repeated bool     `json:"repeated,omitempty"`
 	Dataset  *dataset `json:"dataset,omitempty"`
 }
 
@@ -77,7 +90,7 @@ type dataset struct {
 }
 
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts}
+	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts, Again: g.again, Repeats: g.repeats, Repeated: g.repeated}
 	if d := g.dataset; d != nil {
 		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 	}
@@ -90,6 +103,7 @@ func (g *program) restore(s *savedProgram) error {
 		return nil
 	}
 	g.restarts, g.failures, g.last, g.doubts = s.Restarts, s.Failures, s.Last, s.Doubts
+	g.again, g.repeats, g.repeated = s.Again, s.Repeats, s.Repeated
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 		return g.m.plan(g.shards(), nil)
@@ -208,9 +222,11 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 		g.finish(int(a.Worker), a.Formation)
 	}
 	if g.came != a.Formation {
-		g.came, g.failed = a.Formation, nil
+		g.came, g.failed, g.written = a.Formation, nil, 0
 		clear(g.arrived)
+		clear(g.output)
 	}
+	g.output[int(a.Worker)], g.written = a.Output, max(g.written, a.CheckpointUnixMs)
 	g.arrived[int(a.Worker)] = true
 	for _, f := range a.Failures {
 		g.failed = append(g.failed, failure{f, a.Worker})
@@ -220,29 +236,42 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 }
 
 // judge charges the program with the end of its last world if that was the program's own fault: no member was lost or asked to leave, no
-// process was killed from outside, none may have crashed because it was forked, which a worker reports no second time, and none doubts its
-// state. It also charges the last of mostDoubts worlds that have ended with a doubt, if no round was completed in between. It returns an error if
-// the limit of charged failures is exceeded. Next is the world that follows.
+// process was killed from outside, none may have crashed because it was forked, which a worker reports no second time, none doubts its
+// state, and the world lacked no workers that are on their way. It also charges the last of mostDoubts worlds that have ended with a doubt, if
+// no round was completed in between. It returns an error if the limit of charged failures is exceeded, or if the program has ended in the same
+// way mostSame times in a row without progress, charged or not. Next is the world that follows.
 func (g *program) judge(before, next rendezvous.World) error {
-	failed := g.failed
+	failed, lacked := g.failed, g.lacked(before)
 	g.failed = nil
+	g.resume(next)
 	if g.completed(before) {
-		g.doubts = 0
+		g.doubts, g.repeats = 0, repeats{}
 	}
 	if g.lasted(before) {
 		g.brief = 0
 	}
 	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
+	if before.Formation > 0 && (len(failed) > 0 || lost || !g.keeps) {
+		g.again++
+	}
 	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) {
-		g.brief = 0 // the program did not end this world
+		g.brief, g.repeats = 0, repeats{} // the program did not end this world
 		return nil
 	}
 	root, own := cause(failed)
 	if root.Excused && !root.Doubt {
 		return nil
 	}
-	g.note(before)
+	if !root.Doubt && !root.Forked && lacked == 0 {
+		g.repeats = g.repeats.add(g.manner(root, before), g.ran())
+	}
 	again := ""
+	if own && lacked > 0 {
+		again, own = fmt.Sprintf(", in a world that lacked %d of %d workers", lacked, g.m.ring.wanted()), false
+	} else {
+		lacked = 0
+	}
+	g.note(before, next, lacked)
 	if root.Forked {
 		again = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
 	}
@@ -252,12 +281,18 @@ func (g *program) judge(before, next rendezvous.World) error {
 		}
 		own = g.doubts >= mostDoubts
 	}
+	if !own && g.repeats.Count >= mostSame {
+		return g.stop(root, "not charged")
+	}
 	if !own {
 		g.reportFailure(root, again+"; "+g.goesOn(next)+" (not charged)")
 		return nil
 	}
 	g.restarts++
 	g.doubts = 0
+	if g.restarts <= g.m.Job.Program.MaxRestarts && g.repeats.Count >= mostSame {
+		return g.stop(root, "charged")
+	}
 	if g.restarts <= g.m.Job.Program.MaxRestarts {
 		g.reportFailure(root, again+"; "+g.goesOn(next)+" (charged)")
 		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
@@ -265,6 +300,60 @@ func (g *program) judge(before, next rendezvous.World) error {
 	}
 	g.reportFailure(root, again+"; the job fails (charged)")
 	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s%s", g.times(), root.Rank, root.Pid, reason(root.Failure), again)
+}
+
+// stop returns the error of a job whose program has ended in the same way again and again.
+func (g *program) stop(root failure, charged string) error {
+	g.repeated = true
+	g.reportFailure(root, fmt.Sprintf(", the same %d times in a row; the job fails (%s)", g.repeats.Count, charged))
+	return &sameEnd{g.repeats.Count, fmt.Sprintf("rank %d (pid %d): %s", root.Rank, root.Pid, reason(root.Failure))}
+}
+
+// ran returns how long the processes of the last world have run, -1 if this master does not know it.
+func (g *program) ran() time.Duration {
+	if g.starts.IsZero() {
+		return -1
+	}
+	return g.m.ring.now().Sub(g.starts)
+}
+
+// manner describes the end of a world by a failure.
+func (g *program) manner(f failure, w rendezvous.World) manner {
+	var output []string
+	for _, m := range w.Members {
+		output = append(output, g.output[m.Worker])
+	}
+	sum := sha256.Sum256([]byte(strings.Join(output, "\n")))
+	return manner{Signal: f.Signal, Code: f.Code, Message: f.Message[:min(len(f.Message), keptFailure)], Output: hex.EncodeToString(sum[:8]), Checkpoint: g.written}
+}
+
+// gotOn is how long the processes of a world that lacks workers have to run until what fails them is not for want of these workers.
+const gotOn = 5 * time.Minute
+
+// lacked returns how many workers a world lacked that are on their way. It is 0 if the world has got on without them.
+func (g *program) lacked(w rendezvous.World) int {
+	if g.completed(w) || g.ran() >= gotOn {
+		return 0
+	}
+	whole := g.whole
+	if whole < 0 {
+		whole = len(w.Members)
+	}
+	return max(0, g.m.ring.wanted()-whole)
+}
+
+// formed notes how many members of a new world bring all their processes.
+func (g *program) formed(members []*wire.Member) {
+	each, err := strconv.Atoi(g.m.Job.Program.Processes)
+	if err != nil { // each worker has its own number
+		each = 1
+	}
+	g.whole = 0
+	for _, m := range members {
+		if m.Crew == nil || int(m.Crew.Processes) >= each {
+			g.whole++
+		}
+	}
 }
 
 // mostDoubts is how many worlds without a completed round may end with a doubt before the program is charged with the last of them: all
@@ -305,11 +394,27 @@ func (g *program) lasted(w rendezvous.World) bool {
 	return g.completed(w) || g.m.ring.now().Sub(g.starts) >= briefly
 }
 
-// note counts a world in which processes have failed if it was a brief one, and sets when those of the next one start.
-func (g *program) note(before rendezvous.World) {
-	if !g.lasted(before) {
+// note counts a world in which processes have failed if it was a brief one, and sets when those of the next one start. If both worlds lack
+// workers that are on their way, they start when these are there, or after --gather_timeout: they would fail again.
+func (g *program) note(before, next rendezvous.World, lacked int) {
+	pause, lasted := time.Duration(0), g.lasted(before)
+	if !lasted {
 		g.brief++
-		g.starts = g.m.ring.now().Add(pauseAfter(g.brief))
+		pause = pauseAfter(g.brief)
+	}
+	g.lacks = 0
+	if missing, wait := g.m.ring.wanted()-len(next.Members), g.m.Job.Program.Gather.Duration; lacked > 0 && missing > 0 && len(next.Sources) == 0 && wait > 0 {
+		g.lacks, pause, lasted = missing, max(pause, wait), false
+	}
+	if !lasted {
+		g.starts = g.m.ring.now().Add(pause)
+	}
+}
+
+// resume ends a pause in which workers were waited for, as a world with them follows.
+func (g *program) resume(next rendezvous.World) {
+	if g.lacks > 0 && g.m.ring.wanted() <= len(next.Members) {
+		g.lacks, g.starts = 0, g.m.ring.now()
 	}
 }
 
@@ -327,6 +432,9 @@ func (g *program) goesOn(next rendezvous.World) string {
 	text := "the program starts again"
 	if len(next.Sources) > 0 {
 		text = "the others go on, it is started again"
+	}
+	if wait := g.starts.Sub(g.m.ring.now()); wait > 0 && g.lacks > 0 {
+		return fmt.Sprintf("%s when they are there, or in %v", text, wait)
 	}
 	if wait := pauseAfter(g.brief); wait > 0 {
 		text += fmt.Sprintf(" in %v, after %d failures in a row within %v of the start", wait, g.brief, briefly)
@@ -449,7 +557,14 @@ func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
 	s.Failures, s.Failure = int32(g.failures), g.last
 	s.Program = g.m.Job.Title()
-	if g.starts.After(g.m.ring.now()) && !g.m.over {
+	if g.repeated {
+		s.ExitCode = exitSame
+	}
+	switch wait := g.starts.Sub(g.m.ring.now()); {
+	case g.m.over || wait <= 0:
+	case g.lacks > 0:
+		s.Waiting = fmt.Sprintf("waiting for %d of %d workers, for at most %v more: the program failed in a world without them", g.lacks, g.m.ring.wanted(), wait.Round(time.Second))
+	default:
 		s.Waiting = fmt.Sprintf("its processes wait %v before they start: %d times in a row they failed within %v", pauseAfter(g.brief), g.brief, briefly)
 	}
 }

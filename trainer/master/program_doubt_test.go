@@ -106,8 +106,10 @@ func TestProgramDoubtsAndLosesMember(t *testing.T) {
 		w.kill(worker(0))
 		b.fails(5, doubt())
 		time.Sleep(time.Second)
-		b.enters("6 [1] from []")
+		c := w.peer(2)
+		b.enters("6 [1 2] from []")
 		b.fails(6, doubt())
+		c.fails(6)
 		w.fails("the program failed: " + doubtedAgain)
 	})
 }

@@ -112,8 +112,8 @@ func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}})
 		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3, Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(time.Second)
-		a.enters("2 [0 1] from [1]")
-		b.enters("2 [0 1] from [1]")
+		a.enters("2 [1 0] from [0]")
+		b.enters("2 [1 0] from [0]")
 		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: &wire.Crew{Processes: 1}}) // its process is ready
 		b.hears("recall 2")
 		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })

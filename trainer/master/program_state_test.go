@@ -42,8 +42,8 @@ func TestProgramGoesBackToACheckpoint(t *testing.T) {
 				trained := &wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900, Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}}
 				b.arrive(trained)
 				time.Sleep(time.Second)
-				a.enters("2 [0 1] from [1]")
-				b.enters("2 [0 1] from [1]")
+				a.enters("2 [1 0] from [0]")
+				b.enters("2 [1 0] from [0]")
 				read := func(formation int64) {
 					a.arrive(&wire.Arrival{Formation: formation, Round: 1000, Version: 1000, Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
 				}
@@ -53,7 +53,7 @@ func TestProgramGoesBackToACheckpoint(t *testing.T) {
 					trained.Formation = 2
 					b.arrive(trained)
 					time.Sleep(time.Second)
-					a.enters("3 [0 1] from [1]")
+					a.enters("3 [1 0] from [0]")
 					formation = 3
 				}
 				b.close()

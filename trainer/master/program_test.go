@@ -25,6 +25,9 @@ func runJob(restarts int) func(*Config) {
 	}
 }
 
+// gatherTimeout is how long worlds without a state wait for workers.
+const gatherTimeout = 10 * time.Second
+
 // startProgram runs a program on two workers, and returns them in their first world.
 func startProgram(t *testing.T, restarts int) (w *world, a, b *peer) {
 	t.Helper()
@@ -94,8 +97,8 @@ func TestProgramIsCharged(t *testing.T) {
 				b.fails(1, c.failures...)
 				time.Sleep(time.Second)
 				for _, p := range []*peer{a, b} {
-					if got := p.enters("2 [0 1] from []"); got.Restarts != c.charged || got.Life != 1 {
-						t.Errorf("world %v, want %d restarts and life 1", got, c.charged)
+					if got := p.enters("2 [0 1] from []"); got.Restarts != 1 || got.MaxRestarts != 2-c.charged || got.Life != 1 {
+						t.Errorf("world %v, want 1 restart, of %d, and life 1", got, 2-c.charged)
 					}
 				}
 				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 || s.State != string(job.Running) || s.Program != "main.py" {
@@ -140,7 +143,7 @@ func TestProgramPaces(t *testing.T) {
 			t.Helper()
 			time.Sleep(pause + after)
 			a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Rounds = formation, formation-1 }) // no round in this world
-			a.fails(formation, &wire.Failure{Signal: int32(syscall.SIGKILL)})
+			a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: fmt.Sprint(formation), Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
 			b.fails(formation)
 			formation++
 			want := fmt.Sprintf("%d [0 1] from []", formation)
@@ -209,11 +212,15 @@ func TestProgramLosesMember(t *testing.T) {
 		w.kill(worker(0))
 		b.fails(1, &wire.Failure{Code: 1, Message: "Connection reset by peer"})
 		time.Sleep(time.Second)
-		b.enters("2 [1] from []")
+		c := w.peer(2)
+		for _, p := range []*peer{b, c} {
+			p.enters("2 [1 2] from []")
+		}
 		if s := w.look(); s.Restarts != 0 || s.Life != 1 || job.State(s.State).Ended() {
 			t.Errorf("status %v", s)
 		}
 		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this failure is the program's own
+		c.fails(2)
 		w.fails("the program failed: rank 0 (pid 9): killed by SIGABRT")
 	})
 }
@@ -225,7 +232,7 @@ func TestProgramIsLeft(t *testing.T) {
 		a.says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
 		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
 		a.fails(1)
-		time.Sleep(time.Second)
+		time.Sleep(gatherTimeout)
 		b.enters("2 [1] from []")
 		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {
 			t.Errorf("status %v", s)
@@ -337,8 +344,8 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		}
 		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3, Crew: crew(1)})
 		time.Sleep(time.Second)
-		a.enters("2 [0 1] from [1]")
-		b.enters("2 [0 1] from [1]")
+		a.enters("2 [1 0] from [0]")
+		b.enters("2 [1 0] from [0]")
 		if got, want := w.look().Failure, "rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again (not charged)"; got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}

@@ -58,7 +58,7 @@ func newRing(m *master) *ring {
 
 // policy returns how large a world may be.
 func (r *ring) policy() rendezvous.Policy {
-	return rendezvous.Policy{Min: r.m.Job.MinWorkers, Max: r.m.Job.MaxWorkers}
+	return rendezvous.Policy{Min: r.m.Job.MinWorkers, Max: r.m.Job.MaxWorkers, Gather: r.m.Job.Program.Gather.Duration}
 }
 
 // perform performs actions of the rendezvous in order; performing one may add others.
@@ -151,7 +151,9 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address, Crew: r.seats[m.Worker].arrival.GetCrew()})
 	}
 	if r.m.program != nil {
-		world.Restarts, world.Beginning = int32(r.m.program.restarts), w.Formation
+		r.m.program.formed(world.Members)
+		world.Restarts, world.Beginning = int32(r.m.program.again), w.Formation
+		world.MaxRestarts = world.Restarts + int32(max(0, r.m.Job.Program.MaxRestarts-r.m.program.restarts))
 		world.PauseMs = r.m.program.paced().Milliseconds()
 		if len(w.Sources) > 0 && !r.m.program.loaded {
 			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Round >> beginnings
@@ -496,6 +498,14 @@ func (r *ring) silence(role pod.Role) time.Duration {
 	return r.m.Job.HeartbeatTimeout.Duration
 }
 
+// wanted returns how many members a world has when all workers are there.
+func (r *ring) wanted() int {
+	if most := r.m.Job.MaxWorkers; most > 0 {
+		return min(r.m.table.Workers(), most)
+	}
+	return r.m.table.Workers()
+}
+
 func (r *ring) update() {
 	if writer := r.writer; writer >= 0 && !r.m.checkpoints.copied() {
 		r.writer = -1
@@ -539,5 +549,8 @@ func (r *ring) describe(s *wire.JobStatus) {
 	}
 	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.over && !r.works() {
 		s.Waiting = why
+		if at, ok := r.meeting.Deadline(); ok && why != "" && r.meeting.Gathers() {
+			s.Waiting += fmt.Sprintf(", for at most %v more: then the program starts without (--gather_timeout=%v)", max(0, at.Sub(r.now())).Round(time.Second), r.m.Job.Program.Gather)
+		}
 	}
 }

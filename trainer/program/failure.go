@@ -39,6 +39,9 @@ type Exit struct {
 	// Words is the end of the process's standard error, in one line of at most 240 characters, if the process failed with an exit code and
 	// wrote no error file; "" if it could not be read.
 	Words string
+	// Output is a digest of what a process wrote that has not ended with 0, "" if that is nothing. It is the same for two processes that
+	// wrote the same, apart from dates, times, addresses and their own pids.
+	Output string
 }
 
 // Failure is the content of an error file, which torch's @record writes for an exception.

@@ -30,6 +30,7 @@ type process struct {
 	stdio       [2]*os.File // stdout and stderr of the child; closed here once it has them
 	copies      sync.WaitGroup
 	words       *words     // keeps the end of its standard error
+	traces      []*trace   // keep what tells whether its output is new
 	readers     []*os.File // read ends of the streams that are pipes
 	begun       time.Time
 	guard       *guardian
@@ -127,6 +128,8 @@ func (it *process) copy(stream int, file *os.File, end *words, to *lineWriter) e
 	}
 	it.stdio[stream] = writer
 	it.readers = append(it.readers, reader)
+	seen := &trace{}
+	it.traces = append(it.traces, seen)
 	it.copies.Go(func() {
 		defer to.finish()
 		all := []io.Writer{to}
@@ -141,6 +144,7 @@ func (it *process) copy(stream int, file *os.File, end *words, to *lineWriter) e
 		buffer := make([]byte, 32<<10)
 		for {
 			n, err := reader.Read(buffer)
+			seen.Write(buffer[:n])
 			for _, w := range all {
 				w.Write(buffer[:n]) // a full disk must not end a training
 			}
@@ -188,6 +192,9 @@ func (it *process) wait() Exit {
 	e := it.reap(time.Now())
 	if e.Code > 0 && !e.Stopped && e.Failure == nil {
 		e.Words = withInterpreter(it.words.last(), it.python)
+	}
+	if e.Failed() {
+		e.Output = it.output()
 	}
 	return e
 }

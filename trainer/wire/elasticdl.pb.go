@@ -1699,25 +1699,27 @@ func (x *HeartbeatReply) GetCut() int64 {
 
 // Arrival announces that a worker is between two rounds and waits for a world or, as the first message of a stream, that it works in one.
 type Arrival struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                     // where other workers reach it
-	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`                // of the world that it comes from, or works in, 0 if none
-	Round         int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`                        // number of rounds that its state has completed; -1: it has no state
-	Version       int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`                    // number of updates among them
-	Ledger        []byte                 `protobuf:"bytes,6,opt,name=ledger,proto3" json:"ledger,omitempty"`                       // records in its state, as trainer/ledger writes them
-	Broken        bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`                      // a connection to another worker broke, or was silent
-	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`                    // with broken: the worker at the other end, -1 if not known
-	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`                    // distinguishes a worker that lost its stream from a restarted one; not 0
-	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`                      // why it cannot read the checkpoint that its last world begins with; empty: it can
-	Works         bool                   `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`                       // it works in that world: round, version, ledger, broken, suspect and damage are not set
-	Idle          bool                   `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`                         // with broken: it happened while no worker had a gradient for a round
-	BrokeOff      bool                   `protobuf:"varint,13,opt,name=broke_off,json=brokeOff,proto3" json:"broke_off,omitempty"` // program: a process may have left that world in the middle of a round: those of other workers would wait for it
-	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`                          // program: the processes that the worker runs
-	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`                  // program: processes that failed by themselves in the world that the worker comes from
-	Finished      bool                   `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`                 // program: all processes of the worker exited with 0 in the world that it comes from
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Worker           int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Address          string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                                               // where other workers reach it
+	Formation        int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`                                          // of the world that it comes from, or works in, 0 if none
+	Round            int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`                                                  // number of rounds that its state has completed; -1: it has no state
+	Version          int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`                                              // number of updates among them
+	Ledger           []byte                 `protobuf:"bytes,6,opt,name=ledger,proto3" json:"ledger,omitempty"`                                                 // records in its state, as trainer/ledger writes them
+	Broken           bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`                                                // a connection to another worker broke, or was silent
+	Suspect          int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`                                              // with broken: the worker at the other end, -1 if not known
+	Process          uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`                                              // distinguishes a worker that lost its stream from a restarted one; not 0
+	Damage           string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`                                                // why it cannot read the checkpoint that its last world begins with; empty: it can
+	Works            bool                   `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`                                                 // it works in that world: round, version, ledger, broken, suspect and damage are not set
+	Idle             bool                   `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`                                                   // with broken: it happened while no worker had a gradient for a round
+	BrokeOff         bool                   `protobuf:"varint,13,opt,name=broke_off,json=brokeOff,proto3" json:"broke_off,omitempty"`                           // program: a process may have left that world in the middle of a round: those of other workers would wait for it
+	Crew             *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`                                                    // program: the processes that the worker runs
+	Failures         []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`                                            // program: processes that failed by themselves in the world that the worker comes from
+	Finished         bool                   `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`                                           // program: all processes of the worker exited with 0 in the world that it comes from
+	Output           string                 `protobuf:"bytes,30,opt,name=output,proto3" json:"output,omitempty"`                                                // program: digest of what the ended processes of that world wrote, apart from times, addresses and pids; empty: nothing
+	CheckpointUnixMs int64                  `protobuf:"varint,31,opt,name=checkpoint_unix_ms,json=checkpointUnixMs,proto3" json:"checkpoint_unix_ms,omitempty"` // program: time of the newest file of --checkpoint_file that the worker finds; 0: there is none
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Arrival) Reset() {
@@ -1860,6 +1862,20 @@ func (x *Arrival) GetFinished() bool {
 		return x.Finished
 	}
 	return false
+}
+
+func (x *Arrival) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *Arrival) GetCheckpointUnixMs() int64 {
+	if x != nil {
+		return x.CheckpointUnixMs
+	}
+	return 0
 }
 
 // Crew describes the processes of a program on one worker.
@@ -2288,17 +2304,18 @@ func (x *Recall) GetJoins() bool {
 // World lists the workers that are in the ring. A worker refuses connections and messages of any other formation.
 type World struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                           // changes exactly when membership does
-	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`             // rises each time that a world is formed, also with the same workers
-	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`                  // by rank
-	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"`          // ranks that have the newest state, which the others copy; none: all start from the base
-	Floor         int64                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`                     // leases below this number are settled or void: no worker trains on them any more
-	Life          int64                  `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`                       // of the model
-	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`                        // without sources: what all start from
-	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                 // epochs that are settled
-	Restarts      int32                  `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`               // program: number of its failures that were charged so far
-	Beginning     int64                  `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`            // program: formation with which the states began, the newest of which is used
-	PauseMs       int64                  `protobuf:"varint,11,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"` // program: time that its processes wait before they start, because those of earlier worlds failed soon after their start; in milliseconds
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                       // changes exactly when membership does
+	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`                         // rises each time that a world is formed, also with the same workers
+	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`                              // by rank
+	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"`                      // ranks that have the newest state, which the others copy; none: all start from the base
+	Floor         int64                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`                                 // leases below this number are settled or void: no worker trains on them any more
+	Life          int64                  `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`                                   // of the model
+	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`                                    // without sources: what all start from
+	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                             // epochs that are settled
+	Restarts      int32                  `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`                           // program: how often its processes were started again so far, for whichever reason
+	Beginning     int64                  `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`                        // program: formation with which the states began, the newest of which is used
+	MaxRestarts   int32                  `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"` // program: restarts, and the charged failures that the job still survives
+	PauseMs       int64                  `protobuf:"varint,11,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`             // program: time that its processes wait before they start, because those of earlier worlds failed soon after their start; in milliseconds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2399,6 +2416,13 @@ func (x *World) GetRestarts() int32 {
 func (x *World) GetBeginning() int64 {
 	if x != nil {
 		return x.Beginning
+	}
+	return 0
+}
+
+func (x *World) GetMaxRestarts() int32 {
+	if x != nil {
+		return x.MaxRestarts
 	}
 	return 0
 }
@@ -2796,10 +2820,11 @@ type JobStatus struct {
 	Type             string                 `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`                                         // of the job: train, evaluate, predict, run
 	Restarts         int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`                                // program: number of its failures that were charged
 	MaxRestarts      int32                  `protobuf:"varint,32,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	Program          string                 `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`    // program: its command
-	Failures         int32                  `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"` // program: number of failures, charged or not, after which it was restarted or the job failed
-	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`    // the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"; empty: none
-	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
+	Program          string                 `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`                    // program: its command
+	Failures         int32                  `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"`                 // program: number of failures, charged or not, after which it was restarted or the job failed
+	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`                    // the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"; empty: none
+	ExitCode         int32                  `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"` // of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
+	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3077,6 +3102,13 @@ func (x *JobStatus) GetFailure() string {
 		return x.Failure
 	}
 	return ""
+}
+
+func (x *JobStatus) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
 }
 
 func (x *JobStatus) GetWaiting() string {
@@ -3873,7 +3905,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xbd\x03\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x83\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -3891,7 +3923,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tbroke_off\x18\r \x01(\bR\bbrokeOff\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
 	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\x12\x1a\n" +
-	"\bfinished\x18\x16 \x01(\bR\bfinished\"X\n" +
+	"\bfinished\x18\x16 \x01(\bR\bfinished\x12\x16\n" +
+	"\x06output\x18\x1e \x01(\tR\x06output\x12,\n" +
+	"\x12checkpoint_unix_ms\x18\x1f \x01(\x03R\x10checkpointUnixMs\"X\n" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
@@ -3923,7 +3957,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x14\n" +
-	"\x05joins\x18\x03 \x01(\bR\x05joins\"\xba\x02\n" +
+	"\x05joins\x18\x03 \x01(\bR\x05joins\"\xdd\x02\n" +
 	"\x05World\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
@@ -3935,7 +3969,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\asettled\x18\b \x01(\x05R\asettled\x12\x1a\n" +
 	"\brestarts\x18\t \x01(\x05R\brestarts\x12\x1c\n" +
 	"\tbeginning\x18\n" +
-	" \x01(\x03R\tbeginning\x12\x19\n" +
+	" \x01(\x03R\tbeginning\x12!\n" +
+	"\fmax_restarts\x18\f \x01(\x05R\vmaxRestarts\x12\x19\n" +
 	"\bpause_ms\x18\v \x01(\x03R\apauseMs\"_\n" +
 	"\x06Member\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
@@ -3965,7 +4000,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc2\b\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xdf\b\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -4007,7 +4042,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\fmax_restarts\x18  \x01(\x05R\vmaxRestarts\x12\x18\n" +
 	"\aprogram\x18! \x01(\tR\aprogram\x12\x1a\n" +
 	"\bfailures\x18\" \x01(\x05R\bfailures\x12\x18\n" +
-	"\afailure\x18# \x01(\tR\afailure\x12\x18\n" +
+	"\afailure\x18# \x01(\tR\afailure\x12\x1b\n" +
+	"\texit_code\x18< \x01(\x05R\bexitCode\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +

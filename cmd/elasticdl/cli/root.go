@@ -31,6 +31,7 @@ const exitCodes = `Exit codes:
     1  the command has failed, or the job has not succeeded
     2  the command line is wrong, and nothing was done
     3  there is no such job
+    4  the job has failed, as its program ended in the same way 3 times in a row without progress
   124  --timeout has passed
   130  interrupted by Ctrl-C or SIGTERM
   143  of a pod: asked to leave by SIGTERM, and left

@@ -224,6 +224,8 @@ func outcome(ctx context.Context, s *wire.JobStatus) error {
 		return nil
 	case ctx.Err() != nil:
 		return failure{errSilent, exitInterrupted}
+	case s.ExitCode > 0:
+		return failure{errSilent, int(s.ExitCode)}
 	}
 	return failure{errSilent, exitFailure}
 }

@@ -1,0 +1,54 @@
+package master
+
+import (
+	"fmt"
+	"time"
+)
+
+// mostSame is how often in a row a program may end in the same way, without progress in between.
+const mostSame = 3
+
+// manner describes how a program ended in one world. Two ends with the same description, in worlds that lasted about as long, are the same:
+// the program does it to itself, even if a signal was the means.
+type manner struct {
+	Signal     int32  `json:"signal,omitempty"`
+	Code       int32  `json:"code,omitempty"`
+	Message    string `json:"message,omitempty"`
+	Output     string `json:"output,omitempty"`     // digest of what the processes wrote
+	Checkpoint int64  `json:"checkpoint,omitempty"` // time of the newest checkpoint file, in Unix milliseconds
+}
+
+// repeats counts how often in a row a program has ended in the same way without progress. Progress is a completed round, a new checkpoint file,
+// or other output than that of the time before.
+type repeats struct {
+	Last  manner        `json:"last"`
+	Count int           `json:"count,omitempty"`
+	Ran   time.Duration `json:"ran,omitempty"` // how long the last world lasted; negative: not known
+}
+
+// add returns the count after another end, of a world that lasted for some time.
+func (r repeats) add(e manner, ran time.Duration) repeats {
+	if r.Count == 0 || r.Last != e || !alike(r.Ran, ran) {
+		return repeats{e, 1, ran}
+	}
+	return repeats{e, r.Count + 1, ran}
+}
+
+// alike reports whether two worlds lasted about as long: a program that ends itself does so at the same point, and a kill comes at any time.
+func alike(a, b time.Duration) bool {
+	const slack = 2 * time.Second // a busy machine delays starts
+	return min(a, b) < 0 || a <= 2*b+slack && b <= 2*a+slack
+}
+
+// sameEnd is the error of a job whose program ends in the same way again and again.
+type sameEnd struct {
+	times int
+	how   string
+}
+
+func (e *sameEnd) Error() string {
+	return fmt.Sprintf("the program ended in the same way %d times in a row, without a completed round, a new checkpoint file or other output in between: %s", e.times, e.how)
+}
+
+// exitSame is the exit code of commands that await a job which has ended with a [sameEnd].
+const exitSame = 4

@@ -1,0 +1,156 @@
+package master
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// The same end without progress counts, and nothing else does.
+func TestRepeats(t *testing.T) {
+	kill := manner{Signal: int32(syscall.SIGKILL), Output: "a", Checkpoint: 7}
+	other := func(change func(*manner)) manner {
+		m := kill
+		change(&m)
+		return m
+	}
+	const s = time.Second
+	for name, c := range map[string]struct {
+		second manner
+		first  time.Duration
+		then   time.Duration
+		want   int
+	}{
+		"the same":                  {kill, s, s, 2},
+		"a little later":            {kill, s, 3 * s, 2},
+		"a little sooner":           {kill, 3 * s, s, 2},
+		"as late on a busy machine": {kill, 10 * s, 19 * s, 2},
+		"much later":                {kill, 10 * s, time.Minute, 1},
+		"much sooner":               {kill, time.Minute, 10 * s, 1},
+		"another signal":            {other(func(m *manner) { m.Signal = int32(syscall.SIGTERM) }), s, s, 1},
+		"an exit code":              {other(func(m *manner) { m.Signal, m.Code = 0, 1 }), s, s, 1},
+		"another message":           {other(func(m *manner) { m.Message = "KeyError" }), s, s, 1},
+		"other output":              {other(func(m *manner) { m.Output = "b" }), s, s, 1},
+		"a new checkpoint file":     {other(func(m *manner) { m.Checkpoint = 8 }), s, s, 1},
+	} {
+		r := repeats{}.add(kill, c.first)
+		if r.Count != 1 {
+			t.Fatalf("the first end counts %d times", r.Count)
+		}
+		if r = r.add(c.second, c.then); r.Count != c.want {
+			t.Errorf("%s: counted %d times, want %d", name, r.Count, c.want)
+		}
+		if r = r.add(c.second, c.then); r.Count != c.want+1 {
+			t.Errorf("%s, again: counted %d times, want %d", name, r.Count, c.want+1)
+		}
+	}
+}
+
+// ends has both workers arrive after a failure in a formation. What they wrote is told.
+func ends(a, b *peer, formation int64, output string, f *wire.Failure) {
+	a.w.Helper()
+	a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: output, Failures: []*wire.Failure{f}})
+	b.arrive(&wire.Arrival{Formation: formation, Round: -1})
+}
+
+// A program that ends in the same way three times in a row without progress ends the job, whatever --max_restarts says.
+func TestProgramEndsInTheSameWay(t *testing.T) {
+	for name, f := range map[string]*wire.Failure{
+		"SIGKILL":   {Signal: int32(syscall.SIGKILL)},
+		"SIGTERM":   {Signal: int32(syscall.SIGTERM)},
+		"SIGINT":    {Signal: int32(syscall.SIGINT)},
+		"SIGABRT":   {Signal: int32(syscall.SIGABRT)},
+		"exit code": {Code: 7, Message: "RuntimeError: no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, a, b := startProgram(t, 9)
+				for formation := range int64(3) {
+					time.Sleep(time.Second)
+					ends(a, b, formation+1, "", f)
+					if formation < 2 {
+						a.enters(enterText(formation + 2))
+					}
+				}
+				w.fails("the program ended in the same way 3 times in a row, without a completed round, a new checkpoint file or other output in between: rank 0 (pid 0): " + reason(f))
+				if s := w.status; s.State != string(job.Failed) || s.ExitCode != exitSame || !strings.Contains(s.Failure, ", the same 3 times in a row; the job fails (") {
+					t.Errorf("status %v", s)
+				}
+			})
+		})
+	}
+}
+
+// The next master knows how often the program has ended in the same way, and whether the job has failed for it.
+func TestProgramRepeatsAreSaved(t *testing.T) {
+	p, next := newProgram(nil), newProgram(nil)
+	kill := manner{Signal: int32(syscall.SIGKILL), Output: "a", Checkpoint: 7}
+	p.again, p.repeated, p.repeats = 3, true, repeats{}.add(kill, time.Minute).add(kill, time.Minute)
+	text, err := json.Marshal(p.save())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved savedProgram
+	if err := cmp.Or(json.Unmarshal(text, &saved), next.restore(&saved)); err != nil {
+		t.Fatal(err)
+	}
+	if next.again != 3 || !next.repeated || next.repeats != p.repeats {
+		t.Errorf("restored from %s: %+v", text, next)
+	}
+	if got := next.repeats.add(kill, next.ran()); got.Count != 3 {
+		t.Errorf("after an end in a world of the master before, %d are counted", got.Count)
+	}
+}
+
+// A program that makes progress is never ended by kills.
+func TestProgramIsKilledAndMakesProgress(t *testing.T) {
+	kill := &wire.Failure{Signal: int32(syscall.SIGKILL)}
+	for name, does := range map[string]func(a, b *peer, formation int64){
+		"other output": func(a, b *peer, formation int64) { ends(a, b, formation, strings.Repeat("x", int(formation)), kill) },
+		"output of another rank": func(a, b *peer, formation int64) {
+			b.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: strings.Repeat("x", int(formation))})
+			a.fails(formation, kill)
+		},
+		"a checkpoint file": func(a, b *peer, formation int64) {
+			a.fails(formation, kill)
+			b.arrive(&wire.Arrival{Formation: formation, Round: -1, CheckpointUnixMs: formation})
+		},
+		"a round": func(a, b *peer, formation int64) {
+			b.says(func(r *wire.HeartbeatRequest) { r.Rounds = formation })
+			ends(a, b, formation, "", kill)
+		},
+		"no end in between": func(a, b *peer, formation int64) {
+			if formation%3 > 0 {
+				ends(a, b, formation, "", kill)
+				return
+			}
+			a.fails(formation)
+			b.fails(formation)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, a, b := startProgram(t, 0)
+				for formation := range int64(12) {
+					time.Sleep(31 * time.Second)
+					does(a, b, formation+1)
+					a.enters(enterText(formation + 2))
+					b.enters(enterText(formation + 2))
+				}
+				if s := w.look(); s.State != string(job.Running) || s.ExitCode != 0 {
+					t.Errorf("status %v", s)
+				}
+			})
+		})
+	}
+}
+
+// enterText is what both workers hear of a formation.
+func enterText(formation int64) string { return fmt.Sprintf("%d [0 1] from []", formation) }
