@@ -1,13 +1,14 @@
 // Package checkpoint keeps a model at rest: its values, the optimizer's slots, and the ledger of what is in them.
 //
-// A directory holds commits. Each has a number, which no other commit of the directory ever has:
+// A directory holds commits of one job, its owner. Each has a number, which no other commit of the directory ever has:
 //
 //	ckpt/
-//	  commit-00000041/
+//	  owner-00000002               who owns the directory: claim 2
+//	  commit-00000041-2-5f3a9c1b/  commit 41 under claim 2, whose owner's UID has that hash
 //	    shard-0-of-2.safetensors   values and slots of elements [0, n) of the model's flat array
 //	    shard-1-of-2.safetensors
 //	    commit.json                what they are: written last, it is the commit
-//	  commit-00000042/
+//	  commit-00000042-2-5f3a9c1b/
 //	    shard-0-of-2.safetensors   no commit.json: nothing, yet or for ever
 //
 // Whoever holds a stretch of the model writes its shard ([WriteShard]); the master writes the record ([Commit]) when all of
@@ -22,4 +23,9 @@
 //     record, and the record's own checksum is in it.
 //  3. Retention removes no commit that is one of the newest that were asked for, and none that is newer than the last
 //     complete one.
+//  4. A directory has one owner ([Dir.Claim]). Who may follow an owner is decided by [MayUse].
+//  5. What two owners write stays apart even if both hold a claim at the same time: the claim is in the name of a commit, an owner
+//     sees and removes only its own commits and those of earlier claims ([Dir.Under]), and a commit is read by the checksum of its
+//     record ([Dir.ReadNamed]). Another commit under its name is damage.
+//  6. An entry that cannot be read, or is no commit, hides no commit.
 package checkpoint
