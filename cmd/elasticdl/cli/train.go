@@ -296,12 +296,13 @@ func unused(j *job.Job) error {
 	if err != nil {
 		return err
 	}
+	permit := checkpoint.Permit{TakeOver: j.CheckpointDirTakeOver, Look: local.Standing}
+	if err := d.MayClaim(checkpoint.Owner{Name: j.Name}, permit); err != nil {
+		return err
+	}
 	highest, err := d.Highest()
 	if err == nil && highest > 0 {
 		err = fmt.Errorf("it has checkpoints already, the newest is number %d; give a directory without any", highest)
-	}
-	if err == nil {
-		err = d.MayClaim(checkpoint.Owner{Name: j.Name}, checkpoint.Permit{TakeOver: j.CheckpointDirTakeOver, Look: local.Standing})
 	}
 	return err
 }
