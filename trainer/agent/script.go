@@ -83,6 +83,8 @@ type word struct {
 	Seed           uint64 `json:"seed"`
 	RecordsPerTask int64  `json:"records_per_task"`
 
+	Path string `json:"path"` // of a checkpoint
+
 	F  int64    `json:"f"`
 	K  string   `json:"k"`
 	Ks []string `json:"ks"`
@@ -243,6 +245,8 @@ func (c *script) say(m map[string]any) {
 // ask executes a request and returns its result.
 func (c *script) ask(ctx context.Context, w word) (any, error) {
 	switch w.Op {
+	case "checkpoint":
+		return map[string]any{}, c.owner.records.claim(ctx, w.Path)
 	case "dataset":
 		return map[string]any{}, c.owner.records.declare(ctx, w)
 	case "lease":

@@ -15,6 +15,7 @@ var Calls = map[string]Call{
 	"/elasticdl.Master/ReportTask": {Roles: []pod.Role{pod.Worker}, Life: true},
 	"/elasticdl.Master/Heartbeat":  {Roles: []pod.Role{pod.PS, pod.Worker}},
 	"/elasticdl.Master/Rendezvous": {Roles: []pod.Role{pod.Worker}},
+	"/elasticdl.Master/Vouch":      {Roles: []pod.Role{pod.Worker}},
 
 	"/elasticdl.Job/Status": {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Scale":  {Roles: []pod.Role{User}},

@@ -3,10 +3,15 @@ package master
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // take claims the job's checkpoint directory, before anything else is written there. A master that follows another has its claim.
@@ -15,10 +20,7 @@ func (c *checkpoints) take(ctx context.Context) error {
 	if !c.on() {
 		return nil
 	}
-	me := m.Owner
-	if me.Job == "" {
-		me = checkpoint.Owner{Job: m.Self.Header().Job, Name: m.Job.Name}
-	}
+	me := m.owner()
 	permit := checkpoint.Permit{Ancestors: m.Ancestors, TakeOver: m.Job.CheckpointDirTakeOver, Look: m.Look}
 	var claimed checkpoint.Claimed
 	err := c.patiently(ctx, func() (err error) {
@@ -37,6 +39,32 @@ func (c *checkpoints) take(ctx context.Context) error {
 	defer m.mu.Unlock()
 	c.claim, c.dir, c.policy.Claim = claimed.Claim, c.dir.Under(claimed.Claim), claimed.Tag()
 	return nil
+}
+
+// owner returns the job as owner of checkpoint directories.
+func (m *master) owner() checkpoint.Owner {
+	if m.Owner.Job == "" {
+		return checkpoint.Owner{Job: m.Self.Header().Job, Name: m.Job.Name}
+	}
+	return m.Owner
+}
+
+// Vouch implements [wire.MasterServer]. The agents of a program claim its checkpoints where they see them; the master knows the job, and can
+// find out about others.
+func (m *master) Vouch(_ context.Context, r *wire.VouchRequest) (*wire.VouchReply, error) {
+	me, err := json.Marshal(m.owner())
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "encode the owner: %v", err)
+	}
+	reply := &wire.VouchReply{Owner: string(me), Ancestors: m.Ancestors}
+	if r.Owner != "" && m.Look != nil {
+		var other checkpoint.Owner
+		if err := json.Unmarshal([]byte(r.Owner), &other); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "the owner %q: %v", r.Owner, err)
+		}
+		reply.Standing = int32(m.Look(other))
+	}
+	return reply, nil
 }
 
 // unread notes why the checkpoints cannot be read now, for the status.

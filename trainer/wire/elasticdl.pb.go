@@ -906,6 +906,110 @@ func (x *GetTaskRequest) GetDataset() *Dataset {
 	return nil
 }
 
+type VouchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"` // the other owner, as the record of a claim has it (JSON); empty: there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchRequest) Reset() {
+	*x = VouchRequest{}
+	mi := &file_elasticdl_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchRequest) ProtoMessage() {}
+
+func (x *VouchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
+func (*VouchRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *VouchRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+type VouchReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`         // the job as owner (JSON)
+	Ancestors     []string               `protobuf:"bytes,2,rep,name=ancestors,proto3" json:"ancestors,omitempty"` // UIDs of the jobs that the job goes on from
+	Standing      int32                  `protobuf:"varint,3,opt,name=standing,proto3" json:"standing,omitempty"`  // what is known about the other owner, a checkpoint.Standing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchReply) Reset() {
+	*x = VouchReply{}
+	mi := &file_elasticdl_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchReply) ProtoMessage() {}
+
+func (x *VouchReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchReply.ProtoReflect.Descriptor instead.
+func (*VouchReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *VouchReply) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *VouchReply) GetAncestors() []string {
+	if x != nil {
+		return x.Ancestors
+	}
+	return nil
+}
+
+func (x *VouchReply) GetStanding() int32 {
+	if x != nil {
+		return x.Standing
+	}
+	return 0
+}
+
 // Dataset describes what a program trains on. Its records are the numbers from 0 to size-1.
 type Dataset struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -920,7 +1024,7 @@ type Dataset struct {
 
 func (x *Dataset) Reset() {
 	*x = Dataset{}
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1036,7 @@ func (x *Dataset) String() string {
 func (*Dataset) ProtoMessage() {}
 
 func (x *Dataset) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1049,7 @@ func (x *Dataset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dataset.ProtoReflect.Descriptor instead.
 func (*Dataset) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{9}
+	return file_elasticdl_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Dataset) GetSize() int64 {
@@ -992,7 +1096,7 @@ type GetTaskReply struct {
 
 func (x *GetTaskReply) Reset() {
 	*x = GetTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1108,7 @@ func (x *GetTaskReply) String() string {
 func (*GetTaskReply) ProtoMessage() {}
 
 func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1121,7 @@ func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskReply.ProtoReflect.Descriptor instead.
 func (*GetTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{10}
+	return file_elasticdl_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetTaskReply) GetTask() *Task {
@@ -1038,7 +1142,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1154,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1167,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+	return file_elasticdl_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Metric) GetName() string {
@@ -1095,7 +1199,7 @@ type ReportTaskRequest struct {
 
 func (x *ReportTaskRequest) Reset() {
 	*x = ReportTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1211,7 @@ func (x *ReportTaskRequest) String() string {
 func (*ReportTaskRequest) ProtoMessage() {}
 
 func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1224,7 @@ func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskRequest.ProtoReflect.Descriptor instead.
 func (*ReportTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+	return file_elasticdl_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportTaskRequest) GetWorker() int32 {
@@ -1180,7 +1284,7 @@ type ReportTaskReply struct {
 
 func (x *ReportTaskReply) Reset() {
 	*x = ReportTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1296,7 @@ func (x *ReportTaskReply) String() string {
 func (*ReportTaskReply) ProtoMessage() {}
 
 func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1309,7 @@ func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskReply.ProtoReflect.Descriptor instead.
 func (*ReportTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+	return file_elasticdl_proto_rawDescGZIP(), []int{15}
 }
 
 type LeaseProgress struct {
@@ -1221,7 +1325,7 @@ type LeaseProgress struct {
 
 func (x *LeaseProgress) Reset() {
 	*x = LeaseProgress{}
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1337,7 @@ func (x *LeaseProgress) String() string {
 func (*LeaseProgress) ProtoMessage() {}
 
 func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1350,7 @@ func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseProgress.ProtoReflect.Descriptor instead.
 func (*LeaseProgress) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+	return file_elasticdl_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LeaseProgress) GetLease() int64 {
@@ -1309,7 +1413,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1425,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1438,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+	return file_elasticdl_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HeartbeatRequest) GetRole() Role {
@@ -1478,7 +1582,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1594,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1607,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1613,7 +1717,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1729,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1742,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -1724,7 +1828,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1840,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1853,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -1890,7 +1994,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2006,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2019,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -1960,7 +2064,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2076,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2089,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -2088,7 +2192,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2204,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2217,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -2198,7 +2302,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2314,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2327,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -2252,7 +2356,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2368,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2381,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -2322,7 +2426,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2438,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2451,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *World) GetId() int64 {
@@ -2445,7 +2549,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2561,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2574,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -2503,7 +2607,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2619,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2632,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -2547,7 +2651,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2663,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2676,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -2590,7 +2694,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2706,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2719,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 type PodStatus struct {
@@ -2636,7 +2740,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2752,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2765,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -2744,7 +2848,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2860,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2873,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -2831,7 +2935,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2947,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2960,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *JobStatus) GetName() string {
@@ -3134,7 +3238,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3250,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3263,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -3220,7 +3324,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3336,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3349,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -3263,7 +3367,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3379,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3392,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 type Variable struct {
@@ -3303,7 +3407,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3419,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3432,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Variable) GetName() string {
@@ -3371,7 +3475,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3487,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3500,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -3436,7 +3540,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3552,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3565,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -3482,7 +3586,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3598,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3611,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -3534,7 +3638,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3546,7 +3650,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3559,7 +3663,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -3586,7 +3690,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3598,7 +3702,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3611,7 +3715,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -3646,7 +3750,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3762,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3775,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -3746,7 +3850,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +3862,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +3875,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -3836,7 +3940,14 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04held\x18\x02 \x03(\x03R\x04held\x12\x10\n" +
 	"\x03now\x18\x04 \x01(\bR\x03now\x12,\n" +
-	"\adataset\x18\x03 \x01(\v2\x12.elasticdl.DatasetR\adataset\"w\n" +
+	"\adataset\x18\x03 \x01(\v2\x12.elasticdl.DatasetR\adataset\"$\n" +
+	"\fVouchRequest\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\"\\\n" +
+	"\n" +
+	"VouchReply\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1c\n" +
+	"\tancestors\x18\x02 \x03(\tR\tancestors\x12\x1a\n" +
+	"\bstanding\x18\x03 \x01(\x05R\bstanding\"w\n" +
 	"\aDataset\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x12\x18\n" +
@@ -4120,7 +4231,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05Leave\x12\t\n" +
 	"\x05STAYS\x10\x00\x12\t\n" +
 	"\x05ASKED\x10\x01\x12\t\n" +
-	"\x05READY\x10\x022\xc5\x02\n" +
+	"\x05READY\x10\x022\xfe\x02\n" +
 	"\x06Master\x124\n" +
 	"\x04Join\x12\x16.elasticdl.JoinRequest\x1a\x14.elasticdl.JoinReply\x12=\n" +
 	"\aGetTask\x12\x19.elasticdl.GetTaskRequest\x1a\x17.elasticdl.GetTaskReply\x12F\n" +
@@ -4128,7 +4239,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"ReportTask\x12\x1c.elasticdl.ReportTaskRequest\x1a\x1a.elasticdl.ReportTaskReply\x12C\n" +
 	"\tHeartbeat\x12\x1b.elasticdl.HeartbeatRequest\x1a\x19.elasticdl.HeartbeatReply\x129\n" +
 	"\n" +
-	"Rendezvous\x12\x12.elasticdl.Arrival\x1a\x13.elasticdl.Assembly(\x010\x012\xae\x01\n" +
+	"Rendezvous\x12\x12.elasticdl.Arrival\x1a\x13.elasticdl.Assembly(\x010\x01\x127\n" +
+	"\x05Vouch\x12\x17.elasticdl.VouchRequest\x1a\x15.elasticdl.VouchReply2\xae\x01\n" +
 	"\x03Job\x128\n" +
 	"\x06Status\x12\x18.elasticdl.StatusRequest\x1a\x14.elasticdl.JobStatus\x127\n" +
 	"\x05Scale\x12\x17.elasticdl.ScaleRequest\x1a\x15.elasticdl.ScaleReply\x124\n" +
@@ -4153,7 +4265,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -4168,41 +4280,43 @@ var file_elasticdl_proto_goTypes = []any{
 	(*Task)(nil),              // 10: elasticdl.Task
 	(*Block)(nil),             // 11: elasticdl.Block
 	(*GetTaskRequest)(nil),    // 12: elasticdl.GetTaskRequest
-	(*Dataset)(nil),           // 13: elasticdl.Dataset
-	(*GetTaskReply)(nil),      // 14: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 15: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 16: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 17: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 18: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 19: elasticdl.HeartbeatRequest
-	(*CutReport)(nil),         // 20: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 21: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 22: elasticdl.Arrival
-	(*Crew)(nil),              // 23: elasticdl.Crew
-	(*Failure)(nil),           // 24: elasticdl.Failure
-	(*Assembly)(nil),          // 25: elasticdl.Assembly
-	(*Cut)(nil),               // 26: elasticdl.Cut
-	(*Recall)(nil),            // 27: elasticdl.Recall
-	(*World)(nil),             // 28: elasticdl.World
-	(*Member)(nil),            // 29: elasticdl.Member
-	(*ScaleRequest)(nil),      // 30: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 31: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 32: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 33: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 34: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 35: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 36: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 37: elasticdl.StopRequest
-	(*StopReply)(nil),         // 38: elasticdl.StopReply
-	(*Variable)(nil),          // 39: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 40: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 41: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 42: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 43: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 44: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 45: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 46: elasticdl.ControlReply
-	nil,                       // 47: elasticdl.Evaluation.MetricsEntry
+	(*VouchRequest)(nil),      // 13: elasticdl.VouchRequest
+	(*VouchReply)(nil),        // 14: elasticdl.VouchReply
+	(*Dataset)(nil),           // 15: elasticdl.Dataset
+	(*GetTaskReply)(nil),      // 16: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 17: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 18: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 19: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 20: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 21: elasticdl.HeartbeatRequest
+	(*CutReport)(nil),         // 22: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 23: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 24: elasticdl.Arrival
+	(*Crew)(nil),              // 25: elasticdl.Crew
+	(*Failure)(nil),           // 26: elasticdl.Failure
+	(*Assembly)(nil),          // 27: elasticdl.Assembly
+	(*Cut)(nil),               // 28: elasticdl.Cut
+	(*Recall)(nil),            // 29: elasticdl.Recall
+	(*World)(nil),             // 30: elasticdl.World
+	(*Member)(nil),            // 31: elasticdl.Member
+	(*ScaleRequest)(nil),      // 32: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 33: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 34: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 35: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 36: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 37: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 38: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 39: elasticdl.StopRequest
+	(*StopReply)(nil),         // 40: elasticdl.StopReply
+	(*Variable)(nil),          // 41: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 42: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 43: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 44: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 45: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 46: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 47: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 48: elasticdl.ControlReply
+	nil,                       // 49: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -4210,57 +4324,59 @@ var file_elasticdl_proto_depIdxs = []int32{
 	8,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
 	1,  // 3: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
 	11, // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
-	13, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
+	15, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
 	10, // 6: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	15, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	17, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	18, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	20, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	20, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	22, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
 	2,  // 12: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	39, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	23, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	24, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	28, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
-	27, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	26, // 18: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	29, // 19: elasticdl.World.members:type_name -> elasticdl.Member
+	41, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	25, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	26, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	30, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
+	29, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	28, // 18: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	31, // 19: elasticdl.World.members:type_name -> elasticdl.Member
 	8,  // 20: elasticdl.World.base:type_name -> elasticdl.Base
-	23, // 21: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	25, // 21: elasticdl.Member.crew:type_name -> elasticdl.Crew
 	0,  // 22: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	47, // 23: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	34, // 24: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	33, // 25: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	36, // 26: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	39, // 27: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	42, // 28: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	49, // 23: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	36, // 24: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	35, // 25: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	38, // 26: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	41, // 27: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	44, // 28: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
 	8,  // 29: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
 	6,  // 30: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
 	12, // 31: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	16, // 32: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	19, // 33: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	22, // 34: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	32, // 35: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	30, // 36: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	37, // 37: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	4,  // 38: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	40, // 39: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	43, // 40: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	45, // 41: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	7,  // 42: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	14, // 43: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	17, // 44: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	21, // 45: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	25, // 46: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	35, // 47: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	31, // 48: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	38, // 49: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	5,  // 50: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	41, // 51: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	44, // 52: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	46, // 53: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	42, // [42:54] is the sub-list for method output_type
-	30, // [30:42] is the sub-list for method input_type
+	18, // 32: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	21, // 33: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	24, // 34: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	13, // 35: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	34, // 36: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	32, // 37: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	39, // 38: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	4,  // 39: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	42, // 40: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	45, // 41: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	47, // 42: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	7,  // 43: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	16, // 44: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	19, // 45: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	23, // 46: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	27, // 47: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	14, // 48: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	37, // 49: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	33, // 50: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	40, // 51: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	5,  // 52: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	43, // 53: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	46, // 54: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	48, // 55: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	43, // [43:56] is the sub-list for method output_type
+	30, // [30:43] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -4271,7 +4387,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[21].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[23].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -4283,7 +4399,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

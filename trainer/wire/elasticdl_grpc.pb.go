@@ -30,6 +30,7 @@ const (
 	Master_ReportTask_FullMethodName = "/elasticdl.Master/ReportTask"
 	Master_Heartbeat_FullMethodName  = "/elasticdl.Master/Heartbeat"
 	Master_Rendezvous_FullMethodName = "/elasticdl.Master/Rendezvous"
+	Master_Vouch_FullMethodName      = "/elasticdl.Master/Vouch"
 )
 
 // MasterClient is the client API for Master service.
@@ -52,6 +53,8 @@ type MasterClient interface {
 	// has to change. A world outlives the stream: if the stream breaks, the worker opens another one and first reports its state
 	// on it. The master then repeats the orders that still stand.
 	Rendezvous(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Arrival, Assembly], error)
+	// Vouch tells an agent as which owner it claims a checkpoint of its program, and whether another owner lives.
+	Vouch(ctx context.Context, in *VouchRequest, opts ...grpc.CallOption) (*VouchReply, error)
 }
 
 type masterClient struct {
@@ -115,6 +118,16 @@ func (c *masterClient) Rendezvous(ctx context.Context, opts ...grpc.CallOption) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Master_RendezvousClient = grpc.BidiStreamingClient[Arrival, Assembly]
 
+func (c *masterClient) Vouch(ctx context.Context, in *VouchRequest, opts ...grpc.CallOption) (*VouchReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VouchReply)
+	err := c.cc.Invoke(ctx, Master_Vouch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MasterServer is the server API for Master service.
 // All implementations must embed UnimplementedMasterServer
 // for forward compatibility.
@@ -135,6 +148,8 @@ type MasterServer interface {
 	// has to change. A world outlives the stream: if the stream breaks, the worker opens another one and first reports its state
 	// on it. The master then repeats the orders that still stand.
 	Rendezvous(grpc.BidiStreamingServer[Arrival, Assembly]) error
+	// Vouch tells an agent as which owner it claims a checkpoint of its program, and whether another owner lives.
+	Vouch(context.Context, *VouchRequest) (*VouchReply, error)
 	mustEmbedUnimplementedMasterServer()
 }
 
@@ -159,6 +174,9 @@ func (UnimplementedMasterServer) Heartbeat(context.Context, *HeartbeatRequest) (
 }
 func (UnimplementedMasterServer) Rendezvous(grpc.BidiStreamingServer[Arrival, Assembly]) error {
 	return status.Errorf(codes.Unimplemented, "method Rendezvous not implemented")
+}
+func (UnimplementedMasterServer) Vouch(context.Context, *VouchRequest) (*VouchReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Vouch not implemented")
 }
 func (UnimplementedMasterServer) mustEmbedUnimplementedMasterServer() {}
 func (UnimplementedMasterServer) testEmbeddedByValue()                {}
@@ -260,6 +278,24 @@ func _Master_Rendezvous_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Master_RendezvousServer = grpc.BidiStreamingServer[Arrival, Assembly]
 
+func _Master_Vouch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VouchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MasterServer).Vouch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Master_Vouch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MasterServer).Vouch(ctx, req.(*VouchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Master_ServiceDesc is the grpc.ServiceDesc for Master service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -282,6 +318,10 @@ var Master_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Heartbeat",
 			Handler:    _Master_Heartbeat_Handler,
+		},
+		{
+			MethodName: "Vouch",
+			Handler:    _Master_Vouch_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

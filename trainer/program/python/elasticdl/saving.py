@@ -27,6 +27,7 @@ class Checkpoints:
 
     def resume(self, session: Session) -> None:
         """Has the process arrive with the state that is on disk; it is read when the state is needed."""
+        session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
         try:
             file = open(self.path, "rb")

@@ -376,6 +376,11 @@ class Session:
                 leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
             raise WorldChanged("formation %d is over" % self.world.formation)
 
+    def claim(self, path: str) -> None:
+        """Claims a checkpoint for the job, before it is read or written. Raises an error if it is of another job."""
+        if self.link is not None:
+            self.link.ask("checkpoint", path=os.path.abspath(path))
+
     def declare(self, data: DataSet) -> None:
         """Declares the data set, unless the records in the state are of another."""
         self.book.check(data)

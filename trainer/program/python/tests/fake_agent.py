@@ -88,6 +88,8 @@ class Agent:
         self.worlds: List[Dict[str, Any]] = []
         self.wrong: List[str] = []
         self.away = False  # the master: no leases
+        self.claims: List[str] = []  # checkpoints that processes have claimed
+        self.owner = ""  # why they may not
         self.only: Optional[Process] = None  # gets the next lease
         self.silent = False  # no recalls
         self.explain = True  # whether it says that it knows of nobody who is gone
@@ -257,6 +259,9 @@ class Agent:
                 p.send(q=m["q"], ok=None)
         elif "f" in m:
             self._keep(p, m)
+        elif op == "checkpoint":
+            self.claims.append(m["path"])
+            p.send(q=m["q"], **({"err": self.owner} if self.owner else {"ok": {}}))
         elif op == "dataset":
             fields = {k: m[k] for k in ("size", "epochs", "shuffle", "seed", "records_per_task")}
             if self.data is not None and self.data != fields:

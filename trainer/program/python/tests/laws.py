@@ -252,6 +252,34 @@ def differences():
     assert (s.round, s.settled, s.ledger) == (6, 2, {(1, 0): 8})
 
 
+def claimed():
+    """A checkpoint is claimed by its absolute path before it is read, and one that is refused is not read."""
+    os.chdir(os.environ["WHERE"])
+    s, asked = session.Session("gloo", None), []
+    s.claim("kept.pt")  # nobody to ask
+
+    class Agent:
+        refuses = False
+
+        def ask(self, op, **fields):
+            asked.append((op, fields))
+            if self.refuses:
+                raise elasticdl.Error("the agent refused")
+
+    s.link, saved = Agent(), saving.Checkpoints("kept.pt", 1)
+    saved.resume(s)
+    assert asked == [("checkpoint", {"path": os.path.join(os.getcwd(), "kept.pt")})], asked
+    with open("kept.pt", "wb") as f:
+        f.write(b"no checkpoint")
+    Agent.refuses = True
+    try:
+        saved.resume(s)
+    except elasticdl.Error as e:
+        assert str(e) == "the agent refused"
+        return
+    raise AssertionError("not refused")
+
+
 def gaps():
     """A round's stretches follow on what the state has; one that does not is refused, whichever side it is on."""
     credit = rounds.Credit

@@ -12,7 +12,7 @@ ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments",
              "void_shard", "controller", "deferred", "folder", "no_torchvision", "newcomer_in_mid_task", "moved_ledger", "void_block", "many_tasks",
              "any_ledger", "shard_in_mid_task", "no_directory"]
 LAWS = ["permutation_is_kept", "default_tasks", "returned_records", "rewound", "batches", "half_a_round", "settled_epochs", "who_writes", "written_whole",
-        "newer_or_older", "differences", "gaps"]
+        "newer_or_older", "differences", "claimed", "gaps"]
 MODELS = ["accumulation", "flagged", "options", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
 
 
