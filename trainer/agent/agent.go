@@ -106,6 +106,8 @@ type process struct {
 	member  bool    // it is in the current world, or will be in the next one
 	done    bool    // it needs no world any more
 	entered int64   // formation of the newest world that it was told
+	joined  int64   // formation of the first world that it was told; 0: none
+	starts  *starts // how often it was started again; nil: not known yet
 	doubt   string  // why it cannot be sure of its state; empty: it is, or has not said why
 }
 
@@ -279,13 +281,11 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	crew := &wire.Crew{Store: arrival.Address}
 	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger, arrival.BrokeOff = crew, -1, 0, nil, a.brokeOff
 	for _, p := range a.procs {
-		if p == nil {
-			continue
+		if p != nil {
+			p.member = !p.retired() && (!a.Keeps && !a.leaving() || p.keeps() && p.waits != nil)
 		}
-		p.member = !p.retired() && (!a.Keeps && !a.leaving() || p.keeps() && p.waits != nil)
-		if !p.member {
-			continue
-		}
+	}
+	for _, p := range a.crew(math.MaxInt64) {
 		crew.Processes++
 		if !p.keeps() || p.waits == nil || p.waits.Round < 0 {
 			continue

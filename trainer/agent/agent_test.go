@@ -94,6 +94,12 @@ func speak(does []string) {
 		switch {
 		case w.Op == "world":
 			formation, round, stands = w.Formation, w.Formation, false
+			var at struct {
+				Rank, Size int
+				Env        map[string]string
+			}
+			json.Unmarshal(lines.Bytes(), &at)
+			fmt.Printf("local %s pid %d hears rank %d of %d, restart %s of %s\n", rank, os.Getpid(), at.Rank, at.Size, at.Env["TORCHELASTIC_RESTART_COUNT"], at.Env["TORCHELASTIC_MAX_RESTARTS"])
 		case w.Op == "end":
 			fmt.Printf("local %s pid %d hears end: %s\n", rank, os.Getpid(), w.Why)
 			os.Exit(1)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -83,7 +84,7 @@ func (v *vigil) start(ctx context.Context) error {
 		s := v.seat
 		position := program.Position{
 			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: v.here, GroupRank: s.group, GroupWorldSize: s.groups,
-			Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
+			Restarts: int(v.world.Restarts), MaxRestarts: int(v.world.MaxRestarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
 		}
 		if v.Keeps { // they join, and learn the world, when they are ready
 			position.LocalSize = v.count
@@ -93,7 +94,7 @@ func (v *vigil) start(ctx context.Context) error {
 			return err
 		}
 		for _, local := range locals {
-			v.procs[local].member = !v.Keeps
+			v.procs[local].member, v.procs[local].starts = !v.Keeps, startsIn(v.world.World)
 		}
 	}
 	for _, p := range v.procs {
@@ -106,11 +107,9 @@ func (v *vigil) start(ctx context.Context) error {
 
 // enter announces the world to a process that waits.
 func (v *vigil) enter(p *process) {
-	rank := v.seat.first
-	for _, before := range v.procs[:p.local] {
-		if before.member {
-			rank++
-		}
+	rank := v.seat.first + slices.Index(v.crew(v.world.Formation), p)
+	if p.starts == nil {
+		p.starts = startsIn(v.world.World)
 	}
 	var addrs []string
 	for _, m := range v.world.Members {
@@ -120,9 +119,10 @@ func (v *vigil) enter(p *process) {
 	}
 	env := map[string]string{
 		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(v.seat.size), "MASTER_ADDR": v.seat.host, "MASTER_PORT": strconv.Itoa(v.seat.port),
-		"GROUP_RANK": strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups), "TORCHELASTIC_RESTART_COUNT": strconv.Itoa(int(v.world.Restarts)),
+		"GROUP_RANK": strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups),
 	}
-	p.waits, p.entered = nil, v.world.Formation
+	maps.Copy(env, p.starts.environment())
+	p.waits, p.entered, p.joined = nil, v.world.Formation, cmp.Or(p.joined, v.world.Formation)
 	p.script.say(map[string]any{
 		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,

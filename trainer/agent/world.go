@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"time"
@@ -96,16 +97,8 @@ func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure,
 
 // has reports whether the n-th of the processes that take part has a state, and waits.
 func (a *agent) has(n int) bool {
-	for _, p := range a.procs {
-		switch {
-		case p == nil, !p.member:
-		case n == 0:
-			return p.keeps() && p.waits != nil && p.waits.Round >= 0
-		default:
-			n--
-		}
-	}
-	return false
+	crew := a.crew(math.MaxInt64)
+	return n < len(crew) && crew[n].keeps() && crew[n].waits != nil && crew[n].waits.Round >= 0
 }
 
 // ranks returns a range of n ranks as text, such as "rank 2" or "ranks 2-5".

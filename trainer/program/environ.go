@@ -71,7 +71,7 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 		"GROUP_RANK": strconv.Itoa(p.GroupRank), "GROUP_WORLD_SIZE": strconv.Itoa(p.GroupWorldSize),
 		"ROLE_RANK": strconv.Itoa(rank), "ROLE_WORLD_SIZE": strconv.Itoa(p.WorldSize), "ROLE_NAME": o.Role,
 		"MASTER_ADDR": p.MasterAddr, "MASTER_PORT": strconv.Itoa(p.MasterPort),
-		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(o.MaxRestarts),
+		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(cmp.Or(p.MaxRestarts, o.MaxRestarts)),
 		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", ErrorFileVariable: errorFile,
 	})
 	if p.Interface != "" {

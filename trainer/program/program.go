@@ -52,10 +52,12 @@ type Position struct {
 	// GroupRank is the rank of this node.
 	GroupRank      int
 	GroupWorldSize int
-	// Restarts is the number of failures before this start; changes of the world do not count.
-	Restarts   int
-	MasterAddr string
-	MasterPort int
+	// Restarts is how often the processes were started before, TORCHELASTIC_RESTART_COUNT.
+	Restarts int
+	// MaxRestarts is TORCHELASTIC_MAX_RESTARTS; 0: that of the options.
+	MaxRestarts int
+	MasterAddr  string
+	MasterPort  int
 	// Interface is the network interface for gloo and NCCL, unless the user has named one; "": they choose.
 	Interface string
 	// Env adds variables for a process, as os.Environ; nil: none. They win over all others.

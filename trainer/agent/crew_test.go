@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// Processes that have gone on keep the low ranks of their worker, in their order; those that were started again follow, by local rank.
+func TestCrew(t *testing.T) {
+	for _, c := range []struct {
+		joined    []int64 // by local rank: formation of the first world; -1: it takes no part
+		formation int64
+		want      string // local ranks
+	}{
+		{[]int64{0, 0, 0}, 1, "[0 1 2]"},
+		{[]int64{1, 0, 1}, 2, "[0 2 1]"},
+		{[]int64{0, 1, 1}, 3, "[1 2 0]"},
+		{[]int64{3, 1, 1}, 3, "[1 2 0]"}, // the first has just heard of the world
+		{[]int64{3, 1, 1}, 4, "[1 2 0]"},
+		{[]int64{3, 1, 0}, 5, "[1 0 2]"},
+		{[]int64{3, -1, 1}, math.MaxInt64, "[2 0]"},
+		{[]int64{-1, -1, -1}, 2, "[]"},
+	} {
+		a := &agent{procs: []*process{nil}}
+		for i, joined := range c.joined {
+			a.procs = append(a.procs, &process{local: i, joined: max(0, joined), member: joined >= 0})
+		}
+		locals := []int{}
+		for _, p := range a.crew(c.formation) {
+			locals = append(locals, p.local)
+		}
+		if got := fmt.Sprint(locals); got != c.want {
+			t.Errorf("joined %v, in world %d: %s, want %s", c.joined, c.formation, got, c.want)
+		}
+	}
+}
+
+// A process that is started again gets the rank behind those of the others, also if it had rank 0, and counts its restarts. The others keep
+// their counts.
+func TestRankOfAProcessThatIsKilled(t *testing.T) {
+	h, a := open(t, 2, self("recall=arrive")...)
+	counted := func(a *wire.Arrival, restarts, most int32) {
+		w := following(a)
+		w.Restarts, w.MaxRestarts = restarts, most
+		h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
+	}
+	counted(a, 0, 3)
+	pids := h.hearAll(map[int]string{0: "rank 0 of 2, restart 0 of 3", 1: "rank 1 of 2, restart 0 of 3"})
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	a = h.arrival()
+	h.told(a, 1, 1, &wire.Failure{Local: 0, Signal: int32(syscall.SIGKILL)})
+	counted(a, 1, 4)
+	h.hear("rank 0 of 1, restart 0 of 3", 1)
+	a = h.arrival() // the other is ready
+	h.told(a, 2, 2)
+	if a.Crew.Source != 0 {
+		t.Errorf("the state is that of process %d, want 0", a.Crew.Source)
+	}
+	counted(a, 1, 4)
+	h.hearAll(map[int]string{0: "rank 1 of 2, restart 1 of 4", 1: "rank 0 of 2, restart 0 of 3"})
+}
+
+// hearAll waits until each of some local ranks has received its message, and returns their pids.
+func (h *hall) hearAll(want map[int]string) map[int]int {
+	h.Helper()
+	pids := make(map[int]int)
+	for len(pids) < len(want) {
+		m := heard.FindStringSubmatch(next(h, fmt.Sprint(want), h.lines))
+		if m == nil {
+			continue
+		}
+		if local, _ := strconv.Atoi(m[1]); m[3] == want[local] {
+			pids[local], _ = strconv.Atoi(m[2]) // digits
+		}
+	}
+	return pids
+}
+
+// The master is told what tells whether the program has got on: a digest of its output, and the time of its newest checkpoint file.
+func TestProgress(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.pt")
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; if [ -e `+file+` ]; then echo more; fi; kill -9 $$`)
+	h.job.Program.Checkpoint = filepath.Join(dir, "*.pt")
+	var told []*wire.Arrival
+	for i := range 3 {
+		if i == 2 {
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.give(a)
+		a = h.arrival()
+		told = append(told, a)
+	}
+	if told[0].Output == "" || told[0].Output != told[1].Output || told[2].Output == told[1].Output {
+		t.Errorf("digests %q, %q and %q, want the first two alone to be the same", told[0].Output, told[1].Output, told[2].Output)
+	}
+	if told[1].CheckpointUnixMs != 0 || told[2].CheckpointUnixMs == 0 {
+		t.Errorf("checkpoint files of %d and %d, want none and one", told[1].CheckpointUnixMs, told[2].CheckpointUnixMs)
+	}
+}
