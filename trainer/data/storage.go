@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -42,6 +44,22 @@ func Storage(err error) error {
 func IsStorage(err error) bool {
 	_, ok := errors.AsType[*StorageError](err)
 	return ok
+}
+
+// Trouble describes a failure of the storage in a line: if the disk is full, by its directory.
+func Trouble(err error) string {
+	words := ""
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		words = "no space left on "
+	case errors.Is(err, syscall.EDQUOT):
+		words = "disk quota exceeded on "
+	}
+	at, ok := errors.AsType[*fs.PathError](err)
+	if words == "" || !ok {
+		return err.Error()
+	}
+	return words + filepath.Dir(at.Path)
 }
 
 // stored reads a file, and returns errors of its storage as a [StorageError].
@@ -83,6 +101,9 @@ type Patience struct {
 	Log *slog.Logger
 	// Resting is called with true before each pause and with false after it; nil: no calls.
 	Resting func(bool)
+	// Failing is called with the error of each attempt that the storage has failed, and with nil when one has ended otherwise after that;
+	// nil: no calls.
+	Failing func(error)
 	// Futile reports whether the result is not needed any more, which ends the attempts; nil: it is always needed.
 	Futile func() bool
 }
@@ -93,12 +114,18 @@ const lasts = 2 * time.Second
 // Reach calls try until it returns nil or an error that is not a [StorageError], and returns that. The pauses between the
 // calls grow. After [timing.Storage], at the end of ctx, or when the result is futile, it returns the last error.
 func (p Patience) Reach(ctx context.Context, try func() error) error {
-	began, said := time.Now(), false
+	began, said, failed := time.Now(), false, false
+	if p.Failing == nil {
+		p.Failing = func(error) {}
+	}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, timing.StoragePause) {
 		err := try()
 		away := time.Since(began)
 		switch left := timing.Storage - away; {
 		case !IsStorage(err):
+			if failed {
+				p.Failing(nil)
+			}
 			if said {
 				p.Log.Info("The storage answers again", "after", away.Round(time.Second))
 			}
@@ -108,6 +135,8 @@ func (p Patience) Reach(ctx context.Context, try func() error) error {
 		case left < pause:
 			pause = left
 		}
+		failed = true
+		p.Failing(err)
 		if !said && p.Log != nil && away >= lasts {
 			said = true
 			p.Log.Warn("Waiting for the storage", "limit", timing.Storage, "error", err)

@@ -219,6 +219,9 @@ func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
 		h.launcher.stop(context.Cause(ctx).Error())
 		<-h.ended
 	}
+	if h.launcher != nil {
+		return h.launcher.stored() // even if it could not be written
+	}
 	return h.dir.stored()
 }
 
@@ -483,8 +486,7 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	written, _ := os.Stat(d.path("status.json"))
 	text, err := os.ReadFile(d.path("status.json"))
 	if err == nil {
-		status = &wire.JobStatus{}
-		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, status)
+		status, err = decode(text)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
@@ -498,13 +500,23 @@ func (d dir) stored() (*wire.JobStatus, error) {
 		if written != nil {
 			at = written.ModTime() // a second before it died, or less
 		}
-		conclude(status, job.Failed, "launcher died", at)
+		reason := "launcher died"
+		if full := d.full(); full != "" { // then nobody knows how it has ended
+			reason = "its launcher has ended, and could not write how the job ended: " + full
+		}
+		conclude(status, job.Failed, reason, at)
 		var j job.Job
 		if d.readJSON("job.json", &j) == nil && j.Resumable(job.Failed) == nil {
 			status.Reason += "; go on with: elasticdl resume " + d.name()
 		}
 	}
 	return status, nil
+}
+
+// decode returns the status that encode has encoded.
+func decode(text []byte) (*wire.JobStatus, error) {
+	status := new(wire.JobStatus)
+	return status, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, status)
 }
 
 // conclude marks a job as ended in a status in which it runs.
@@ -521,13 +533,4 @@ func bury(status *wire.JobStatus, reason string, at time.Time) {
 			p.State, p.Reason, p.EndedUnixMs = pod.Deleted.String(), reason, at.UnixMilli()
 		}
 	}
-}
-
-// store writes status.json.
-func (d dir) store(status *wire.JobStatus) error {
-	text, err := protojson.MarshalOptions{Multiline: true}.Marshal(status)
-	if err != nil {
-		return err
-	}
-	return d.write("status.json", append(text, '\n'))
 }

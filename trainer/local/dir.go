@@ -151,25 +151,6 @@ func (d dir) openLock() (*os.File, error) {
 	return os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, private)
 }
 
-// unwritable explains an error of writing to the state directory.
-func (d dir) unwritable(err error) error {
-	home := filepath.Dir(filepath.Dir(string(d)))
-	if full := noSpace(err); full != nil {
-		return fmt.Errorf("write the state of job %s: %w on %s; make room, or set ELASTICDL_HOME to a directory with more", d.name(), full, home)
-	}
-	return fmt.Errorf("write the state of job %s to %s: %w; set ELASTICDL_HOME to a directory that can be written", d.name(), home, err)
-}
-
-// noSpace returns the error of a full disk, or of a user's used-up share of it, that is in err; nil if none is.
-func noSpace(err error) error {
-	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
-		if errors.Is(err, full) {
-			return full
-		}
-	}
-	return nil
-}
-
 // alive reports whether a process of the job holds the lock.
 func (d dir) alive() bool {
 	file, err := os.Open(d.path("lock"))
@@ -296,21 +277,6 @@ type address struct {
 
 // dead reports whether the process has ended. A process that got its pid since, or that is of another user, counts as alive.
 func (a address) dead() bool { return errors.Is(syscall.Kill(a.PID, 0), syscall.ESRCH) }
-
-// launched returns the incarnation of the last master that listened, 0 if none did.
-func (d dir) launched() int {
-	var at address
-	if d.readJSON("master.json", &at) != nil {
-		return 0
-	}
-	return at.Launch
-}
-
-// storedSince reports whether a status was written at or after a time.
-func (d dir) storedSince(t time.Time) bool {
-	written, err := os.Stat(d.path("status.json"))
-	return err == nil && written.ModTime().After(t)
-}
 
 // readJSON decodes a file of the directory. It returns fs.ErrNotExist if there is none.
 func (d dir) readJSON(file string, v any) error {

@@ -35,7 +35,7 @@ func (l *launcher) blame() {
 	if l.errorFile == "" {
 		return
 	}
-	status, err := l.dir.stored()
+	status, err := l.stored()
 	if err != nil || status.State != string(job.Failed) {
 		return
 	}

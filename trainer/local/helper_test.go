@@ -183,6 +183,9 @@ func fakeMaster(d dir, incarnation int) int {
 	if d.name() == "hung" {
 		signal.Ignore(syscall.SIGTERM)
 	}
+	if strings.HasPrefix(d.name(), "full") {
+		return masterOnFullDisk(ctx, d, h, incarnation)
+	}
 	m := &masterService{dir: d, stop: make(chan string, 1)}
 	server := rpc.NewServer(h.self, false)
 	wire.RegisterJobServer(server, m)
@@ -213,12 +216,50 @@ func fakeMaster(d dir, incarnation int) int {
 	return 0
 }
 
+// masterOnFullDisk does what a master does whose disk becomes full as soon as it listens.
+func masterOnFullDisk(ctx context.Context, d dir, h *heir, incarnation int) int {
+	m := &masterService{dir: d, stop: make(chan string, 1)}
+	server := rpc.NewServer(h.self, false)
+	wire.RegisterJobServer(server, m)
+	go server.Serve(h.listener)
+	if incarnation == 1 {
+		defer fill(d)
+	}
+	if err := h.ready(); err != nil {
+		panic(err)
+	}
+	fill(d)
+	if want := fmt.Sprint("of incarnation ", incarnation-1); incarnation > 1 && string(h.former) != want {
+		panic(fmt.Sprintf("the record is %q, want %q", h.former, want))
+	}
+	status := &wire.JobStatus{Name: d.name(), State: "Running"}
+	if err := errors.Join(memory{h.state}.Write(ctx, fmt.Append(nil, "of incarnation ", incarnation)), h.state.store(status)); err != nil {
+		panic(err)
+	}
+	switch {
+	case d.name() == "fulldying" && incarnation <= 12:
+		return 3
+	case d.name() == "fulldying", d.name() == "fullquick":
+		status.State = "Succeeded"
+	default:
+		select {
+		case <-ctx.Done():
+		case status.Reason = <-m.stop:
+		}
+		status.State = "Stopped"
+	}
+	if err := h.state.store(status); err != nil {
+		panic(err)
+	}
+	return 0
+}
+
 // keep does what a master does with its pods, and notes what it learns of them.
 func (m *masterService) keep(h *heir) {
 	m.learn(fmt.Sprintf("incarnation %d after %q", h.self.Header().Incarnation, h.former))
 	ctx := context.Background()
 	if h.former == nil {
-		if err := (memory{m.dir}).Write(ctx, fmt.Appendf(nil, "of incarnation %d", h.self.Header().Incarnation)); err != nil {
+		if err := (memory{h.state}).Write(ctx, fmt.Appendf(nil, "of incarnation %d", h.self.Header().Incarnation)); err != nil {
 			panic(err)
 		}
 		for i := range 2 {

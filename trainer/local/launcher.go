@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -29,6 +30,7 @@ type launcher struct {
 	listener  net.Listener // on which the masters accept; the launcher accepts no connection
 	socket    *os.File     // the same socket, for the masters to inherit
 	pods      *processes
+	keeper    *keeper
 	output    io.WriteCloser
 	log       *slog.Logger
 	scratch   string // directory for files of workers
@@ -93,7 +95,10 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		listener.Close()
 		return nil, err
 	}
-	if l.scratch, err = newScratch(); err == nil {
+	if err = d.reserve(); err == nil {
+		l.scratch, err = newScratch()
+	}
+	if err == nil {
 		err = d.writeJSON("launcher.json", address{PID: os.Getpid(), Scratch: l.scratch})
 	}
 	if err != nil {
@@ -104,8 +109,9 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		return nil, err
 	}
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
+	l.keeper = newKeeper(d, l.log)
 	l.pods = newProcesses(podConfig{
-		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch,
+		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
 		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs, ErrorFiles: l.errorFile != "",
 	})
 	launchers.Store(d, l)
@@ -121,6 +127,8 @@ func (l *launcher) run() {
 	defer close(l.ended)
 	defer launchers.CompareAndDelete(l.dir, l)
 	defer l.lock.Close()
+	var keeping sync.WaitGroup
+	keeping.Go(func() { l.keeper.run(l.ended) })
 	state, reason := l.masters()
 	l.pods.close()
 	l.listener.Close()
@@ -129,6 +137,7 @@ func (l *launcher) run() {
 		l.finish(state, reason)
 	}
 	l.blame()
+	l.settle()
 	os.RemoveAll(l.scratch)
 	l.output.Close()
 }
@@ -139,17 +148,17 @@ func (l *launcher) masters() (job.State, string) {
 	for first := true; ; first = false {
 		began := time.Now()
 		launch, exit := l.runMaster()
-		status, err := l.dir.stored()
+		status, err := l.stored()
 		if err == nil && (job.State(status.State).Ended() || status.State == string(job.Suspended)) {
 			return "", ""
 		}
 		if reason, stopping := l.stopped(); stopping {
 			return job.Stopped, "stopped: " + reason
 		}
-		if first && l.dir.launched() != launch { // it never listened: no pod depends on it yet, and the command that started the job waits
+		if first && l.launched() != launch { // it never listened: no pod depends on it yet, and the command that started the job waits
 			return job.Failed, fmt.Sprintf("master died: %v", exit)
 		}
-		running := err == nil && status.State == string(job.Running) && l.dir.storedSince(began)
+		running := err == nil && status.State == string(job.Running) && l.storedSince(began)
 		pause, ok := restarts.next(time.Since(began), running, exit.Signal != 0)
 		if !ok {
 			return job.Failed, fmt.Sprintf("master died %d times in a row: %v", restarts.early, exit)
@@ -164,11 +173,11 @@ func (l *launcher) masters() (job.State, string) {
 
 // runMaster runs a master from its start to its end, and returns its incarnation and how it ended.
 func (l *launcher) runMaster() (launch int, exit pod.Exit) {
-	launch, err := l.dir.raise()
+	launch, err := l.raise()
 	if err != nil {
 		return launch, pod.Exit{Code: 1, Reason: err.Error()}
 	}
-	if record, err := l.dir.record(); err == nil && record == nil {
+	if _, err := l.read(recordFile); errors.Is(err, fs.ErrNotExist) {
 		l.pods.forget() // no master knows what they do
 	}
 	log := logSize(l.dir.logFile("master"))
@@ -218,15 +227,42 @@ func (l *launcher) startMaster(launch int) (*process, *session, error) {
 
 // finish writes the final status of a job, if no master has.
 func (l *launcher) finish(state job.State, reason string) {
-	status, err := l.dir.stored()
+	status, err := l.stored()
 	if err != nil {
 		status = &wire.JobStatus{Name: l.dir.name()}
 	}
 	conclude(status, state, reason, time.Now())
-	if err := l.dir.store(status); err != nil {
-		l.log.Error("Write the job's status", "error", err)
+	if text, err := encode(status); err == nil {
+		l.keeper.put(statusFile, text)
 	}
 }
+
+// settle writes the final status of the job if that was not possible till then: into the room that is kept for it, or when there is room.
+func (l *launcher) settle() {
+	for began := time.Now(); ; time.Sleep(keepEvery) {
+		it, ok := l.keeper.get(statusFile)
+		if !ok {
+			return
+		}
+		status, err := decode(it.text)
+		if err == nil {
+			err = l.dir.store(status)
+		}
+		if err == nil {
+			l.keeper.mu.Lock()
+			l.keeper.forget(statusFile)
+			l.keeper.mu.Unlock()
+			return
+		}
+		if time.Since(began) >= settleLimit {
+			l.log.Error("The end of the job could not be written", "state", status.GetState(), "reason", status.GetReason(), "error", err)
+			return
+		}
+	}
+}
+
+// settleLimit is how long a job that has ended waits until its end can be written.
+const settleLimit = 5 * time.Second
 
 // stopped returns why the job is to end; is reports whether it is.
 func (l *launcher) stopped() (reason string, is bool) {

@@ -2,9 +2,11 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"time"
@@ -35,7 +37,7 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 		return fmt.Errorf("run the master of %s: %w", c.JobDir, err)
 	}
 	defer h.close()
-	status, err := h.dir.stored()
+	status, err := h.stored()
 	if err != nil || c.Launch == 1 {
 		status = &wire.JobStatus{Name: h.dir.name(), State: string(job.Pending), StartedUnixMs: time.Now().UnixMilli()}
 	}
@@ -49,12 +51,13 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 			status.Reason = err.Error()
 		}
 	}
-	return errors.Join(err, h.dir.store(status))
+	return errors.Join(err, h.state.store(status))
 }
 
 // heir is what a master gets from its launcher, and from earlier masters.
 type heir struct {
 	dir      dir
+	state    *state
 	self     *rpc.Self
 	listener net.Listener // the same for all masters of a job
 	pods     *pods
@@ -72,9 +75,6 @@ func inherit(d dir, launch int) (*heir, error) {
 	if h.self, err = d.self(pod.Master, launch); err != nil {
 		return nil, err
 	}
-	if h.former, err = d.record(); err != nil {
-		return nil, err
-	}
 	if h.listener, err = net.FileListener(listener); err != nil {
 		return nil, err
 	}
@@ -84,14 +84,46 @@ func inherit(d dir, launch int) (*heir, error) {
 		return nil, err
 	}
 	h.pods = newPods(conn)
-	return h, nil
+	h.state = &state{dir: d, give: h.pods.keep, given: make(map[string]bool)}
+	if h.former, err = h.read(recordFile); errors.Is(err, fs.ErrNotExist) {
+		h.former, err = nil, nil
+	}
+	if err != nil {
+		h.pods.close()
+	}
+	return h, err
+}
+
+// read returns a file of the state that earlier masters have written: what the launcher keeps of it, or what is on the disk.
+func (h *heir) read(file string) ([]byte, error) {
+	text, ok, err := h.pods.kept(file)
+	if ok || err != nil {
+		return text, err
+	}
+	return os.ReadFile(h.dir.path(file))
+}
+
+// stored returns the status that was written last.
+func (h *heir) stored() (*wire.JobStatus, error) {
+	text, ok, err := h.pods.kept(statusFile)
+	switch {
+	case err != nil:
+		return nil, err
+	case ok:
+		return decode(text)
+	}
+	return h.dir.stored()
 }
 
 // ready writes master.json: the master listens.
 func (h *heir) ready() error {
-	return h.dir.writeJSON("master.json", address{
+	text, err := json.MarshalIndent(address{
 		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Header().Incarnation, StartedUnixMs: time.Now().UnixMilli(),
-	})
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return h.state.write(masterFile, append(text, '\n'))
 }
 
 func (h *heir) close() {
@@ -112,11 +144,11 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 		return nil, err
 	}
 	config.Listener, config.Pods = h.listener, h.pods
-	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.dir}
-	config.Self, config.Users = h.self, true
+	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.state}
+	config.Self, config.Users, config.Problems = h.self, true, h.state.problems
 	config.Owner, config.Look = h.dir.owner(h.self.Header().Job, os.Getppid()), Standing
 	config.OnStatus = func(s *wire.JobStatus) {
-		if err := h.dir.store(s); err != nil {
+		if err := h.state.store(s); err != nil {
 			log.Error("Write the job's status", "error", err)
 		}
 	}

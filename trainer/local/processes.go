@@ -39,6 +39,7 @@ type podConfig struct {
 	Threads    int                   // of each worker's engine; 0: one
 	Env        map[string]string     // in addition to the environment of this process
 	ErrorFiles bool                  // workers write the failures of their programs to files in Scratch
+	Keeper     *keeper               // of the files of the state that cannot be written
 	Grace      time.Duration         // from SIGTERM to SIGKILL; 0: deleteGrace
 }
 

@@ -100,6 +100,26 @@ func (c calls) Events(_ Nothing, news *[]pod.Event) (err error) {
 	return err
 }
 
+// Keep writes a file of the state, or keeps it, and reports whether it is written. The session ends only after it.
+func (c calls) Keep(f File, written *bool) error {
+	*written = c.s.pods.config.Keeper.put(f.Name, f.Text)
+	return nil
+}
+
+// Kept returns a file that is kept. It has no name if none is.
+func (c calls) Kept(name string, f *File) error {
+	if it, ok := c.s.pods.config.Keeper.get(name); ok {
+		*f = File{name, it.text}
+	}
+	return nil
+}
+
+// File is a file of a job's state.
+type File struct {
+	Name string
+	Text []byte
+}
+
 // pods is the master's end of a session: it requests servers and workers from the launcher. It implements [master.Pods].
 type pods struct {
 	client *rpc.Client
@@ -156,6 +176,19 @@ func (p *pods) Create(ctx context.Context, pod master.Pod) error {
 func (p *pods) Delete(ctx context.Context, id pod.ID) error {
 	p.listen()
 	return p.call(ctx, "Delete", id, new(Nothing))
+}
+
+// keep has the launcher write a file of the state, or keep it.
+func (p *pods) keep(name string, text []byte) (written bool, err error) {
+	err = p.call(context.Background(), "Keep", File{name, text}, &written)
+	return written, err
+}
+
+// kept returns a file that the launcher keeps.
+func (p *pods) kept(name string) (text []byte, ok bool, err error) {
+	var f File
+	err = p.call(context.Background(), "Kept", name, &f)
+	return f.Text, f.Name != "", err
 }
 
 // Adopt implements [master.Pods]. The previous master is dead.

@@ -90,6 +90,8 @@ type Config struct {
 	Dial rpc.Dialer
 	// OnStatus is called with the job's status each second, and at the end. Nil: no call.
 	OnStatus func(*wire.JobStatus)
+	// Problems returns what is wrong where this master runs, although the job goes on. Nil: nothing ever is.
+	Problems func() []string
 	// OnEvent is called with each event, in order, under the master's mutex: it must neither block nor call the master. Nil: no call.
 	OnEvent func(Event)
 	Log     *slog.Logger
@@ -169,6 +171,7 @@ type contact struct {
 	process  uint64    // process of a ring's worker that has arrived; 0: none
 	heard    time.Time // its last heartbeat, by clock; zero before the first since it joined
 	leaves   bool      // it was asked to leave: it gets no new task
+	waits    []string  // of a worker: why the storage fails for which its leases wait
 	leavesAt int64     // of a server that leaves: the version that a checkpoint must contain before
 	dismiss  bool      // it was deleted or replaced, or is not needed any more: calls of it are answered with an order to leave
 	steps    int64

@@ -291,7 +291,11 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	}
 	if id.Role == pod.Worker {
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
+		c.waits = nil
 		for _, l := range r.Leases {
+			if l.Waits != "" && !slices.Contains(c.waits, l.Waits) {
+				c.waits = append(c.waits, l.Waits)
+			}
 			if life != m.Self.Life() || m.gathering || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
 				break // its progress is in a lost model, or the model is not known yet
 			}

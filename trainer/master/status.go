@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -18,12 +21,19 @@ func (m *master) publish(ctx context.Context) {
 	ticker := time.NewTicker(statusEvery)
 	defer ticker.Stop()
 	var waits patience
+	var known []string
 	for {
 		now := time.Now()
 		s := m.status(now)
 		if word := waits.observe(s.Waiting, now); word != "" {
 			m.Log.Warn(word, "reason", s.Waiting)
 		}
+		for _, problem := range s.Problems {
+			if !slices.Contains(known, problem) {
+				m.Log.Warn("A problem that the job outlasts so far", "problem", problem)
+			}
+		}
+		known = s.Problems
 		m.OnStatus(s)
 		select {
 		case <-ticker.C:
@@ -93,6 +103,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	for _, c := range m.pods {
 		s.Rejected += c.rejected
 	}
+	s.Problems = m.problems()
 	pods := m.table.List()
 	switch {
 	case m.over:
@@ -122,6 +133,27 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	}
 	s.Loss = m.loss // of the living workers, or of the last one that lived
 	return s
+}
+
+// problems returns what is wrong around the job, although it goes on. The caller holds the mutex.
+func (m *master) problems() (all []string) {
+	if m.Problems != nil {
+		all = m.Problems()
+	}
+	waiting := make(map[string][]string) // workers, by what they wait for
+	for id, c := range m.pods {
+		if m.over {
+			break
+		}
+		for _, why := range c.waits {
+			waiting[why] = append(waiting[why], id.String())
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(waiting)) {
+		slices.Sort(waiting[why])
+		all = append(all, fmt.Sprintf("%s: %s waits for the storage", why, strings.Join(waiting[why], ", ")))
+	}
+	return all
 }
 
 // waitsFor returns which pods the job cannot go on without, and why they are missing; "" if none is.

@@ -1319,6 +1319,7 @@ type LeaseProgress struct {
 	Epoch         int32                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`   // training: of the task
 	Number        int64                  `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"` // training: of the task in that epoch
 	Effort        int64                  `protobuf:"varint,3,opt,name=effort,proto3" json:"effort,omitempty"` // rises, in any unit, while the worker waits for failing storage or searches for the records
+	Waits         string                 `protobuf:"bytes,6,opt,name=waits,proto3" json:"waits,omitempty"`    // what the worker waits for: the error of the storage of the data or the output; empty: for nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1386,6 +1387,13 @@ func (x *LeaseProgress) GetEffort() int64 {
 		return x.Effort
 	}
 	return 0
+}
+
+func (x *LeaseProgress) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
 }
 
 type HeartbeatRequest struct {
@@ -2928,6 +2936,7 @@ type JobStatus struct {
 	Failures         int32                  `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"`                 // program: number of failures, charged or not, after which it was restarted or the job failed
 	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`                    // the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"; empty: none
 	ExitCode         int32                  `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"` // of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
+	Problems         []string               `protobuf:"bytes,61,rep,name=problems,proto3" json:"problems,omitempty"`                  // what is wrong where the job runs, although it goes on, as in "no space left on /home (…)"
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3213,6 +3222,13 @@ func (x *JobStatus) GetExitCode() int32 {
 		return x.ExitCode
 	}
 	return 0
+}
+
+func (x *JobStatus) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
 }
 
 func (x *JobStatus) GetWaiting() string {
@@ -3967,13 +3983,14 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x04 \x03(\v2\x11.elasticdl.MetricR\ametrics\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\x03R\aversion\x12\x18\n" +
 	"\astorage\x18\a \x01(\bR\astorage\"\x11\n" +
-	"\x0fReportTaskReply\"\x7f\n" +
+	"\x0fReportTaskReply\"\x95\x01\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xf7\x03\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xf7\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4111,7 +4128,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xdf\b\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xfb\b\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -4154,7 +4171,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aprogram\x18! \x01(\tR\aprogram\x12\x1a\n" +
 	"\bfailures\x18\" \x01(\x05R\bfailures\x12\x18\n" +
 	"\afailure\x18# \x01(\tR\afailure\x12\x1b\n" +
-	"\texit_code\x18< \x01(\x05R\bexitCode\x12\x18\n" +
+	"\texit_code\x18< \x01(\x05R\bexitCode\x12\x1a\n" +
+	"\bproblems\x18= \x03(\tR\bproblems\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +

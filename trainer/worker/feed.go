@@ -149,6 +149,7 @@ func (w *worker) patience(lease int64) data.Patience {
 	return data.Patience{
 		Log:     w.Log,
 		Resting: func(rests bool) { w.leases.rest(lease, rests) },
+		Failing: func(err error) { w.leases.fails(lease, err) },
 		Futile:  func() bool { return w.leases.abandoned(lease) || w.leaving() },
 	}
 }

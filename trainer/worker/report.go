@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -41,6 +42,7 @@ type lease struct {
 	done      int64       // records that are in the model and cannot be lost
 	abandoned bool        // failed: what the feeder has read for it is dropped
 	resting   bool        // waiting for the next attempt to reach storage that fails
+	waits     string      // why the storage fails for which it waits; "": it does not wait
 	effort    int64       // number of heartbeats while it rested, plus the rounds to which its records were brought
 }
 
@@ -73,6 +75,19 @@ func (l *leases) rest(id int64, rests bool) {
 	defer l.mu.Unlock()
 	if h := l.held[id]; h != nil {
 		h.resting = rests
+	}
+}
+
+// fails notes why the storage for which a lease waits fails; nil: it does not fail any more. The first reason stays.
+func (l *leases) fails(id int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch h := l.held[id]; {
+	case h == nil:
+	case err == nil:
+		h.waits = ""
+	case h.waits == "":
+		h.waits = data.Trouble(err)
 	}
 }
 
@@ -137,7 +152,7 @@ func (l *leases) progress() []*wire.LeaseProgress {
 			h.effort++
 		}
 		all = append(all, &wire.LeaseProgress{
-			Lease: id, Done: h.done, Epoch: int32(h.task.Epoch), Number: int64(h.task.Number), Effort: h.effort + looked,
+			Lease: id, Done: h.done, Epoch: int32(h.task.Epoch), Number: int64(h.task.Number), Effort: h.effort + looked, Waits: h.waits,
 		})
 	}
 	slices.SortFunc(all, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })

@@ -30,6 +30,22 @@ func failureNews(before, after *wire.JobStatus) []string {
 	return []string{"a process failed: " + oneLine(after.Failure)}
 }
 
+// problemNews returns the lines to say of problems that have come, or are over, between two statuses.
+func problemNews(before, after *wire.JobStatus) []string {
+	var lines []string
+	for _, problem := range after.Problems {
+		if !slices.Contains(before.GetProblems(), problem) {
+			lines = append(lines, "problem: "+oneLine(problem))
+		}
+	}
+	for _, problem := range before.GetProblems() {
+		if !slices.Contains(after.Problems, problem) && !job.State(after.State).Ended() {
+			lines = append(lines, "no longer: "+oneLine(problem))
+		}
+	}
+	return lines
+}
+
 // news returns the lines that say what has happened between two statuses: to pods, evaluations, epochs.
 func news(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
@@ -41,6 +57,7 @@ func news(before, after *wire.JobStatus) []string {
 		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
 	}
 	lines = append(lines, failureNews(before, after)...)
+	lines = append(lines, problemNews(before, after)...)
 	if after.World > before.GetWorld() && after.WorldSize > 0 {
 		lines = append(lines, ring(after))
 	}
@@ -56,7 +73,7 @@ func news(before, after *wire.JobStatus) []string {
 // its start.
 func programNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
-	lines := slices.Concat(anewNews(before, after), failureNews(before, after))
+	lines := slices.Concat(anewNews(before, after), failureNews(before, after), problemNews(before, after))
 	if before.GetState() != string(job.Running) {
 		after.Pods = slices.DeleteFunc(after.Pods, func(p *wire.PodStatus) bool { return p.EndedUnixMs == 0 })
 	}
@@ -109,7 +126,7 @@ func podNews(before, after *wire.JobStatus) []string {
 
 // followNews returns what to say between the lines of a job's logs.
 func followNews(before, after *wire.JobStatus) []string {
-	lines := slices.Concat(anewNews(before, after), failureNews(before, after), podNews(before, after))
+	lines := slices.Concat(anewNews(before, after), failureNews(before, after), problemNews(before, after), podNews(before, after))
 	if why := after.Reason; why != before.GetReason() && after.State == string(job.Pending) && !strings.HasPrefix(why, "master: ") && why != "" {
 		lines = append(lines, "job Pending: "+oneLine(why))
 	}

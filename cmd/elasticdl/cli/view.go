@@ -53,6 +53,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 		}
 		lines = append(lines, words)
 	}
+	for _, problem := range s.Problems {
+		lines = append(lines, "problem: "+oneLine(problem))
+	}
 	if s.Waiting != "" {
 		lines = append(lines, "waits: "+oneLine(s.Waiting))
 	}
@@ -363,6 +366,9 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("State", s.State)
 	row("Reason", oneLine(s.Reason))
 	row("Waits for", oneLine(s.Waiting))
+	for _, problem := range s.Problems {
+		row("Problem", oneLine(problem))
+	}
 	if !trains(s) {
 		row("Type", s.Type)
 	}
