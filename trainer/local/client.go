@@ -39,6 +39,9 @@ type StartOptions struct {
 	Detach bool   // the job outlives this process
 	Binary string // path of elasticdl; "" = this program
 
+	// Check returns what a job to resume needs and does not find; nil: it needs nothing.
+	Check func(*job.Job) error
+
 	resume   bool
 	restarts restarts
 }
@@ -74,7 +77,7 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 }
 
 // Resume starts a job that has ended without success again, from its newest checkpoint, and returns it. If the job cannot be resumed, the
-// error is [job.ErrRunning], [ErrNotFound], [job.ErrSucceeded] or [job.ErrNoCheckpoints].
+// error is [job.ErrRunning], [ErrNotFound], [job.ErrSucceeded] or [job.ErrNoCheckpoints]. After any error the job is as it was.
 func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -84,42 +87,70 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := d.reopen()
-	if err != nil {
-		lock.Close()
-		return nil, nil, err
-	}
-	former, err := d.written()
-	if err != nil {
+	before, err := os.ReadFile(d.path(statusFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		lock.Close()
 		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
 	}
-	o.resume = true
-	h, err := d.launch(ctx, j, o, lock)
+	j, former, err := d.reopen(o.Check)
 	if err != nil {
+		err = errors.Join(err, d.putBack(before))
+		lock.Close()
 		return nil, nil, err
 	}
-	h.former = former
-	return h, j, nil
+	o.resume = true
+	h, err := d.launch(ctx, j, o, lock)
+	if err == nil {
+		h.former = former
+		return h, j, nil
+	}
+	if lock, e := d.lock(); e == nil { // else another process was faster to start it
+		err = errors.Join(err, d.putBack(before))
+		lock.Close()
+	}
+	return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
 }
 
-// reopen prepares the directory of an ended job for its resumption from the newest checkpoint. The caller holds the lock.
-func (d dir) reopen() (*job.Job, error) {
+// putBack makes the status of a job that could not be resumed what it was before. The caller holds the lock.
+func (d dir) putBack(before []byte) error {
+	if before == nil {
+		return nil
+	}
+	err := d.write(statusFile, before)
+	if noSpace(err) != nil {
+		err = d.writeReserved(statusFile, before)
+	}
+	return err
+}
+
+// reopen prepares the directory of an ended job for its resumption from the newest checkpoint, unless check returns an error about it. It
+// returns the job, and the bytes that each log has. The caller holds the lock.
+func (d dir) reopen(check func(*job.Job) error) (_ *job.Job, logged map[string]int64, err error) {
 	var j job.Job
 	if err := d.readJSON("job.json", &j); err != nil {
-		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+		return nil, nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
 	ended := job.Failed
 	if before, err := d.stored(); err == nil {
 		ended = job.State(before.State)
 	}
-	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
-		return nil, err
+	if err := j.Resumable(ended); err != nil {
+		return nil, nil, err
 	}
-	if err := d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result); err != nil {
-		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+	err = secretsHere(&j)
+	if check != nil {
+		err = errors.Join(err, check(&j))
 	}
-	return &j, nil
+	if err != nil {
+		return nil, nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
+	}
+	if logged, err = d.written(); err == nil {
+		err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result, statusFile+roomSuffix, masterFile+roomSuffix)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+	}
+	return &j, logged, nil
 }
 
 // launch starts the launcher of a job whose directory exists, passes it the lock, and returns when the master listens.

@@ -222,9 +222,6 @@ func masterOnFullDisk(ctx context.Context, d dir, h *heir, incarnation int) int 
 	server := rpc.NewServer(h.self, false)
 	wire.RegisterJobServer(server, m)
 	go server.Serve(h.listener)
-	if incarnation == 1 {
-		defer fill(d)
-	}
 	if err := h.ready(); err != nil {
 		panic(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,7 @@ func TestSuspendedJob(t *testing.T) {
 	if _, err := Start(t.Context(), named("rests"), StartOptions{}); !errors.Is(err, ErrSuspended) {
 		t.Errorf("another job of the name: %v", err)
 	}
-	if _, err := d.reopen(); err != nil {
+	if _, _, err := d.reopen(nil); err != nil {
 		t.Errorf("it cannot be resumed: %v", err)
 	}
 	if d = resting(t); Stop(t.Context(), "rests") != nil {
@@ -59,6 +60,29 @@ func TestSuspendedJob(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(d.path(result), "model.safetensors")); err != nil || string(text) != "of before" {
 		t.Errorf("the model of the job before is gone before there is another: %v", err)
+	}
+}
+
+// A resume that fails leaves the job as it was, whatever fails: what the job needs, the launcher, or the first master.
+func TestFailedResumeLeavesTheJob(t *testing.T) {
+	for name, o := range map[string]StartOptions{
+		"check":             {Check: func(*job.Job) error { return errors.New("--training_data=/gone: no such file") }},
+		"master":            {Binary: "/bin/false"},
+		"no binary":         {Binary: "/no/such/elasticdl"},
+		"detached launcher": {Binary: "/bin/false", Detach: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := resting(t)
+			if err := d.identify(); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := Resume(t.Context(), "rests", o); err == nil || !strings.Contains(err.Error(), "resume job rests: ") {
+				t.Errorf("it is resumed: %v", err)
+			}
+			if s, err := Status(t.Context(), "rests"); err != nil || s.State != string(job.Suspended) {
+				t.Errorf("then it is %v, %v", s, err)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package program
 import (
 	"cmp"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,11 +47,24 @@ func (e environ) has(names []string) bool {
 // and defaults that libraries read when they are loaded.
 func (o *Options) base(localSize int) environ {
 	e := parseEnviron(o.Env)
-	delete(e, ErrorFileVariable) // the agent's own is not the processes'
+	delete(e, ErrorFileVariable)                         // the agent's own is not the processes'
+	if pwd, ok := e["PWD"]; ok && !sameDir(pwd, o.Dir) { // that of a shell in another directory
+		e["PWD"] = o.Dir
+	}
 	if localSize > 1 {
 		e.add("OMP_NUM_THREADS", "1")
 	}
 	return e
+}
+
+// sameDir reports whether two paths are of one directory.
+func sameDir(a, b string) bool {
+	of, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(of, other)
 }
 
 // ErrorFileVariable names the file to which a process writes why it failed. That of a program's process is below the log directory of the run.

@@ -123,14 +123,14 @@ var (
 // groupWords returns what a traceback says of a group of exceptions: the group, and each exception in it that is no group, at any depth. It
 // returns "" if the text is cut off before the group's name.
 //
-//	  + Exception Group Traceback (most recent call last):
-//	  |   File "main.py", line 1, in <module>
-//	  | ExceptionGroup: several (2 sub-exceptions)
-//	  +-+---------------- 1 ----------------
-//	    | ValueError: a
-//	    +---------------- 2 ----------------
-//	    | TypeError: b
-//	    +------------------------------------
+//   - Exception Group Traceback (most recent call last):
+//     |   File "main.py", line 1, in <module>
+//     | ExceptionGroup: several (2 sub-exceptions)
+//     +-+---------------- 1 ----------------
+//     | ValueError: a
+//     +---------------- 2 ----------------
+//     | TypeError: b
+//     +------------------------------------
 func groupWords(lines []string) string {
 	var group, within []string
 	var section []string

@@ -191,7 +191,7 @@ own directory. A program (elasticdl run) is started again, and goes on from what
 func resumeHere(cmd *cobra.Command, name string, detach bool) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	from := goesOn(ctx, name)
-	h, j, err := local.Resume(ctx, name, local.StartOptions{Detach: detach})
+	h, j, err := local.Resume(ctx, name, local.StartOptions{Detach: detach, Check: resumableHere})
 	if err != nil {
 		return hint(err)
 	}

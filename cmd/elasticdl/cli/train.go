@@ -22,6 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -154,12 +155,72 @@ func settleHere(c *job.Command) error {
 			}
 		}
 	}
-	for _, dir := range []*string{&j.Output, &j.CheckpointDir, &j.CheckpointDirForInit, &j.PredictionOutputs, &j.Program.Workdir} {
-		if *dir != "" && !job.InBucket(*dir) && err == nil {
-			*dir, err = filepath.Abs(*dir) // the job's processes may be elsewhere
+	return makeAbsolute(j)
+}
+
+// makeAbsolute makes the paths of a job absolute, and notes the directory in which its program starts: it may be resumed from elsewhere. The program's
+// own arguments stay as they are, as they mean what they mean in that directory.
+func makeAbsolute(j *job.Job) error {
+	paths := []*string{
+		&j.TrainingData, &j.ValidationData, &j.PredictionData, &j.Output, &j.PredictionOutputs, &j.CheckpointDir, &j.CheckpointDirForInit,
+		&j.Program.Workdir, &j.Program.LogDir,
+	}
+	for _, path := range paths {
+		if *path == "" || job.InBucket(*path) || filepath.IsAbs(*path) {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", *path, noDirectory(err))
+		}
+		*path = whole
+	}
+	if file := j.Envs[program.ErrorFileVariable]; file != "" && j.Runs() {
+		whole, err := filepath.Abs(file)
+		if err != nil {
+			return noDirectory(err)
+		}
+		j.Envs[program.ErrorFileVariable] = whole
+	}
+	if !j.Runs() || j.Program.Workdir != "" {
+		return nil
+	}
+	dir, err := os.Getwd()
+	if err == nil {
+		_, err = os.Stat(dir)
+	}
+	j.Program.Workdir = dir
+	if err != nil {
+		return noDirectory(err)
+	}
+	return nil
+}
+
+// noDirectory explains an error of finding the directory of this command.
+func noDirectory(err error) error {
+	return fmt.Errorf("the current directory does not exist any more: change to another, or give absolute paths and --workdir: %w", err)
+}
+
+// resumableHere finds what a job that was made on this machine needs of it, and does not find there any more.
+func resumableHere(j *job.Job) error {
+	if j.Runs() {
+		return programHere(j)
+	}
+	var problems []error
+	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+		if d[1] == "" {
+			continue
+		}
+		if err := readable(d[1], j.DataReaderParams); err != nil {
+			problems = append(problems, fmt.Errorf("--%s=%s: %w", d[0], d[1], err))
 		}
 	}
-	return err
+	if j.ModelDef != "" {
+		if _, err := zoo.Lookup(j.ModelDef); err != nil {
+			problems = append(problems, fmt.Errorf("--model_def=%s: %w", j.ModelDef, err))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // noteFormer says what becomes of the checkpoints of an earlier job of the name.
