@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -160,6 +161,25 @@ func TestWhichErrorsAreOfStorage(t *testing.T) {
 
 // Patience repeats a call until the storage answers or the limit is reached. It does not repeat a call that fails for another
 // reason.
+func TestTrouble(t *testing.T) {
+	at := func(err error) error {
+		return fmt.Errorf("export: %w", &StorageError{&fs.PathError{Op: "write", Path: "/out/model.tmp", Err: err}})
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{at(syscall.ENOSPC), "no space left on /out"},
+		{at(syscall.EDQUOT), "disk quota exceeded on /out"},
+		{at(syscall.EIO), "export: write /out/model.tmp: input/output error"},
+		{fmt.Errorf("upload: %w", syscall.ENOSPC), "upload: no space left on device"},
+	} {
+		if got := Trouble(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
 func TestPatience(t *testing.T) {
 	away := fmt.Errorf("read /data/x: %w", &StorageError{syscall.EIO})
 	bad := errors.New("bad record")

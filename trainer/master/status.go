@@ -151,7 +151,7 @@ func (m *master) problems() (all []string) {
 	}
 	for _, why := range slices.Sorted(maps.Keys(waiting)) {
 		slices.Sort(waiting[why])
-		all = append(all, fmt.Sprintf("%s: %s waits for the storage", why, strings.Join(waiting[why], ", ")))
+		all = append(all, fmt.Sprintf("%s: waited for by %s", why, strings.Join(waiting[why], ", ")))
 	}
 	return all
 }

@@ -3,8 +3,10 @@ package master
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -320,6 +322,40 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 			}
 		}
 		t.Error("a worker that does nothing is not replaced")
+	})
+}
+
+// The status says which storage workers wait for, as long as they do, and what is wrong where the master runs.
+func TestProblemsInTheStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var here atomic.Pointer[[]string]
+		here.Store(new([]string))
+		w := start(t, func(c *Config) { c.Problems = func() []string { return *here.Load() } })
+		w.join()
+		task := w.task(0)
+		beat := func(worker int, waits ...string) {
+			r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(worker)}
+			for _, why := range waits {
+				r.Leases = append(r.Leases, &wire.LeaseProgress{Lease: task.Lease, Done: 1, Waits: why})
+			}
+			w.beat(r)
+		}
+		says := func(want ...string) {
+			t.Helper()
+			if got := w.look().Problems; !slices.Equal(got, want) {
+				t.Errorf("problems %q, want %q", got, want)
+			}
+		}
+		says()
+		beat(0, "no space left on /out", "no space left on /out", "")
+		says("no space left on /out: waited for by worker-0")
+		here.Store(&[]string{"no space left on /state"})
+		beat(1, "no space left on /out", "read /data/a: input/output error")
+		says("no space left on /state", "no space left on /out: waited for by worker-0, worker-1", "read /data/a: input/output error: waited for by worker-1")
+		here.Store(new([]string))
+		beat(0, "")
+		beat(1)
+		says()
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -209,6 +211,38 @@ func TestExportWaitsForItsVolume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A worker whose lease waits for storage says why in its heartbeats, as long as it waits: of a full disk the directory.
+func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := &worker{leases: newLeases(), Config: Config{Log: slog.New(slog.DiscardHandler)}}
+		w.leases.hold(&wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 1})
+		w.leases.hold(&wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 2})
+		full, tries := time.Now().Add(time.Minute), 0
+		ended := make(chan error)
+		go func() {
+			ended <- w.patience(1).Reach(t.Context(), func() error {
+				if tries++; time.Now().Before(full) {
+					return data.Storage(fmt.Errorf("export: %w", &fs.PathError{Op: "write", Path: fmt.Sprintf("/out/model-%d", tries), Err: syscall.ENOSPC}))
+				}
+				return nil
+			})
+		}()
+		for range 50 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if p := w.leases.progress(); p[0].Waits != "no space left on /out" || p[1].Waits != "" {
+				t.Fatalf("%v", p)
+			}
+		}
+		if err := <-ended; err != nil || tries < 10 {
+			t.Errorf("%v after %d attempts", err, tries)
+		}
+		if p := w.leases.progress(); p[0].Waits != "" {
+			t.Errorf("when there is room: %v", p)
+		}
+	})
 }
 
 // In a ring the wait of an export ends with the world, and goes on in the next.

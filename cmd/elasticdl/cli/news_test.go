@@ -30,6 +30,7 @@ func TestProgramNews(t *testing.T) {
 		return s
 	}
 	starting := change(func(s *wire.JobStatus) { s.State, s.World, s.WorldSize = "Pending", 0, 0 })
+	full := change(func(s *wire.JobStatus) { s.Problems = []string{"no space left on /state"} })
 	done := change(func(s *wire.JobStatus) {
 		s.State, s.WorldSize, s.EndedUnixMs = "Succeeded", 0, after(time.Minute)
 		for _, p := range s.Pods {
@@ -54,6 +55,10 @@ func TestProgramNews(t *testing.T) {
 		"it runs":               {starting, script(), nil},
 		"nothing":               {script(), script(), nil},
 		"its end":               {script(), done, nil},
+		"a full disk":           {script(), full, []string{"problem: no space left on /state"}},
+		"which is still full":   {full, full, nil},
+		"and then is not":       {full, script(), []string{"no longer: no space left on /state"}},
+		"an end with it":        {full, done, nil},
 		"a process is killed":   {script(), killed, []string{"a process failed: " + words, "World 2: 2 workers"}},
 		"and that is over":      {killed, killed, nil},
 		"a worker is killed":    {script(), gone, []string{"worker-0 Failed: killed (signal 9)", "worker-2 Pending"}},

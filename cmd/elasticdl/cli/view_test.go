@@ -170,6 +170,22 @@ func TestNews(t *testing.T) {
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
+// Problems are shown by all views of a job that runs.
+func TestProblemsShown(t *testing.T) {
+	s := running()
+	s.Problems = []string{"no space left on /out: waited for by worker-0", "no space\nleft on /state"}
+	now := start.Add(35 * time.Second)
+	for name, c := range map[string][2]string{
+		"screen": {screen(s, 100, 24, now), "problem: no space left on /out: waited for by worker-0\nproblem: no space\\nleft on /state\n"},
+		"status": {statusText(s, now), "Problem:     no space left on /out: waited for by worker-0\nProblem:     no space\\nleft on /state\n"},
+		"news":   {strings.Join(news(running(), s), "\n") + "\n", "problem: no space left on /out: waited for by worker-0\nproblem: no space\\nleft on /state\n"},
+	} {
+		if !strings.Contains(c[0], c[1]) {
+			t.Errorf("%s: %s, want %s in it", name, c[0], c[1])
+		}
+	}
+}
+
 // The newest checkpoint is shown, and why the last attempt failed; a rollback is not shown as beginning anew.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
