@@ -35,9 +35,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/program/python"
@@ -137,7 +139,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer os.RemoveAll(a.dir)
 	a.records = newRecords(c.Master, c.Self.Header().Index, func(r *wire.ReportTaskRequest) { a.reports <- r })
-	if err := python.Unpack(filepath.Join(a.dir, "python")); err != nil {
+	if err := a.withRoom(ctx, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
 		return err
 	}
 	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
@@ -179,6 +181,17 @@ func (c Config) makeDir() (string, error) {
 	return c.Dir, os.Mkdir(c.Dir, 0o700)
 }
 
+// withRoom calls make, which makes files, until their disk is not full: as long as a worker waits for storage that fails.
+func (a *agent) withRoom(ctx context.Context, make func() error) error {
+	return data.Patience{Log: a.Log}.Reach(ctx, func() error {
+		err := make()
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return &data.StorageError{Err: err}
+		}
+		return err
+	})
+}
+
 // load fetches the program and makes it ready to be started.
 func (a *agent) load(ctx context.Context) error {
 	command, workdir, err := a.bringCode(ctx)
@@ -190,7 +203,11 @@ func (a *agent) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.program, err = program.New(options); err != nil {
+	err = a.withRoom(ctx, func() (err error) {
+		a.program, err = program.New(options)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if hidden := options.Hides("elasticai_api", "elasticdl"); hidden != nil {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -52,6 +54,13 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 		}
 	}
 	return errors.Join(err, h.state.store(status))
+}
+
+// joined returns the problems of the state and of the disks, without those of the disks that the state has already.
+func joined(state, disks []string) []string {
+	return append(state, slices.DeleteFunc(disks, func(full string) bool {
+		return slices.ContainsFunc(state, func(known string) bool { return known == full || strings.HasPrefix(known, full+":") })
+	})...)
 }
 
 // heir is what a master gets from its launcher, and from earlier masters.
@@ -138,14 +147,18 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 		return nil, err
 	}
 	before.Type, before.Strategy, before.Workers = string(j.Type), string(j.Strategy), int32(j.NumWorkers)
-	log := role.Logger(c.Log, j.LogLevel)
+	log := role.Logger(role.Lossy(c.Log), j.LogLevel)
 	config, err := role.Plan(&j, log)
 	if err != nil {
 		return nil, err
 	}
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.state}
-	config.Self, config.Users, config.Problems = h.self, true, h.state.problems
+	watched, over := newDisks(h.dir, &j), make(chan struct{})
+	defer close(over)
+	go watched.run(over) // not waited for: a network file system may not answer
+	config.Self, config.Users = h.self, true
+	config.Problems = func() []string { return joined(h.state.problems(), watched.problems()) }
 	config.Owner, config.Look = h.dir.owner(h.self.Header().Job, os.Getppid()), Standing
 	config.OnStatus = func(s *wire.JobStatus) {
 		if err := h.state.store(s); err != nil {

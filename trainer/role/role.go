@@ -51,6 +51,7 @@ func (r Role) lastWords(err error) error {
 
 // RunPS runs a parameter server. It is the main function of the process.
 func RunPS(ctx context.Context, r Role) error {
+	r.Log = Lossy(r.Log)
 	log := Logger(r.Log, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.PS, log)
 	if err != nil {
@@ -119,6 +120,7 @@ func (r Role) local() string {
 
 // RunWorker runs a worker. It is the main function of the process.
 func RunWorker(ctx context.Context, r Role) error {
+	r.Log = Lossy(r.Log)
 	log := Logger(r.Log, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.Worker, log)
 	if err != nil {
