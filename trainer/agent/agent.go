@@ -35,11 +35,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/program/python"
@@ -139,7 +137,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer os.RemoveAll(a.dir)
 	a.records = newRecords(c.Master, c.Self.Header().Index, func(r *wire.ReportTaskRequest) { a.reports <- r })
-	if err := a.withRoom(ctx, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
+	if err := worker.WithRoom(ctx, a.Log, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
 		return err
 	}
 	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
@@ -181,17 +179,6 @@ func (c Config) makeDir() (string, error) {
 	return c.Dir, os.Mkdir(c.Dir, 0o700)
 }
 
-// withRoom calls make, which makes files, until their disk is not full: as long as a worker waits for storage that fails.
-func (a *agent) withRoom(ctx context.Context, make func() error) error {
-	return data.Patience{Log: a.Log}.Reach(ctx, func() error {
-		err := make()
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			return &data.StorageError{Err: err}
-		}
-		return err
-	})
-}
-
 // load fetches the program and makes it ready to be started.
 func (a *agent) load(ctx context.Context) error {
 	command, workdir, err := a.bringCode(ctx)
@@ -203,7 +190,7 @@ func (a *agent) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = a.withRoom(ctx, func() (err error) {
+	err = worker.WithRoom(ctx, a.Log, func() (err error) {
 		a.program, err = program.New(options)
 		return err
 	})

@@ -245,6 +245,36 @@ func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
+// A worker waits for room for its files, and for nothing else.
+func TestWithRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails error
+		away  time.Duration
+		want  error
+		took  time.Duration
+	}{
+		"room":        {nil, 0, nil, 0},
+		"room comes":  {syscall.ENOSPC, time.Minute, nil, time.Minute},
+		"quota":       {syscall.EDQUOT, time.Minute, nil, time.Minute},
+		"for good":    {syscall.ENOSPC, time.Hour, syscall.ENOSPC, timing.Storage},
+		"not allowed": {syscall.EACCES, time.Hour, syscall.EACCES, 0},
+		"missing":     {syscall.ENOENT, time.Hour, syscall.ENOENT, 0},
+	} {
+		bubble(t, func(t *testing.T) {
+			began := time.Now()
+			err := WithRoom(t.Context(), slog.New(slog.DiscardHandler), func() error {
+				if time.Since(began) < c.away {
+					return fmt.Errorf("unpack: %w", &fs.PathError{Op: "write", Path: "/tmp/x", Err: c.fails})
+				}
+				return nil
+			})
+			if took := time.Since(began); !errors.Is(err, c.want) || took < c.took || took > c.took+timing.StoragePause {
+				t.Errorf("%s: %v after %v", name, err, took)
+			}
+		})
+	}
+}
+
 // In a ring the wait of an export ends with the world, and goes on in the next.
 func TestExportIsCutShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
