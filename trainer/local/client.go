@@ -134,12 +134,11 @@ func (d dir) reopen(check func(*job.Job) error) (_ *job.Job, logged map[string]i
 	if before, err := d.stored(); err == nil {
 		ended = job.State(before.State)
 	}
-	if err := j.Resumable(ended); err != nil {
+	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
 		return nil, nil, err
 	}
-	err = secretsHere(&j)
 	if check != nil {
-		err = errors.Join(err, check(&j))
+		err = check(&j)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)

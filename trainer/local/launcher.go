@@ -246,6 +246,7 @@ func (l *launcher) settle() {
 		}
 		status, err := decode(it.text)
 		if err == nil {
+			status.Problems = []string{it.problem + " when the job ended"}
 			err = l.dir.store(status)
 		}
 		if err == nil {

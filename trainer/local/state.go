@@ -143,10 +143,11 @@ func (d dir) trouble(err error) string {
 
 // unwritable explains why a job cannot start.
 func (d dir) unwritable(err error) error {
+	home := filepath.Dir(filepath.Dir(string(d)))
 	if noSpace(err) != nil {
 		return fmt.Errorf("write the state of job %s: %s: make room, or set ELASTICDL_HOME to a directory with more: %w", d.name(), d.trouble(err), err)
 	}
-	return fmt.Errorf("write the state of job %s: %w: set ELASTICDL_HOME to a directory that can be written", d.name(), err)
+	return fmt.Errorf("write the state of job %s to %s: %w: set ELASTICDL_HOME to a directory that can be written", d.name(), home, err)
 }
 
 // full returns what keeps files from being written to the directory of a job, "" if nothing does.
@@ -171,8 +172,9 @@ type keeper struct {
 
 // kept is a file that could not be written.
 type kept struct {
-	text  []byte
-	since time.Time // when the launcher got it
+	text    []byte
+	since   time.Time // when the launcher got it
+	problem string    // why it cannot be written
 }
 
 func newKeeper(d dir, log *slog.Logger) *keeper {
@@ -184,10 +186,11 @@ func (k *keeper) put(file string, text []byte) (written bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.dir.replace(file, text); err != nil {
+		problem := k.dir.trouble(err)
 		if len(k.kept) == 0 {
-			k.log.Error("The state of the job is kept in memory, as it cannot be written", "reason", k.dir.trouble(err), "file", file, "error", err)
+			k.log.Error("The state of the job is kept in memory, as it cannot be written", "reason", problem, "file", file, "error", err)
 		}
-		k.kept[file] = kept{text, time.Now()}
+		k.kept[file] = kept{text, time.Now(), problem}
 		return false
 	}
 	k.forget(file)

@@ -151,7 +151,8 @@ func TestJobOnAFullDisk(t *testing.T) {
 			if err != nil || s.State != string(c.state) || strings.Contains(s.Reason, "died") {
 				t.Errorf("the job is %v, %v, want %v", s, err, c.state)
 			}
-			if s, err = Status(t.Context(), name); err != nil || s.State != string(c.state) {
+			if s, err = Status(t.Context(), name); err != nil || s.State != string(c.state) ||
+				!slices.Equal(s.Problems, []string{"no space left on " + os.Getenv("ELASTICDL_HOME") + " when the job ended"}) {
 				t.Errorf("later it is %v, %v, want %v", s, err, c.state)
 			}
 		})

@@ -112,6 +112,9 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	default:
 		s.Waiting = m.indexing()
 	}
+	if why := m.checkpoints.problem; why != "" && m.trained && !m.over && s.Waiting == "" {
+		s.Waiting = "the checkpoint of the trained model, which cannot be written: " + why
+	}
 	if m.ring != nil {
 		m.ring.describe(s)
 	}
