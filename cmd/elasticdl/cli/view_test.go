@@ -175,10 +175,10 @@ func TestProblemsShown(t *testing.T) {
 	s := running()
 	s.Problems = []string{"no space left on /out: waited for by worker-0", "no space\nleft on /state"}
 	now := start.Add(35 * time.Second)
-	for name, c := range map[string][2]string{
-		"screen": {screen(s, 100, 24, now), "problem: no space left on /out: waited for by worker-0\nproblem: no space\\nleft on /state\n"},
-		"status": {statusText(s, now), "Problem:     no space left on /out: waited for by worker-0\nProblem:     no space\\nleft on /state\n"},
-		"news":   {strings.Join(news(running(), s), "\n") + "\n", "problem: no space left on /out: waited for by worker-0\nproblem: no space\\nleft on /state\n"},
+	for name, c := range map[string][]string{
+		"screen": {screen(s, 100, 24, now), "problem: no space left on /out: waited for by worker-0\nproblem: no space; left on /state\n"},
+		"status": {statusText(s, now), "Problem:   no space left on /out: waited for by worker-0\nProblem:   no space; left on /state\n"},
+		"news":   {strings.Join(news(running(), s), "\n") + "\n", "problem: no space left on /out: waited for by worker-0\nproblem: no space; left on /state\n"},
 	} {
 		if !strings.Contains(c[0], c[1]) {
 			t.Errorf("%s: %s, want %s in it", name, c[0], c[1])
