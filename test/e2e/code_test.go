@@ -129,18 +129,37 @@ type served struct {
 	flags  []string // of jobs that fetch from it
 }
 
-// serve serves an archive of a directory as an object of S3, and a script on the web, both by HTTPS with a certificate that
-// pods know by a file only. Access to the bucket is by a Secret.
+// serve serves an archive of a directory as an object of S3, and a script on the web.
 func (ns *namespace) serve(dir string) *served {
+	ns.t.Helper()
+	script := []byte("import os, sys\nprint(f\"way {sys.argv[1]}: alone in {os.getcwd()}, rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\")\n")
+	b := ns.bucket(map[string][]byte{"code.tar.gz": archive(ns.t, dir), "alone.py": script})
+	return &served{
+		bucket: "s3://code/code.tar.gz" + b.query,
+		script: b.url + "/code/alone.py",
+		sum:    sumOf(script),
+		flags:  []string{"--volume=host_path=" + b.home + ",mount_path=/home", "--envs=SSL_CERT_FILE=/home/authority.pem", b.access},
+	}
+}
+
+// bucket is the bucket "code" of S3, which this machine serves to pods.
+type bucket struct {
+	url    string
+	query  string // what the locations of its objects end with
+	home   string // directory with the certificate authority of its server
+	access string // flag that gives a job access
+}
+
+// bucket serves a bucket with some objects by HTTPS, with a certificate that pods know by a file only. Access is by a Secret.
+func (ns *namespace) bucket(objects map[string][]byte) bucket {
 	ns.t.Helper()
 	home := ns.directory()
 	address := ns.kubectl("get", "node", ns.nodes[0], "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`) // of this machine, too
-	script := []byte("import os, sys\nprint(f\"way {sys.argv[1]}: alone in {os.getcwd()}, rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\")\n")
 	store := s3mem.New()
 	if err := store.CreateBucket("code"); err != nil {
 		ns.t.Fatal(err)
 	}
-	for key, content := range map[string][]byte{"code.tar.gz": archive(ns.t, dir), "alone.py": script} {
+	for key, content := range objects {
 		if _, err := store.PutObject("code", key, nil, bytes.NewReader(content), int64(len(content)), nil); err != nil {
 			ns.t.Fatal(err)
 		}
@@ -160,12 +179,11 @@ func (ns *namespace) serve(dir string) *served {
 	server.StartTLS()
 	ns.t.Cleanup(server.Close)
 	ns.kubectl("create", "secret", "generic", "store", "--from-literal=id=key", "--from-literal=key=secret")
-	return &served{
-		bucket: "s3://code/code.tar.gz?region=us-east-1&use_path_style=true&endpoint=" + url.QueryEscape(server.URL),
-		script: server.URL + "/code/alone.py",
-		sum:    sumOf(script),
-		flags: []string{"--volume=host_path=" + home + ",mount_path=/home", "--envs=SSL_CERT_FILE=/home/authority.pem",
-			"--env_secret=AWS_ACCESS_KEY_ID=store/id;AWS_SECRET_ACCESS_KEY=store/key"},
+	return bucket{
+		url:    server.URL,
+		query:  "?region=us-east-1&use_path_style=true&endpoint=" + url.QueryEscape(server.URL),
+		home:   home,
+		access: "--env_secret=AWS_ACCESS_KEY_ID=store/id;AWS_SECRET_ACCESS_KEY=store/key",
 	}
 }
 

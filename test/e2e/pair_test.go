@@ -16,8 +16,8 @@ import (
 // pair is two nodes of the cluster, which are a cluster of their own for the namespaces whose pods are scheduled on them only.
 // Jobs wait most of the time, so tests on different pairs run side by side.
 type pair struct {
-	label string // value of pairLabel
-	nodes [2]string
+	selector string // of its nodes, LABEL=VALUE
+	nodes    [2]string
 }
 
 // pairLabel is a label of nodes. A namespace's pods get it as their node selector, by the API server's plugin PodNodeSelector.
@@ -30,6 +30,7 @@ var (
 	shared pair                          // the pair of the tests that disturb no node
 	places = make(chan struct{}, 5)      // one for each namespace on it, which limits the load
 	apart  = make(chan pair, maxPairs-1) // the others: each belongs to one test at a time
+	names  []string                      // of all nodes, sorted
 )
 
 const maxPairs = 4
@@ -40,15 +41,15 @@ func findPairs() (parallel bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("kubectl get nodes: %w", err)
 	}
-	names := strings.Fields(string(out))
+	names = strings.Fields(string(out))
 	slices.Sort(names)
 	if len(names) < 2 {
 		return false, fmt.Errorf("the cluster has the nodes %q, expected two at least: make cluster-down, then make e2e", names)
 	}
 	n := 0
 	for two := range slices.Chunk(names[:min(len(names), 2*maxPairs)/2*2], 2) {
-		p := pair{fmt.Sprint(n), [2]string(two)}
-		if err := command("kubectl", "label", "node", two[0], two[1], "--overwrite", pairLabel+"="+p.label); err != nil {
+		p := pair{fmt.Sprintf("%s=%d", pairLabel, n), [2]string(two)}
+		if err := command("kubectl", "label", "node", two[0], two[1], "--overwrite", p.selector); err != nil {
 			return false, err
 		}
 		if n == 0 {
@@ -90,7 +91,7 @@ func newNamespaceApart(t *testing.T) *namespace {
 // createNamespace creates a namespace whose pods are scheduled on the pair only.
 func (p pair) createNamespace(name string) error {
 	object := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
-		"name": name, "annotations": map[string]string{selectorOfPods: pairLabel + "=" + p.label},
+		"name": name, "annotations": map[string]string{selectorOfPods: p.selector},
 	}}
 	text, err := json.Marshal(object)
 	if err != nil {

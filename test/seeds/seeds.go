@@ -1,8 +1,9 @@
-// Package seeds has the commands of five published tutorials, as they stand, and what a test machine has in place of what it
-// cannot have. TestSeeds of make e2e runs all of them.
+// Package seeds has the commands of five published tutorials, as they stand, and what a test
+// machine has in place of what it cannot have. TestSeeds of make e2e runs all of them.
 //
-// A tutorial is a file NAME.txtar: its commands, in their order, and the files that it shows. [StandIns] is the table of the
-// commands that are replaced, each with the reason. A command that is not in the table is run as it stands.
+// A tutorial is a file NAME.txtar: its commands, in their order, and the files that it shows.
+// [StandIns] is the table of the commands that are replaced, each with the reason. A command that
+// is not in the table is run as it stands.
 package seeds
 
 import (
@@ -68,8 +69,8 @@ func Read(name string) (*Seed, error) {
 	return s, nil
 }
 
-// end returns the offset of the end of a statement in a script, with its here-documents, of which the last line is not part of
-// the syntax tree.
+// end returns the offset of the end of a statement in a script, with its here-documents, of which
+// the last line is not part of the syntax tree.
 func end(script string, statement *syntax.Stmt) uint {
 	last := statement.End().Offset()
 	syntax.Walk(statement, func(n syntax.Node) bool {

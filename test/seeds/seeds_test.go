@@ -61,7 +61,8 @@ func TestCommands(t *testing.T) {
 var begun = regexp.MustCompile("^ *(?:\\$ )?((?:cat|cd|docker|eksctl|elasticdl|eval|export|gcloud|git|kubectl|minikube|pip|python|scripts/\\S+|sed) .*[^ ]|scripts/\\S+\\.sh)$" +
 	"|(?:command|run) `(kubectl [a-z ]+)`")
 
-// Every command of the tutorials as published is there, word for word and in the same order, and nothing else.
+// Every command of the tutorials as published is there, word for word and in the same order, and
+// nothing else.
 func TestExtraction(t *testing.T) {
 	if *source == "" {
 		t.Skip("-source names no directory with the tutorials as published")

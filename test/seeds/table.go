@@ -8,9 +8,10 @@ type StandIn struct {
 	Why     string
 }
 
-// StandIns is the table of the commands that are not run as they stand. In the shell $REPOSITORY is this repository,
-// $DIGITS a directory with digits of MNIST, $REGISTRY the registry of the test's cluster, $NODES the names of the tutorial's
-// nodes, and $DATA_IMAGE an image that has the digits in /data.
+// StandIns is the table of the commands that are not run as they stand. In the shell $REPOSITORY
+// is this repository, $DIGITS a directory with digits of MNIST, $REGISTRY the registry of the
+// test's cluster, $NODES the names of the tutorial's nodes, and $DATA_IMAGE an image that has the
+// digits in /data.
 var StandIns = []StandIn{
 	// A cloud.
 	{"", "gcloud container clusters get-credentials", "kubectl cluster-info", "no cloud: KUBECONFIG names the test's cluster"},

@@ -14,8 +14,9 @@ type Node struct {
 	By      string // name of the environment variable that names the profile
 }
 
-// ActiveNode returns the node whose container engine a shell uses after `eval $(minikube docker-env)` or podman-env, or
-// nil. What docker builds in such a shell is on the node. getenv is [os.Getenv].
+// ActiveNode returns the node whose container engine a shell uses after `eval $(minikube
+// docker-env)` or podman-env, or nil. What docker builds in such a shell is on the node. getenv is
+// [os.Getenv].
 func ActiveNode(getenv func(string) string) *Node {
 	for _, by := range []string{"MINIKUBE_ACTIVE_DOCKERD", "MINIKUBE_ACTIVE_PODMAN"} {
 		if profile := getenv(by); profile != "" {
