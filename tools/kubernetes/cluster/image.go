@@ -31,7 +31,7 @@ const (
 )
 
 // applets lists the commands of busybox to which the image has links.
-var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd", "kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "touch", "true", "wget"}
+var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd", "kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "test", "touch", "true", "wget"}
 
 // ServeRegistry serves an image registry until the context ends. It keeps blobs in dir, and the rest in memory.
 func ServeRegistry(ctx context.Context, address, dir string) error {
