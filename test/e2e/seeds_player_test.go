@@ -312,5 +312,5 @@ func (p *player) over() {
 	}
 }
 
-// running returns the pattern of the line of a running pod.
+// isRunning returns the pattern of the line of a running pod.
 func isRunning(pod string) string { return `^` + pod + ` +1/1 +Running +0 ` }
