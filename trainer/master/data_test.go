@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // sums gives the shards of a config contents.
@@ -103,5 +107,26 @@ func TestMasterComesBackToOtherData(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The processes of a program declare one data set, from the first one to the last one after a
+// resume. Another is refused with both.
+func TestAnotherDataSetIsRefused(t *testing.T) {
+	g := &program{dataset: &wire.Dataset{Size: 6400, Epochs: 2, Shuffle: true, Seed: 5, Task: 100}}
+	for want, other := range map[string]*wire.Dataset{
+		"7680 records":         {Size: 7680, Epochs: 2, Shuffle: true, Seed: 5, Task: 100},
+		"epochs=3":             {Size: 6400, Epochs: 3, Shuffle: true, Seed: 5, Task: 100},
+		"shuffle=false":        {Size: 6400, Epochs: 2, Seed: 5, Task: 100},
+		"seed=6":               {Size: 6400, Epochs: 2, Shuffle: true, Seed: 6, Task: 100},
+		"120 records per task": {Size: 6400, Epochs: 2, Shuffle: true, Seed: 5, Task: 120},
+	} {
+		err := g.declare(other)
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the job trains on 6400 records, epochs=2, shuffle=true, seed=5, 100 records per task") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := g.declare(&wire.Dataset{Size: 6400, Epochs: 2, Shuffle: true, Seed: 5, Task: 100}); err != nil {
+		t.Errorf("the same data set: %v", err)
 	}
 }

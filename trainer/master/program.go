@@ -133,7 +133,7 @@ func (g *program) declare(d *wire.Dataset) error {
 	case d == nil || proto.Equal(d, g.dataset):
 		return nil
 	case g.dataset != nil:
-		return status.Errorf(codes.FailedPrecondition, "another process has declared %s, this one %s: all processes of a program train on the same records", described(g.dataset), described(d))
+		return status.Errorf(codes.FailedPrecondition, "this process declares %s, and the job trains on %s, as another process declared, or the job before it was resumed; restore that data set, or begin a new job", described(d), described(g.dataset))
 	case d.Size < 1 || d.Epochs < 1 || d.Task < 1:
 		return status.Errorf(codes.InvalidArgument, "a data set of %s: expected a size, epochs and records per task of 1 or more", described(d))
 	}
