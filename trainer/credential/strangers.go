@@ -6,15 +6,17 @@ import (
 	"sync"
 )
 
-// Strangers bounds the connections of a listener whose other ends have not proved who they are. One more than allowed closes the oldest: who
-// belongs to the job proves that at once, so that silent connections keep nobody out, however many come. The zero value has none.
+// Strangers bounds the connections of a listener whose other ends have not proved who they are.
+// One more than allowed closes the oldest: who belongs to the job proves that at once, so that
+// silent connections keep nobody out, however many come. The zero value has none.
 type Strangers struct {
 	mu    sync.Mutex
 	conns []io.Closer // in the order in which they came
 }
 
-// Admit adds a connection, and closes the oldest while there are more than most. The caller calls known, from any goroutine, when the
-// connection has proved itself or has ended; a later call does nothing. Close of a connection may call known.
+// Admit adds a connection, and closes the oldest while there are more than most. The caller calls
+// known, from any goroutine, when the connection has proved itself or has ended; a later call
+// does nothing. Close of a connection may call known.
 func (s *Strangers) Admit(conn io.Closer, most int) (known func()) {
 	s.mu.Lock()
 	s.conns = append(s.conns, conn)

@@ -24,7 +24,8 @@ func (c *closer) Close() error {
 
 var _ io.Closer = (*closer)(nil)
 
-// Strangers are compared with a list: the oldest are closed when there are too many, known ones never, and nobody twice.
+// Strangers are compared with a list: the oldest are closed when there are too many, known ones
+// never, and nobody twice.
 func TestStrangers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s Strangers

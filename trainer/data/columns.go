@@ -38,7 +38,8 @@ func (c csvFormat) first(r io.ReaderAt, size int64) ([]byte, error) {
 	return text, nil
 }
 
-// columnNames returns the columns that the first row of a file names. Spaces around a name do not count.
+// columnNames returns the columns that the first row of a file names. Spaces around a name do not
+// count.
 func (f *Files) columnNames(row []byte) ([]string, error) {
 	fields, err := Fields(nil, row, f.delimiter)
 	if err != nil {
@@ -54,8 +55,8 @@ func (f *Files) columnNames(row []byte) ([]string, error) {
 	return names, nil
 }
 
-// isData reports whether a first row is rather data than names: most of its fields are numbers, and these do not rise as those of years,
-// indices or wavelengths do.
+// isData reports whether a first row is rather data than names: most of its fields are numbers,
+// and these do not rise as those of years, indices or wavelengths do.
 func isData(names []string) bool {
 	numbers, rise, last := 0, true, 0.0
 	for _, name := range names {
@@ -93,8 +94,8 @@ func (f *Files) Like(other *Files) {
 	f.like = other
 }
 
-// wanted returns the columns of the records: those of the parameter, of the files that f is like, or of its first CSV file. It returns nil if
-// there are none.
+// wanted returns the columns of the records: those of the parameter, of the files that f is like,
+// or of its first CSV file. It returns nil if there are none.
 func (f *Files) wanted() (*columns, error) {
 	f.mu.Lock()
 	want, like := f.want, f.like
@@ -171,8 +172,9 @@ func (f *Files) firstRow(name string) (row []byte, err error) {
 	return row, err
 }
 
-// order returns which fields of a file's rows become those of the records: field order[i] of a row is field i of the record. It returns nil if
-// they are the same. Its error says what the columns of the file lack, or have too much.
+// order returns which fields of a file's rows become those of the records: field order[i] of a
+// row is field i of the record. It returns nil if they are the same. Its error says what the
+// columns of the file lack, or have too much.
 func (f *Files) order(name string, first []byte) ([]int, error) {
 	if bareCR(first) {
 		return nil, errCR

@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
-// CSV files with the columns of the first one in another order give records with the fields in the order of the first.
+// CSV files with the columns of the first one in another order give records with the fields in
+// the order of the first.
 func TestColumnsByName(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  map[string]string
@@ -158,7 +159,8 @@ func TestColumnsRefused(t *testing.T) {
 	}
 }
 
-// A worker that reads a file which has lost a column since it was indexed does not read other fields in its place.
+// A worker that reads a file which has lost a column since it was indexed does not read other
+// fields in its place.
 func TestColumnsChanged(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir, "a.csv", "x,y\n1,2\n")

@@ -101,8 +101,8 @@ type Patience struct {
 	Log *slog.Logger
 	// Resting is called with true before each pause and with false after it; nil: no calls.
 	Resting func(bool)
-	// Failing is called with the error of each attempt that the storage has failed, and with nil when one has ended otherwise after that;
-	// nil: no calls.
+	// Failing is called with the error of each attempt that the storage has failed, and with nil
+	// when one has ended otherwise after that; nil: no calls.
 	Failing func(error)
 	// Futile reports whether the result is not needed any more, which ends the attempts; nil: it is always needed.
 	Futile func() bool

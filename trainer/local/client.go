@@ -76,8 +76,9 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	return d.launch(ctx, j, o, lock)
 }
 
-// Resume starts a job that has ended without success again, from its newest checkpoint, and returns it. If the job cannot be resumed, the
-// error is [job.ErrRunning], [ErrNotFound], [job.ErrSucceeded] or [job.ErrNoCheckpoints]. After any error the job is as it was.
+// Resume starts a job that has ended without success again, from its newest checkpoint, and
+// returns it. If the job cannot be resumed, the error is [job.ErrRunning], [ErrNotFound],
+// [job.ErrSucceeded] or [job.ErrNoCheckpoints]. After any error the job is as it was.
 func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -111,7 +112,8 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
 }
 
-// putBack makes the status of a job that could not be resumed what it was before. The caller holds the lock.
+// putBack makes the status of a job that could not be resumed what it was before. The caller
+// holds the lock.
 func (d dir) putBack(before []byte) error {
 	if before == nil {
 		return nil
@@ -123,8 +125,9 @@ func (d dir) putBack(before []byte) error {
 	return err
 }
 
-// reopen prepares the directory of an ended job for its resumption from the newest checkpoint, unless check returns an error about it. It
-// returns the job, and the bytes that each log has. The caller holds the lock.
+// reopen prepares the directory of an ended job for its resumption from the newest checkpoint,
+// unless check returns an error about it. It returns the job, and the bytes that each log has.
+// The caller holds the lock.
 func (d dir) reopen(check func(*job.Job) error) (_ *job.Job, logged map[string]int64, err error) {
 	var j job.Job
 	if err := d.readJSON("job.json", &j); err != nil {

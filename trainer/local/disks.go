@@ -13,13 +13,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// A disk is full when it has less room than fullBelow, and is not full any more when it has roomAgain: in bytes.
+// A disk is full when it has less room than fullBelow, and is not full any more when it has
+// roomAgain: in bytes.
 const (
 	fullBelow = 64 << 10
 	roomAgain = 1 << 20
 )
 
-// disks looks at the disks of the directories that a job writes to, so that its status says which is full, whoever is hindered by that.
+// disks looks at the disks of the directories that a job writes to, so that its status says which
+// is full, whoever is hindered by that.
 type disks struct {
 	dirs []string
 	free func(dir string) (disk string, bytes uint64, ok bool)
@@ -28,7 +30,8 @@ type disks struct {
 	full map[string]string // the directory to name, by disk
 }
 
-// newDisks returns the disks of a job: those of its state, of temporary files, and of what it writes.
+// newDisks returns the disks of a job: those of its state, of temporary files, and of what it
+// writes.
 func newDisks(d dir, j *job.Job) *disks {
 	dirs := []string{filepath.Dir(filepath.Dir(string(d))), os.TempDir(), j.Output, j.CheckpointDir, j.Program.LogDir}
 	if j.PredictionOutputs != "" {
@@ -38,7 +41,8 @@ func newDisks(d dir, j *job.Job) *disks {
 	return &disks{dirs: dirs, free: freeOn, full: make(map[string]string)}
 }
 
-// freeOn returns the disk of a directory, or of its parent if it does not exist yet, and how much room this process has there.
+// freeOn returns the disk of a directory, or of its parent if it does not exist yet, and how much
+// room this process has there.
 func freeOn(dir string) (disk string, bytes uint64, ok bool) {
 	var s unix.Statfs_t
 	for {
@@ -79,7 +83,8 @@ func (d *disks) look() {
 	}
 }
 
-// run looks until done is closed. A look may take long, on a network file system whose server is away.
+// run looks until done is closed. A look may take long, on a network file system whose server is
+// away.
 func (d *disks) run(done <-chan struct{}) {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()

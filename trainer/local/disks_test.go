@@ -7,7 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// Each full disk is named once, by the first directory that the job has on it, until there is room enough again.
+// Each full disk is named once, by the first directory that the job has on it, until there is
+// room enough again.
 func TestDisks(t *testing.T) {
 	t.Setenv("TMPDIR", "/tmp")
 	j := job.Default()

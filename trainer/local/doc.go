@@ -13,12 +13,12 @@
 //	elasticdl worker   --master_address=HOST:PORT --index=N          [role.RunWorker]
 //	                   [--launch=1] [--threads=N] [--log_level=INFO]
 //
-// A master reads its job from DIR/job.json; servers and workers get it from
-// the master's JoinReply. --address is where a server listens; a server that
-// replaces another gets the same address. Processes listen on the loopback interface only, on ports that the kernel
-// chooses: at 127.0.0.1, or at ::1 if the machine has no IPv4.
-// A role writes its log to standard error, which is its log file, and exits 0
-// when its work is done and 1 otherwise. Servers and workers start with
+// A master reads its job from DIR/job.json; servers and workers get it from the master's
+// JoinReply. --address is where a server listens; a server that replaces another gets the same
+// address. Processes listen on the loopback interface only, on ports that the kernel chooses: at
+// 127.0.0.1, or at ::1 if the machine has no IPv4. A role writes its log to standard error, which
+// is its log file, and exits 0 when its work is done and 1 otherwise. Servers and workers start
+// with
 //
 //	ctx, stop := local.Lifeline(cmd.Context())
 //	defer stop()
@@ -76,11 +76,18 @@
 //	master.json    pid, address and incarnation, written by each master when it listens
 //	status.json    wire.JobStatus, written by the master each second and at the end; by the launcher if no master could write the end
 //	logs/          master.log, ps-0.log, worker-0.log … ; a restarted process appends, and the launcher appends to the master's
+//	*.room         room on the disk for the last status, and for the address of a master that replaces another
+//
+// A disk that is full, or cannot be written for another reason, ends no job. The launcher keeps
+// in memory what a master could not write of incarnation, record, master.json and status.json,
+// gives it to the next master, and writes it when that is possible. Such a file is written by the
+// launcher alone until it has written it, so that no older version replaces a newer one. The last
+// status goes into the room that is reserved for it.
 //
 // The directory and all that is in it is readable by its user only. The launcher gives each server and
 // worker its certificate and key by an inherited pipe, never by the environment or an argument; --launch is the process's
 // incarnation. Files are replaced atomically (written aside, then renamed), so no reader sees half of one. The incarnation and the
-// record are on the disk (fsync) before any other process learns of them. Resume begins without both, because no process of earlier masters is left.
+// record are on the disk (fsync), or with the launcher, before any other process learns of them. Resume begins without both, because no process of earlier masters is left.
 //
 // Laws:
 //
@@ -90,5 +97,6 @@
 //  3. The launcher owns every process that was started: it waits for it, and ends it before it ends itself. It tells the end of a process,
 //     after killing its whole process group, to the living master or to the next one, and once to each.
 //  4. One master lives at a time. A request of a dead master that the launcher has not carried out yet is dropped.
-//  5. A job whose launcher died before a final state was written is Failed: "launcher died", and how to resume it.
+//  5. A job whose launcher died before a final state was written is Failed: "launcher died", and how to resume it. If
+//     its disk is full, the reason says that the end could not be written.
 package local

@@ -237,7 +237,8 @@ func (l *launcher) finish(state job.State, reason string) {
 	}
 }
 
-// settle writes the final status of the job if that was not possible till then: into the room that is kept for it, or when there is room.
+// settle writes the final status of the job if that was not possible till then: into the room
+// that is kept for it, or when there is room.
 func (l *launcher) settle() {
 	for began := time.Now(); ; time.Sleep(keepEvery) {
 		it, ok := l.keeper.get(statusFile)

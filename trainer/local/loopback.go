@@ -10,11 +10,13 @@ import (
 // loopbacks are the addresses of the loopback interface, in the order in which they are tried.
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// reachLimit is how long a connection to this process itself may take: it is made by the kernel alone.
+// reachLimit is how long a connection to this process itself may take: it is made by the kernel
+// alone.
 const reachLimit = 5 * time.Second
 
-// listenLocally listens on the loopback interface, at an address at which connections arrive. Listening alone does not prove that: it succeeds
-// on an interface that is down, and then nobody can connect.
+// listenLocally listens on the loopback interface, at an address at which connections arrive.
+// Listening alone does not prove that: it succeeds on an interface that is down, and then nobody
+// can connect.
 func listenLocally() (net.Listener, error) {
 	var problems []error
 	for _, host := range loopbacks {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alone runs a test in a network namespace of its own, on a thread that ends with it. Its loopback interface is down, and has no address.
+// alone runs a test in a network namespace of its own, on a thread that ends with it. Its
+// loopback interface is down, and has no address.
 func alone(t *testing.T, test func()) {
 	t.Helper()
 	done := make(chan error)

@@ -56,7 +56,8 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 	return errors.Join(err, h.state.store(status))
 }
 
-// joined returns the problems of the state and of the disks, without those of the disks that the state has already.
+// joined returns the problems of the state and of the disks, without those of the disks that the
+// state has already.
 func joined(state, disks []string) []string {
 	return append(state, slices.DeleteFunc(disks, func(full string) bool {
 		return slices.ContainsFunc(state, func(known string) bool { return known == full || strings.HasPrefix(known, full+":") })
@@ -103,7 +104,8 @@ func inherit(d dir, launch int) (*heir, error) {
 	return h, err
 }
 
-// read returns a file of the state that earlier masters have written: what the launcher keeps of it, or what is on the disk.
+// read returns a file of the state that earlier masters have written: what the launcher keeps of
+// it, or what is on the disk.
 func (h *heir) read(file string) ([]byte, error) {
 	text, ok, err := h.pods.kept(file)
 	if ok || err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// raise increments the incarnation of the job's master, the first being 1, and returns it when it is on the disk, or kept.
+// raise increments the incarnation of the job's master, the first being 1, and returns it when it
+// is on the disk, or kept.
 func (l *launcher) raise() (int, error) {
 	last := 0
 	text, err := l.read(incarnationFile)
@@ -66,8 +67,8 @@ func (l *launcher) launched() int {
 	return at.Launch
 }
 
-// memory keeps the record of a job's masters in the job's state. It implements [master.Memory]. Only one master lives at a time, so it never
-// refuses a write as that of a superseded one.
+// memory keeps the record of a job's masters in the job's state. It implements [master.Memory].
+// Only one master lives at a time, so it never refuses a write as that of a superseded one.
 type memory struct{ state *state }
 
 // Write implements [master.Memory].

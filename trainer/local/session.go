@@ -100,7 +100,8 @@ func (c calls) Events(_ Nothing, news *[]pod.Event) (err error) {
 	return err
 }
 
-// Keep writes a file of the state, or keeps it, and reports whether it is written. The session ends only after it.
+// Keep writes a file of the state, or keeps it, and reports whether it is written. The session
+// ends only after it.
 func (c calls) Keep(f File, written *bool) error {
 	*written = c.s.pods.config.Keeper.put(f.Name, f.Text)
 	return nil

@@ -25,8 +25,9 @@ const (
 	incarnationFile = "incarnation"
 )
 
-// rooms are the bytes on the disk that a job keeps free for a file, so that it can be replaced when the disk is full: the status for the end
-// of the job, and the address of a master that replaces another.
+// rooms are the bytes on the disk that a job keeps free for a file, so that it can be replaced
+// when the disk is full: the status for the end of the job, and the address of a master that
+// replaces another.
 var rooms = map[string]int{statusFile: 64 << 10, masterFile: 4 << 10}
 
 // roomSuffix ends the name of the file that keeps the room for another.
@@ -54,7 +55,8 @@ func (d dir) reserveFor(file string, size int) error {
 	return err
 }
 
-// writeReserved replaces a file atomically by the one that keeps its room, which takes no room on the disk.
+// writeReserved replaces a file atomically by the one that keeps its room, which takes no room on
+// the disk.
 func (d dir) writeReserved(file string, text []byte) error {
 	room, err := os.OpenFile(d.path(file+roomSuffix), os.O_WRONLY, 0)
 	if err != nil {
@@ -76,7 +78,8 @@ func (d dir) writeReserved(file string, text []byte) error {
 	return os.Rename(room.Name(), d.path(file))
 }
 
-// replace replaces a file of the state atomically. It returns when the record and the incarnation are on the disk.
+// replace replaces a file of the state atomically. It returns when the record and the incarnation
+// are on the disk.
 func (d dir) replace(file string, text []byte) error {
 	switch file {
 	case recordFile, incarnationFile:
@@ -95,7 +98,8 @@ func (d dir) replace(file string, text []byte) error {
 	return d.write(file, text)
 }
 
-// store writes the status of a job that has no master. If the disk is full it takes the room that is kept for it.
+// store writes the status of a job that has no master. If the disk is full it takes the room that
+// is kept for it.
 func (d dir) store(status *wire.JobStatus) error {
 	text, err := encode(status)
 	if err != nil {
@@ -119,7 +123,8 @@ func encode(status *wire.JobStatus) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// noSpace returns the error of a full disk, or of a user's used-up share of it, that is in err; nil if none is.
+// noSpace returns the error of a full disk, or of a user's used-up share of it, that is in err;
+// nil if none is.
 func noSpace(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, full) {
@@ -160,8 +165,9 @@ func (d dir) full() string {
 	return ""
 }
 
-// keeper has the files of a job's state that could not be written. It belongs to the launcher, which outlives all masters: what it keeps the
-// next master reads, and the launcher writes it as soon as that is possible.
+// keeper has the files of a job's state that could not be written. It belongs to the launcher,
+// which outlives all masters: what it keeps the next master reads, and the launcher writes it as
+// soon as that is possible.
 type keeper struct {
 	dir dir
 	log *slog.Logger
@@ -244,8 +250,8 @@ func (k *keeper) run(done <-chan struct{}) {
 	}
 }
 
-// state is how a master writes the state of its job: to the disk or, if that fails, to the keeper, which has the file to itself until it has
-// written it.
+// state is how a master writes the state of its job: to the disk or, if that fails, to the
+// keeper, which has the file to itself until it has written it.
 type state struct {
 	dir  dir
 	give func(file string, text []byte) (written bool, err error) // to the keeper

@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// fill has each write of a file of the state fail as on a full disk: what is written aside goes to /dev/full.
+// fill has each write of a file of the state fail as on a full disk: what is written aside goes
+// to /dev/full.
 func fill(d dir) {
 	for _, file := range []string{statusFile, masterFile, recordFile, incarnationFile} {
 		os.Remove(d.path(file + ".new"))
@@ -30,8 +31,8 @@ func free(d dir) {
 	}
 }
 
-// A master of which the disk is full writes no file, and goes on; the next one, and the launcher, find all that it has written; the disk has it
-// as soon as there is room.
+// A master of which the disk is full writes no file, and goes on; the next one, and the launcher,
+// find all that it has written; the disk has it as soon as there is room.
 func TestStateOnAFullDisk(t *testing.T) {
 	useHome(t)
 	d := home(t, "full")
@@ -112,7 +113,8 @@ func TestStateOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A job whose disk is full ends as it would have otherwise, says so to who waits and to who asks later, and its master is not given up.
+// A job whose disk is full ends as it would have otherwise, says so to who waits and to who asks
+// later, and its master is not given up.
 func TestJobOnAFullDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(t *testing.T, name string)

@@ -63,7 +63,8 @@ func TestSuspendedJob(t *testing.T) {
 	}
 }
 
-// A resume that fails leaves the job as it was, whatever fails: what the job needs, the launcher, or the first master.
+// A resume that fails leaves the job as it was, whatever fails: what the job needs, the launcher,
+// or the first master.
 func TestFailedResumeLeavesTheJob(t *testing.T) {
 	for name, o := range map[string]StartOptions{
 		"check":             {Check: func(*job.Job) error { return errors.New("--training_data=/gone: no such file") }},

@@ -325,7 +325,8 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 	})
 }
 
-// The status says which storage workers wait for, as long as they do, and what is wrong where the master runs.
+// The status says which storage workers wait for, as long as they do, and what is wrong where the
+// master runs.
 func TestProblemsInTheStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var here atomic.Pointer[[]string]

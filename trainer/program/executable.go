@@ -12,9 +12,9 @@ import (
 // firstLineMost is how many bytes of a program Linux reads to find out how to execute it.
 const firstLineMost = 256
 
-// checkExecutable returns why the kernel cannot execute a file that is there and executable, nil if it can as far as the file tells. The
-// kernel's own words are "no such file or directory", even if the file that is missing is the interpreter. Name is the file as the user has
-// named it.
+// checkExecutable returns why the kernel cannot execute a file that is there and executable, nil
+// if it can as far as the file tells. The kernel's own words are "no such file or directory",
+// even if the file that is missing is the interpreter. Name is the file as the user has named it.
 func checkExecutable(name, path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -60,7 +60,8 @@ func checkInterpreter(name string, begin []byte) error {
 	return nil
 }
 
-// checkLoader checks that the dynamic loader of a binary exists, which it does not for one of another C library.
+// checkLoader checks that the dynamic loader of a binary exists, which it does not for one of
+// another C library.
 func checkLoader(name string, file *os.File) error {
 	binary, err := elf.NewFile(file)
 	if err != nil {

@@ -82,7 +82,8 @@ var (
 	colour = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 )
 
-// First lines of tracebacks of Python: of an exception, and of a group of them, whose lines have a margin.
+// First lines of tracebacks of Python: of an exception, and of a group of them, whose lines have
+// a margin.
 const (
 	traceback      = "Traceback (most recent call last):"
 	groupTraceback = "+ Exception Group " + traceback
@@ -114,14 +115,16 @@ func lastWords(text string) string {
 	return brief(last)
 }
 
-// margin matches what precedes the text of a line in the traceback of a group of exceptions, and border a line between two of them.
+// margin matches what precedes the text of a line in the traceback of a group of exceptions, and
+// border a line between two of them.
 var (
 	margin = regexp.MustCompile(`^ *\| ?`)
 	border = regexp.MustCompile(`^ *\+[-+ ]`)
 )
 
-// groupWords returns what a traceback says of a group of exceptions: the group, and each exception in it that is no group, at any depth. It
-// returns "" if the text is cut off before the group's name.
+// groupWords returns what a traceback says of a group of exceptions: the group, and each
+// exception in it that is no group, at any depth. It returns "" if the text is cut off before the
+// group's name.
 //
 //   - Exception Group Traceback (most recent call last):
 //     |   File "main.py", line 1, in <module>
@@ -161,7 +164,8 @@ func groupWords(lines []string) string {
 	return strings.Join(group, ": ")
 }
 
-// exceptionIn returns the last exception among the lines of one member of a group; "" if there is none.
+// exceptionIn returns the last exception among the lines of one member of a group; "" if there is
+// none.
 func exceptionIn(lines []string) string {
 	last := ""
 	for i, line := range slices.Backward(lines) {

@@ -140,7 +140,8 @@ func TestRefusedConnections(t *testing.T) {
 	})
 }
 
-// Connections that say nothing keep no worker out, however many they are and however often they come again: the oldest are closed.
+// Connections that say nothing keep no worker out, however many they are and however often they
+// come again: the oldest are closed.
 func TestStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})

@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Lossy returns a writer to a log whose disk may be full. It never fails, so that nobody ends for a log. When lines can be written again, the
-// first says how many are missing, and why. It is safe for concurrent use.
+// Lossy returns a writer to a log whose disk may be full. It never fails, so that nobody ends for
+// a log. When lines can be written again, the first says how many are missing, and why. It is
+// safe for concurrent use.
 func Lossy(log io.Writer) io.Writer { return &lossy{to: log} }
 
 type lossy struct {

@@ -23,7 +23,8 @@ func (d *disk) Write(p []byte) (int, error) {
 	return d.Buffer.Write(p)
 }
 
-// A log whose disk was full says how many lines it lacks, at their place, whether or not the last line before is whole.
+// A log whose disk was full says how many lines it lacks, at their place, whether or not the last
+// line before is whole.
 func TestLossyLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		room int // at first

@@ -78,7 +78,8 @@ func (l *leases) rest(id int64, rests bool) {
 	}
 }
 
-// fails notes why the storage for which a lease waits fails; nil: it does not fail any more. The first reason stays.
+// fails notes why the storage for which a lease waits fails; nil: it does not fail any more. The
+// first reason stays.
 func (l *leases) fails(id int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -213,7 +213,8 @@ func TestExportWaitsForItsVolume(t *testing.T) {
 	}
 }
 
-// A worker whose lease waits for storage says why in its heartbeats, as long as it waits: of a full disk the directory.
+// A worker whose lease waits for storage says why in its heartbeats, as long as it waits: of a
+// full disk the directory.
 func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := &worker{leases: newLeases(), Config: Config{Log: slog.New(slog.DiscardHandler)}}

@@ -158,8 +158,9 @@ func settleHere(c *job.Command) error {
 	return makeAbsolute(j)
 }
 
-// makeAbsolute makes the paths of a job absolute, and notes the directory in which its program starts: it may be resumed from elsewhere. The program's
-// own arguments stay as they are, as they mean what they mean in that directory.
+// makeAbsolute makes the paths of a job absolute, and notes the directory in which its program
+// starts: it may be resumed from elsewhere. The program's own arguments stay as they are, as they
+// mean what they mean in that directory.
 func makeAbsolute(j *job.Job) error {
 	paths := []*string{
 		&j.TrainingData, &j.ValidationData, &j.PredictionData, &j.Output, &j.PredictionOutputs, &j.CheckpointDir, &j.CheckpointDirForInit,
@@ -201,7 +202,8 @@ func noDirectory(err error) error {
 	return fmt.Errorf("the current directory does not exist any more: change to another, or give absolute paths and --workdir: %w", err)
 }
 
-// resumableHere finds what a job that was made on this machine needs of it, and does not find there any more.
+// resumableHere finds what a job that was made on this machine needs of it, and does not find
+// there any more.
 func resumableHere(j *job.Job) error {
 	if j.Runs() {
 		return programHere(j)
