@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/master"
 )
 
@@ -31,6 +33,7 @@ type disk struct {
 	full   time.Time // until then nothing is written
 	sick   time.Time // until then it fails now and then
 	rotten bool      // a byte of a file was changed
+	others []string  // files of others, which stay
 }
 
 func newDisk(seed uint64, n *network) *disk {
@@ -111,6 +114,9 @@ func (m mount) List(dir string) ([]string, error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	prefix := strings.TrimSuffix(m.dir+"/"+dir, "/") + "/"
+	if _, isFile := m.disk.files[strings.TrimSuffix(prefix, "/")]; isFile {
+		return nil, syscall.ENOTDIR
+	}
 	names := make(map[string]bool)
 	for name := range m.disk.files {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
@@ -208,11 +214,95 @@ func (d *disk) rot() (string, bool) {
 	return name, true
 }
 
+// commit returns the record of one of the job's commits that are complete, nil if there is none.
+func (d *disk) commit() *checkpoint.Commit {
+	dir := checkpoint.Dir{Files: mount{d.still(), nil, checkpointDir}}
+	all, _ := dir.Commits()
+	for _, e := range all {
+		if c, err := dir.ReadCommit(e.Name); err == nil && c.JobName == simulated {
+			return c
+		}
+	}
+	return nil
+}
+
+// share has another job that uses the directory, too, write a commit beside the newest one of the job: of the same data and the same
+// model, with another state. Its claim has the same number, as if both had claimed at once where that cannot be refused. None of its
+// files may be removed.
+func (d *disk) share(ahead int64) (string, bool) {
+	c := d.commit()
+	if c == nil {
+		return "", false
+	}
+	number, _, _ := strings.Cut(c.Claim, "-")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	c.Job, c.JobName, c.Number = "stranger", "stranger", c.Number+ahead
+	c.Claim = checkpoint.Claim{Number: n, Owner: checkpoint.Owner{Job: c.Job}}.Tag()
+	c.Ledger = ledger.Ledger{}
+	c.Ledger.Settle(1)
+	shelf := &disk{files: make(map[string][]byte)}
+	dir := checkpoint.Dir{Files: mount{shelf, nil, checkpointDir}}
+	s, err := checkpoint.WriteShard(dir, c.Name(), checkpoint.ShardFile(0, 1), checkpoint.Part{
+		Values: make([]float32, c.ParamLayout().Len()), Slots: [][]float32{make([]float32, c.ParamLayout().Trainable())},
+	})
+	if c.Shards = []checkpoint.Shard{s}; err == nil {
+		err = dir.WriteCommit(*c)
+	}
+	if err != nil {
+		panic(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.Copy(d.files, shelf.files)
+	d.others = append(d.others, slices.Collect(maps.Keys(shelf.files))...)
+	return c.Name().String(), true
+}
+
+// litter puts something in the directory that is no commit.
+func (d *disk) litter() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := []string{"commit-00009999", "commit-9999", "commit-00000001-1-0123456", "lost+found/x", "owner-", ".DS_Store"}[d.random.IntN(6)]
+	d.files[checkpointDir+"/"+name] = []byte("x")
+	d.others = append(d.others, checkpointDir+"/"+name)
+	return name
+}
+
+// replace has another commit take the place of one of the job's, under its name: damage, whatever its own checksums say.
+func (d *disk) replace() (string, bool) {
+	c := d.commit()
+	if c == nil {
+		return "", false
+	}
+	c.Evaluated++
+	record, err := c.Encode()
+	if err != nil {
+		panic(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files[checkpointDir+"/"+c.Name().String()+"/commit.json"], d.rotten = record, true
+	return c.Name().String(), true
+}
+
 // isRotten reports whether a bit was changed.
 func (d *disk) isRotten() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.rotten
+}
+
+// own is the directory as the job has it that has claimed it last, when nothing goes wrong.
+func (d *disk) own() checkpoint.Dir {
+	dir := checkpoint.Dir{Files: mount{d.still(), nil, checkpointDir}}
+	names, _ := dir.List("")
+	claim := checkpoint.Claim{Owner: checkpoint.Owner{Job: "uid"}}
+	for _, name := range names {
+		if n, err := strconv.ParseInt(strings.TrimPrefix(name, "owner-"), 10, 64); err == nil && strings.HasPrefix(name, "owner-") {
+			claim.Number = max(claim.Number, n)
+		}
+	}
+	return dir.Under(claim)
 }
 
 // still is a disk with the same files, on which nothing goes wrong or takes time.
@@ -238,13 +328,27 @@ var troubles = []fault{
 		s.disk.sick = time.Now().Add(d)
 		return fmt.Sprintf("the disk fails now and then for %v", d)
 	}},
+	{name: "directory shared", rare: 3, do: func(s *simulation) string {
+		name, ok := s.disk.share(s.random.Int64N(4))
+		return said(ok, "another job has written %s", name)
+	}},
+	{name: "directory littered", rare: 4, do: func(s *simulation) string {
+		return fmt.Sprintf("%s is in the directory", s.disk.litter())
+	}},
+	{name: "commit replaced", rare: 6, do: func(s *simulation) string {
+		name, ok := s.disk.replace()
+		return said(ok, "%s is another", name)
+	}},
 	{name: "disk rots", rare: 6, do: func(s *simulation) string {
 		name, ok := s.disk.rot()
 		return said(ok, "a bit of %s is another", name)
 	}},
 }
 
-const checkpointDir = "ckpt"
+const (
+	checkpointDir = "ckpt"
+	simulated     = "sim" // name of the job
+)
 
 // drawCheckpoints draws whether the job has checkpoints, how often, and how many are kept.
 func (s *simulation) drawCheckpoints(seed uint64) {
@@ -265,7 +369,7 @@ func (s *simulation) drawCheckpoints(seed uint64) {
 	}
 	if !s.calm && !s.gentle {
 		for _, f := range troubles {
-			if r.IntN(2) == 0 && (s.stopped == 0 || f.name != "disk rots") { // a job that has nothing to go on from fails
+			if r.IntN(2) == 0 && (s.stopped == 0 || f.name != "disk rots" && f.name != "commit replaced") { // a job that has nothing to go on from fails
 				s.faults = append(s.faults, f)
 			}
 		}
@@ -335,8 +439,13 @@ func (s *simulation) checkShelf(t *testing.T) {
 	if s.job.CheckpointDir == "" || s.disk.rotten {
 		return
 	}
-	dir := checkpoint.Dir{Files: mount{s.disk.still(), nil, checkpointDir}}
+	dir := s.disk.own()
 	c, damaged, err := dir.Newest()
+	for _, name := range s.disk.others {
+		if _, ok := s.disk.files[name]; !ok {
+			t.Errorf("%s of another job was removed", name)
+		}
+	}
 	if err != nil || len(damaged) > 0 {
 		t.Errorf("the newest checkpoint cannot be read: %v, %v", err, damaged)
 		return
@@ -375,7 +484,7 @@ func (s *simulation) look(e master.CheckpointWritten) {
 	if s.disk.isRotten() {
 		return
 	}
-	dir := checkpoint.Dir{Files: mount{d, nil, checkpointDir}}
+	dir := d.own()
 	layout := s.shape.Layout()
 	values, steps := make([]float32, layout.Len()), make([]float32, layout.Trainable())
 	c, err := readNumber(dir, e.Number)

@@ -188,7 +188,7 @@ func (w *ringWatch) bereaved(reason string) {
 
 // atRest is what a checkpoint has, nil if it cannot be read: then nobody begins with it.
 func (w *ringWatch) atRest(number int64) *trace {
-	dir := checkpoint.Dir{Files: mount{w.disk.still(), nil, checkpointDir}}
+	dir := w.disk.own()
 	c, err := readNumber(dir, number)
 	if err != nil {
 		return nil

@@ -52,10 +52,13 @@ type Claim struct {
 }
 
 // Tag returns what names of commits have of the claim: its number, and a hash of its owner's UID.
-func (c Claim) Tag() string {
+func (c Claim) Tag() string { return fmt.Sprintf("%d-%s", c.Number, hashOf(c.Owner.Job)) }
+
+// hashOf returns what tags have of the UID of a job.
+func hashOf(job string) string {
 	h := fnv.New32a()
-	h.Write([]byte(c.Owner.Job))
-	return fmt.Sprintf("%d-%08x", c.Number, h.Sum32())
+	h.Write([]byte(job))
+	return fmt.Sprintf("%08x", h.Sum32())
 }
 
 // Standing is what is known about the life of an owner.

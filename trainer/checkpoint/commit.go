@@ -188,6 +188,9 @@ func (c *Commit) validate() error {
 	if c.Claim != "" && !tagForm.MatchString(c.Claim) {
 		problem("claim %q; expected a number and eight hexadecimal digits, as in 2-5f3a9c1b", c.Claim)
 	}
+	if owner := c.Name().owner(); owner != "" && owner != hashOf(c.Job) {
+		problem("claim %s is not of job %s", c.Claim, c.Job)
+	}
 	layout := c.ParamLayout()
 	elements, ok := size(layout)
 	if !ok {

@@ -47,17 +47,27 @@ type Writer interface {
 // Dir is a directory of commits.
 type Dir struct {
 	Files
-	claim *Claim // the commits are those of its owner; nil: of everybody
+	claim   *Claim // the commits are those of its owner; nil: of everybody
+	lineage string // hashes of the UIDs of the owner and of the jobs that it goes on from, separated by spaces
 }
 
-// Under returns the directory as the owner of a claim has it: with the commits of that claim, and those of earlier claims, which the
-// owner has taken over.
-func (d Dir) Under(c Claim) Dir { return Dir{d.Files, &c} }
+// Under returns the directory as the owner of a claim has it: with the commits of that claim, and those of earlier claims that the
+// owner or one of its ancestors had, whose UIDs are given. Commits that are older than claims are the owner's, too.
+func (d Dir) Under(c Claim, ancestors ...string) Dir {
+	under := Dir{Files: d.Files, claim: &c, lineage: hashOf(c.Owner.Job)}
+	for _, job := range ancestors {
+		under.lineage += " " + hashOf(job)
+	}
+	return under
+}
 
 // has reports whether a commit is one of the directory's owner.
 func (d Dir) has(n Name) bool {
-	return d.claim == nil || n.claimNumber() < d.claim.Number || n.Claim == d.claim.Tag()
+	return d.claim == nil || n.Claim == "" || n.Claim == d.claim.Tag() || n.claimNumber() < d.claim.Number && strings.Contains(d.lineage, n.owner())
 }
+
+// outlived reports whether a commit was begun under a claim that does not count any more, of whichever job.
+func (d Dir) outlived(n Name) bool { return d.claim != nil && n.claimNumber() < d.claim.Number }
 
 // Opener opens a directory of commits by its name. nil opens those of this machine.
 type Opener func(dir string) (Dir, error)
@@ -89,7 +99,9 @@ type Entry struct {
 
 // Commits returns all commits that were begun, the newest first. One that cannot be read is an entry like the others: it hides none
 // of them. The error tells that the directory itself cannot be read.
-func (d Dir) Commits() ([]Entry, error) {
+func (d Dir) Commits() ([]Entry, error) { return d.commits(d.has) }
+
+func (d Dir) commits(of func(Name) bool) ([]Entry, error) {
 	names, err := d.List("")
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints in %v: %w", d, err)
@@ -97,7 +109,7 @@ func (d Dir) Commits() ([]Entry, error) {
 	var all []Entry
 	for _, text := range names {
 		n, ok := parseName(text)
-		if !ok || !d.has(n) {
+		if !ok || !of(n) {
 			continue
 		}
 		e := Entry{Name: n}
@@ -205,9 +217,9 @@ func (d Dir) Retain(keep int) error {
 	return errors.Join(problems...)
 }
 
-// Sweep removes the commits up to a number that were given up: they have no record, and get none.
+// Sweep removes the commits up to a number that were given up, by the owner or under earlier claims: they have no record, and get none.
 func (d Dir) Sweep(number int64) error {
-	all, err := d.Commits()
+	all, err := d.commits(func(n Name) bool { return d.has(n) || d.outlived(n) })
 	if err != nil {
 		return err
 	}

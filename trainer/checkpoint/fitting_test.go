@@ -2,7 +2,10 @@ package checkpoint
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -43,6 +46,18 @@ func TestReadFitting(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		case c.want != "" && (!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// Storage that may be read later is no damage; what nobody can read is.
+func TestLasting(t *testing.T) {
+	for err, want := range map[error]bool{
+		fs.ErrPermission: true, syscall.EACCES: true, syscall.ENOTDIR: true, syscall.EISDIR: true, syscall.ELOOP: true, errNoFile: true,
+		syscall.EIO: false, syscall.ESTALE: false, syscall.ETIMEDOUT: false, fs.ErrNotExist: false,
+	} {
+		if got := lasting(fmt.Errorf("read: %w", err)); errors.Is(got, ErrDamaged) != want || !errors.Is(got, err) {
+			t.Errorf("%v: %v", err, got)
 		}
 	}
 }

@@ -64,6 +64,12 @@ func (n Name) claimNumber() int64 {
 	return number
 }
 
+// owner returns the hash of the UID of the job that made the commit; "": the commit is older than claims.
+func (n Name) owner() string {
+	_, hash, _ := strings.Cut(n.Claim, "-")
+	return hash
+}
+
 // newer orders names: the newest first.
 func newer(a, b Name) int {
 	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.claimNumber(), a.claimNumber()), cmp.Compare(b.Claim, a.Claim))

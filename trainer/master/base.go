@@ -159,10 +159,6 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 // own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same tasks as the job.
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.m.Job.CheckpointDir
-	if !c.descends(commit) {
-		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of job %s (UID %s), from which this job (UID %s) does not go on; expected a directory of its own; to start from that model: --checkpoint_dir_for_init=%[3]s",
-			errUnfit, commit.Number, dir, commit.JobName, commit.Job, c.m.Self.Header().Job)
-	}
 	if changes := commit.Changes(c.records(), c.m.Training); len(changes) > 0 {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; restore the data and the flags, or train anew with another --checkpoint_dir, from this model with --checkpoint_dir_for_init",
 			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
@@ -171,12 +167,6 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
 	}
 	return keptOf(dir, commit, false), nil
-}
-
-// descends reports whether a commit is of the job, or of one that it goes on from. Of a commit that is older than claims it is not known
-// which jobs went on from it.
-func (c *checkpoints) descends(commit *checkpoint.Commit) bool {
-	return commit.Claim == "" || commit.Job == c.m.Self.Header().Job || slices.Contains(c.m.Ancestors, commit.Job)
 }
 
 // keptOf returns a commit of a directory as what a life may begin with.

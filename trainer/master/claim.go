@@ -37,7 +37,7 @@ func (c *checkpoints) take(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.claim, c.dir, c.policy.Claim = claimed.Claim, c.dir.Under(claimed.Claim), claimed.Tag()
+	c.claim, c.dir, c.policy.Claim = claimed.Claim, c.dir.Under(claimed.Claim, m.Ancestors...), claimed.Tag()
 	return nil
 }
 

@@ -199,12 +199,21 @@ func ownersApart(t *testing.T, p Place) {
 	if _, err := (checkpoint.Dir{Files: f}).Find(3); err == nil || errors.Is(err, checkpoint.ErrDamaged) || !strings.Contains(err.Error(), "several") {
 		t.Errorf("a number of two commits: %v", err)
 	}
-	later := checkpoint.Dir{Files: f}.Under(checkpoint.Claim{Number: 4, Owner: owner("c")})
-	if err := later.Retain(1); err != nil { // who has taken over keeps the directory clean
+	later := checkpoint.Dir{Files: f}.Under(checkpoint.Claim{Number: 4, Owner: owner("c")}, "x", "b")
+	if all, err := numbers(later); err != nil || len(all) != 2 {
+		t.Errorf("the heir of the second has %v: %v", all, err)
+	}
+	if _, err := checkpoint.WriteShard(dirs[0], checkpoint.Name{Number: 5, Claim: "3-01234567"}, "shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(later.Sweep(9), later.Retain(1)); err != nil { // whoever comes after them keeps the directory clean
 		t.Fatal(err)
 	}
 	if all, err := numbers(later); err != nil || len(all) != 1 {
-		t.Errorf("the owner after them has %v: %v", all, err)
+		t.Errorf("the heir of the second has %v: %v", all, err)
+	}
+	if all, err := numbers(checkpoint.Dir{Files: f}); err != nil || len(all) != 2 {
+		t.Errorf("left are %v: %v", all, err)
 	}
 }
 
