@@ -10,15 +10,23 @@ import (
 )
 
 // Local returns the files below a directory of this machine, which is made when something is written.
-func Local(path string) Files { return local{path, (*os.File).Sync} }
+func Local(path string) Files { return local{path, &system} }
 
 // errNoFile is the error of a directory, or of something else, that stands in the place of a file.
 var errNoFile = errors.New("is no file")
 
 type local struct {
 	root string
+	disk *disk
+}
+
+// disk is what a test replaces.
+type disk struct {
 	sync func(*os.File) error // returns when a file, or the names in a directory, are on the disk
 }
+
+// system is the disk of this machine.
+var system = disk{(*os.File).Sync}
 
 func (l local) String() string          { return l.root }
 func (l local) path(name string) string { return filepath.Join(l.root, filepath.FromSlash(name)) }
@@ -47,7 +55,7 @@ func (l local) link(temporary, path string) error {
 	}
 	_, err = f.Write(content)
 	if err == nil {
-		err = l.sync(f)
+		err = l.disk.sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		os.Remove(path)
@@ -115,7 +123,7 @@ func (f *localFile) Abort() {
 func (f *localFile) Commit() error {
 	err := f.Chmod(0o644)
 	if err == nil {
-		err = f.of.sync(f.File)
+		err = f.of.disk.sync(f.File)
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
@@ -137,5 +145,5 @@ func (l local) syncDir(path string) error {
 		return err
 	}
 	defer d.Close()
-	return l.sync(d)
+	return l.disk.sync(d)
 }

@@ -62,11 +62,11 @@ func (d *lastingDisk) after(t *testing.T, dir uint64, to string) {
 // What was written, and said to be, is there after a loss of power: a shard, the record of a commit, a claim.
 func TestLossOfPower(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "ckpt")
-	disk := &lastingDisk{content: make(map[uint64][]byte), names: make(map[uint64]map[string]uint64)}
-	d := Dir{Files: local{root, func(f *os.File) error { return disk.sync(t, f) }}}
+	power := &lastingDisk{content: make(map[uint64][]byte), names: make(map[uint64]map[string]uint64)}
+	d := Dir{Files: local{root, &disk{func(f *os.File) error { return power.sync(t, f) }}}}
 	lost := func() Dir {
 		to := t.TempDir()
-		disk.after(t, inode(t, root), to)
+		power.after(t, inode(t, root), to)
 		return Dir{Files: Local(to)}
 	}
 	claim, err := d.Claim(Owner{Job: "a"}, Permit{}, time.Unix(1e9, 0))
