@@ -9,8 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// crew returns the processes that take part in the world of a formation, in the order of their ranks. Those that were in an earlier world
-// come first, in the order in which they have joined: a process that is started again takes no rank from one that has gone on.
+// crew returns the processes that take part in the world of a formation, in the order of their
+// ranks. Those that were in an earlier world come first, in the order in which they have joined: a
+// process that is started again takes no rank from one that has gone on.
 func (a *agent) crew(formation int64) []*process {
 	crew := slices.DeleteFunc(slices.Clone(a.procs), func(p *process) bool { return p == nil || !p.member })
 	seniority := func(p *process) int64 {
@@ -23,7 +24,8 @@ func (a *agent) crew(formation int64) []*process {
 	return crew
 }
 
-// starts is what a process is told of its restarts, as torchrun does: the difference is how many failures of the program the job survives.
+// starts is what a process is told of its restarts, as torchrun does: the difference is how many
+// failures of the program the job survives.
 type starts struct {
 	count int // TORCHELASTIC_RESTART_COUNT
 	most  int // TORCHELASTIC_MAX_RESTARTS

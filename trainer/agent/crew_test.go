@@ -12,7 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Processes that have gone on keep the low ranks of their worker, in their order; those that were started again follow, by local rank.
+// Processes that have gone on keep the low ranks of their worker, in their order; those that were
+// started again follow, by local rank.
 func TestCrew(t *testing.T) {
 	for _, c := range []struct {
 		joined    []int64 // by local rank: formation of the first world; -1: it takes no part
@@ -42,8 +43,8 @@ func TestCrew(t *testing.T) {
 	}
 }
 
-// A process that is started again gets the rank behind those of the others, also if it had rank 0, and counts its restarts. The others keep
-// their counts.
+// A process that is started again gets the rank behind those of the others, also if it had rank 0,
+// and counts its restarts. The others keep their counts.
 func TestRankOfAProcessThatIsKilled(t *testing.T) {
 	h, a := open(t, 2, self("recall=arrive")...)
 	counted := func(a *wire.Arrival, restarts, most int32) {
@@ -85,7 +86,8 @@ func (h *hall) hearAll(want map[int]string) map[int]int {
 	return pids
 }
 
-// The master is told what tells whether the program has got on: a digest of its output, and the time of its newest checkpoint file.
+// The master is told what tells whether the program has got on: a digest of its output, and the
+// time of its newest checkpoint file.
 func TestProgress(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.pt")

@@ -281,7 +281,11 @@ func (g *program) judge(before, next rendezvous.World) error {
 		}
 		own = g.doubts >= mostDoubts
 	}
-	if !own && g.repeats.Count >= mostSame {
+	most := mostSame
+	if len(next.Sources) > 0 {
+		most = mostSameKept
+	}
+	if !own && g.repeats.Count >= most {
 		return g.stop(root, "not charged")
 	}
 	if !own {
@@ -290,7 +294,7 @@ func (g *program) judge(before, next rendezvous.World) error {
 	}
 	g.restarts++
 	g.doubts = 0
-	if g.restarts <= g.m.Job.Program.MaxRestarts && g.repeats.Count >= mostSame {
+	if g.restarts <= g.m.Job.Program.MaxRestarts && g.repeats.Count >= most {
 		return g.stop(root, "charged")
 	}
 	if g.restarts <= g.m.Job.Program.MaxRestarts {

@@ -63,8 +63,8 @@ func TestProgramGathers(t *testing.T) {
 	}
 }
 
-// A world without a state that has lost a worker waits for the replacement, and begins as soon as it is there. One in which a process has
-// kept the state goes on at once.
+// A world without a state that has lost a worker waits for the replacement, and begins as soon as
+// it is there. One in which a process has kept the state goes on at once.
 func TestProgramWaitsForAReplacement(t *testing.T) {
 	lost := func(t *testing.T, then func(w *world, b *peer)) {
 		bubble(t, func(t *testing.T) {
@@ -95,7 +95,8 @@ func TestProgramWaitsForAReplacement(t *testing.T) {
 	})
 }
 
-// loses has a program of two workers start again in a world of one, as the other was lost and the replacement does not come in time.
+// loses has a program of two workers start again in a world of one, as the other was lost and the
+// replacement does not come in time.
 func loses(t *testing.T) (w *world, b *peer) {
 	t.Helper()
 	w, a, b := startProgram(t, 0)
@@ -108,8 +109,9 @@ func loses(t *testing.T) (w *world, b *peer) {
 	return w, b
 }
 
-// Failures in a world that lacks a worker are not charged while the replacement is on its way, however often they come. The program starts
-// again when it is there, and is charged with what fails it then.
+// Failures in a world that lacks a worker are not charged while the replacement is on its way,
+// however often they come. The program starts again when it is there, and is charged with what
+// fails it then.
 func TestProgramIsNotChargedInASmallWorld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, b := loses(t)
@@ -169,7 +171,8 @@ func TestProgramStartsWithTheReplacement(t *testing.T) {
 	})
 }
 
-// What fails a world that has got on without a worker is charged: after five minutes, after a round, or when nobody else is expected.
+// What fails a world that has got on without a worker is charged: after five minutes, after a
+// round, or when nobody else is expected.
 func TestProgramIsChargedInASmallWorld(t *testing.T) {
 	for name, does := range map[string]func(w *world, b *peer){
 		"lasted":      func(*world, *peer) { time.Sleep(gotOn) },

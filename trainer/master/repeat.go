@@ -5,11 +5,18 @@ import (
 	"time"
 )
 
-// mostSame is how often in a row a program may end in the same way, without progress in between.
-const mostSame = 3
+const (
+	// mostSame is how often in a row a program may end in the same way, without progress in
+	// between.
+	mostSame = 3
+	// mostSameKept is how often in a row if other processes have kept their state: the program as a
+	// whole has not ended.
+	mostSameKept = 10
+)
 
-// manner describes how a program ended in one world. Two ends with the same description, in worlds that lasted about as long, are the same:
-// the program does it to itself, even if a signal was the means.
+// manner describes how a program ended in one world. Two ends with the same description, in worlds
+// that lasted about as long, are the same: the program does it to itself, even if a signal was the
+// means.
 type manner struct {
 	Signal     int32  `json:"signal,omitempty"`
 	Code       int32  `json:"code,omitempty"`
@@ -18,8 +25,8 @@ type manner struct {
 	Checkpoint int64  `json:"checkpoint,omitempty"` // time of the newest checkpoint file, in Unix milliseconds
 }
 
-// repeats counts how often in a row a program has ended in the same way without progress. Progress is a completed round, a new checkpoint file,
-// or other output than that of the time before.
+// repeats counts how often in a row a program has ended in the same way without progress. Progress
+// is a completed round, a new checkpoint file, or other output than that of the time before.
 type repeats struct {
 	Last  manner        `json:"last"`
 	Count int           `json:"count,omitempty"`
@@ -34,7 +41,8 @@ func (r repeats) add(e manner, ran time.Duration) repeats {
 	return repeats{e, r.Count + 1, ran}
 }
 
-// alike reports whether two worlds lasted about as long: a program that ends itself does so at the same point, and a kill comes at any time.
+// alike reports whether two worlds lasted about as long: a program that ends itself does so at the
+// same point, and a kill comes at any time.
 func alike(a, b time.Duration) bool {
 	const slack = 2 * time.Second // a busy machine delays starts
 	return min(a, b) < 0 || a <= 2*b+slack && b <= 2*a+slack

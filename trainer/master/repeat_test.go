@@ -60,7 +60,8 @@ func ends(a, b *peer, formation int64, output string, f *wire.Failure) {
 	b.arrive(&wire.Arrival{Formation: formation, Round: -1})
 }
 
-// A program that ends in the same way three times in a row without progress ends the job, whatever --max_restarts says.
+// A program that ends in the same way three times in a row without progress ends the job, whatever
+// --max_restarts says.
 func TestProgramEndsInTheSameWay(t *testing.T) {
 	for name, f := range map[string]*wire.Failure{
 		"SIGKILL":   {Signal: int32(syscall.SIGKILL)},
@@ -88,7 +89,24 @@ func TestProgramEndsInTheSameWay(t *testing.T) {
 	}
 }
 
-// The next master knows how often the program has ended in the same way, and whether the job has failed for it.
+// As long as other processes keep their state, the program has not ended: the limit is higher.
+func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		for formation := range int64(mostSameKept) {
+			time.Sleep(time.Second)
+			a.arrive(&wire.Arrival{Formation: formation + 1, Round: -1, Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
+			b.arrive(&wire.Arrival{Formation: formation + 1, Round: 1<<beginnings | 3})
+			if formation+1 < mostSameKept {
+				a.enters(fmt.Sprintf("%d [0 1] from [1]", formation+2))
+			}
+		}
+		w.fails("the program ended in the same way 10 times in a row")
+	})
+}
+
+// The next master knows how often the program has ended in the same way, and whether the job has
+// failed for it.
 func TestProgramRepeatsAreSaved(t *testing.T) {
 	p, next := newProgram(nil), newProgram(nil)
 	kill := manner{Signal: int32(syscall.SIGKILL), Output: "a", Checkpoint: 7}

@@ -21,7 +21,8 @@ const (
 	traceLines = 40
 )
 
-// trace keeps of a stream what tells whether a process has written the same as the one before it: the number of its lines, and its end.
+// trace keeps of a stream what tells whether a process has written the same as the one before it:
+// the number of its lines, and its end.
 type trace struct {
 	mu    sync.Mutex
 	lines int
@@ -41,10 +42,12 @@ func (t *trace) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// volatile matches what differs between two runs that do the same: dates, times, Unix times, addresses in memory, and ports.
+// volatile matches what differs between two runs that do the same: dates, times, Unix times,
+// addresses in memory, and ports.
 var volatile = regexp.MustCompile(`\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d(?:[.,]\d+)?|\b1[5-9]\d{8}(?:\.\d+)?\b|0x[0-9a-fA-F]+|:\d{4,5}\b`)
 
-// comparable returns the last lines of a text without what differs between two runs that do the same.
+// comparable returns the last lines of a text without what differs between two runs that do the
+// same.
 func comparable(text string, cut bool, pid int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if cut {
@@ -55,8 +58,8 @@ func comparable(text string, cut bool, pid int) string {
 	return own.ReplaceAllString(volatile.ReplaceAllString(strings.Join(lines, "\n"), "*"), "*")
 }
 
-// output returns a digest of what an ended process has written, "" if that is nothing. Processes that wrote the same have the same digest;
-// dates, times, addresses and their own pid do not count.
+// output returns a digest of what an ended process has written, "" if that is nothing. Processes
+// that wrote the same have the same digest; dates, times, addresses and their own pid do not count.
 func (it *process) output() string {
 	copied := make(chan struct{})
 	go func() {

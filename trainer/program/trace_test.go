@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Two runs that write the same have the same digest, apart from what differs in each run. Others have another.
+// Two runs that write the same have the same digest, apart from what differs in each run. Others
+// have another.
 func TestOutput(t *testing.T) {
 	const volatile = `echo "$(date '+%Y-%m-%d %H:%M:%S'),$N pid $$ at 0x7f$N on 127.0.0.1:4000$N since 17$N$N$N$N$N$N$N$N.5"; echo bad >&2; `
 	for _, c := range []struct {
