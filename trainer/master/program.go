@@ -438,7 +438,7 @@ func (g *program) goesOn(next rendezvous.World) string {
 		text = "the others go on, it is started again"
 	}
 	if wait := g.starts.Sub(g.m.ring.now()); wait > 0 && g.lacks > 0 {
-		return fmt.Sprintf("%s when they are there, or in %v", text, wait)
+		return fmt.Sprintf("%s when they are there, or in %v", text, wait.Round(time.Second))
 	}
 	if wait := pauseAfter(g.brief); wait > 0 {
 		text += fmt.Sprintf(" in %v, after %d failures in a row within %v of the start", wait, g.brief, briefly)
