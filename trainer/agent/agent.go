@@ -55,6 +55,8 @@ type Config struct {
 	Master     wire.MasterClient
 	Host       string                                                               // IP address under which other workers reach this one
 	Processors int                                                                  // number of processors that the processes share
+	Limited    bool                                                                 // the processors are fewer than the machine has: libraries do not find that out
+	Workers    int                                                                  // number of workers of the job that share the processors, this one included; 0: this one has them alone
 	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it never is
 	Grace      time.Duration                                                        // time that the processes have to end after Leave is closed
 	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
@@ -312,7 +314,7 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 // prepare starts the processes of a worker that joins a program whose processes keep their state, and returns when they are ready, so that
 // the others do not wait for their imports.
 func (a *agent) prepare(ctx context.Context) error {
-	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface()}
+	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface(), Threads: a.threads(a.count)}
 	if err := a.launch(ctx, position, allLocals(a.count)); err != nil {
 		return err
 	}

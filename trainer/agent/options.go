@@ -43,6 +43,20 @@ func GPUs() int {
 	return len(found)
 }
 
+// threads returns the OMP_NUM_THREADS of a process that starts in a world of so many: its share of the processors, by all processes of
+// the job that have them. torchrun sets 1 for more than one process of a node, however many processors the node has. 0: the only process
+// of a machine has all of them by itself.
+func (a *agent) threads(world int) int {
+	share := a.count
+	if a.Workers > 0 {
+		share = max(a.Workers*a.count, world)
+	}
+	if share <= 1 && !a.Limited {
+		return 0
+	}
+	return max(1, a.Processors/max(1, share))
+}
+
 // options returns the options with which package program runs the command.
 func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
@@ -68,6 +82,6 @@ func (a *agent) options(command []string) (program.Options, error) {
 	}
 	return program.Options{
 		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
-		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, LocalRanksFilter: shown, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
+		Threads: a.threads(a.count), LogDir: g.LogDir, Redirects: redirects, Tee: tee, LocalRanksFilter: shown, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }

@@ -85,6 +85,7 @@ func (v *vigil) start(ctx context.Context) error {
 		position := program.Position{
 			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: v.here, GroupRank: s.group, GroupWorldSize: s.groups,
 			Restarts: int(v.world.Restarts), MaxRestarts: int(v.world.MaxRestarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
+			Threads: v.threads(s.size),
 		}
 		if v.Keeps { // they join, and learn the world, when they are ready
 			position.LocalSize = v.count

@@ -11,7 +11,7 @@
 //	elasticdl ps       --master_address=HOST:PORT --index=I          [role.RunPS]
 //	                   [--launch=1] [--address=HOST:PORT] [--log_level=INFO]
 //	elasticdl worker   --master_address=HOST:PORT --index=N          [role.RunWorker]
-//	                   [--launch=1] [--threads=N] [--log_level=INFO]
+//	                   [--launch=1] [--threads=N] [--workers=N] [--log_level=INFO]
 //
 // A master reads its job from DIR/job.json; servers and workers get it from the master's
 // JoinReply. --address is where a server listens; a server that replaces another gets the same

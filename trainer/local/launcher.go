@@ -112,7 +112,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	l.keeper = newKeeper(d, l.log)
 	l.pods = newProcesses(podConfig{
 		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
-		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs, ErrorFiles: l.errorFile != "",
+		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "",
 	})
 	launchers.Store(d, l)
 	return l, nil

@@ -37,6 +37,7 @@ type podConfig struct {
 	Scratch    string                // directory with a directory for each living worker
 	LogLevel   string                // of the pods; "" = INFO
 	Threads    int                   // of each worker's engine; 0: one
+	Workers    int                   // number of workers with which the job starts
 	Env        map[string]string     // in addition to the environment of this process
 	ErrorFiles bool                  // workers write the failures of their programs to files in Scratch
 	Keeper     *keeper               // of the files of the state that cannot be written
@@ -91,7 +92,7 @@ func (r *processes) create(s *session, p master.Pod) error {
 	}
 	defer card.Close()
 	started, err := command{
-		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(p.ID), inherit: []inheritance{{lockEnv, r.config.Lock}, {cardEnv, card}},
+		binary: r.config.Binary, args: r.config.args(p, r.workers(p.ID)), log: log, env: r.config.env(p.ID), inherit: []inheritance{{lockEnv, r.config.Lock}, {cardEnv, card}},
 	}.start()
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
@@ -149,14 +150,26 @@ func (c podConfig) env(id pod.ID) map[string]string {
 	return env
 }
 
-// args returns the command line of a pod.
-func (c podConfig) args(p master.Pod) []string {
+// workers returns how many workers share this machine when a pod starts: those that run, with it, and at least as many as the job starts
+// with. The caller holds the mutex.
+func (r *processes) workers(starts pod.ID) int {
+	n := 0
+	for id := range r.live {
+		if id.Role == pod.Worker && id != starts {
+			n++
+		}
+	}
+	return max(n+1, r.config.Workers)
+}
+
+// args returns the command line of a pod, where so many workers share this machine.
+func (c podConfig) args(p master.Pod, workers int) []string {
 	args := []string{
 		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index), fmt.Sprintf("--launch=%d", p.Launch),
 		"--log_level=" + cmp.Or(c.LogLevel, "INFO"),
 	}
 	if p.ID.Role == pod.Worker {
-		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)), "--scratch_dir="+c.scratch(p.ID))
+		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)), fmt.Sprintf("--workers=%d", workers), "--scratch_dir="+c.scratch(p.ID))
 	}
 	if p.Address != "" {
 		args = append(args, "--address="+p.Address)

@@ -1,7 +1,7 @@
 // Package program runs a user's training program on one node: the processes, their environment, their output, and how they end. It does what
 // torchrun's agent does to them, so that a script which runs under torchrun runs here unchanged.
 //
-//	p, _ := program.New(program.Options{Command: []string{"main.py", "--epochs=2"}, LocalSize: 4})
+//	p, _ := program.New(program.Options{Command: []string{"main.py", "--epochs=2"}, Threads: 1})
 //	group, _ := p.Start(ctx, position)     // one process for each local rank
 //	for exit := range group.Exits() {   // each process once
 //		...

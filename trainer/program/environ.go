@@ -43,16 +43,19 @@ func (e environ) has(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := e[name]; return ok })
 }
 
-// base returns the environment that the fork server and all processes share, for localSize processes on the node: the user's environment,
-// and defaults that libraries read when they are loaded.
-func (o *Options) base(localSize int) environ {
+// threadsVariable names the variable with the number of threads of a process, which OpenMP reads when it is loaded.
+const threadsVariable = "OMP_NUM_THREADS"
+
+// base returns the environment that the fork server and all processes share: the user's environment, and defaults that libraries read when
+// they are loaded.
+func (o *Options) base() environ {
 	e := parseEnviron(o.Env)
 	delete(e, ErrorFileVariable)                         // the agent's own is not the processes'
 	if pwd, ok := e["PWD"]; ok && !sameDir(pwd, o.Dir) { // that of a shell in another directory
 		e["PWD"] = o.Dir
 	}
-	if localSize > 1 {
-		e.add("OMP_NUM_THREADS", "1")
+	if o.Threads > 0 {
+		e.add(threadsVariable, strconv.Itoa(o.Threads))
 	}
 	return e
 }
@@ -67,12 +70,21 @@ func sameDir(a, b string) bool {
 	return err == nil && os.SameFile(of, other)
 }
 
+// setsThreads reports whether the user has set the number of threads.
+func (o *Options) setsThreads() bool {
+	_, ok := parseEnviron(o.Env)[threadsVariable]
+	return ok
+}
+
 // ErrorFileVariable names the file to which a process writes why it failed. That of a program's process is below the log directory of the run.
 const ErrorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
 // environ returns the environment of one process: torchrun's contract.
 func (o *Options) environ(p Position, local int, errorFile string, torch torchVersion) environ {
-	e := o.base(p.LocalSize)
+	e := o.base()
+	if p.Threads > 0 && !o.setsThreads() {
+		e[threadsVariable] = strconv.Itoa(p.Threads)
+	}
 	if !e.has(torchVersion{}.handling()) {
 		for _, name := range torch.handling() {
 			e[name] = "1"

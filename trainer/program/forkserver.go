@@ -316,7 +316,10 @@ func (g *Group) same(o *Options) (environ, error) {
 	if len(g.processes) > mostForked {
 		return nil, fmt.Errorf("%d processes are more than the %d that a fork server starts at once", len(g.processes), mostForked)
 	}
-	env := o.base(g.position.LocalSize)
+	env := o.base()
+	if !o.setsThreads() { // a forked process applies its own number
+		delete(first, threadsVariable)
+	}
 	maps.Copy(env, first)
 	return env, nil
 }

@@ -238,6 +238,9 @@ def settle(process, index, fds, go):
                 env[name] = OWN[name]
     os.environ.clear()
     os.environ.update(env)
+    threads = env.get("OMP_NUM_THREADS", "")
+    if threads != GIVEN.get("OMP_NUM_THREADS", "") and threads.isdigit():
+        sys.modules["torch"].set_num_threads(int(threads))  # OpenMP has read the variable of this server
 
 
 class Listener:

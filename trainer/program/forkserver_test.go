@@ -19,7 +19,7 @@ import (
 
 // stub is a module named torch, for tests that do not need PyTorch.
 var stub = map[string]string{
-	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\n",
+	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\nthreads = []\nset_num_threads = threads.append\n",
 	"stub/torch/cuda/__init__.py":        "started = False\ndef is_initialized(): return started\n",
 	"stub/torch/distributed/__init__.py": "",
 	"stub/torch/nn/__init__.py":          "",
@@ -38,9 +38,6 @@ func newForkBench(t *testing.T, o Options, files map[string]string) *bench {
 		}
 	}
 	o.Env = append(o.Env, path, "PYTHONPATH="+filepath.Join(dir, "stub"), "IMPORTS="+filepath.Join(dir, "imports"), "PYTHONDONTWRITEBYTECODE=1")
-	if o.LocalSize == 0 {
-		o.LocalSize = 1
-	}
 	return newBench(t, o, files)
 }
 
@@ -167,7 +164,7 @@ func TestGoldenEndings(t *testing.T) {
 				for i, text := range endings {
 					files["case"+strconv.Itoa(i)+".py"] = text
 				}
-				b := newForkBench(t, Options{Command: command, StartMethod: method, LocalSize: len(endings), Redirects: Streams{all: Both}}, files)
+				b := newForkBench(t, Options{Command: command, StartMethod: method, Redirects: Streams{all: Both}}, files)
 				g := b.start(len(endings))
 				var all strings.Builder
 				for _, e := range b.ends(g) {
@@ -203,7 +200,7 @@ func importers(b *bench) []string {
 
 // Forked processes are children of the agent and share one import of torch. They go on when the fork server dies.
 func TestForkServerDies(t *testing.T) {
-	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 2}, map[string]string{
+	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
 		"main.py": "import os, torch, time\nprint('up', os.getppid(), flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)\nos._exit(4)\n"})
 	g := b.start(2)
 	if g.Method() != Fork {
@@ -235,7 +232,7 @@ func TestForkServerDies(t *testing.T) {
 
 // When a process is killed its children are killed, too, also if it was forked.
 func TestForkedGroupEnds(t *testing.T) {
-	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 2}, map[string]string{
+	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
 		"main.py": "import os, time, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif os.fork() == 0: print('child', flush=True)\ntime.sleep(1000)\n"})
 	g := b.start(2)
 	await(t, "children", func() bool { return strings.Count(b.out.String(), "child") == 2 })
@@ -260,6 +257,7 @@ func TestFallback(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		options Options
+		n       int // processes; 0: one
 		files   map[string]string
 		torch   string // what the stub does when it is imported
 		env     func(int) []string
@@ -272,7 +270,7 @@ func TestFallback(t *testing.T) {
 		"device":          {options: Options{devices: []string{"/dev/zer"}}, files: hello, torch: "kept = open('/dev/zero')", want: "the fork server has /dev/zero open: "},
 		"CUDA":            {files: hello, torch: "import sys, types; sys.modules['torch.cuda'] = types.SimpleNamespace(is_initialized=lambda: True)", want: "the fork server has CUDA initialized: "},
 		"shadow":          {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
-		"environment":     {options: Options{LocalSize: 2}, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
+		"environment":     {n: 2, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
 		"Python's option": {options: Options{Command: []string{"python3", "-s", "main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"python3 starts the program; what can be forked is"},
 		"shell":           {options: Options{Command: []string{"/bin/sh", "-c", "X=1 exec python3 main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"/bin/sh starts the program; what can be forked is"},
 		"other program":   {options: Options{Command: []string{"echo", "ran"}}, files: hello, want: "level=DEBUG msg=\"processes are started by exec\" reason=\"echo is not a Python script\""},
@@ -280,11 +278,10 @@ func TestFallback(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := max(1, c.options.LocalSize)
+			n := max(1, c.n)
 			if c.options.Command == nil {
 				c.options.Command = []string{"main.py"}
 			}
-			c.options.LocalSize = n
 			files := c.files
 			if c.torch != "" { // in the path before the stub
 				files = map[string]string{"over/torch/__init__.py": c.torch}
@@ -350,11 +347,45 @@ func TestCrashEndsForks(t *testing.T) {
 
 // A fork server is started again if its children need another value of a variable that is read at import.
 func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
-	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 1}, map[string]string{"main.py": "import os, torch; print(os.environ['OMP_NUM_THREADS'])"})
-	g := b.start(2)
+	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": "import os, torch; print(os.environ['MKL_CBWR'])"})
+	g := b.startAt(Position{WorldSize: 2, LocalSize: 2, Env: func(int) []string { return []string{"MKL_CBWR=AVX2"} }})
 	b.ends(g)
-	if g.Method() != Fork || b.out.String() != "1\n1\n" || !strings.Contains(b.log.String(), "variable=OMP_NUM_THREADS") {
+	if g.Method() != Fork || b.out.String() != "AVX2\nAVX2\n" || !strings.Contains(b.log.String(), "variable=MKL_CBWR") {
 		t.Errorf("%v: %q", g.Method(), b.out.String())
+	}
+}
+
+// A process gets its number of threads however it is started: a forked one has torch apply a number that the fork server was not started
+// with. A number that the user has set stays.
+func TestThreads(t *testing.T) {
+	t.Setenv(threadsVariable, "") // restored at the end
+	os.Unsetenv(threadsVariable)
+	for _, c := range []struct {
+		server, process int
+		user            string
+		env, applied    string // of the process; applied by torch
+	}{
+		{1, 1, "", "1", "[]"}, {0, 0, "", "none", "[]"}, {0, 4, "", "4", "[4]"}, {1, 4, "", "4", "[4]"}, {4, 1, "", "1", "[1]"}, {2, 0, "", "2", "[]"}, {1, 4, "3", "3", "[]"},
+	} {
+		for _, method := range []StartMethod{Fork, Exec} {
+			t.Run(fmt.Sprintf("%+v by %v", c, method), func(t *testing.T) {
+				t.Parallel()
+				o := Options{Command: []string{"main.py"}, Threads: c.server, StartMethod: method}
+				if c.user != "" {
+					o.Env = []string{threadsVariable + "=" + c.user}
+				}
+				b := newForkBench(t, o, map[string]string{"main.py": "import os, torch; print(os.environ.get('OMP_NUM_THREADS', 'none'), torch.threads)"})
+				g := b.startAt(Position{WorldSize: 2, LocalSize: 2, Threads: c.process})
+				b.ends(g)
+				want := c.env + " " + c.applied + "\n"
+				if method == Exec {
+					want = c.env + " []\n"
+				}
+				if g.Method() != method || b.out.String() != want+want || strings.Contains(b.log.String(), "restarting the fork server") {
+					t.Errorf("by %v: %q, want twice %q", g.Method(), b.out.String(), want)
+				}
+			})
+		}
 	}
 }
 

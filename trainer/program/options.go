@@ -48,8 +48,8 @@ type Options struct {
 	Dir string
 	// Env is the environment to start from, as os.Environ; nil: this process's.
 	Env []string
-	// LocalSize is how many processes a Position will have: the fork server is started with the same OMP_NUM_THREADS. 0: not known.
-	LocalSize int
+	// Threads is the OMP_NUM_THREADS of the fork server, unless the user sets it. 0: it is not set.
+	Threads int
 	// Role is torchrun's --role; "": "default".
 	Role string
 	// RunID is the value of TORCHELASTIC_RUN_ID, and the prefix of the log directory's name.
@@ -154,8 +154,8 @@ func (o *Options) normalize() (*invocation, error) {
 		return nil, errors.New("no program to run: name a script or a program after the flags")
 	case o.Module && o.NoPython:
 		return nil, errors.New("--module and --no_python exclude each other: a module needs Python")
-	case o.LocalSize < 0 || o.MaxRestarts < 0:
-		return nil, fmt.Errorf("LocalSize %d, MaxRestarts %d: expected numbers that are not negative", o.LocalSize, o.MaxRestarts)
+	case o.Threads < 0 || o.MaxRestarts < 0:
+		return nil, fmt.Errorf("Threads %d, MaxRestarts %d: expected numbers that are not negative", o.Threads, o.MaxRestarts)
 	}
 	return o.invocation()
 }

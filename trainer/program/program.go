@@ -34,7 +34,7 @@ type Program struct {
 
 	mu      sync.Mutex
 	groups  map[*Group]bool
-	warned  bool // the warning about OMP_NUM_THREADS was logged
+	threads int  // number of threads of a process that was logged last
 	keepLog bool // the log directory stays: the user has asked for it, output goes to files, or a process wrote an error file
 }
 
@@ -60,6 +60,8 @@ type Position struct {
 	MasterPort  int
 	// Interface is the network interface for gloo and NCCL, unless the user has named one; "": they choose.
 	Interface string
+	// Threads is the OMP_NUM_THREADS of each process, unless the user sets it. 0: that of the fork server.
+	Threads int
 	// Env adds variables for a process, as os.Environ; nil: none. They win over all others.
 	Env func(local int) []string
 }
@@ -122,7 +124,7 @@ func (p *Program) prepareForks(adopted error) {
 		o.Log.Info(byExec, "reason", fmt.Errorf("this process cannot adopt forked processes: %w", adopted))
 	default:
 		p.server = newForkServers(p)
-		p.server.want(o.base(o.LocalSize))
+		p.server.want(o.base())
 	}
 }
 
@@ -199,7 +201,7 @@ func (p *Program) Start(ctx context.Context, position Position) (*Group, error) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.ctx, func() { cancel(errClosed) })()
-	p.warnThreads(position.LocalSize)
+	p.noteThreads(position.Threads)
 	g, err := p.newGroup(position)
 	if err != nil {
 		return nil, err
@@ -218,7 +220,7 @@ func (p *Program) Start(ctx context.Context, position Position) (*Group, error) 
 // Ready returns when processes can be started at once: a fork server has imported torch, or there will be none. It returns early when ctx ends.
 func (p *Program) Ready(ctx context.Context) {
 	if p.server != nil {
-		p.server.ready(ctx, p.options.base(p.options.LocalSize)) // an error is handled by Start
+		p.server.ready(ctx, p.options.base()) // an error is handled by Start
 	}
 }
 
@@ -254,15 +256,15 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	return nil
 }
 
-// warnThreads warns once, as torchrun does, that OMP_NUM_THREADS was set.
-func (p *Program) warnThreads(localSize int) {
+// noteThreads logs, as torchrun does, that OMP_NUM_THREADS is set, and each other value that it gets.
+func (p *Program) noteThreads(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := parseEnviron(p.options.Env)["OMP_NUM_THREADS"]; ok || localSize < 2 || p.warned {
+	if n == 0 || n == p.threads || p.options.setsThreads() {
 		return
 	}
-	p.warned = true
-	p.options.Log.Warn("OMP_NUM_THREADS is set to 1 for each process, so that they do not overload this node: set it to tune the program")
+	p.threads = n
+	p.options.Log.Info(fmt.Sprintf("OMP_NUM_THREADS is set to %d for each process, its share of the processors: set it to tune the program", n))
 }
 
 func (p *Program) forget(g *Group) {

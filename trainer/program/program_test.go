@@ -26,11 +26,11 @@ func TestContractOfEnvironment(t *testing.T) {
 		RunID:   "job", MaxRestarts: 3, Env: []string{"NCCL_SOCKET_IFNAME=eth7", "RANK=99", ErrorFileVariable + "=/of/the/agent"},
 	}, nil)
 	g := b.startAt(Position{FirstRank: 4, WorldSize: 8, LocalSize: 2, GroupRank: 2, GroupWorldSize: 4, Restarts: 1, MasterAddr: "10.0.0.1", MasterPort: 29500,
-		Interface: "lo", Env: func(local int) []string { return []string{"EXTRA=x=" + strconv.Itoa(local)} }})
+		Threads: 3, Interface: "lo", Env: func(local int) []string { return []string{"EXTRA=x=" + strconv.Itoa(local)} }})
 	if g.Method() != Exec {
 		t.Errorf("a shell was forked")
 	}
-	if file, ok := b.options.base(2)[ErrorFileVariable]; ok {
+	if file, ok := b.options.base()[ErrorFileVariable]; ok {
 		t.Errorf("the fork server has the agent's error file, %s", file)
 	}
 	b.ends(g)
@@ -39,7 +39,7 @@ func TestContractOfEnvironment(t *testing.T) {
 		want := "RANK=" + rank + " WORLD_SIZE=8 LOCAL_RANK=" + strconv.Itoa(local) + " LOCAL_WORLD_SIZE=2 GROUP_RANK=2 GROUP_WORLD_SIZE=4 ROLE_RANK=" + rank +
 			" ROLE_WORLD_SIZE=8 ROLE_NAME=default MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3" +
 			" TORCHELASTIC_RUN_ID=job TORCHELASTIC_USE_AGENT_STORE=True NCCL_ASYNC_ERROR_HANDLING=1 TORCH_NCCL_ASYNC_ERROR_HANDLING=1" +
-			" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=eth7 EXTRA=x=" + strconv.Itoa(local) + " \n"
+			" OMP_NUM_THREADS=3 GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=eth7 EXTRA=x=" + strconv.Itoa(local) + " \n"
 		if !strings.Contains(b.out.String(), want) {
 			t.Errorf("local rank %d: want %q", local, want)
 		}
@@ -48,8 +48,8 @@ func TestContractOfEnvironment(t *testing.T) {
 			t.Errorf("local rank %d: no error file %s", local, file)
 		}
 	}
-	if n := strings.Count(b.log.String(), "OMP_NUM_THREADS is set to 1"); n != 1 {
-		t.Errorf("OMP_NUM_THREADS was warned of %d times", n)
+	if n := strings.Count(b.log.String(), "OMP_NUM_THREADS is set to 3"); n != 1 {
+		t.Errorf("OMP_NUM_THREADS was noted %d times", n)
 	}
 	if !strings.HasPrefix(filepath.Base(b.LogDir()), "job_") {
 		t.Errorf("logs are in %s", b.LogDir())
@@ -288,7 +288,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(agentEnv); text != "" {
 		os.Unsetenv(agentEnv)
 		words := strings.Split(text, "|")
-		p, err := New(Options{Command: words[1:], Dir: words[0], LogDir: words[0], LocalSize: 1})
+		p, err := New(Options{Command: words[1:], Dir: words[0], LogDir: words[0]})
 		if err != nil {
 			panic(err)
 		}

@@ -37,7 +37,7 @@ func TestTorchGolden(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			both(t, func(method StartMethod) string {
-				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, LocalSize: 2, Redirects: Streams{all: Stdout}}, map[string]string{"main.py": loaders})
+				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, Redirects: Streams{all: Stdout}}, map[string]string{"main.py": loaders})
 				g := b.start(2)
 				var all strings.Builder
 				for _, e := range b.endsWithin(g, 2*time.Minute) { // slow, because each spawned child imports torch
@@ -74,7 +74,7 @@ func TestTorchVersion(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		for _, method := range []StartMethod{Fork, Exec} {
 			t.Run(python.Name+"/"+method.String(), func(t *testing.T) {
-				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, LocalSize: 1}, map[string]string{
+				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method}, map[string]string{
 					"main.py": "import os, sys\nprint(sorted(n for n in os.environ if 'ASYNC' in n), 'torch._dynamo' in sys.modules)\n"})
 				g := b.start(1)
 				b.ends(g)
@@ -94,7 +94,7 @@ func TestTorchVersion(t *testing.T) {
 func TestTorchFromProcessWithThreads(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
-			b := newBench(t, Options{Command: torchCommand(python), LocalSize: 1}, map[string]string{
+			b := newBench(t, Options{Command: torchCommand(python)}, map[string]string{
 				"main.py": "import torch, numpy\na = torch.rand(300, 300)\nprint(numpy.allclose((a @ a).numpy(), a.numpy() @ a.numpy(), atol=1e-2))\n"})
 			g := b.start(1)
 			if b.ends(g); g.Method() != Fork || b.out.String() != "True\n" {
@@ -131,7 +131,7 @@ play()
 func TestTorchLastCollective(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
-			b := newBench(t, Options{Command: torchCommand(python), LocalSize: 1}, map[string]string{"main.py": last})
+			b := newBench(t, Options{Command: torchCommand(python)}, map[string]string{"main.py": last})
 			g := b.start(1)
 			b.endsWithin(g, 2*time.Minute)
 			if want := strings.Repeat("[0, 0, 0]\n", 5); g.Method() != Fork || b.out.String() != want {
@@ -145,7 +145,7 @@ func TestTorchLastCollective(t *testing.T) {
 func TestTorchRestart(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
-			b := newBench(t, Options{Command: torchCommand(python), LocalSize: 4},
+			b := newBench(t, Options{Command: torchCommand(python)},
 				map[string]string{"main.py": "import torch, time, os\nif os.fork() == 0: time.sleep(1000)\nprint('up', flush=True)\ntime.sleep(1000)\n"})
 			g := b.start(4)
 			var times []time.Duration

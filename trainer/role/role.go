@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -34,6 +35,7 @@ type Role struct {
 	ErrorFile string    // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
 	Scratch   string    // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
 	Threads   int       // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
+	Workers   int       // --workers: number of workers of the job on this machine, this one included; 0 = one has its container alone
 	LogLevel  string    // --log_level; "" = INFO
 	Log       io.Writer // standard error
 }
@@ -135,12 +137,13 @@ func RunWorker(ctx context.Context, r Role) error {
 	if r.Threads == 0 {
 		r.Threads = processors("/sys/fs/cgroup")
 	}
+	cpus := processors("/sys/fs/cgroup")
 	working, stop := work(ctx, leaveGrace)
 	defer stop()
 	return r.lastWords(worker.Main(working, worker.Options{
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{
-				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
+				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
 				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Open: bucket.Open, Log: log,
 			})
 		},

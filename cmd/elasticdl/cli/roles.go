@@ -72,6 +72,7 @@ func workerCommand() *cobra.Command {
 	cmd, r := roleCommand("worker", "Run a worker of a job (started by its master)", role.RunWorker)
 	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; any port of the loopback interface if empty")
 	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "", "where it makes a directory for its files; one for temporary files if empty")
+	cmd.Flags().IntVar(&r.Workers, "workers", 0, "workers of the job that share the processors; 0: this one has them alone")
 	cmd.Flags().IntVar(&r.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
 	return cmd
 }
