@@ -67,6 +67,7 @@ var packages = map[string]struct {
 	"zoo":          {model, "data/example nn nn/kernel optim param"},
 
 	"logline":       {shell, ""},
+	"console":       {shell, ""},
 	"checkpoint":    {shell, "ledger param safetensors task"},
 	"prediction":    {shell, "checkpoint"},
 	"data":          {shell, "recordio task timing"},
@@ -81,8 +82,8 @@ var packages = map[string]struct {
 	"worker":        {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing rpc wire zoo"},
 	"agent":         {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing rpc wire worker"},
 	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction program ps task timing rpc wire worker zoo"},
-	"local":         {shell, "checkpoint credential identity job logline master pod program role rpc timing wire"},
-	"program":       {shell, "logline"},
+	"local":         {shell, "checkpoint console credential identity job logline master pod program role rpc timing wire"},
+	"program":       {shell, "console logline"},
 	"manifest":      {pure, "job pod"},
 	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},
 	"image":         {shell, "source/folder"},

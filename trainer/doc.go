@@ -75,6 +75,7 @@
 //	image/        container images, made and pushed without Docker
 //	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket; source/folder/ packs a directory of code
 //	logline/      the format of log lines
+//	console/      what several processes write: on one stream of the command, and as lines of a log
 //
 // # Laws
 //

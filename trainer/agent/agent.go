@@ -62,7 +62,9 @@ type Config struct {
 	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
 	Dir        string                                                               // directory for the agent's files, which its creator removes; "": a temporary one of the agent's own
 	ErrorFile  string                                                               // file that receives the first failure of the processes, while they do not run because of it; "": none
-	Output     io.Writer                                                            // receives the output of the processes
+	Output     io.Writer                                                            // log that receives what the processes write, in lines
+	Messages   io.Writer                                                            // receives reports of failures; nil: Output
+	Display    *program.Display                                                     // shows what the processes write; nil: nobody looks
 	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // opens the bucket of a location; nil: code cannot come from buckets
 	Log        *slog.Logger
 }
@@ -131,7 +133,10 @@ func (p *process) lives() bool { return p != nil && p.exit == nil }
 // process of the program is left when it returns.
 func Run(ctx context.Context, c Config) (err error) {
 	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
-	if a.count, err = processes(c.Job.Program.Processes, c.Processors); err != nil {
+	if a.Messages == nil {
+		a.Messages = a.Output
+	}
+	if a.count, err = Processes(c.Job.Program.Processes, c.Processors); err != nil {
 		return err
 	}
 	if a.dir, err = c.makeDir(); err != nil {

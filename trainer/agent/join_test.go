@@ -184,13 +184,13 @@ func TestProcesses(t *testing.T) {
 		{"gpu", "0,-1,1", 8, 1}, // CUDA ignores what follows an invalid one
 	} {
 		t.Setenv("CUDA_VISIBLE_DEVICES", c.visible)
-		if got, err := processes(c.asked, c.processors); got != c.want || err != nil {
+		if got, err := Processes(c.asked, c.processors); got != c.want || err != nil {
 			t.Errorf("--nproc_per_node=%s with %d processors and GPUs %q: %d, %v; want %d", c.asked, c.processors, c.visible, got, err, c.want)
 		}
 	}
 	for _, visible := range []string{"", "-1"} {
 		t.Setenv("CUDA_VISIBLE_DEVICES", visible)
-		if got, err := processes("gpu", 8); err == nil || !strings.Contains(err.Error(), "--nproc_per_node=gpu: this worker has no GPU") {
+		if got, err := Processes("gpu", 8); err == nil || !strings.Contains(err.Error(), "--nproc_per_node=gpu: this worker has no GPU") {
 			t.Errorf("--nproc_per_node=gpu with GPUs %q: %d, %v; want an error that names the flag", visible, got, err)
 		}
 	}

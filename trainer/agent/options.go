@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/program"
 )
 
-// processes returns the number of processes of each worker.
-func processes(asked string, processors int) (int, error) {
+// Processes returns the number of processes of each worker, for a value of --nproc_per_node.
+func Processes(asked string, processors int) (int, error) {
 	if n, err := strconv.Atoi(asked); err == nil {
 		return n, nil
 	}
@@ -57,6 +57,16 @@ func (a *agent) threads(world int) int {
 	return max(1, a.Processors/max(1, share))
 }
 
+// display returns the display of the processes. Of several, none gets the standard input of the command.
+func (a *agent) display() *program.Display {
+	if a.Display == nil || a.count == 1 {
+		return a.Display
+	}
+	d := *a.Display
+	d.Stdin, d.Keyboard = nil, false
+	return &d
+}
+
 // options returns the options with which package program runs the command.
 func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
@@ -82,6 +92,6 @@ func (a *agent) options(command []string) (program.Options, error) {
 	}
 	return program.Options{
 		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
-		Threads: a.threads(a.count), LogDir: g.LogDir, Redirects: redirects, Tee: tee, LocalRanksFilter: shown, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
+		Threads: a.threads(a.count), LogDir: g.LogDir, Redirects: redirects, Tee: tee, LocalRanksFilter: shown, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Display: a.display(), Log: a.Log,
 	}, nil
 }

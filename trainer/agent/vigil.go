@@ -417,7 +417,7 @@ func (v *vigil) failures() []*wire.Failure {
 		v.Log.Warn("Writing the error file of the program's failure", program.ErrorFileVariable, v.ErrorFile, "error", err)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
-		io.WriteString(v.Output, program.Report(v.Job.Title(), v.Host, v.failed))
+		io.WriteString(v.Messages, program.Report(v.Job.Title(), v.Host, v.failed))
 	}
 	return all
 }

@@ -38,6 +38,8 @@ const (
 type StartOptions struct {
 	Detach bool   // the job outlives this process
 	Binary string // path of elasticdl; "" = this program
+	// Display shows what a program writes; nil, or a detached job: nothing does.
+	Display *Display
 
 	// Check returns what a job to resume needs and does not find; nil: it needs nothing.
 	Check func(*job.Job) error
@@ -49,9 +51,8 @@ type StartOptions struct {
 // Handle is a job that this process has started.
 type Handle struct {
 	dir      dir
-	launcher *launcher        // nil if the job is detached
-	ended    chan struct{}    // closed when the launcher has ended
-	former   map[string]int64 // bytes of each pod's log that an earlier start of the job wrote
+	launcher *launcher     // nil if the job is detached
+	ended    chan struct{} // closed when the launcher has ended
 }
 
 // Start starts a job and returns when its master listens. This process becomes the job's launcher unless the job is detached. It
@@ -93,7 +94,7 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 		lock.Close()
 		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
 	}
-	j, former, err := d.reopen(o.Check)
+	j, err := d.reopen(o.Check)
 	if err != nil {
 		err = errors.Join(err, d.putBack(before))
 		lock.Close()
@@ -102,7 +103,6 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	o.resume = true
 	h, err := d.launch(ctx, j, o, lock)
 	if err == nil {
-		h.former = former
 		return h, j, nil
 	}
 	if lock, e := d.lock(); e == nil { // else another process was faster to start it
@@ -126,33 +126,29 @@ func (d dir) putBack(before []byte) error {
 }
 
 // reopen prepares the directory of an ended job for its resumption from the newest checkpoint,
-// unless check returns an error about it. It returns the job, and the bytes that each log has.
-// The caller holds the lock.
-func (d dir) reopen(check func(*job.Job) error) (_ *job.Job, logged map[string]int64, err error) {
+// unless check returns an error about it. The caller holds the lock.
+func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 	var j job.Job
 	if err := d.readJSON("job.json", &j); err != nil {
-		return nil, nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
 	ended := job.Failed
 	if before, err := d.stored(); err == nil {
 		ended = job.State(before.State)
 	}
 	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if check != nil {
-		err = check(&j)
+		if err := check(&j); err != nil {
+			return nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
+		}
 	}
+	err := d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result, statusFile+roomSuffix, masterFile+roomSuffix)
 	if err != nil {
-		return nil, nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
+		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
-	if logged, err = d.written(); err == nil {
-		err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result, statusFile+roomSuffix, masterFile+roomSuffix)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("resume job %s: %w", d.name(), err)
-	}
-	return &j, logged, nil
+	return &j, nil
 }
 
 // launch starts the launcher of a job whose directory exists, passes it the lock, and returns when the master listens.
@@ -249,6 +245,7 @@ func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
 		if h.launcher == nil {
 			return nil, context.Cause(ctx)
 		}
+		h.launcher.display.release()
 		h.launcher.stop(context.Cause(ctx).Error())
 		<-h.ended
 	}

@@ -40,6 +40,16 @@
 // with it, and so that Ctrl-C reaches only the launcher, which stops the job. A launcher that is stopped (Ctrl-Z) starts and ends
 // no process meanwhile.
 //
+// # Streams of a program
+//
+// A program writes to pipes of its worker, or to pseudo-terminals where the command that started the job has a terminal. The worker copies what
+// comes to its log, in lines, and to pipes of the launcher, which shows it at once on the streams of its command; a detached job has no such
+// pipes. A command that does not read what the program writes makes it wait, as a pipe does.
+//
+//	program ─ stdout, stderr ─> worker ─┬─ logs/worker-N.log
+//	   ^                                └─ pipes ─> launcher ─> stdout, stderr of the command
+//	   └── stdin, of the only process: that of the command itself, or what is typed at its terminal
+//
 // # Restart of the master
 //
 // A master that dies before it has written the end of the job, by a signal or by a panic, is replaced: the first time at once, and after a

@@ -31,6 +31,7 @@ type launcher struct {
 	socket    *os.File     // the same socket, for the masters to inherit
 	pods      *processes
 	keeper    *keeper
+	display   *display // nil: nobody looks
 	output    io.WriteCloser
 	log       *slog.Logger
 	scratch   string // directory for files of workers
@@ -85,6 +86,10 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	if err != nil {
 		return nil, err
 	}
+	if l.display, err = newDisplay(o.Display, j); err != nil {
+		output.Close()
+		return nil, err
+	}
 	listener, err := listenLocally()
 	if err != nil {
 		output.Close()
@@ -112,8 +117,9 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	l.keeper = newKeeper(d, l.log)
 	l.pods = newProcesses(podConfig{
 		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
-		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "",
+		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "", Display: l.display,
 	})
+	l.display.follow(l.pods.workersDo)
 	launchers.Store(d, l)
 	return l, nil
 }
@@ -131,6 +137,7 @@ func (l *launcher) run() {
 	keeping.Go(func() { l.keeper.run(l.ended) })
 	state, reason := l.masters()
 	l.pods.close()
+	l.display.close()
 	l.listener.Close()
 	l.socket.Close()
 	if state != "" {

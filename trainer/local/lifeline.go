@@ -23,7 +23,9 @@ const (
 	cardEnv     = "ELASTICDL_CARD"     // pipe with the child's certificate and key
 )
 
-var inheritances = []string{lifelineEnv, lockEnv, listenerEnv, sessionEnv, cardEnv}
+var inheritances = []string{
+	lifelineEnv, lockEnv, listenerEnv, sessionEnv, cardEnv, stdinEnv, stdoutEnv, stderrEnv, terminalEnv, terminalsEnv,
+}
 
 // lock is the lock of this process's job. It is released only when the process ends, so a free lock means that no process of the job is left.
 var lock atomic.Pointer[os.File]

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/logline"
-	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
@@ -29,45 +28,11 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return d.copyLogs(ctx, o, scope{named: o.Pod == ""}, w)
-}
-
-// Output copies what the workers of the job write from this start on, until the job has ended or ctx is done. Each line has the name of its
-// worker before it, but with single those of the first have none: others come when it is replaced, or the job is scaled.
-func (h *Handle) Output(ctx context.Context, single bool, w io.Writer) error {
-	err := h.dir.copyLogs(ctx, role.LogOptions{Follow: true, Tail: -1}, scope{pod.Worker.String() + "-", !single, h.former}, w)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// scope selects which logs of a job are copied.
-type scope struct {
-	prefix string           // of the names of the pods
-	named  bool             // write the name of its pod before each line
-	former map[string]int64 // bytes at the start of each pod's log that are left out
-}
-
-// written returns the size of each pod's log, by pod; it is empty if there is no log.
-func (d dir) written() (map[string]int64, error) {
-	pods, err := d.pods()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	sizes := make(map[string]int64)
-	for _, p := range pods {
-		info, err := os.Stat(d.logFile(p))
-		if err != nil {
-			return nil, err
-		}
-		sizes[p] = info.Size()
-	}
-	return sizes, nil
+	return d.copyLogs(ctx, o, w)
 }
 
 // copyLogs copies logs of a job, until ctx is done.
-func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writer) error {
+func (d dir) copyLogs(ctx context.Context, o role.LogOptions, w io.Writer) error {
 	since := time.Time{}
 	if o.Since > 0 {
 		since = time.Now().Add(-o.Since)
@@ -86,7 +51,6 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writ
 		if err != nil {
 			return err
 		}
-		pods = slices.DeleteFunc(pods, func(p string) bool { return !strings.HasPrefix(p, s.prefix) })
 		if o.Pod != "" {
 			if !slices.Contains(pods, o.Pod) {
 				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, d.name(), role.ErrNoLog, strings.Join(pods, ", "))
@@ -99,12 +63,12 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writ
 				if !first {
 					lines = -1
 				}
-				file, err := openLog(d.logFile(p), s.former[p], since, lines)
+				file, err := openLog(d.logFile(p), since, lines)
 				if err != nil {
 					return err
 				}
 				tails[p] = &tail{file: file}
-				if s.named || len(tails) > 1 {
+				if o.Pod == "" {
 					tails[p].prefix = "[" + p + "] "
 				}
 			}
@@ -179,13 +143,13 @@ func (t *tail) copy(w io.Writer, end bool) error {
 	}
 }
 
-// openLog opens a log at its first wanted line: not before the offset from, not older than since (zero: any age), and among the last lines
-// (negative: all).
-func openLog(path string, from int64, since time.Time, lines int64) (*os.File, error) {
+// openLog opens a log at its first wanted line: not older than since (zero: any age), and among the last lines (negative: all).
+func openLog(path string, since time.Time, lines int64) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	var from int64
 	if lines >= 0 {
 		err = skipTo(file, lines)
 		at, e := file.Seek(0, io.SeekCurrent)

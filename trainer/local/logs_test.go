@@ -146,35 +146,6 @@ func TestLogsFollowUntilTheJobEnds(t *testing.T) {
 	}
 }
 
-// A single worker needs no name. Those that come to it, or in its place, have theirs.
-func TestOutputOfASingleWorker(t *testing.T) {
-	d, end := aliveJob(t, "a")
-	appendLog(t, d, "master", "of the master\n")
-	appendLog(t, d, "worker-0", "first\n")
-	read, write := io.Pipe()
-	followed := make(chan error, 1)
-	go func() {
-		followed <- (&Handle{dir: d}).Output(t.Context(), true, write)
-		write.Close()
-	}()
-	lines := bufio.NewScanner(read)
-	for _, c := range []struct{ pod, want string }{{"worker-1", "first"}, {"worker-0", "[worker-1] next"}, {"", "next"}} {
-		if !lines.Scan() || lines.Text() != c.want {
-			t.Errorf("%q, want %q", lines.Text(), c.want)
-		}
-		if c.pod != "" {
-			appendLog(t, d, c.pod, "next\n")
-		}
-	}
-	end()
-	if lines.Scan() {
-		t.Errorf("and %q", lines.Text())
-	}
-	if err := <-followed; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestLogsFollowUntilCancelled(t *testing.T) {
 	_, end := aliveJob(t, "a")
 	defer end()

@@ -41,6 +41,7 @@ type podConfig struct {
 	Env        map[string]string     // in addition to the environment of this process
 	ErrorFiles bool                  // workers write the failures of their programs to files in Scratch
 	Keeper     *keeper               // of the files of the state that cannot be written
+	Display    *display              // shows what workers write; nil: nothing does
 	Grace      time.Duration         // from SIGTERM to SIGKILL; 0: deleteGrace
 }
 
@@ -91,8 +92,15 @@ func (r *processes) create(s *session, p master.Pod) error {
 		return fmt.Errorf("create %v: %w", p.ID, err)
 	}
 	defer card.Close()
+	streams, env, detach, err := r.config.Display.attach(p.ID, r.alone(p.ID))
+	if err != nil {
+		return fmt.Errorf("create %v: %w", p.ID, err)
+	}
+	defer detach()
+	maps.Copy(env, r.config.env(p.ID))
 	started, err := command{
-		binary: r.config.Binary, args: r.config.args(p, r.workers(p.ID)), log: log, env: r.config.env(p.ID), inherit: []inheritance{{lockEnv, r.config.Lock}, {cardEnv, card}},
+		binary: r.config.Binary, args: r.config.args(p, r.workers(p.ID)), log: log, env: env,
+		inherit: append(streams, inheritance{lockEnv, r.config.Lock}, inheritance{cardEnv, card}),
 	}.start()
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
@@ -148,6 +156,27 @@ func (c podConfig) env(id pod.ID) map[string]string {
 		env[program.ErrorFileVariable] = c.errorFile(id)
 	}
 	return env
+}
+
+// alone reports whether no other worker runs. The caller holds the mutex.
+func (r *processes) alone(id pod.ID) bool {
+	for other := range r.live {
+		if other.Role == pod.Worker && other != id {
+			return false
+		}
+	}
+	return true
+}
+
+// workersDo calls f with the process of each worker that runs.
+func (r *processes) workersDo(f func(*process)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, it := range r.live {
+		if id.Role == pod.Worker {
+			f(it.process)
+		}
+	}
 }
 
 // workers returns how many workers share this machine when a pod starts: those that run, with it, and at least as many as the job starts

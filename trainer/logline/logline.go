@@ -123,6 +123,17 @@ var sourced = regexp.MustCompile(`(?m)^((?:\[[a-z]+(?:-\d+)?\] )?\[\d{4}-\d\d-\d
 // WithoutSource returns whole lines without the source files of those of this format. The others, as a program's own, stay as they are.
 func WithoutSource(lines []byte) []byte { return sourced.ReplaceAll(lines, []byte("$1")) }
 
+// Unsourced is a writer of whole lines, of which those of this format are written without their source files.
+type Unsourced struct{ Out io.Writer }
+
+// Write implements io.Writer.
+func (u Unsourced) Write(lines []byte) (int, error) {
+	if _, err := u.Out.Write(WithoutSource(lines)); err != nil {
+		return 0, err
+	}
+	return len(lines), nil
+}
+
 func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {

@@ -27,8 +27,8 @@ var forkServerSource string
 // arguments behind a short text.
 const forkServerBoot = `import os;exec(compile(os.fdopen(4).read(),"<elasticdl fork server>","exec"),{"__name__":"elasticdl_fork_server"})`
 
-// mostForked is the largest number of processes in one message: the kernel passes at most 253 descriptors.
-const mostForked = 126
+// mostForked is the largest number of processes in one message: the kernel passes at most 253 descriptors, and each has three.
+const mostForked = 84
 
 const (
 	importLimit = 5 * time.Minute  // enough for an import of torch from a slow image
@@ -77,6 +77,7 @@ type order struct {
 type orderProcess struct {
 	Env   environ `json:"env"`
 	Learn string  `json:"learn,omitempty"`
+	Typed bool    `json:"typed,omitempty"` // its standard input is its terminal
 }
 
 // startForkServer starts one in the background.
@@ -221,12 +222,14 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	}
 	var fds []int
 	for i, it := range g.processes {
-		process := orderProcess{Env: it.env}
+		process := orderProcess{Env: it.env, Typed: it.typed != nil}
 		if i == 0 {
 			process.Learn = learn
 		}
 		o.Processes = append(o.Processes, process)
-		fds = append(fds, int(it.stdio[0].Fd()), int(it.stdio[1].Fd()))
+		for _, file := range it.stdio {
+			fds = append(fds, int(file.Fd())) // which makes its reads and writes block, as programs expect
+		}
 	}
 	f.conn.SetDeadline(time.Now().Add(orderLimit))
 	r, err := f.ask(o, fds)

@@ -5,7 +5,8 @@ The agent starts this with a socket as descriptor 3 and sends JSON lines:
   {"agent": pid, "env": {...}, "learned": [module, ...],
    "devices": [beginning of a path, ...]}                      first; answered by "ready", or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
-   "processes": [{"env": {...}, "learn": file}, ...]}          with stdout and stderr of each process as descriptors;
+   "processes": [{"env": {...}, "learn": file,
+                  "typed": its stdin is its terminal}, ...]}   with stdin, stdout and stderr of each process as descriptors;
                                                                answered by "pids", or by "error"
   {"go": true}                                                 after "pids": the processes run
 
@@ -37,7 +38,7 @@ import time
 os.set_inheritable(3, False)
 sock = socket.socket(fileno=3)
 libc = ctypes.CDLL(None)
-PR_SET_PDEATHSIG, SIGKILL = 1, 9
+PR_SET_PDEATHSIG, SIGKILL, TIOCSCTTY = 1, 9, 0x540E
 
 
 def tell(**message):
@@ -219,10 +220,12 @@ def start(order, fds):
 def settle(process, index, fds, go):
     """Give this process the descriptors that the agent ordered, wait for "go", then set its environment."""
     sock.close()
-    os.dup2(fds[2 * index], 1)
-    os.dup2(fds[2 * index + 1], 2)
+    for stream in range(3):
+        os.dup2(fds[3 * index + stream], stream)
     for fd in fds:
         os.close(fd)
+    if process.get("typed"):
+        libc.ioctl(0, TIOCSCTTY, 0)
     if os.read(go, 1) != b"g":
         os._exit(1)
     os.close(go)
@@ -296,6 +299,10 @@ def prepare(order, process):
         module = sys.modules["multiprocessing.process"]
         module.ORIGINAL_DIR = os.getcwd()
         module.current_process().authkey = os.urandom(32)
+    # Python has looked at the standard input of the fork server: whether it can be sought, and is a terminal.
+    sys.stdin = sys.__stdin__ = open(
+        0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, newline="\n", closefd=False
+    )
     sys.argv = order["argv"]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = sys.orig_argv[:1] + order["orig"][1:]

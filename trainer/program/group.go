@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/console"
 )
 
 // Group is the processes of one start.
@@ -27,7 +29,9 @@ type process struct {
 	local, rank int
 	env         environ
 	dir         string      // directory of its logs
-	stdio       [2]*os.File // stdout and stderr of the child; closed here once it has them
+	stdio       [3]*os.File // standard streams of the child; closed here once it has them
+	kept        *os.File    // that of them which is not closed; nil: none
+	typed       *terminal   // gets what is typed; nil: none does
 	copies      sync.WaitGroup
 	words       *words     // keeps the end of its standard error
 	traces      []*trace   // keep what tells whether its output is new
@@ -62,7 +66,7 @@ func (p *Program) newGroup(position Position) (*Group, error) {
 	return g, nil
 }
 
-// open makes the directory of logs, and the two streams.
+// open makes the directory of logs, and the standard streams.
 func (it *process) open(p *Program, position Position) error {
 	o := &p.options
 	if err := os.MkdirAll(it.dir, 0o755); err != nil {
@@ -73,97 +77,185 @@ func (it *process) open(p *Program, position Position) error {
 		return err
 	}
 	it.env = o.environ(position, it.local, errorFile, p.torch())
-	shown := len(o.LocalRanksFilter) == 0 || slices.Contains(o.LocalRanksFilter, it.local)
-	for i, std := range []Std{Stdout, Stderr} {
-		console := []io.Writer{p.console.out, p.console.err}[i]
-		tee, redirect := o.Tee.Of(it.local)&std != 0, o.Redirects.Of(it.local)&std != 0
-		var file *os.File
-		var err error
-		if tee || redirect {
-			name := []string{"stdout.log", "stderr.log"}[i]
-			if file, err = os.OpenFile(filepath.Join(it.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
-				return err
-			}
-		}
-		var end *words
-		if std == Stderr {
-			end = newWords()
-			it.words = end
-		}
-		var to *lineWriter
-		switch {
-		case tee && shown:
-			to = p.console.lines(console, o.prefix(it.env, it.rank, it.local))
-		case !redirect && shown:
-			to = p.console.lines(console, "")
-		case end != nil && file == nil: // it is discarded, but for its end
-			to = p.console.lines(io.Discard, "")
-		case file == nil:
-			if file, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
-				return err
-			}
-		}
-		if to == nil {
-			if end != nil {
-				end.file = file.Name()
-			}
-			it.stdio[i] = file
-			continue
-		}
-		if err := it.copy(i, file, end, to); err != nil {
+	if err := it.openOutputs(p); err != nil {
+		return err
+	}
+	return it.openInput(p)
+}
+
+// shown reports whether the user sees what a local rank writes.
+func (o *Options) shown(local int) bool {
+	return len(o.LocalRanksFilter) == 0 || slices.Contains(o.LocalRanksFilter, local)
+}
+
+// openOutputs opens what the process writes to. One pseudo-terminal is both streams if one terminal shows them, so that their order is
+// kept, and neither goes to a file.
+func (it *process) openOutputs(p *Program) error {
+	o := &p.options
+	d := o.Display
+	toFile := o.Tee.Of(it.local) | o.Redirects.Of(it.local)
+	if d != nil && d.Stdout == d.Stderr && d.Stdout.Terminal() && toFile == None && o.shown(it.local) {
+		it.words = newWords()
+		return it.copy(p, []Std{Stdout, Stderr}, d.Stdout, console.NewLog(&p.logging, o.Stdout, "", true), it.words)
+	}
+	for _, std := range []Std{Stdout, Stderr} {
+		if err := it.openOutput(p, std, toFile&std != 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copy reads a stream of the process and writes it to the file, if there is one, to the buffer of its end, and line by line to the console.
-func (it *process) copy(stream int, file *os.File, end *words, to *lineWriter) error {
-	reader, writer, err := os.Pipe()
+// openOutput opens one stream of the process.
+func (it *process) openOutput(p *Program, std Std, toFile bool) error {
+	o := &p.options
+	log := map[Std]io.Writer{Stdout: o.Stdout, Stderr: o.Stderr}[std]
+	var to []io.WriteCloser
+	var file *os.File
+	if toFile {
+		var err error
+		name := map[Std]string{Stdout: "stdout.log", Stderr: "stderr.log"}[std]
+		if file, err = os.OpenFile(filepath.Join(it.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+			return err
+		}
+		to = append(to, file)
+	}
+	if std == Stderr {
+		it.words = newWords()
+	}
+	stream := o.Display.stream(std)
+	switch tee := o.Tee.Of(it.local)&std != 0; {
+	case toFile && !(tee && o.shown(it.local)):
+		if it.words != nil {
+			it.words.file = file.Name()
+		}
+		it.stdio[std] = file
+		return nil
+	case tee:
+		prefix := o.prefix(it.env, it.rank, it.local)
+		to = append(to, console.NewLog(&p.logging, log, prefix, false))
+		if stream != nil {
+			to = append(to, stream.Source(prefix))
+		}
+	case o.shown(it.local):
+		terminal := stream != nil && stream.Terminal()
+		to = append(to, console.NewLog(&p.logging, log, "", terminal))
+		if it.words != nil {
+			to = append(to, it.words)
+		}
+		return it.copy(p, []Std{std}, stream, to...)
+	case std == Stdout:
+		var err error
+		it.stdio[std], err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		return err
+	}
+	if it.words != nil { // of a stream that is not shown the end is kept
+		to = append(to, it.words)
+	}
+	return it.copy(p, []Std{std}, nil, to...)
+}
+
+// copy makes the process write to a pipe, or to a pseudo-terminal if a terminal shows the stream, from which all is copied to the stream, if
+// there is one, and to the others, which it closes.
+func (it *process) copy(p *Program, streams []Std, shows *console.Stream, to ...io.WriteCloser) error {
+	var reader, writer *os.File
+	var err error
+	var tty *terminal
+	if shows != nil && shows.Terminal() {
+		d := p.options.Display
+		types := d.Keyboard && streams[0] == Stdout
+		if tty, err = openTerminal(d.Terminal, types); err == nil {
+			reader, writer = tty.master, tty.slave
+			p.terminals.add(tty, types)
+			if types {
+				it.typed = tty
+			}
+		}
+	} else {
+		reader, writer, err = os.Pipe()
+	}
 	if err != nil {
-		if file != nil {
-			file.Close()
+		for _, w := range to {
+			w.Close()
 		}
 		return err
 	}
-	it.stdio[stream] = writer
+	if shows != nil {
+		to = append([]io.WriteCloser{shows.Source("")}, to...)
+	}
+	for _, std := range streams {
+		it.stdio[std] = writer
+	}
 	it.readers = append(it.readers, reader)
 	seen := &trace{}
 	it.traces = append(it.traces, seen)
 	it.copies.Go(func() {
-		defer to.finish()
-		all := []io.Writer{to}
-		if end != nil {
-			defer end.close()
-			all = append(all, end)
-		}
-		if file != nil {
-			defer file.Close()
-			all = append(all, file)
+		if tty != nil {
+			defer p.terminals.remove(tty)
 		}
 		buffer := make([]byte, 32<<10)
 		for {
 			n, err := reader.Read(buffer)
 			seen.Write(buffer[:n])
-			for _, w := range all {
+			for _, w := range to {
 				w.Write(buffer[:n]) // a full disk must not end a training
 			}
 			if err != nil {
-				return
+				break
 			}
+		}
+		for _, w := range to {
+			w.Close()
 		}
 	})
 	return nil
 }
 
+// openInput opens the standard input of the process: what the command passes on, which is a pseudo-terminal if it is typed, or nothing.
+func (it *process) openInput(p *Program) (err error) {
+	d := p.options.Display
+	switch {
+	case d == nil || d.Stdin == nil:
+		it.stdio[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	case !d.Keyboard:
+		it.stdio[0], it.kept = d.Stdin, d.Stdin // the next process goes on where this one stops reading
+	case it.typed != nil:
+		it.stdio[0] = it.typed.slave
+	default: // the command's terminal shows what is typed
+		if it.typed, err = openTerminal(d.Terminal, false); err != nil {
+			return err
+		}
+		p.terminals.add(it.typed, true)
+		it.stdio[0] = it.typed.slave
+		it.readers = append(it.readers, it.typed.master)
+		it.copies.Go(func() { it.prompts(p, it.typed) })
+	}
+	return err
+}
+
+// prompts shows what a process writes to the terminal that it has for its input only, as the question for a password.
+func (it *process) prompts(p *Program, tty *terminal) {
+	defer p.terminals.remove(tty)
+	buffer := make([]byte, 1<<10)
+	for {
+		n, err := tty.master.Read(buffer)
+		if n > 0 {
+			p.options.Display.Stderr.Write(buffer[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
 // handedOver closes this process's copies of what the child writes to.
 func (it *process) handedOver() {
-	for _, file := range it.stdio {
-		if file != nil {
+	for i, file := range it.stdio {
+		if file != nil && file != it.kept && !slices.Contains(it.stdio[:i], file) {
 			file.Close()
 		}
 	}
-	it.stdio = [2]*os.File{}
+	it.stdio = [3]*os.File{}
 }
 
 // started notes the pid of the child, the leader of a session of its own.

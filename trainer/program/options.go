@@ -61,14 +61,16 @@ type Options struct {
 	LogDir string
 	// Redirects are the streams that go to files only.
 	Redirects Streams
-	// Tee are the streams that go to files and, with a prefix, to the console.
+	// Tee are the streams that go to files and, with a prefix, to the log and the display.
 	Tee Streams
-	// LocalRanksFilter are the local ranks whose lines the console shows; empty: all.
+	// LocalRanksFilter are the local ranks whose lines the log and the display show; empty: all.
 	LocalRanksFilter []int
 	// StartMethod is Fork or Exec.
 	StartMethod StartMethod
-	// Stdout and Stderr are the console; nil: this process's.
+	// Stdout and Stderr are the log: they get whole lines; nil: this process's.
 	Stdout, Stderr io.Writer
+	// Display shows what the processes write as they write it, and has their standard input; nil: nobody looks, and it is /dev/null.
+	Display *Display
 	// Log receives the package's messages; nil: none are written.
 	Log *slog.Logger
 

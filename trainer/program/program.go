@@ -20,7 +20,6 @@ import (
 type Program struct {
 	options Options
 	command *invocation
-	console console
 	guard   *guardian
 	server  *forkServers // nil if processes are never forked
 	logs    string       // the directory of all attempts
@@ -31,6 +30,9 @@ type Program struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
 	starting sync.Mutex // held during a start
+	logging  sync.Mutex // held while lines are written to the log
+
+	terminals *terminals
 
 	mu      sync.Mutex
 	groups  map[*Group]bool
@@ -94,7 +96,7 @@ func New(options Options) (*Program, error) {
 	if toFiles {
 		o.Log.Info("The output of the processes is kept", "dir", p.logs)
 	}
-	p.console = console{out: o.Stdout, err: o.Stderr}
+	p.terminals = startTerminals(o.Display)
 	temporary := p.logs
 	if p.keepLog {
 		temporary = ""
@@ -244,8 +246,8 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 		}
 		cmd := &exec.Cmd{
 			Path: p.command.path, Args: p.command.args, Dir: p.options.Dir, Env: it.env.list(),
-			Stdout: it.stdio[0], Stderr: it.stdio[1],
-			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+			Stdin: it.stdio[0], Stdout: it.stdio[1], Stderr: it.stdio[2],
+			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: it.typed != nil, Pdeathsig: syscall.SIGKILL},
 		}
 		if err := p.launch(cmd); err != nil {
 			return fmt.Errorf("start %s: %w", p.command.display, err)
@@ -294,6 +296,7 @@ func (p *Program) Close() {
 		p.server.close()
 	}
 	p.work.Wait()
+	p.terminals.close()
 	p.guard.close()
 	close(p.starts)
 	p.starts = nil

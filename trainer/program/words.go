@@ -44,7 +44,11 @@ func (w *words) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (w *words) close() { close(w.ended) }
+// Close reports that nothing more comes. It never fails.
+func (w *words) Close() error {
+	close(w.ended)
+	return nil
+}
 
 // last returns the last words of a process that has ended, on one line.
 func (w *words) last() string {

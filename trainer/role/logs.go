@@ -8,11 +8,20 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/program"
 )
 
 // Logger returns a logger in ElasticDL's format, with the level of --log_level; "": INFO.
 func Logger(out io.Writer, logLevel string) *slog.Logger {
 	return slog.New(logline.New(out, level(logLevel)))
+}
+
+// attended returns a writer of messages to a log and, without their source files, to the command that attends the job, if one does.
+func attended(log io.Writer, d *program.Display) io.Writer {
+	if d == nil {
+		return log
+	}
+	return io.MultiWriter(log, logline.Unsourced{Out: d.Stderr})
 }
 
 // level translates ElasticDL's --log_level for slog.

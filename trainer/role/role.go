@@ -14,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -38,6 +39,8 @@ type Role struct {
 	Workers   int       // --workers: number of workers of the job on this machine, this one included; 0 = one has its container alone
 	LogLevel  string    // --log_level; "" = INFO
 	Log       io.Writer // standard error
+
+	Display *program.Display // of the command that attends the job of a worker; nil: none does
 }
 
 // inPod reports whether this process is the main one of a container: only there it is given an address to advertise.
@@ -123,7 +126,8 @@ func (r Role) local() string {
 // RunWorker runs a worker. It is the main function of the process.
 func RunWorker(ctx context.Context, r Role) error {
 	r.Log = Lossy(r.Log)
-	log := Logger(r.Log, r.LogLevel)
+	messages := attended(r.Log, r.Display)
+	log := Logger(messages, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.Worker, log)
 	if err != nil {
 		return r.lastWords(err)
@@ -144,7 +148,7 @@ func RunWorker(ctx context.Context, r Role) error {
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{
 				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
-				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Open: bucket.Open, Log: log,
+				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages, Display: r.Display, Open: bucket.Open, Log: log,
 			})
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),

@@ -70,6 +70,11 @@ func psCommand() *cobra.Command {
 
 func workerCommand() *cobra.Command {
 	cmd, r := roleCommand("worker", "Run a worker of a job (started by its master)", role.RunWorker)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.Display = local.AttendedBy()
+		return run(cmd, args)
+	}
 	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; any port of the loopback interface if empty")
 	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "", "where it makes a directory for its files; one for temporary files if empty")
 	cmd.Flags().IntVar(&r.Workers, "workers", 0, "workers of the job that share the processors; 0: this one has them alone")

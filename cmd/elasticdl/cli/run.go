@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/agent"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -38,47 +36,27 @@ func programHere(j *job.Job) error {
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
 }
 
-// attendProgram shows what a program writes, and what befalls its processes, until its job has ended, which is what it returns. The end of ctx
-// stops the job.
-func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
-	shared := &together{out: out}
-	lasting := context.WithoutCancel(ctx)
-	watched, cancel := context.WithCancel(lasting)
+// attendProgram says what befalls the processes of a program, among what they write, until its job has ended, which is what it returns. The
+// end of ctx stops the job.
+func attendProgram(ctx context.Context, h *local.Handle, j *job.Job) (*wire.JobStatus, error) {
+	out := h.Notes()
+	watched, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var (
-		all  sync.WaitGroup
-		lost error
-	)
-	all.Go(func() {
-		lost = h.Output(lasting, j.NumWorkers == 1 && j.MaxWorkers <= 1, unsourced{shared})
-	})
+	var all sync.WaitGroup
 	all.Go(func() {
 		following{
 			status: func(ctx context.Context) (*wire.JobStatus, error) { return local.Status(ctx, j.Name) },
 			news:   programLines,
 			every:  refresh,
-		}.show(watched, shared)
+		}.show(watched, out)
 	})
 	status, err := h.Wait(ctx)
 	cancel()
 	all.Wait()
-	if err == nil {
-		err = lost
-	}
 	if err != nil {
 		return nil, err
 	}
-	return status, conclude(ctx, status, j, out)
-}
-
-// unsourced is a writer of whole lines, of which those that are ElasticDL's own are written without their source files.
-type unsourced struct{ out io.Writer }
-
-func (u unsourced) Write(lines []byte) (int, error) {
-	if _, err := u.out.Write(logline.WithoutSource(lines)); err != nil {
-		return 0, err
-	}
-	return len(lines), nil
+	return status, errors.Join(conclude(ctx, status, j, out), h.Shown())
 }
 
 // programLines returns the news of a program as lines to write between its own.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -235,7 +236,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		}.show(watched, shared)
 	})
 	all.Go(func() { last, failed = client.Wait(ctx, j.Name, func() { fmt.Fprintln(shared, resting(j.Name)) }) })
-	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, unsourced{shared})
+	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, logline.Unsourced{Out: shared})
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(shared, "note: no more logs: %v\n", err)
 	}

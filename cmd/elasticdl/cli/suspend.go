@@ -191,7 +191,11 @@ own directory. A program (elasticdl run) is started again, and goes on from what
 func resumeHere(cmd *cobra.Command, name string, detach bool) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	from := goesOn(ctx, name)
-	h, j, err := local.Resume(ctx, name, local.StartOptions{Detach: detach, Check: resumableHere})
+	o := local.StartOptions{Detach: detach, Check: resumableHere}
+	if j, err := local.Job(name); err == nil && j.Runs() && !detach {
+		o.Display = streamsOf(cmd, j, false)
+	}
+	h, j, err := local.Resume(ctx, name, o)
 	if err != nil {
 		return hint(err)
 	}

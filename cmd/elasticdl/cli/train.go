@@ -81,6 +81,9 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 	case c.Runtime == "local":
 		err = errors.Join(err, settleHere(c), checkHere(c.Job))
 	}
+	if err == nil {
+		err = checkStdin(cmd, c, c.Detach || c.Runtime != "local")
+	}
 	if err != nil {
 		return usage(err)
 	}
@@ -112,7 +115,7 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 	if c.Runtime == "kubernetes" {
 		s, err = submit(cmd, client, c, code, out)
 	} else {
-		s, err = startHere(cmd.Context(), c, out)
+		s, err = startHere(cmd, c, out)
 	}
 	if c.Format == "json" && s != nil {
 		err = errors.Join(err, printJSON(cmd.OutOrStdout(), asJSON(s)))
@@ -121,8 +124,12 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 }
 
 // startHere runs a job on this machine, and returns how it has ended, or how it is if it is left running.
-func startHere(ctx context.Context, c *job.Command, out io.Writer) (*wire.JobStatus, error) {
-	h, err := local.Start(ctx, c.Job, local.StartOptions{Detach: c.Detach})
+func startHere(cmd *cobra.Command, c *job.Command, out io.Writer) (*wire.JobStatus, error) {
+	ctx, o := cmd.Context(), local.StartOptions{Detach: c.Detach}
+	if c.Job.Runs() && !c.Detach {
+		o.Display = streamsOf(cmd, c.Job, c.Format == "json")
+	}
+	h, err := local.Start(ctx, c.Job, o)
 	if errors.Is(err, job.ErrRunning) {
 		return nil, fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl stop %[1]s", c.Job.Name, err)
 	} else if errors.Is(err, local.ErrSuspended) {
@@ -255,7 +262,7 @@ func crew(j *job.Job) string {
 // attend shows a job until it has ended, which is what it returns. The end of ctx stops the job.
 func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	if j.Runs() {
-		return attendProgram(ctx, h, j, out)
+		return attendProgram(ctx, h, j)
 	}
 	status, err := watching{
 		status: func(ctx context.Context) (*wire.JobStatus, error) { return local.Status(ctx, j.Name) },

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// every is how often a log has a line that is drawn again and again.
+const every = 10 * time.Second
+
+// Log keeps what one process writes as lines of a log, each by one Write. Of a line that is drawn again after carriage returns, it has the
+// state at its end, and one every ten seconds before.
+type Log struct {
+	mu      *sync.Mutex // guards out, which the logs of several processes share
+	out     io.Writer
+	prefix  []byte
+	escapes bool // control sequences stay
+
+	rest  []byte    // a line that has no end yet, from the last carriage return but one
+	drawn time.Time // when the line was drawn again for the first time, or when its state was written last; zero: it was not
+}
+
+// NewLog returns a log that writes each line to out behind a prefix, while it holds mu. It leaves out the control sequences that a program
+// writes for a terminal, if that is what it writes to.
+func NewLog(mu *sync.Mutex, out io.Writer, prefix string, terminal bool) *Log {
+	return &Log{mu: mu, out: out, prefix: []byte(prefix), escapes: !terminal}
+}
+
+// Write takes what comes next. It never fails: a full disk must not end a training.
+func (l *Log) Write(text []byte) (int, error) {
+	l.rest = append(l.rest, text...)
+	var lines []byte
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 {
+			break
+		}
+		lines = l.line(lines, l.rest[:i])
+		l.rest, l.drawn = l.rest[i+1:], time.Time{}
+	}
+	if i := bytes.LastIndexByte(l.rest, '\r'); i >= 0 && i+1 < len(l.rest) {
+		now := time.Now()
+		switch {
+		case l.drawn.IsZero():
+			l.drawn = now
+		case now.Sub(l.drawn) >= every:
+			lines, l.drawn = l.line(lines, l.rest), now
+		}
+		before := bytes.LastIndexByte(l.rest[:i], '\r')
+		l.rest = l.rest[max(0, before):]
+	}
+	if len(l.rest) >= longest {
+		lines = l.line(lines, l.rest)
+		l.rest = nil
+	}
+	l.pass(lines)
+	l.rest = append([]byte(nil), l.rest...) // what was written is not kept
+	return len(text), nil
+}
+
+// Close writes a last line that has no end, and gives it one.
+func (l *Log) Close() error {
+	if len(l.rest) > 0 {
+		l.pass(l.line(nil, l.rest))
+		l.rest = nil
+	}
+	return nil
+}
+
+func (l *Log) pass(lines []byte) {
+	if len(lines) > 0 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.out.Write(lines)
+	}
+}
+
+// line appends the line of a log that shows the text of one line of a terminal.
+func (l *Log) line(lines, text []byte) []byte {
+	text = bytes.TrimRight(text, "\r")
+	text = text[bytes.LastIndexByte(text, '\r')+1:]
+	if !l.escapes {
+		text = sequence.ReplaceAll(text, nil)
+	}
+	return append(append(append(lines, l.prefix...), text...), '\n')
+}
+
+// sequence matches the control sequences of terminals, and control characters other than a tab.
+var sequence = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[PX^_][^\x1b]*\x1b\\\\|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]")
