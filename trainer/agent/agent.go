@@ -181,7 +181,7 @@ func Run(ctx context.Context, c Config) (err error) {
 // makeDir makes the directory of the agent's own files.
 func (c Config) makeDir() (string, error) {
 	if c.Dir == "" {
-		return os.MkdirTemp("", "elasticdl-agent-")
+		return program.MakeTemporary("elasticdl-agent-", len("agent.sock"))
 	}
 	return c.Dir, os.Mkdir(c.Dir, 0o700)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
@@ -182,7 +183,9 @@ func (d dir) clear() error {
 }
 
 // newScratch makes a directory for the files of workers. It is a temporary one, because the paths of sockets must be short.
-func newScratch() (string, error) { return os.MkdirTemp("", "elasticdl-job-") }
+func newScratch() (string, error) {
+	return program.MakeTemporary("elasticdl-job-", len("worker-1234567/agent.sock"))
+}
 
 // sweep removes the scratch directory that a killed launcher has left. The caller holds the lock.
 func (d dir) sweep() error {

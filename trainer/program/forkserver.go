@@ -91,6 +91,7 @@ func startForkServer(p *Program, env environ, learned []string) *forkServer {
 	}
 	go func() {
 		f.cmd.Wait()
+		children.forget(f.cmd.Process.Pid)
 		close(f.dead)
 	}()
 	go func() {
@@ -151,7 +152,7 @@ func (f *forkServer) load(p *Program) error {
 		learned = []string{}
 	}
 	f.conn.SetDeadline(time.Now().Add(importLimit))
-	r, err := f.ask(map[string]any{"agent": os.Getpid(), "env": f.env, "learned": learned, "devices": p.options.devices}, nil)
+	r, err := f.ask(map[string]any{"agent": os.Getpid(), "orig": p.command.args, "env": f.env, "learned": learned, "devices": p.options.devices}, nil)
 	switch {
 	case err != nil:
 		return err
@@ -215,6 +216,8 @@ func (f *forkServer) lost(err error) error {
 func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	children.starting.RLock() // until the processes are known
+	defer children.starting.RUnlock()
 	c := p.command
 	o := order{Script: c.script, Module: c.module, Orig: c.args, Argv: append([]string{c.script}, c.rest...)}
 	if c.module != "" {

@@ -2,7 +2,7 @@
 
 The agent starts this with a socket as descriptor 3 and sends JSON lines:
 
-  {"agent": pid, "env": {...}, "learned": [module, ...],
+  {"agent": pid, "orig": [argument, ...], "env": {...}, "learned": [module, ...],
    "devices": [beginning of a path, ...]}                      first; answered by "ready", or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
    "processes": [{"env": {...}, "learn": file,
@@ -57,6 +57,19 @@ def receive():
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
     return json.loads(text.decode()), list(fds)
+
+
+def title(arguments):
+    """Call this process what ps shows of these arguments, as far as there is room."""
+    try:
+        with open("/proc/self/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        begin, end = int(fields[45]), int(fields[46])  # of the arguments, which the first is the third field
+        text = b"\0".join(os.fsencode(a) for a in arguments)[: end - begin - 1]
+        if end > begin > 0:
+            ctypes.memmove(begin, text + bytes(end - begin - len(text)), end - begin)
+    except (OSError, ValueError, IndexError):
+        pass  # it keeps the name of the fork server
 
 
 def threads():
@@ -233,6 +246,7 @@ def settle(process, index, fds, go):
     if os.getppid() != AGENT:
         os._exit(1)
     env = process["env"]
+    title(ORIG + ["[rank %s]" % env["RANK"]])
     for name in set(OWN) | set(GIVEN):
         # What a wrapper of the interpreter changed (pyenv, a script that sets LD_LIBRARY_PATH) is changed here too.
         if OWN.get(name) != GIVEN.get(name) and env.get(name) == GIVEN.get(name):
@@ -367,5 +381,7 @@ def serve():
 
 hello = receive()[0]
 AGENT, GIVEN, OWN, DEVICES = hello["agent"], hello["env"], dict(os.environ), tuple(hello["devices"])
+ORIG = hello["orig"]
+title(ORIG + ["[fork server]"])
 load(hello)
 run(*serve())

@@ -261,6 +261,7 @@ func (it *process) handedOver() {
 // started notes the pid of the child, the leader of a session of its own.
 func (it *process) started(pid int) {
 	it.guard.watch(pid)
+	children.know(pid)
 	it.mu.Lock()
 	it.pid, it.begun = pid, time.Now()
 	it.mu.Unlock()
@@ -297,6 +298,7 @@ func (it *process) reap(at time.Time) Exit {
 	syscall.Kill(-it.pid, syscall.SIGKILL)
 	e := Exit{Local: it.local, Rank: it.rank, Pid: it.pid, At: at, Stopped: it.stopped}
 	e.Code, e.Signal = reap(it.pid)
+	children.forget(it.pid)
 	it.reaped = true
 	if e.Failure = readFailure(filepath.Join(it.dir, "error.json")); e.Failure != nil {
 		e.Failure.Message = withInterpreter(e.Failure.Message, it.python)
@@ -310,6 +312,7 @@ const outputGrace = time.Second
 // clear returns when no process of the session is left and all output was passed on.
 func (it *process) clear() error {
 	err := sweep(it.pid)
+	sweepTemporary(it.env["TMPDIR"], it.begun)
 	it.guard.forget(it.pid)
 	timer := time.AfterFunc(outputGrace, it.closeReaders)
 	it.copies.Wait()

@@ -49,10 +49,13 @@ func startGuardian(mark, temporary string) (*guardian, error) {
 	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian", mark, temporary)
 	cmd.Stdin, cmd.Dir, cmd.Env = out, "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	children.starting.RLock()
+	defer children.starting.RUnlock()
 	if err := cmd.Start(); err != nil {
 		in.Close()
 		return nil, fmt.Errorf("start a shell that ends processes if this one is killed: %w", err)
 	}
+	children.know(cmd.Process.Pid)
 	return &guardian{cmd: cmd, in: in}, nil
 }
 
@@ -79,4 +82,5 @@ func (g *guardian) close() {
 	g.send('.', 0) // nothing dies: daemons of the program stay
 	g.in.Close()
 	g.cmd.Wait()
+	children.forget(g.cmd.Process.Pid)
 }

@@ -97,6 +97,7 @@ func New(options Options) (*Program, error) {
 		o.Log.Info("The output of the processes is kept", "dir", p.logs)
 	}
 	p.terminals = startTerminals(o.Display)
+	children.open()
 	temporary := p.logs
 	if p.keepLog {
 		temporary = ""
@@ -181,11 +182,17 @@ func (p *Program) start(starts <-chan func()) {
 	}
 }
 
-// launch starts a command whose process is killed when this one dies.
+// launch starts a command whose process is killed when this one dies, and which this process waits for.
 func (p *Program) launch(cmd *exec.Cmd) error {
+	children.starting.RLock()
+	defer children.starting.RUnlock()
 	done := make(chan error)
 	p.starts <- func() { done <- cmd.Start() }
-	return <-done
+	err := <-done
+	if err == nil {
+		children.know(cmd.Process.Pid)
+	}
+	return err
 }
 
 var errClosed = errors.New("the program is closed")
@@ -298,6 +305,7 @@ func (p *Program) Close() {
 	p.work.Wait()
 	p.terminals.close()
 	p.guard.close()
+	children.close()
 	close(p.starts)
 	p.starts = nil
 	if !p.keepLog {
