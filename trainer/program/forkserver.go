@@ -152,7 +152,10 @@ func (f *forkServer) load(p *Program) error {
 		learned = []string{}
 	}
 	f.conn.SetDeadline(time.Now().Add(importLimit))
-	r, err := f.ask(map[string]any{"agent": os.Getpid(), "orig": p.command.args, "env": f.env, "learned": learned, "devices": p.options.devices}, nil)
+	r, err := f.ask(map[string]any{
+		"agent": os.Getpid(), "path": p.command.path, "orig": p.command.args, "env": f.env, "learned": learned, "start": readAtStart, "early": p.early(),
+		"devices": p.options.devices,
+	}, nil)
 	switch {
 	case err != nil:
 		return err

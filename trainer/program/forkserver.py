@@ -2,7 +2,8 @@
 
 The agent starts this with a socket as descriptor 3 and sends JSON lines:
 
-  {"agent": pid, "orig": [argument, ...], "env": {...}, "learned": [module, ...],
+  {"agent": pid, "path": executable, "orig": [argument, ...], "env": {...}, "learned": [module, ...],
+   "start": [beginning of a variable that is read early, ...], "early": file,
    "devices": [beginning of a path, ...]}                      first; answered by "ready", or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
    "processes": [{"env": {...}, "learn": file,
@@ -21,6 +22,7 @@ if not SAFE:
     del sys.path[0]  # of -c: modules of the working directory are the script's
 
 import array
+import ast
 import atexit
 import ctypes
 import importlib
@@ -114,6 +116,49 @@ def installed(name):
     return any(origin.startswith(os.path.join(p, "")) for p in places)
 
 
+READ = set()  # variables that modules have read while they were imported
+HIDDEN = []  # modules that the script imports by itself
+
+
+def recorded(load):
+    """Decorate a function to note the variables that Python code reads meanwhile."""
+
+    def loads(hello):
+        kind = type(os.environ)
+        plain = kind.__getitem__
+
+        def read(environ, name):
+            READ.add(name)
+            return plain(environ, name)
+
+        kind.__getitem__ = read
+        try:
+            load(hello)
+        finally:
+            kind.__getitem__ = plain
+
+    return loads
+
+
+def read_early(name):
+    """Report whether a variable is read when a module is imported, or by a library when it is loaded."""
+    return name in READ or name.startswith(START) and not name.startswith("TORCH_NCCL_")
+
+
+def hidden():
+    """Return the names of the modules that are found again when the script imports them: torch, and those from site-packages."""
+    own = {}
+    names = []
+    for name in list(sys.modules):
+        top = name.partition(".")[0]
+        if top not in own:
+            own[top] = top == "torch" or top not in STARTUP and installed(top)
+        if own[top] and sys.modules[name] is not None:
+            names.append(name)
+    return names
+
+
+@recorded
 def load(hello):
     """Import torch, and the modules from site-packages that the program imported before. Tell the agent the result."""
     try:
@@ -137,6 +182,7 @@ def load(hello):
         if why:
             tell(bad=name, why=why)
             os._exit(0)
+    HIDDEN.extend(hidden())
     tell(ready=True)
 
 
@@ -163,6 +209,59 @@ def import_path(order):
     return os.path.dirname(os.path.realpath(order["script"]))
 
 
+def constant(node):
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def settings(statement):
+    """Yield the names and values of the variables that a statement of a script sets, as far as they are in its text. None: not there."""
+    for node in ast.walk(statement):
+        pairs = []
+        if isinstance(node, ast.Assign):
+            pairs = [(t, node.value) for t in node.targets]
+            pairs = [(getattr(t.slice, "value", t.slice) if sys.version_info < (3, 9) else t.slice, v) for t, v in pairs
+                     if isinstance(t, ast.Subscript) and named(t.value) == "environ"]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of = named(node.func.value)
+            if of == "environ" and node.func.attr == "setdefault" and len(node.args) == 2:
+                name = constant(node.args[0])
+                pairs = [] if name in os.environ else [node.args]
+            elif of == "environ" and node.func.attr == "update":
+                pairs = [(ast.Constant(k.arg), k.value) for k in node.keywords if k.arg]
+                pairs += [pair for d in node.args if isinstance(d, ast.Dict) for pair in zip(d.keys, d.values)]
+            elif of == "os" and node.func.attr == "putenv" and len(node.args) == 2:
+                pairs = [node.args]
+        for name, value in pairs:
+            if name is not None and constant(name) is not None:
+                yield constant(name), constant(value)
+
+
+def named(node):
+    """Return the last name of an expression such as os.environ."""
+    return getattr(node, "attr", getattr(node, "id", None))
+
+
+def sets_early(script, env):
+    """Return a variable that a script sets before it imports a module that reads it then, None if its text has none."""
+    try:
+        with open(script, "rb") as file:
+            statements = ast.parse(file.read()).body
+    except (OSError, SyntaxError, ValueError):
+        return None  # said when it runs
+    tops = {name.partition(".")[0] for name in HIDDEN}
+    for statement in statements:
+        for node in ast.walk(statement):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            if any(name.partition(".")[0] in tops for name in names):
+                return None
+        for name, value in settings(statement):
+            if read_early(name) and (value is None or value != env.get(name)):
+                return name
+    return None
+
+
 def refusal(order):
     """Return why these processes must not be forked, None if they may."""
     why = hazard()
@@ -171,6 +270,9 @@ def refusal(order):
     shadow = None if SAFE else shadowed(import_path(order))
     if shadow:
         return "%s has the name of a module that torch imports" % shadow
+    early = sets_early(order["script"], order["processes"][0]["env"]) if "script" in order else None
+    if early:
+        return "the script sets %s before the import that reads it" % early
     return None
 
 
@@ -246,6 +348,7 @@ def settle(process, index, fds, go):
     if os.getppid() != AGENT:
         os._exit(1)
     env = process["env"]
+    process["start"] = dict(env)
     title(ORIG + ["[rank %s]" % env["RANK"]])
     for name in set(OWN) | set(GIVEN):
         # What a wrapper of the interpreter changed (pyenv, a script that sets LD_LIBRARY_PATH) is changed here too.
@@ -276,6 +379,61 @@ class Listener:
             except (OSError, UnicodeError):
                 pass
         return None
+
+
+class Gate:
+    """Find the modules that the fork server has imported once the script imports them.
+
+    If the script has set a variable by then that they had read, this process begins again, with a fresh interpreter. Plain
+    Python finds none of them in sys.modules before, either.
+    """
+
+    def __init__(self, start):
+        self.start, self.directory = start, os.getcwd()
+        self.before = dict(os.environ)
+        self.modules = {name: sys.modules.pop(name) for name in HIDDEN if name in sys.modules}
+
+    def find_spec(self, name, path=None, target=None):
+        module = self.modules.get(name)
+        if module is None:
+            return None
+        now = dict(os.environ)
+        changed = sorted(n for n in set(now) | set(self.before) if now.get(n) != self.before.get(n) and read_early(n))
+        if changed:
+            self.again(changed)
+        top = name.partition(".")[0]
+        for other in list(self.modules):
+            if other != name and (top == "torch" or other.partition(".")[0] == top):
+                sys.modules[other] = self.modules.pop(other)
+        origin = getattr(getattr(module, "__spec__", None), "origin", None)
+        return importlib.machinery.ModuleSpec(name, Found(self, module), origin=origin, is_package=hasattr(module, "__path__"))
+
+    def again(self, changed):
+        try:
+            with open(EARLY, "w") as file:
+                file.write(" ".join(changed))
+            for stream in sys.stdout, sys.stderr:
+                stream.flush()
+            os.chdir(self.directory)
+            os.execve(PATH, ORIG, self.start)
+        except Exception as e:
+            sys.stderr.write("elasticdl: %s is set too late: start again with a fresh interpreter: %s\n" % (", ".join(changed), e))
+
+
+class Found:
+    """Load a module that is there."""
+
+    def __init__(self, gate, module):
+        self.gate, self.module, self.spec = gate, module, getattr(module, "__spec__", None)
+
+    def create_module(self, spec):
+        return self.module
+
+    def exec_module(self, module):
+        module.__spec__ = self.spec
+        self.gate.modules.pop(module.__name__, None)
+        if not self.gate.modules and self.gate in sys.meta_path:
+            sys.meta_path.remove(self.gate)
 
 
 def rest():
@@ -324,6 +482,7 @@ def prepare(order, process):
         sys.path.insert(0, import_path(order))
     if process.get("learn"):
         sys.meta_path.insert(0, Listener(process["learn"]))
+    sys.meta_path.insert(0, Gate(process["start"]))
     scope = sys.modules["__main__"].__dict__
     kept = {name: scope.get(name) for name in ("__annotations__",) if name in scope}
     scope.clear()
@@ -381,7 +540,7 @@ def serve():
 
 hello = receive()[0]
 AGENT, GIVEN, OWN, DEVICES = hello["agent"], hello["env"], dict(os.environ), tuple(hello["devices"])
-ORIG = hello["orig"]
+ORIG, PATH, START, EARLY = hello["orig"], hello["path"], tuple(hello["start"]), hello["early"]
 title(ORIG + ["[fork server]"])
 load(hello)
 run(*serve())

@@ -19,7 +19,7 @@ import (
 
 // stub is a module named torch, for tests that do not need PyTorch.
 var stub = map[string]string{
-	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\nthreads = []\nset_num_threads = threads.append\n",
+	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\nthreads = []\nset_num_threads = threads.append\nsetting = os.environ.get('STUB_SETTING', 'none')\n",
 	"stub/torch/cuda/__init__.py":        "started = False\ndef is_initialized(): return started\n",
 	"stub/torch/distributed/__init__.py": "",
 	"stub/torch/nn/__init__.py":          "",
@@ -62,7 +62,7 @@ def main():
     show("blocked", signal.pthread_sigmask(signal.SIG_BLOCK, []))
     show("session", os.getsid(0) == os.getpid() == os.getpgid(0))
     show("fds", sorted(int(f) for f in os.listdir("/proc/self/fd"))[:4])
-    show("excepthook", sys.excepthook is sys.__excepthook__, "meta", [getattr(m, "__name__", type(m).__name__) for m in sys.meta_path if type(m).__name__ != "Listener"])
+    show("excepthook", sys.excepthook is sys.__excepthook__, "meta", [getattr(m, "__name__", type(m).__name__) for m in sys.meta_path if type(m).__name__ not in ("Listener", "Gate")])
     show("executable", sys.executable, sys._xoptions)
 if __name__ == "__main__":
     main()
@@ -394,22 +394,23 @@ func TestThreads(t *testing.T) {
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user}, learnAfter: 300 * time.Millisecond}, map[string]string{
-		"mine.py": "",
+		"mine.py": "import os; maker = os.getpid()",
 		"main.py": `
 import os, sys, sysconfig, time
 names = ("heavy", "heavy.part", "layered", "threaded", "mine", "wave")
-print([n for n in names if n in sys.modules], flush=True)
+text = "import os; maker = os.getpid()\n"
 where = sysconfig.get_path("purelib", "posix_user")
 os.makedirs(where + "/heavy", exist_ok=True)
-open(where + "/heavy/__init__.py", "w").close()
-open(where + "/heavy/part.py", "w").close()
-with open(where + "/threaded.py", "w") as f: f.write("import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()")
+with open(where + "/heavy/__init__.py", "w") as f: f.write(text)
+with open(where + "/heavy/part.py", "w") as f: f.write(text)
+with open(where + "/threaded.py", "w") as f: f.write(text + "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()")
 other = os.environ["PYTHONUSERBASE"] + "/other/site-packages"
 os.makedirs(other, exist_ok=True)
-open(other + "/layered.py", "w").close()
+with open(other + "/layered.py", "w") as f: f.write(text)
 with open(where + "/other.pth", "w") as f: f.write(other + "\n")
 sys.path += [where, other]
 import heavy.part, layered, threaded, mine, wave
+print([n for n in names if getattr(sys.modules[n], "maker", os.getpid()) != os.getpid()], flush=True)
 try: import absent
 except ImportError: pass
 time.sleep(1000)
@@ -434,16 +435,17 @@ func TestForkServerLeavesGPUs(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: env, learnAfter: 300 * time.Millisecond, devices: []string{"/dev/absent", filepath.Join(user, "nvidia")}}, map[string]string{
 		"main.py": `
 import os, sys, sysconfig, time
-print([n for n in ("plain", "opener", "opener.part", "starter", "after") if n in sys.modules], flush=True)
+names = ("plain", "opener", "opener.part", "starter", "after")
 where = sysconfig.get_path("purelib", "posix_user")
 os.makedirs(where + "/opener", exist_ok=True)
 for name, text in {
     "plain": "", "opener/__init__": "", "opener/part": "import os; kept = open(os.environ['DEVICE'], 'w')",
     "starter": "import torch.cuda; torch.cuda.started = True", "after": "",
 }.items():
-    with open(where + "/" + name + ".py", "w") as f: f.write(text)
+    with open(where + "/" + name + ".py", "w") as f: f.write("import os; maker = os.getpid()\n" + text)
 sys.path.append(where)
 import plain, opener.part, starter, after
+print([n for n in names if sys.modules[n].maker != os.getpid()], flush=True)
 time.sleep(1000)
 `})
 	g := b.start(1)

@@ -141,6 +141,9 @@ func (s *forkServers) forgo(f *forkServer) {
 // start starts the group by forks. After an error no process of the group was started.
 func (s *forkServers) start(ctx context.Context, g *Group) error {
 	env, err := g.same(&s.p.options)
+	if err == nil {
+		err = s.early()
+	}
 	if err != nil {
 		return err
 	}
@@ -164,6 +167,29 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 		s.replaced(f)
 	}
 	return errShortLived
+}
+
+// early returns the path of the file in which a forked process leaves the names of variables that its script has set too late for modules
+// that the fork server has imported. That process has begun again.
+func (p *Program) early() string { return filepath.Join(p.logs, "early") }
+
+// early gives forking up if the script sets variables too late for what the fork server has imported. Then a process that was forked begins
+// again, and what the script does before is done twice.
+func (s *forkServers) early() error {
+	names, err := os.ReadFile(s.p.early())
+	if err != nil { // none did
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off == nil {
+		s.off = fmt.Errorf("the program sets %s before the import that reads it", names)
+		if s.current != nil {
+			s.work.Go(s.current.close)
+			s.current = nil
+		}
+	}
+	return s.off
 }
 
 var errShortLived = errors.New("fork servers end too soon after their start")
@@ -351,4 +377,5 @@ func (s *forkServers) close() {
 	}
 	s.work.Wait()
 	os.Remove(filepath.Join(s.p.logs, "modules"))
+	os.Remove(s.p.early())
 }
