@@ -43,7 +43,7 @@ func TestSuspendedJob(t *testing.T) {
 	if _, err := Start(t.Context(), named("rests"), StartOptions{}); !errors.Is(err, ErrSuspended) {
 		t.Errorf("another job of the name: %v", err)
 	}
-	if _, _, err := d.reopen(nil); err != nil {
+	if _, err := d.reopen(nil); err != nil {
 		t.Errorf("it cannot be resumed: %v", err)
 	}
 	if d = resting(t); Stop(t.Context(), "rests") != nil {
