@@ -112,6 +112,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	} else {
 		limitMemory(t, p.ID.Role)
 	}
+	namesMain(t, p.ID.Role)
 	t.OwnerReferences = []meta.OwnerReference{owner}
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
@@ -144,7 +145,19 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 		return nil, err
 	}
 	limitMemory(t, id.Role)
+	namesMain(t, id.Role)
 	return t, nil
+}
+
+// defaultContainer is the annotation with the container that kubectl logs, exec and attach choose if they are told none.
+const defaultContainer = "kubectl.kubernetes.io/default-container"
+
+// namesMain makes kubectl choose the container of the role, unless the job says otherwise. Pods of one container have the annotation,
+// too: admission may add containers to them.
+func namesMain(t *core.PodTemplateSpec, role pod.Role) {
+	if _, given := t.Annotations[defaultContainer]; !given {
+		t.Annotations[defaultContainer] = role.String()
+	}
 }
 
 // Grace returns how long the master of a job may take for a checkpoint after it is asked to terminate.
