@@ -116,6 +116,25 @@ func (j *Job) Places() string {
 	return lines
 }
 
+// Unkept returns what of a job's result is lost on a cluster when its pods are deleted, a line each, with the remedy.
+func (j *Job) Unkept() []string {
+	const remedy = "give --output, or a --volume with a claim_name"
+	switch {
+	case j.Runs():
+		elsewhere := func(arg string) bool { return InBucket(arg) }
+		if len(j.Volumes) == 0 && j.ClusterSpecJSON == "" && !slices.ContainsFunc(j.Program.Command, elsewhere) {
+			return []string{"what the program writes to files is deleted with its pods, checkpoints and model included: " +
+				"give a --volume with a claim_name, or have the program write to a bucket"}
+		}
+	case !j.Trains() || j.Output != "" || j.ResultDir() != "":
+	case j.CheckpointDir != "":
+		return []string{"the trained model will be in the last checkpoint only: " + remedy}
+	default:
+		return []string{"the trained model will be nowhere when the job has ended: " + remedy}
+	}
+	return nil
+}
+
 // brief is 1m of 1m0s.
 func (d Duration) brief() string {
 	text := d.String()

@@ -89,6 +89,7 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 	}
 	if c.Runtime == "kubernetes" {
 		noteModel(c)
+		c.Notes = append(c.Notes, c.Job.Unkept()...)
 	} else {
 		noteFormer(c)
 		noteGPUs(c, agent.GPUs())
