@@ -40,6 +40,8 @@ const (
 	scriptEnv = "ELASTICDL_TEST_SCRIPT"
 	// readEnv makes that process say that it has read its state from a checkpoint.
 	readEnv = "ELASTICDL_TEST_READ"
+	// roundEnv is the round of the state with which that process begins.
+	roundEnv = "ELASTICDL_TEST_ROUND"
 	// lateEnv names a directory that the process of local rank 1 makes. One that finds it there is never ready to join.
 	lateEnv = "ELASTICDL_TEST_LATE"
 )
@@ -72,6 +74,9 @@ func speak(does []string) {
 		os.Exit(0)
 	}()
 	formation, round, stands := int64(0), int64(-1), true
+	if n, err := strconv.ParseInt(os.Getenv(roundEnv), 10, 64); err == nil {
+		round = n
+	}
 	say := func(op string) {
 		local, _ := strconv.Atoi(rank)
 		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1, "why": "no group", "read": os.Getenv(readEnv) != ""})
@@ -151,6 +156,8 @@ type hall struct {
 	beats   chan *wire.HeartbeatRequest // heartbeats, as long as there is room
 	ledgers chan *wire.HeartbeatRequest // that answer ask
 
+	origins chan *wire.Origin           // what heartbeats say of the beginning of worlds
+
 	ended chan struct{} // closed when the agent has ended
 
 	mu   sync.Mutex
@@ -191,6 +198,9 @@ func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.
 	select {
 	case h.beats <- r:
 	default:
+	}
+	if r.Origin != nil {
+		h.origins <- r.Origin
 	}
 	if len(r.Ledger) > 0 && h.asks {
 		h.asks = false
@@ -235,7 +245,7 @@ func openFor(t *testing.T, grace time.Duration, processes int, program ...string
 func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
-	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest), leave: make(chan struct{})}
+	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest), origins: make(chan *wire.Origin, 10), leave: make(chan struct{})}
 	j := job.DefaultOf(job.Run)
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, filepath.Ext(program[0]) != ".py", strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second

@@ -24,6 +24,8 @@ type beats struct {
 	asked     bool   // the master has asked for the account
 	stale     bool   // the account is older than the question
 	final     bool   // a process has completed the training: the account does not change any more
+	// origin is what the first rank has begun a world with that has no source, until the master has it; nil: nothing is to be told.
+	origin *wire.Origin
 }
 
 // world notes which world the processes are in; 0: none.
@@ -72,6 +74,14 @@ func (b *beats) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.final, b.stale = true, false
+	b.hasten()
+}
+
+// begin notes what the first rank begins a world with that has no source.
+func (b *beats) begin(o *wire.Origin) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.origin = o
 	b.hasten()
 }
 
@@ -161,11 +171,17 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
 	a.beats.mu.Lock()
 	r.Formation, r.Met, r.Finished, r.Keeps = a.beats.formation, a.beats.met, a.beats.finished, a.beats.keeps
-	r.Ledger = a.beats.takeAccount()
+	r.Ledger, r.Origin = a.beats.takeAccount(), a.beats.origin
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED
 	}
 	a.beats.mu.Unlock()
 	a.records.beat(r)
-	return a.Master.Heartbeat(ctx, r)
+	reply, err := a.Master.Heartbeat(ctx, r)
+	a.beats.mu.Lock()
+	defer a.beats.mu.Unlock()
+	if err == nil && a.beats.origin == r.Origin {
+		a.beats.origin = nil
+	}
+	return reply, err
 }

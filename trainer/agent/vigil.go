@@ -122,12 +122,24 @@ func (v *vigil) enter(p *process) {
 		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(v.seat.size), "MASTER_ADDR": v.seat.host, "MASTER_PORT": strconv.Itoa(v.seat.port),
 		"GROUP_RANK": strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups),
 	}
+	if rank == 0 && v.seat.source < 0 {
+		v.beats.begin(v.origin(p.waits))
+	}
 	maps.Copy(env, p.starts.environment())
 	p.waits, p.entered, p.joined = nil, v.world.Formation, cmp.Or(p.joined, v.world.Formation)
 	p.script.say(map[string]any{
 		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,
 	})
+}
+
+// origin returns what this world begins with if its first rank arrives in this way: the others take its state.
+func (v *vigil) origin(arrival *word) *wire.Origin {
+	o := &wire.Origin{Formation: v.world.Formation}
+	if arrival != nil && arrival.Round > 0 {
+		o.Version, o.Ledger = arrival.Round, v.records.ledger(arrival.Ledger, arrival.Settled)
+	}
+	return o
 }
 
 // keep returns when the world is to change.

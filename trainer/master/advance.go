@@ -144,7 +144,11 @@ func (m *master) anew(life int64, reason string) {
 	base := m.checkpoints.rewind(m.clock(time.Now()))
 	begun := m.begun
 	fresh := !begun && m.anewFor == "" && stats.Done == began.records() && base.Base == began.Base
-	if !fresh {
+	switch {
+	case fresh:
+	case m.program != nil:
+		m.program.lose(loss{Life: life, Reason: reason, Records: stats.Done, AtLeast: m.gathering})
+	default:
 		m.anewFor = backWhy(base, stats.Done, begun, reason)
 		m.rewinds++
 	}
@@ -157,6 +161,8 @@ func (m *master) anew(life int64, reason string) {
 	switch {
 	case fresh:
 		m.Log.Info("The model starts over; nothing was trained on yet", "life", life, "reason", reason)
+	case m.program != nil:
+		m.Log.Warn("The program starts again, from what it has saved", "reason", reason, "life", life, "records", stats.Done)
 	case base.commit != nil:
 		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -37,7 +36,7 @@ type program struct {
 	rewound  bool           // the queue was set back to the state that the last world begins with
 	had      *ledger.Ledger // records in that state; nil: there is none, or the queue knows them
 	judged   int64          // formation before which the last world was judged
-	cause    string         // why the training last began anew
+	lost     *loss          // all states were lost, and nobody has said yet what the program goes on from; nil: no such loss
 	keeps    bool           // processes keep their state from one world to the next
 	restarts int            // number of charged failures
 	failures int            // number of reported failures, charged or not
@@ -78,6 +77,7 @@ type savedProgram struct {
 	Repeats  repeats  `json:"repeats,omitzero"`
 	Repeated bool     `json:"repeated,omitempty"`
 	Dataset  *dataset `json:"dataset,omitempty"`
+	Lost     *loss    `json:"lost,omitempty"`
 }
 
 // dataset is a [wire.Dataset] in a record.
@@ -90,7 +90,7 @@ type dataset struct {
 }
 
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts, Again: g.again, Repeats: g.repeats, Repeated: g.repeated}
+	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts, Again: g.again, Repeats: g.repeats, Repeated: g.repeated, Lost: g.lost}
 	if d := g.dataset; d != nil {
 		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 	}
@@ -103,7 +103,7 @@ func (g *program) restore(s *savedProgram) error {
 		return nil
 	}
 	g.restarts, g.failures, g.last, g.doubts = s.Restarts, s.Failures, s.Last, s.Doubts
-	g.again, g.repeats, g.repeated = s.Again, s.Repeats, s.Repeated
+	g.again, g.repeats, g.repeated, g.lost = s.Again, s.Repeats, s.Repeated, s.Lost
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 		return g.m.plan(g.shards(), nil)
@@ -189,13 +189,12 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 		return err
 	}
 	g.m.resumed = g.m.queue.Stats().Done
-	if g.m.resumed == 0 && g.dataset != nil {
-		return nil
+	if g.m.resumed > 0 || g.dataset == nil {
+		g.m.Log.Info("The program goes on from the newest state that a process has kept or read", "version", version, "records", g.m.resumed, "before", before)
 	}
-	if g.m.anewFor != "" {
-		g.m.anewFor = fmt.Sprintf("the training went back to version %s, with %s records, the newest state that a process had kept or read: %s", logline.Thousands(version), logline.Thousands(g.m.resumed), cmp.Or(g.cause, "every worker was lost"))
+	if g.loaded {
+		g.found(version, g.m.resumed)
 	}
-	g.m.Log.Info("The program goes on from the newest state that a process has kept or read", "version", version, "records", g.m.resumed, "before", before)
 	return nil
 }
 

@@ -99,7 +99,11 @@ func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true, Crew: &wire.Crew{}})
 		time.Sleep(time.Minute)
 		a.enters("2 [0] from []")
-		if s := w.look(); s.State != string(job.Running) || s.Life != 2 || s.RecordsDone != 0 || !strings.HasPrefix(s.Anew, "the training began anew: a process was lost, or failed, after the training") {
+		if s := w.look(); s.State != string(job.Running) || s.Life != 2 || s.RecordsDone != 0 || !strings.HasPrefix(s.Anew, "a process was lost, or failed, after the training") {
+			t.Errorf("status %v", s)
+		}
+		a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Origin = 2, &wire.Origin{Formation: 2} })
+		if s := w.look(); !strings.HasPrefix(s.Anew, "the training began anew: a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
 	})

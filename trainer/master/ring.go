@@ -241,10 +241,11 @@ func (r *ring) anew(reason string) {
 	case r.damage != "":
 		why = r.damage
 	case r.m.program != nil && r.m.program.ended():
-		why = "a process was lost, or failed, after the training, before all processes had ended: they all start again"
-		r.m.program.cause = why
-	case r.m.program != nil && r.m.queue.Stats().Done > 0:
-		r.m.program.cause = "every worker was lost"
+		why = "a process was lost, or failed, after the training, before all processes had ended"
+	case r.m.program != nil && r.survives():
+		why = "no process has kept its state"
+	case r.m.program != nil:
+		why = "every worker was lost"
 	}
 	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.gathering && !r.m.untouched()
 	gone := r.custody.Lost(begun, r.m.checkpoints.covered())
@@ -260,6 +261,11 @@ func (r *ring) anew(reason string) {
 	for _, worker := range r.m.queue.Workers() { // including workers that have ended and whose leases are not taken back yet
 		r.m.lose(worker, nil, gone[worker])
 	}
+}
+
+// survives reports whether a member of the last world is still there.
+func (r *ring) survives() bool {
+	return slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool { return r.seats[m.Worker] != nil })
 }
 
 // broadcast sends a message to those members of a world that have a seat.
@@ -306,6 +312,12 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 		r.m.snapshot(0, snapshot)
 	}
 	r.settle(settled)
+	if r.m.program != nil {
+		if err := r.m.program.begunWith(beat.Origin); err != nil {
+			r.m.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", id.Index, err), time.Now())
+			return
+		}
+	}
 	r.recover(beat, reply)
 	reply.ReleaseSnapshot, reply.Settled = r.m.evals.Release(), int32(r.m.queue.SettledEpochs())
 	if id.Index == r.copier {

@@ -1415,6 +1415,7 @@ type HeartbeatRequest struct {
 	Keeps         bool                   `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`                      // program: processes of this worker have said that they keep their state from one world to the next
 	Rounds        int64                  `protobuf:"varint,22,opt,name=rounds,proto3" json:"rounds,omitempty"`                    // program: the newest formation in which processes of this worker that keep their state have completed a round
 	Met           int64                  `protobuf:"varint,23,opt,name=met,proto3" json:"met,omitempty"`                          // program: the newest formation of which all members are known to have the state that it began with
+	Origin        *Origin                `protobuf:"bytes,30,opt,name=origin,proto3" json:"origin,omitempty"`                     // program: what the first rank began with in a world without a source, until a heartbeat with it is answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1568,6 +1569,74 @@ func (x *HeartbeatRequest) GetMet() int64 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// Origin is the state with which a world of a program began if no process had one in memory.
+type Origin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Formation     int64                  `protobuf:"varint,1,opt,name=formation,proto3" json:"formation,omitempty"`
+	Version       int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // updates in the state that the first rank had read, 0 if it has read none
+	Ledger        []byte                 `protobuf:"bytes,3,opt,name=ledger,proto3" json:"ledger,omitempty"`    // records in that state, as trainer/ledger writes them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Origin) Reset() {
+	*x = Origin{}
+	mi := &file_elasticdl_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Origin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Origin) ProtoMessage() {}
+
+func (x *Origin) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Origin.ProtoReflect.Descriptor instead.
+func (*Origin) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Origin) GetFormation() int64 {
+	if x != nil {
+		return x.Formation
+	}
+	return 0
+}
+
+func (x *Origin) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Origin) GetLedger() []byte {
+	if x != nil {
+		return x.Ledger
+	}
+	return nil
+}
+
 // CutReport is the progress of one holder of the model with a checkpoint.
 type CutReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1590,7 +1659,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1671,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1684,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1725,7 +1794,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1806,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1819,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -1836,7 +1905,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1917,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1930,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -2002,7 +2071,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2083,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2096,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -2072,7 +2141,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2153,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2166,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -2200,7 +2269,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2281,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2294,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -2310,7 +2379,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2391,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2404,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -2364,7 +2433,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2445,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2458,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -2434,7 +2503,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2515,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2528,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *World) GetId() int64 {
@@ -2557,7 +2626,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2638,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2651,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -2615,7 +2684,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2696,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2709,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -2659,7 +2728,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2740,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2753,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -2702,7 +2771,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2783,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2796,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 type PodStatus struct {
@@ -2748,7 +2817,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2829,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2842,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -2856,7 +2925,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2937,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2950,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -2944,7 +3013,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3025,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3038,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *JobStatus) GetName() string {
@@ -3254,7 +3323,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3335,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3348,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -3340,7 +3409,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3421,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3434,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -3383,7 +3452,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3464,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3477,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 type Variable struct {
@@ -3423,7 +3492,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3504,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3517,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Variable) GetName() string {
@@ -3491,7 +3560,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3572,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3585,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -3556,7 +3625,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3637,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3650,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -3602,7 +3671,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3683,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3696,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -3654,7 +3723,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3735,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3748,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -3706,7 +3775,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3787,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3800,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -3766,7 +3835,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3847,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3860,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -3866,7 +3935,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +3947,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +3960,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -3990,7 +4059,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xf7\x03\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xa2\x04\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4009,7 +4078,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x14\n" +
 	"\x05keeps\x18\x15 \x01(\bR\x05keeps\x12\x16\n" +
 	"\x06rounds\x18\x16 \x01(\x03R\x06rounds\x12\x10\n" +
-	"\x03met\x18\x17 \x01(\x03R\x03met\"\xdb\x02\n" +
+	"\x03met\x18\x17 \x01(\x03R\x03met\x12)\n" +
+	"\x06origin\x18\x1e \x01(\v2\x11.elasticdl.OriginR\x06origin\"X\n" +
+	"\x06Origin\x12\x1c\n" +
+	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x16\n" +
+	"\x06ledger\x18\x03 \x01(\fR\x06ledger\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
@@ -4283,7 +4357,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -4307,34 +4381,35 @@ var file_elasticdl_proto_goTypes = []any{
 	(*ReportTaskReply)(nil),   // 19: elasticdl.ReportTaskReply
 	(*LeaseProgress)(nil),     // 20: elasticdl.LeaseProgress
 	(*HeartbeatRequest)(nil),  // 21: elasticdl.HeartbeatRequest
-	(*CutReport)(nil),         // 22: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 23: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 24: elasticdl.Arrival
-	(*Crew)(nil),              // 25: elasticdl.Crew
-	(*Failure)(nil),           // 26: elasticdl.Failure
-	(*Assembly)(nil),          // 27: elasticdl.Assembly
-	(*Cut)(nil),               // 28: elasticdl.Cut
-	(*Recall)(nil),            // 29: elasticdl.Recall
-	(*World)(nil),             // 30: elasticdl.World
-	(*Member)(nil),            // 31: elasticdl.Member
-	(*ScaleRequest)(nil),      // 32: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 33: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 34: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 35: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 36: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 37: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 38: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 39: elasticdl.StopRequest
-	(*StopReply)(nil),         // 40: elasticdl.StopReply
-	(*Variable)(nil),          // 41: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 42: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 43: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 44: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 45: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 46: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 47: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 48: elasticdl.ControlReply
-	nil,                       // 49: elasticdl.Evaluation.MetricsEntry
+	(*Origin)(nil),            // 22: elasticdl.Origin
+	(*CutReport)(nil),         // 23: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 24: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 25: elasticdl.Arrival
+	(*Crew)(nil),              // 26: elasticdl.Crew
+	(*Failure)(nil),           // 27: elasticdl.Failure
+	(*Assembly)(nil),          // 28: elasticdl.Assembly
+	(*Cut)(nil),               // 29: elasticdl.Cut
+	(*Recall)(nil),            // 30: elasticdl.Recall
+	(*World)(nil),             // 31: elasticdl.World
+	(*Member)(nil),            // 32: elasticdl.Member
+	(*ScaleRequest)(nil),      // 33: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 34: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 35: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 36: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 37: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 38: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 39: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 40: elasticdl.StopRequest
+	(*StopReply)(nil),         // 41: elasticdl.StopReply
+	(*Variable)(nil),          // 42: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 43: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 44: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 45: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 46: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 47: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 48: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 49: elasticdl.ControlReply
+	nil,                       // 50: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -4348,56 +4423,57 @@ var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
 	20, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	22, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	2,  // 12: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	41, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	25, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	26, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	30, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
-	29, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	28, // 18: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	31, // 19: elasticdl.World.members:type_name -> elasticdl.Member
-	8,  // 20: elasticdl.World.base:type_name -> elasticdl.Base
-	25, // 21: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 22: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	49, // 23: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	36, // 24: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	35, // 25: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	38, // 26: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	41, // 27: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	44, // 28: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	8,  // 29: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	6,  // 30: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	12, // 31: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	18, // 32: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	21, // 33: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	24, // 34: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	13, // 35: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	34, // 36: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	32, // 37: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	39, // 38: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	4,  // 39: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	42, // 40: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	45, // 41: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	47, // 42: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	7,  // 43: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	16, // 44: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	19, // 45: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	23, // 46: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	27, // 47: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	14, // 48: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	37, // 49: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	33, // 50: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	40, // 51: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	5,  // 52: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	43, // 53: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	46, // 54: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	48, // 55: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	43, // [43:56] is the sub-list for method output_type
-	30, // [30:43] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	23, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	22, // 12: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
+	2,  // 13: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	42, // 14: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	26, // 15: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	27, // 16: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	31, // 17: elasticdl.Assembly.world:type_name -> elasticdl.World
+	30, // 18: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	29, // 19: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	32, // 20: elasticdl.World.members:type_name -> elasticdl.Member
+	8,  // 21: elasticdl.World.base:type_name -> elasticdl.Base
+	26, // 22: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 23: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	50, // 24: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	37, // 25: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	36, // 26: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	39, // 27: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	42, // 28: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	45, // 29: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	8,  // 30: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	6,  // 31: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	12, // 32: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	18, // 33: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	21, // 34: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	25, // 35: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	13, // 36: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	35, // 37: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	33, // 38: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	40, // 39: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	4,  // 40: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	43, // 41: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	46, // 42: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	48, // 43: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	7,  // 44: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	16, // 45: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	19, // 46: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	24, // 47: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	28, // 48: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	14, // 49: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	38, // 50: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	34, // 51: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	41, // 52: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	5,  // 53: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	44, // 54: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	47, // 55: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	49, // 56: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	44, // [44:57] is the sub-list for method output_type
+	31, // [31:44] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -4405,7 +4481,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[23].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[24].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -4417,7 +4493,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

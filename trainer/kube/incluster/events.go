@@ -127,6 +127,8 @@ func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values: %s; %s records were trained on till then", e.Reason, logline.Thousands(e.Records))
 	case master.RolledBack:
 		return core.EventTypeWarning, reasonBack, fmt.Sprintf("the training goes back to checkpoint %d at version %s, with %s of %s records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept), logline.Thousands(e.Records), e.Reason)
+	case master.ProgramResumed:
+		return core.EventTypeWarning, reasonBack, e.Words()
 	case master.CheckpointDamaged:
 		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
 	case master.CheckpointFailed:

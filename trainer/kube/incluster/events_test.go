@@ -58,6 +58,8 @@ func TestEventWords(t *testing.T) {
 	}{
 		{begunAnew, "Warning", "TrainingBegunAnew", "the training begins anew from the initial values: ps-0 was lost with its part of the model: node lost; 512 records were trained on till then"},
 		{master.RolledBack{Life: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512, Kept: 384}, "Warning", "TrainingRolledBack", "the training goes back to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
+		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 803200, Repeated: 224}, "Warning", "TrainingRolledBack", "resumed from the checkpoint at step 20,200, with 803,200 records; 224 records are repeated: every worker was lost"},
+		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 9, Repeated: 7, AtLeast: true}, "Warning", "TrainingRolledBack", "resumed from the checkpoint at step 9; at least 7 records are repeated: every worker was lost"},
 		{master.CheckpointDamaged{Number: 12, Reason: "shard-0-of-2.safetensors: its checksum is wrong"}, "Warning", "CheckpointDamaged", "checkpoint 12 cannot be used: shard-0-of-2.safetensors: its checksum is wrong"},
 		{master.CheckpointFailed{Number: 13, Reason: "no space left on device"}, "Warning", "CheckpointFailed", "checkpoint 13 was given up, and is tried again: no space left on device"},
 		{crashed, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1: no such file"},

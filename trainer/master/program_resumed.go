@@ -1,0 +1,100 @@
+package master
+
+import (
+	"fmt"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// loss is the loss of all states of a program's processes. What the program goes on from, only its processes know: the checkpoint that
+// they read, or the initial values. Until they have said it, the master claims neither.
+type loss struct {
+	Life    int64  `json:"life"`
+	Reason  string `json:"reason"`
+	Records int64  `json:"records,omitempty"` // number of records that were credited
+	// AtLeast reports whether more records may have been trained on: the master was lost, too.
+	AtLeast bool  `json:"atLeast,omitempty"`
+	After   int64 `json:"after"` // the last formation before the loss
+}
+
+// lose notes that all states are lost. The training goes on in the given life with what processes find.
+func (g *program) lose(l loss) {
+	l.After = g.m.ring.custody.World().Formation
+	g.lost = &l
+	g.m.anewFor = l.Reason + "; the program starts again, from what it has saved"
+	g.m.rewinds++
+}
+
+// begunWith handles what the first rank of a world has begun with that has no source: all ranks take its state.
+func (g *program) begunWith(o *wire.Origin) error {
+	if o == nil || g.lost == nil || o.Formation <= g.lost.After {
+		return nil
+	}
+	var had ledger.Ledger
+	if len(o.Ledger) > 0 {
+		var err error
+		if had, err = ledger.Parse(o.Ledger); err != nil {
+			return err
+		}
+	}
+	records := int64(0)
+	if g.dataset != nil {
+		if n, err := g.m.queue.Records(&had); err == nil { // otherwise the declaration is refused
+			records = n
+		}
+	}
+	g.found(o.Version, records)
+	return nil
+}
+
+// found tells what the program goes on from after a loss of all states: a state with that many updates and records, 0 for the initial values.
+func (g *program) found(version, records int64) {
+	if g.lost == nil {
+		return
+	}
+	l := g.lost
+	g.lost = nil
+	if version == 0 && records == 0 {
+		g.m.anewFor = backWhy(kept{}, l.Records, l.Records > 0, l.Reason)
+		g.m.Log.Warn("The training begins anew: the program has read no checkpoint", "reason", l.Reason, "life", l.Life, "records", l.Records)
+		g.m.happen(BegunAnew{Life: l.Life, Reason: l.Reason, Records: l.Records})
+		return
+	}
+	e := ProgramResumed{Life: l.Life, Reason: l.Reason, Step: version, Records: records, Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
+	g.m.anewFor = e.Words()
+	g.m.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "life", l.Life, "step", version, "records", records, "of", l.Records)
+	g.m.happen(e)
+}
+
+// ProgramResumed tells that all states of a program's processes were lost, and that it goes on from its own checkpoint.
+type ProgramResumed struct {
+	// Life is the life of the model that begins.
+	Life   int64
+	Reason string
+	Step   int64 // number of updates in the checkpoint
+	// Records is how many records are in the checkpoint, 0 if the program has declared no data set.
+	Records int64
+	// Repeated is how many records were credited before and are not in the checkpoint. AtLeast reports whether there may be more.
+	Repeated int64
+	AtLeast  bool
+}
+
+func (ProgramResumed) event() {}
+
+// Words returns what has happened as text.
+func (e ProgramResumed) Words() string {
+	text := "resumed from the checkpoint at step " + logline.Thousands(e.Step)
+	if e.Records > 0 {
+		text += fmt.Sprintf(", with %s records", logline.Thousands(e.Records))
+	}
+	if e.Repeated > 0 {
+		text += "; "
+		if e.AtLeast {
+			text += "at least "
+		}
+		text += logline.Thousands(e.Repeated) + " records are repeated"
+	}
+	return text + ": " + e.Reason
+}
