@@ -156,7 +156,7 @@ type hall struct {
 	beats   chan *wire.HeartbeatRequest // heartbeats, as long as there is room
 	ledgers chan *wire.HeartbeatRequest // that answer ask
 
-	origins chan *wire.Origin           // what heartbeats say of the beginning of worlds
+	origins chan *wire.Origin // what heartbeats say of the beginning of worlds
 
 	ended chan struct{} // closed when the agent has ended
 
