@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -27,6 +28,9 @@ type Command struct {
 	Context     string // --context: of the kube config file; "" = the current one
 	Kubeconfig  string // --kubeconfig: "" = as kubectl finds it
 
+	// RetryTimeout is how long requests are repeated that the cluster cannot answer (--retry_timeout).
+	RetryTimeout Duration
+
 	given          []*Flag // in the order of the command line
 	recordsPerTask int     // --record_per_task
 	repository     string  // --repository
@@ -38,7 +42,7 @@ type Command struct {
 func newCommand(t Type) *Command {
 	j := DefaultOf(t)
 	j.Program = defaultProgram()
-	return &Command{Job: j, Runtime: "kubernetes", Format: "text", processor: "PredictionOutputsProcessor"}
+	return &Command{Job: j, Runtime: "kubernetes", Format: "text", RetryTimeout: Duration{10 * time.Minute}, processor: "PredictionOutputsProcessor"}
 }
 
 // Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes as good as underscores. Of a program,
@@ -133,6 +137,7 @@ func (c *Command) finish(p *problems) {
 		p.check(!f.given || c.YAML == "" || c.Runtime == "local", setting(f.name), "with %v there is no job to %s; drop one of the two", setting("yaml", c.YAML), f.name)
 	}
 	p.oneOf(c.Format, "format", "text", "json")
+	p.check(c.RetryTimeout.Duration >= 0, setting("retry_timeout", c.RetryTimeout), "expected a time of 0 or more")
 	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", setting("format", "json"),
 		"with %v there is no job to tell of; drop one of the two", setting("yaml", c.YAML))
 	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), setting("heartbeat_timeout", j.HeartbeatTimeout),

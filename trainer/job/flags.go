@@ -188,6 +188,7 @@ var podFlags = []Flag{
 	{Name: "ttl", Topic: Pods, Effect: Cluster, Usage: "all of the job is deleted so long after its end; if not given, it stays", bind: func(c *Command) value { return optionalDuration(&c.Job.TTL) }},
 	{Name: "context", Topic: Pods, Effect: Cluster, Usage: "context of the kube config file", bind: func(c *Command) value { return text(&c.Context) }},
 	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "kube config file", bind: func(c *Command) value { return filePath(&c.Kubeconfig) }},
+	{Name: "retry_timeout", Topic: Pods, Effect: Cluster, Usage: "how long unanswered requests to the cluster are repeated; 0: not at all", bind: func(c *Command) value { return duration(&c.RetryTimeout) }},
 	{Name: "job_command", Topic: Pods, Effect: Everywhere, Usage: "program that the workers run instead of a model, as elasticdl run does", bind: func(c *Command) value { return text(&c.jobCommand) }},
 	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
 }

@@ -39,44 +39,78 @@ const (
 	answerLimit    = 10 * time.Second
 	firstAnswer    = 4 * time.Second // of a cluster that has not answered yet
 	firstPatience  = time.Second
-	patience       = 10 * time.Minute
 	firstBackoff   = 200 * time.Millisecond
 	longestBackoff = 5 * time.Second
+	// noteEvery is the time between two notes about a request that is repeated.
+	noteEvery = 30 * time.Second
 )
 
+// DefaultPatience is how long a request is repeated to a cluster that has answered before, unless [Place.Patience] says otherwise.
+const DefaultPatience = 10 * time.Minute
+
 // ask makes one request, and repeats it while the cluster cannot answer. doing is the beginning of its error, as in "list pods". A cluster
-// that has not answered the first request is not asked again.
+// that has not answered the first request is not asked again, unless the user has said for how long to ask.
 func ask[T any](ctx context.Context, c *Client, doing string, request func(context.Context) (T, error)) (T, error) {
 	began, backoff := time.Now(), firstBackoff
 	if lost := c.lost.Load(); lost != nil && !c.reached.Load() {
 		var none T
 		return none, c.explain(doing, *lost)
 	}
-	for {
+	for attempts := 1; ; attempts++ {
 		answer, err := once(ctx, c.limit(), request)
-		if err == nil || !observe.Transient(err) {
+		if err == nil || !passing(err) {
 			c.reached.Store(true)
-			if c.away.CompareAndSwap(true, false) {
-				c.note("the cluster answers again")
+			if c.noted.Swap(0) != 0 {
+				c.note("%s: the cluster answers again", doing)
 			}
 			return answer, c.explain(doing, err)
 		}
-		limit := firstPatience
-		if c.reached.Load() {
-			limit = patience
-		}
-		if ctx.Err() == nil && !c.reached.Load() && time.Since(began)+backoff > limit {
+		waits, lasted := c.waits(), time.Since(began)
+		over := lasted >= waits
+		if ctx.Err() == nil && !c.reached.Load() && over {
 			c.lost.Store(&err)
 		}
-		if ctx.Err() != nil || time.Since(began)+backoff > limit {
+		if ctx.Err() != nil {
 			return answer, c.explain(doing, causeOr(ctx, err))
 		}
-		if c.reached.Load() && c.away.CompareAndSwap(false, true) {
-			c.note("%v; trying again", c.explain(doing, err))
+		if over && attempts > 1 && c.noted.Load() != 0 {
+			return answer, fmt.Errorf("%w; gave up after %v and %d attempts (--retry_timeout)", c.explain(doing, err), lasted.Round(time.Second), attempts)
 		}
-		pause(ctx, backoff)
+		if over {
+			return answer, c.explain(doing, err)
+		}
+		if c.reached.Load() || c.patience > 0 {
+			c.noteRepeated(doing, err, attempts, began.Add(waits))
+		}
+		pause(ctx, min(backoff, waits-lasted))
 		backoff = min(2*backoff, longestBackoff)
 	}
+}
+
+// passing reports whether the same request may succeed later. Of a creation a conflict is no answer: two were counted against a quota at
+// once.
+func passing(err error) bool { return observe.Transient(err) || api.IsConflict(err) }
+
+// waits returns how long a request is repeated now.
+func (c *Client) waits() time.Duration {
+	switch {
+	case c.patience < 0:
+		return 0
+	case c.patience > 0:
+		return c.patience
+	case c.reached.Load():
+		return DefaultPatience
+	}
+	return firstPatience
+}
+
+// noteRepeated says, every noteEvery, what is repeated, how often, and until when. The requests of a client share the notes.
+func (c *Client) noteRepeated(doing string, err error, attempts int, until time.Time) {
+	now, last := time.Now(), c.noted.Load()
+	if last != 0 && now.Sub(time.Unix(0, last)) < noteEvery || !c.noted.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	c.note("%v; attempt %d, trying again every %v at most until %s (--retry_timeout)", c.explain(doing, err), attempts, longestBackoff, until.Format(time.TimeOnly))
 }
 
 // limit returns how long a request may take now. The first answer may take longer if another program, which may ask its user, provides the
@@ -125,6 +159,9 @@ func (c *Client) explain(doing string, err error) error {
 		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w", doing, c.where(), err)
 	case api.IsForbidden(err):
 		return fmt.Errorf("%s: %w%s", doing, err, c.remedy(err))
+	case observe.WebhookFails(err):
+		return fmt.Errorf("%s: %w; an admission webhook of the cluster does not work: its administrator finds it with kubectl get "+
+			"mutatingwebhookconfigurations,validatingwebhookconfigurations", doing, err)
 	case failed:
 		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, request.Err)
 	case observe.Unreachable(err):
@@ -136,6 +173,8 @@ func (c *Client) explain(doing string, err error) error {
 // remedy is what there is to do about what is forbidden.
 func (c *Client) remedy(err error) string {
 	switch why, kind := observe.Denied(err); {
+	case why == observe.OverQuota:
+		return "; jobs that have ended count, too: elasticdl list" + c.place + ", and elasticdl stop JOB" + c.place + "; or ask for a larger ResourceQuota"
 	case why != observe.NoPermission:
 		return "" // the answer says what is against it
 	case kind == "serviceaccounts", kind == "roles", kind == "rolebindings":

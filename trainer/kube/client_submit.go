@@ -205,20 +205,18 @@ func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, 
 	if err != nil {
 		return nil, err
 	}
+	created = []string{"job/" + root.Name}
 	defer func() {
-		if err == nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
-		defer cancel()
-		if e := c.remove(ctx, j.Name, root.UID); e != nil {
-			err = fmt.Errorf("%w; and what was created is still there: %w", err, e)
+		if err != nil {
+			err = c.undo(ctx, j.Name, root.UID, created, err)
+			created = nil
 		}
 	}()
-	if created, err = rest(ctx, root.UID); err != nil {
-		return nil, err
+	owned, err := rest(ctx, root.UID)
+	created = append(created, owned...)
+	if err != nil {
+		return created, err
 	}
-	created = append([]string{"job/" + root.Name}, created...)
 	switch {
 	case j.Suspend:
 		return created, nil
@@ -229,7 +227,25 @@ func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, 
 	return created, c.setSuspend(ctx, j.Name, false)
 }
 
-// createRest creates what a Job owns. If the user may not create network policies, a note says which ports stay open.
+// undo deletes what was created of a job that cannot be submitted because of err, and says what it was. If that cannot be deleted, it says
+// how to.
+func (c *Client) undo(ctx context.Context, name string, uid types.UID, created []string, err error) error {
+	if ctx.Err() != nil {
+		c.note("interrupted: deleting what was created of job %s: %s", name, strings.Join(created, ", "))
+	}
+	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
+	defer cancel()
+	e := c.remove(undoing, name, uid)
+	if e == nil {
+		c.note("deleted again: %s", strings.Join(created, ", "))
+		return err
+	}
+	c.note("still there: %s; delete it with: elasticdl stop %s%s, or: kubectl delete %[4]s%[3]s, with which the cluster deletes the others",
+		strings.Join(created, ", "), name, c.place, created[0])
+	return fmt.Errorf("%w; and what was created is still there: %w", err, e)
+}
+
+// createRest creates what a Job owns, and returns what it has created. If the user may not create network policies, a note says which ports stay open.
 func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner types.UID) (created []string, err error) {
 	s.OwnedBy(owner)
 	for _, o := range s.Objects()[1:] { // the first is the Job
@@ -242,7 +258,7 @@ func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner t
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return created, err
 		}
 		created = append(created, kind+"/"+name)
 	}
@@ -280,8 +296,11 @@ func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*ba
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
 	defer cancel()
-	if mine, e := once(ctx, answerLimit, find); e == nil && mine != nil {
-		err = errors.Join(err, c.remove(ctx, name, mine.UID))
+	switch mine, e := once(ctx, answerLimit, find); {
+	case e != nil:
+		c.note("whether job/%s was created is not known: elasticdl status %s%s says it, and elasticdl stop %[2]s%[3]s deletes it", o.Name, name, c.place)
+	case mine != nil:
+		err = c.undo(ctx, name, mine.UID, []string{"job/" + o.Name}, err)
 	}
 	return nil, err
 }

@@ -300,7 +300,7 @@ func TestAsk(t *testing.T) {
 		if n != 7 || err != nil || time.Since(began) > time.Minute+longestBackoff {
 			t.Errorf("%d, %v after %v", n, err, time.Since(began))
 		}
-		if strings.Count(notes.String(), "\n") != 2 || !strings.HasSuffix(notes.String(), "note: the cluster answers again\n") {
+		if strings.Count(notes.String(), "\n") != 3 || !strings.HasSuffix(notes.String(), "note: get job j: the cluster answers again\n") {
 			t.Errorf("notes: %q", &notes)
 		}
 		// A cluster that has never answered is waited for a few seconds and named with its context. The same command does not ask it again.

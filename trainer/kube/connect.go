@@ -33,6 +33,9 @@ type Place struct {
 	Context    string    // of the kubeconfig; "" = its current one
 	Namespace  string    // "" = the context's
 	Notes      io.Writer // for warnings, and for what is waited for; nil: none
+	// Patience is how long a request is repeated that the cluster cannot answer. 0: [DefaultPatience] for a cluster that has answered
+	// before, otherwise a second. Below 0: each is made once.
+	Patience time.Duration
 }
 
 // Client talks to one cluster, in one namespace.
@@ -45,7 +48,8 @@ type Client struct {
 	place     string // the flags that select it
 	notes     io.Writer
 	reached   atomic.Bool           // the cluster has answered once
-	away      atomic.Bool           // it does not answer at the moment, and that was noted
+	patience  time.Duration         // see [Place.Patience]
+	noted     atomic.Int64          // when it was last noted that it does not answer, in nanoseconds; 0: it answers
 	lost      atomic.Pointer[error] // why it has never answered; nil: it has, or was not asked
 }
 
@@ -82,7 +86,7 @@ func Connect(at Place) (*Client, error) {
 	if err != nil {
 		return nil, at.explain(err, config.Host)
 	}
-	return &Client{set: set, config: config, namespace: namespace, server: config.Host, context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes}, nil
+	return &Client{set: set, config: config, namespace: namespace, server: config.Host, context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes, patience: at.Patience}, nil
 }
 
 // contextOf returns which context of which file names a cluster; "" if none does: it is the one that this process runs in.

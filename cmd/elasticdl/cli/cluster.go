@@ -23,11 +23,13 @@ const lookLimit = 3 * time.Second
 type where struct {
 	runtime string // "": wherever the job is
 	at      kube.Place
+	retry   time.Duration // --retry_timeout
 }
 
 func (w *where) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&w.runtime, "runtime", "", "kubernetes or local; if not given, this machine's jobs go first")
 	w.clusterFlags(cmd)
+	w.retryFlags(cmd)
 }
 
 func (w *where) clusterFlags(cmd *cobra.Command) {
@@ -36,13 +38,41 @@ func (w *where) clusterFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&w.at.Kubeconfig, "kubeconfig", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config if not given")
 }
 
+func (w *where) retryFlags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&w.retry, retryFlag, kube.DefaultPatience, "how long unanswered requests to the cluster are repeated; 0: not at all")
+}
+
+// retryFlag is the flag with the time for which requests are repeated.
+const retryFlag = "retry_timeout"
+
+// patience returns a given --retry_timeout as [kube.Place] has it.
+func patience(limit time.Duration) time.Duration {
+	if limit == 0 {
+		return -1
+	}
+	return limit
+}
+
 // check runs before the command does, with others that do.
-func (w *where) check(*cobra.Command, []string) error {
+func (w *where) check(cmd *cobra.Command, _ []string) error {
+	if err := w.checkRetry(); err != nil {
+		return err
+	}
+	if w.runtime == "local" && cmd.Flags().Changed(retryFlag) {
+		return fmt.Errorf("--runtime=local: asks no cluster; drop --%s", retryFlag)
+	}
 	if w.runtime != "" && w.runtime != "kubernetes" && w.runtime != "local" {
 		return fmt.Errorf("--runtime=%s: expected kubernetes or local", w.runtime)
 	}
 	if w.runtime == "local" && w.named() {
 		return errors.New("--runtime=local: has no --namespace, --context or --kubeconfig; drop one of the two")
+	}
+	return nil
+}
+
+func (w *where) checkRetry() error {
+	if w.retry < 0 {
+		return fmt.Errorf("--%s=%v: expected a time of 0 or more", retryFlag, w.retry)
 	}
 	return nil
 }
@@ -54,6 +84,9 @@ func (w *where) named() bool {
 
 func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
 	w.at.Notes = notes{cmd.ErrOrStderr()}
+	if cmd.Flags().Changed(retryFlag) {
+		w.at.Patience = patience(w.retry)
+	}
 	return kube.Connect(w.at)
 }
 

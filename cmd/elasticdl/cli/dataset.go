@@ -55,6 +55,7 @@ long mounts the claim and runs --image_name. The files are there whole and check
 	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod that --to needs, as zoo push printed it")
 	flags.StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the cluster's choice if not given")
 	d.where.clusterFlags(cmd)
+	d.where.retryFlags(cmd)
 	return cmd
 }
 
@@ -78,8 +79,11 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 		problems = append(problems, errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist"))
 	}
 	problems = append(problems, d.checkSet(cmd)...)
+	if err := d.where.checkRetry(); err != nil {
+		problems = append(problems, err)
+	}
 	if d.to == "" {
-		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context", "kubeconfig"} {
+		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context", "kubeconfig", retryFlag} {
 			if f := cmd.Flags().Lookup(name); f.Changed {
 				problems = append(problems, fmt.Errorf("--%s=%s: is for --to=claim:NAME/PATH, which is not given", name, f.Value))
 			}

@@ -33,6 +33,9 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	}
 	settleAgentImage(c)
 	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: notes{cmd.ErrOrStderr()}}
+	if c.Given("retry_timeout") {
+		at.Patience = patience(c.RetryTimeout.Duration)
+	}
 	if c.Given("namespace") {
 		at.Namespace = c.Job.Namespace
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,6 +24,12 @@ func Transient(err error) bool {
 		return true
 	}
 	return Unreachable(err)
+}
+
+// WebhookFails reports whether an admission webhook has failed, so that the cluster cannot decide. Kubernetes has no reason of its own for
+// that.
+func WebhookFails(err error) bool {
+	return api.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
 // Unreachable reports whether the cluster has not answered at all.
