@@ -188,6 +188,9 @@ func (j *Job) validateCluster() (p problems) {
 	j.checkShared(&p)
 	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), setting("ttl", j.TTL), "expected whole seconds, 0 or more")
 	p.check(j.RunAsUser >= 0, setting("run_as_user", j.RunAsUser), "expected the number of a user, or 0 for the image's")
+	if limit := j.PendingTimeout; limit != nil {
+		p.check(limit.Duration >= 0, setting("pending_timeout", limit), "expected a time of 0 or more")
+	}
 	p.check(wholeSeconds(j.Deadline.Duration), setting("deadline", j.Deadline), "expected whole seconds, 0 or more")
 	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), setting("service_account", j.ServiceAccount), "expected the name of a ServiceAccount")
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {

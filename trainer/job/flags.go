@@ -185,6 +185,7 @@ var podFlags = []Flag{
 	{Name: "run_as_user", Topic: Pods, Effect: Cluster, Usage: "user and group of pods, for namespaces that enforce restricted; 0: the image's", bind: func(c *Command) value { return number(&c.Job.RunAsUser) }},
 	{Name: "suspend", Topic: Pods, Effect: Cluster, Usage: "make the job and do not start it", bind: func(c *Command) value { return boolean(&c.Job.Suspend) }},
 	{Name: "deadline", Topic: Pods, Effect: Cluster, Usage: "the job fails if it takes longer; 0 for never", bind: func(c *Command) value { return duration(&c.Job.Deadline) }},
+	{Name: "pending_timeout", Topic: Pods, Effect: Cluster, Usage: "the job fails if no node can run a role's pods for so long; 1h if not given; 0 for never", bind: func(c *Command) value { return optionalDuration(&c.Job.PendingTimeout) }},
 	{Name: "ttl", Topic: Pods, Effect: Cluster, Usage: "all of the job is deleted so long after its end; if not given, it stays", bind: func(c *Command) value { return optionalDuration(&c.Job.TTL) }},
 	{Name: "context", Topic: Pods, Effect: Cluster, Usage: "context of the kube config file", bind: func(c *Command) value { return text(&c.Context) }},
 	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "kube config file", bind: func(c *Command) value { return filePath(&c.Kubeconfig) }},

@@ -105,8 +105,12 @@ type Job struct {
 	RunAsUser         int                  `json:"runAsUser,omitzero"`         // --run_as_user: number of the user and group that pods run as; 0 = the image's
 	TTL               *Duration            `json:"ttl,omitempty"`              // --ttl: from the end of the job until all of it is deleted; nil = it stays
 	Deadline          Duration             `json:"deadline,omitzero"`          // --deadline: the job fails if it runs for longer; 0 = never
-	Suspend           bool                 `json:"suspend,omitzero"`           // --suspend: the job is made, and does not start yet
-	LogLevel          string               `json:"logLevel,omitzero"`          // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
+	// PendingTimeout is how long pods of a role may fit no node before the job fails (--pending_timeout); nil = [DefaultPendingTimeout], 0 =
+	// without limit.
+	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
+
+	Suspend  bool   `json:"suspend,omitzero"`  // --suspend: the job is made, and does not start yet
+	LogLevel string `json:"logLevel,omitzero"` // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 }
 
 // Type is what a job is for.
@@ -134,6 +138,9 @@ type Pod struct {
 	Limit    Resources `json:"limit,omitzero"`    // nil = as requested
 	Priority Priority  `json:"priority,omitzero"` // zero = the cluster's default
 }
+
+// DefaultPendingTimeout is how long a job waits for a node that fits its pods, which an autoscaler may add, if it does not say.
+const DefaultPendingTimeout = time.Hour
 
 // Duration is a [time.Duration] that JSON holds as text, "5m0s".
 type Duration struct{ time.Duration }

@@ -36,7 +36,7 @@ const collectLimit = 30 * time.Second
 // Preflight returns, joined, all problems that would keep a job from running on this cluster and can be known before. What it may not read
 // counts as correct. err says that the cluster does not answer.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
-	_, flaws := manifest.Submit(j)
+	s, flaws := manifest.Submit(j)
 	namespace, problem, err := c.checkNamespace(ctx)
 	if problem != nil || err != nil {
 		return errors.Join(flaws, problem), err
@@ -64,6 +64,9 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 		})
 	}
 	checks = append(checks, c.secretChecks(ctx, j)...)
+	if s != nil && flaws == nil {
+		checks = append(checks, func() error { return c.checkPods(ctx, j, s) }, func() error { c.notePriorities(ctx, j, s); return nil })
+	}
 	found := make([]error, len(checks))
 	var all sync.WaitGroup
 	for i, check := range checks {

@@ -29,9 +29,11 @@ import (
 // testClient returns a client of a fake cluster with the objects.
 func testClient(objects ...runtime.Object) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(objects...)
-	set.PrependReactor("create", "jobs", func(a kubetesting.Action) (bool, runtime.Object, error) { // the fake cluster creates objects in dry runs, too
-		return isDry(a), a.(kubetesting.CreateAction).GetObject(), nil
-	})
+	for _, kind := range []string{"jobs", "pods"} { // the fake cluster creates objects in dry runs, too
+		set.PrependReactor("create", kind, func(a kubetesting.Action) (bool, runtime.Object, error) {
+			return isDry(a), a.(kubetesting.CreateAction).GetObject(), nil
+		})
+	}
 	return &Client{set: set, namespace: "default", server: "https://cluster"}, set
 }
 

@@ -17,6 +17,10 @@ var ErrHopeless = errors.New("impossible")
 // ErrDisowned is wrapped by an error of a runtime's Delete if the cluster does not know this master any more.
 var ErrDisowned = errors.New("the master's own pod no longer exists")
 
+// ErrDenied is wrapped by an error of a runtime's Create if a rule of the cluster forbids the pod, until somebody changes the rule. It fails a
+// job that has been denied all pods of a role for long.
+var ErrDenied = errors.New("denied")
+
 // ErrFull is wrapped by an error of a runtime's Create if there is no capacity for a pod; the end of another pod may free some.
 var ErrFull = errors.New("no room")
 
@@ -182,7 +186,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 		m.happen(PodRefused{ID: a.ID, Reason: err.Error()})
 	}
 	now := time.Now()
-	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull), Hopeless: errors.Is(err, ErrHopeless)}
+	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull), Denied: errors.Is(err, ErrDenied), Hopeless: errors.Is(err, ErrHopeless)}
 	m.doom(m.table.Refused(a.ID, a.Launch, why, now))
 	m.advance(now)
 	signal(m.poke)

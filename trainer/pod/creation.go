@@ -23,12 +23,13 @@ const refusals = 10 * time.Minute
 type Refusal struct {
 	Reason   string
 	Full     bool // for want of room, so that the end of another pod may help
+	Denied   bool // by a rule of the cluster, which somebody may change
 	Hopeless bool // no cluster takes the pod as it is described, unless its rules are changed
 }
 
 // Refused notes that a Create could not be performed. It is tried again, later each time and without charge: a worker
 // without end, a server until that has gone on for ten minutes. A server without room is given a worker's. Only if no
-// pod of its role has ever run does a hopeless one fail the job.
+// pod of its role has ever run does a hopeless one fail the job, and one that a rule has denied for ten minutes.
 func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action {
 	e := t.byID[id]
 	if e == nil || e.Launch != launch || e.Phase != Creating {
@@ -48,8 +49,11 @@ func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action 
 	c.due, c.full = now.Add(t.policy.delay(c.refused, maxRefused)), why.Full
 	e.Phase, e.order = Wanted, ""
 	e.Waiting = "cannot be created: " + why.Reason
-	if why.Hopeless {
+	switch lasted := now.Sub(c.since); {
+	case why.Hopeless:
 		t.impossible(e, e.Waiting)
+	case why.Denied && lasted >= refusals:
+		t.impossible(e, fmt.Sprintf("could not be created for %v: %s", lasted.Round(time.Second), why.Reason))
 	}
 	if id.Role != PS {
 		return nil

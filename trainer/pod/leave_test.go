@@ -362,3 +362,38 @@ func TestRoomIsTakenAtOnce(t *testing.T) {
 	expect(t, table.Observe(Event{ID: worker(2), Phase: Pending}, now.Add(time.Second)), "create worker-0")
 	expect(t, table.Observe(Event{ID: worker(0), Phase: Pending}, now.Add(time.Second)), "create worker-1")
 }
+
+// A rule that denies all pods of a role for ten minutes ends a job that has not begun. Lack of room, and what else is in the way, does not, nor
+// does a rule that denies a pod of a role of which one has run.
+func TestDeniedCreation(t *testing.T) {
+	for name, c := range map[string]struct {
+		why  Refusal
+		ran  bool
+		ends string
+	}{
+		"by a rule":           {Refusal{Reason: "maximum memory usage per Container is 1Gi", Denied: true}, false, "worker-0 could not be created for 11m40s: maximum memory usage per Container is 1Gi"},
+		"by a rule, too late": {Refusal{Reason: "maximum memory usage per Container is 1Gi", Denied: true}, true, ""},
+		"no room":             {Refusal{Reason: "exceeded quota", Full: true}, false, ""},
+		"a failing webhook":   {Refusal{Reason: "failed calling webhook"}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, refused := New(Policy{Workers: 1}), worker(0)
+			table.Start(start)
+			if c.ran {
+				table.Observe(Event{ID: worker(0), Phase: Running}, start)
+				table.Scale(2, start)
+				refused = worker(1)
+			}
+			for _, e := range []struct {
+				at   float64
+				ends bool
+			}{{0, false}, {500, false}, {700, c.ends != ""}, {6000, c.ends != ""}} {
+				table.Tick(at(e.at))
+				table.Refused(refused, 1, c.why, at(e.at))
+				if err := table.Err(); (err != nil) != e.ends || e.ends && err.Error() != c.ends {
+					t.Errorf("after %v s: %v", e.at, err)
+				}
+			}
+		})
+	}
+}

@@ -76,6 +76,7 @@ type known struct {
 	due   time.Time   // if it was asked to go: when it should be gone
 	lost  bool        // it has outlived that by far: its node does not answer
 	lacks time.Time   // since when its image is missing; zero: it is not
+	unfit time.Time   // since when it fits no node; zero: it does, or that is not known
 	born  time.Time   // when it was created, by the server's clock
 	swept bool        // it has failed, and was deleted
 	key   fingerprint // that it has certificates of; zero: none yet
@@ -150,8 +151,12 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	switch why, _ := observe.Denied(err); {
 	case api.IsInvalid(err) || api.IsBadRequest(err):
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
+	case why == observe.OverQuota && observe.QuotaTooSmall(err):
+		return fmt.Errorf("%w: %w", master.ErrDenied, err)
 	case why == observe.OverQuota:
 		return fmt.Errorf("%w: %w", master.ErrFull, err)
+	case why == observe.AgainstRule:
+		return fmt.Errorf("%w: %w", master.ErrDenied, err)
 	}
 	return err
 }

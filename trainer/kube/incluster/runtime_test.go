@@ -319,7 +319,10 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 		"broken":      {err: api.NewInternalError(errors.New("etcd"))},
 		"late":        {err: api.NewServerTimeout(pods, "create", 0)},
 		"quota":       {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: pods=10")), refused: "exceeded quota", is: master.ErrFull},
-		"no priority": {err: api.NewForbidden(pods, "x", errors.New("no PriorityClass with name none was found")), refused: "no PriorityClass"},
+		"no priority": {err: api.NewForbidden(pods, "x", errors.New("no PriorityClass with name none was found")), refused: "no PriorityClass", is: master.ErrDenied},
+		"limit":       {err: api.NewForbidden(pods, "x", errors.New("maximum memory usage per Container is 1Gi, but limit is 4Gi")), refused: "maximum memory", is: master.ErrDenied},
+		"policy":      {err: api.NewForbidden(pods, "x", errors.New(`violates PodSecurity "restricted:latest"`)), refused: "PodSecurity", is: master.ErrDenied},
+		"small quota": {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0")), refused: "exceeded quota", is: master.ErrDenied},
 		"invalid": {
 			err:     api.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil),
 			refused: "is invalid", is: master.ErrHopeless,
@@ -350,7 +353,7 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("error %v", err)
 			}
-			for _, kind := range []error{master.ErrFull, master.ErrHopeless} {
+			for _, kind := range []error{master.ErrFull, master.ErrHopeless, master.ErrDenied} {
 				if errors.Is(err, kind) != (kind == tt.is) {
 					t.Errorf("error %v: is %v", err, kind)
 				}

@@ -3,6 +3,7 @@ package incluster
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
@@ -119,6 +121,12 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 		k.lacks = time.Time{}
 	case k.lacks.IsZero():
 		k.lacks = now
+	}
+	switch unfit := observe.FitsNoNode(p); {
+	case !unfit:
+		k.unfit = time.Time{}
+	case k.unfit.IsZero():
+		k.unfit = now
 	}
 	r.ran = r.ran || e.Phase == pod.Running || e.Phase == pod.Succeeded
 	e.Hopeless = e.Hopeless || never && !r.ran
@@ -274,8 +282,16 @@ func (r *Runtime) stuck(now time.Time) map[types.UID]string {
 	return pods
 }
 
-// starved is told when images have been missing for so long that nothing is to be expected. If a pod has run, there are
-// images, and it is a matter of one node.
+// pendingLimit returns how long a pod may fit no node; 0: without limit.
+func (r *Runtime) pendingLimit() time.Duration {
+	if limit := r.config.Job.PendingTimeout; limit != nil {
+		return limit.Duration
+	}
+	return job.DefaultPendingTimeout
+}
+
+// starved returns the events of pods of which nothing is to be expected: images have been missing for too long, or no node fits. If a pod
+// has run, there are images, and it is a matter of one node.
 func (r *Runtime) starved(now time.Time) []pod.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,6 +300,11 @@ func (r *Runtime) starved(now time.Time) []pod.Event {
 		if !r.ran && !k.lacks.IsZero() && now.Sub(k.lacks) >= pullPatience && k.told.Phase == pod.Pending {
 			e := k.told
 			e.Hopeless = true
+			events = append(events, r.news(k, e)...)
+		}
+		if limit := r.pendingLimit(); limit > 0 && !k.unfit.IsZero() && now.Sub(k.unfit) >= limit && k.told.Phase == pod.Pending && !k.told.Hopeless {
+			e := k.told
+			e.Hopeless, e.Waiting = true, fmt.Sprintf("no node can run it for %v (--pending_timeout): %s", limit, e.Waiting)
 			events = append(events, r.news(k, e)...)
 		}
 	}

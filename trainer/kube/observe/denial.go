@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	api "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Denial is why a cluster forbids a request.
@@ -36,4 +37,34 @@ func Denied(err error) (why Denial, kind string) {
 		return OverQuota, kind
 	}
 	return AgainstRule, kind
+}
+
+// QuotaTooSmall reports whether a request that was denied for lack of quota asks for more than the whole quota, so that it can never be
+// granted.
+func QuotaTooSmall(err error) bool {
+	_, text, _ := strings.Cut(err.Error(), ", requested: ")
+	requested, text, _ := strings.Cut(text, ", used: ")
+	_, limited, found := strings.Cut(text, ", limited: ")
+	if !found {
+		return false
+	}
+	limits := quantities(limited)
+	for name, q := range quantities(requested) {
+		if limit, ok := limits[name]; ok && q.Cmp(limit) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// quantities parses a list such as cpu=1,memory=2Gi.
+func quantities(text string) map[string]resource.Quantity {
+	all := make(map[string]resource.Quantity)
+	for item := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(item), "=")
+		if q, err := resource.ParseQuantity(value); err == nil {
+			all[name] = q
+		}
+	}
+	return all
 }

@@ -31,3 +31,21 @@ func TestDenied(t *testing.T) {
 		}
 	}
 }
+
+// A quota that is smaller than one pod never grants it, whatever is deleted.
+func TestQuotaTooSmall(t *testing.T) {
+	for text, want := range map[string]bool{
+		"exceeded quota: q, requested: limits.memory=4Gi,pods=1, used: limits.memory=0,pods=0, limited: limits.memory=2Gi,pods=10":     true,
+		"exceeded quota: q, requested: requests.cpu=1500m, used: requests.cpu=0, limited: requests.cpu=1":                              true,
+		"exceeded quota: q, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=4": true,
+		"exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0":                                                          true,
+		"exceeded quota: q, requested: pods=1, used: pods=10, limited: pods=10":                                                        false,
+		"exceeded quota: q, requested: requests.memory=1Gi, used: requests.memory=1536Mi, limited: requests.memory=2Gi":                false,
+		"exceeded quota: q": false,
+	} {
+		err := api.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(text))
+		if got := QuotaTooSmall(err); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
