@@ -7,12 +7,13 @@
 //	s3://bucket/code.tar.gz main.py --epochs=2
 //	                                         an archive, and the script in it: .tar.gz, .tgz, .tar, .zip
 //	https://host/main.py#sha256=9f86d0…      any of them, with the checksum that it must have
+//	http://files.lan/main.sh#sha256=9f86d0…  a file of a private network, only with its checksum
 //
 // The forms are those of torchelastic's fetch_and_run, and more. Package fetch gets what this package reads.
 //
 // Laws:
 //
-//  1. What is fetched over the web comes by https; by http from this machine only.
+//  1. What is fetched over the web comes by https. It comes by http from this machine, or with a checksum from a private network.
 //  2. A script in an archive is below the directory into which the archive is unpacked.
 //  3. No secret is in a name that is printed: what follows a question mark stays out.
 package source
@@ -46,7 +47,7 @@ type Kind string
 const (
 	Local  Kind = "local"
 	Bucket Kind = "bucket" // s3:// or gs://
-	Web    Kind = "web"    // https://, or http:// of this machine
+	Web    Kind = "web"    // https://, or http:// of this machine or a private network
 )
 
 // Archive is how files are packed.
@@ -121,7 +122,7 @@ func Parse(command []string, sha256 string) (Program, error) {
 		if u.Host == "" || u.User != nil || strings.Contains(u.Host, ":") {
 			return fail("no bucket; expected %s://BUCKET/FILE; the address of a store goes into ?endpoint=", scheme)
 		}
-	case scheme == "https", scheme == "http" && loopback(u.Hostname()):
+	case scheme == "https", scheme == "http" && (loopback(u.Hostname()) || p.SHA256 != "" && !public(u.Hostname())):
 		p.Kind = Web
 		if u.Hostname() == "" {
 			return fail("no host; %s", expected)
@@ -129,8 +130,11 @@ func Parse(command []string, sha256 string) (Program, error) {
 		if u.User != nil {
 			return fail("the address contains a user name; expected one without, or a signed one")
 		}
-	case scheme == "http":
+	case scheme == "http" && public(u.Hostname()):
 		return fail("http:// would let anyone on the way change the program; expected https://")
+	case scheme == "http":
+		return fail("http:// would let anyone on the way change the program; expected https://, or, of a private network, the program's checksum: "+
+			"append %s and what sha256sum prints, or give --program_sha256", mark)
 	default:
 		return fail("unknown kind of place %q; %s", scheme, expected)
 	}
@@ -229,6 +233,21 @@ func local(p string) bool {
 func loopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// public reports whether a host is an address that is not of a private network. Of a name that is known only when it is resolved: see [Private].
+func public(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && !Private(a)
+}
+
+// shared is the address space of carriers and of some clusters' pods, RFC 6598.
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// Private reports whether an address is of this machine or of a private network.
+func Private(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
 }
 
 // Secure reports whether a program may come from a URL: by https, or by http from this machine. Check the targets of redirects, too.

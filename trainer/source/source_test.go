@@ -25,11 +25,18 @@ func TestParse(t *testing.T) {
 		"https://h:1/a%20b.py?t=1":                         {Kind: Web, Location: "https://h:1/a%20b.py?t=1", Name: "a b.py", Args: []string{}},
 		"http://127.0.0.2:80/m.py":                         {Kind: Web, Location: "http://127.0.0.2:80/m.py", Name: "m.py", Args: []string{}},
 		"http://[::1]/m.py#sha256=" + strings.ToUpper(sum): {Kind: Web, Location: "http://[::1]/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
+		"http://10.0.0.5:8080/m.sh#sha256=" + sum:          {Kind: Web, Location: "http://10.0.0.5:8080/m.sh", Name: "m.sh", Args: []string{}, SHA256: sum},
+		"http://[fd00::7]/k.tgz#sha256=" + sum + " m.sh":   {Kind: Web, Location: "http://[fd00::7]/k.tgz", Name: "k.tgz", Archive: GzipTar, Script: "m.sh", Args: []string{}, SHA256: sum},
+		"http://files.ml.svc/m.py#sha256=" + sum:           {Kind: Web, Location: "http://files.ml.svc/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
+		"http://nas.example.org/m.py#sha256=" + sum:        {Kind: Web, Location: "http://nas.example.org/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
 	} {
 		got, err := Parse(strings.Fields(command), "")
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", command, got, err, want)
 		}
+	}
+	if p, err := Parse([]string{"http://10.0.0.5/m.py"}, sum); err != nil || p.Kind != Web {
+		t.Errorf("http with a checksum beside it: %+v, %v", p, err)
 	}
 	if p, err := Parse([]string{"s3://b/m.py"}, sum); err != nil || p.SHA256 != sum {
 		t.Errorf("checksum beside it: %+v, %v", p, err)
@@ -41,32 +48,37 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for command, want := range map[string]string{
-		"":                                 "program: none given; expected a path, s3://BUCKET/FILE",
-		"#sha256=" + sum:                   "it is empty",
-		"main.py#sha256=12":                "64 hexadecimal digits",
-		"ftp://h/main.py":                  `program ftp://h/main.py: unknown kind of place "ftp"`,
-		"http://example.org/main.py":       "http:// would let anyone on the way change the program; expected https://",
-		"http://127.0.0.1.example.org/m":   "expected https://",
-		"http://localhost.example.org/m":   "expected https://",
-		"https:///main.py":                 "no host",
-		"https://user:secret@h/main.py":    "contains a user name",
-		"s3://user:secret@b/main.py":       "no bucket",
-		"s3://b:9000/main.py":              "goes into ?endpoint=",
-		"s3:///main.py":                    "no bucket",
-		"s3://b":                           "no file is named",
-		"s3://b/":                          "no file is named",
-		"s3://b/dir/":                      "no file is named",
-		"s3://b/../main.py":                "no file is named",
-		"https://h/..":                     "no file is named",
-		"https://h/a%2f..":                 "no file is named",
-		"https://h/x%5c..%5cy":             "no file is named",
-		"https://h/main.py#main":           "unexpected text after #; expected #sha256=",
-		"https://h/%zz?key=secret":         "no URL",
-		"s3://b/k.tar.gz":                  "it is an archive; expected the path of the script in it next, as: s3://b/k.tar.gz main.py",
-		"s3://b/k.zip ../main.py":          `the script "../main.py" is not in the archive`,
-		"s3://b/k.zip /bin/sh":             `the script "/bin/sh" is not in the archive`,
-		"s3://b/k.zip .":                   `the script "." is not in the archive`,
-		"https://h/k.zip?key=secret a/../": `program https://h/k.zip: the script "."`,
+		"":                                      "program: none given; expected a path, s3://BUCKET/FILE",
+		"#sha256=" + sum:                        "it is empty",
+		"main.py#sha256=12":                     "64 hexadecimal digits",
+		"ftp://h/main.py":                       `program ftp://h/main.py: unknown kind of place "ftp"`,
+		"http://example.org/main.py":            "http:// would let anyone on the way change the program; expected https://",
+		"http://10.0.0.5/main.py":               "of a private network, the program's checksum: append #sha256= and what sha256sum prints, or give --program_sha256",
+		"http://files/main.sh":                  "append #sha256=",
+		"http://8.8.8.8/m#sha256=" + sum:        "change the program; expected https://",
+		"http://[2001:db8::1]/m":                "change the program; expected https://",
+		"http://u:secret@files/m#sha256=" + sum: "contains a user name",
+		"http://127.0.0.1.example.org/m":        "expected https://",
+		"http://localhost.example.org/m":        "expected https://",
+		"https:///main.py":                      "no host",
+		"https://user:secret@h/main.py":         "contains a user name",
+		"s3://user:secret@b/main.py":            "no bucket",
+		"s3://b:9000/main.py":                   "goes into ?endpoint=",
+		"s3:///main.py":                         "no bucket",
+		"s3://b":                                "no file is named",
+		"s3://b/":                               "no file is named",
+		"s3://b/dir/":                           "no file is named",
+		"s3://b/../main.py":                     "no file is named",
+		"https://h/..":                          "no file is named",
+		"https://h/a%2f..":                      "no file is named",
+		"https://h/x%5c..%5cy":                  "no file is named",
+		"https://h/main.py#main":                "unexpected text after #; expected #sha256=",
+		"https://h/%zz?key=secret":              "no URL",
+		"s3://b/k.tar.gz":                       "it is an archive; expected the path of the script in it next, as: s3://b/k.tar.gz main.py",
+		"s3://b/k.zip ../main.py":               `the script "../main.py" is not in the archive`,
+		"s3://b/k.zip /bin/sh":                  `the script "/bin/sh" is not in the archive`,
+		"s3://b/k.zip .":                        `the script "." is not in the archive`,
+		"https://h/k.zip?key=secret a/../":      `program https://h/k.zip: the script "."`,
 	} {
 		_, err := Parse(strings.Fields(command), "")
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
@@ -100,7 +112,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(p.Location)
-		if err != nil || u.Fragment != "" || u.Host == "" || u.User != nil || p.Kind == Web && !Secure(u) {
+		if err != nil || u.Fragment != "" || u.Host == "" || u.User != nil || p.Kind == Web && !Secure(u) && (p.SHA256 == "" || public(u.Hostname())) {
 			t.Errorf("%+v: %v", p, err)
 		}
 		if p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/\\\x00") {

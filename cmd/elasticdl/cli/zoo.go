@@ -43,16 +43,16 @@ func zooBuildCommand() *cobra.Command {
 	var b zooBuild
 	cmd := &cobra.Command{
 		Use:   "build [PATH]",
-		Short: "Make an image of a model zoo, or of a Python program",
-		Long: `Make an image of a model zoo, or of a Python program, for the pods of a cluster. No Docker is needed.
+		Short: "Make an image of a model zoo, or of a program's files",
+		Long: `Make an image of a model zoo, or of a program's files, for the pods of a cluster. No Docker is needed.
 
 PATH, the current directory if not given, is where zoo init was run, or a Go module with a main package like the one that
 it writes, or a static binary of ElasticDL: build/elasticdl, say, for the built-in models. The image has it at /elasticdl.
 Without --base_image there is nothing else in it but certificate authorities and /tmp. It is kept in the state directory
 (` + "`elasticdl zoo push`" + ` takes it from there) and has the same digest whenever it is made of the same.
 
-PATH may also be a directory of Python files, for elasticdl run. --base_image names the image that has Python and all that the program
-imports; the new one has the directory at ` + image.WorkDir + `, where its processes start, and this elasticdl at /elasticdl. Left out are .git, caches of
+PATH may also be a directory of any other files, as Python or shell scripts, for elasticdl run. --base_image names the image that has all
+that they need, as Python and what they import, or a shell; the new one has the directory at ` + image.WorkDir + `, where its processes start, and this elasticdl at /elasticdl. Left out are .git, caches of
 Python, virtual environments, .env files, and what a .dockerignore in the directory names. The layers of a base are pulled once.
 
 A node of minikube or kind takes an image without a registry, from the file that --output names:
@@ -75,7 +75,7 @@ minikube at once, as docker build would put it there.`,
 	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
 	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH}, "what it runs on; several make an image for each")
 	flags.StringVar(&b.base, "base_image", "", "image to add to, built here or of a registry; that of zoo init if not given, else none")
-	flags.StringSliceVar(&b.binary, "binary", nil, "of Python: elasticdl for Linux, a static binary for each platform; this one if not given")
+	flags.StringSliceVar(&b.binary, "binary", nil, "of scripts: elasticdl for Linux, a static binary for each platform; this one if not given")
 	flags.BoolVar(&b.insecure, "insecure", false, "the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
 	flags.StringVar(&b.output, "output", "", "write the image to a file, too, for docker load and the like")
 	dockerFlags(flags)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/source/folder"
 )
 
-// contents says what an image is made of: of a Go package, which is compiled, of a binary, or of a directory of Python and this program.
+// contents says what an image is made of: of a Go package, which is compiled, of a binary, or of a directory of other files and this program.
 func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, progress func(image.Progress)) error {
 	info, err := os.Stat(b.path)
 	if err != nil {
@@ -22,10 +21,10 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 	}
 	sources, _ := filepath.Glob(filepath.Join(b.path, "*.go"))
 	if info.IsDir() && len(sources) == 0 {
-		return b.python(cmd, c)
+		return b.files(cmd, c)
 	}
 	if len(b.binary) > 0 {
-		return usage(fmt.Errorf("--binary=%s: goes with a directory of Python files, which PATH %s is not; drop it", strings.Join(b.binary, ","), b.path))
+		return usage(fmt.Errorf("--binary=%s: goes with a directory of scripts, which PATH %s is not; drop it", strings.Join(b.binary, ","), b.path))
 	}
 	if info.IsDir() {
 		c.Binaries, err = image.Compile(cmd.Context(), b.path, work, b.platforms, progress)
@@ -39,19 +38,19 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 	return err
 }
 
-// python makes an image of a directory without a Go package.
-func (b *zooBuild) python(cmd *cobra.Command, c *image.Config) error {
+// files makes an image of a directory without a Go package: scripts, and whatever else a program needs.
+func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 	_, module := os.Stat(filepath.Join(b.path, "go.mod"))
-	code, err := folder.Read(b.path)
-	if err != nil && !errors.Is(err, folder.ErrEmpty) {
-		return usage(fmt.Errorf("PATH %s: %w", b.path, err))
+	if module == nil {
+		return usage(fmt.Errorf("PATH %s: has a go.mod and no Go package; expected the directory of the main package, as elasticdl zoo init --model_zoo=DIR writes one", b.path))
 	}
-	script := func(e folder.Entry) bool { return strings.HasSuffix(e.Name, ".py") }
-	if module == nil || err != nil || !slices.ContainsFunc(code.Entries, script) {
-		return usage(fmt.Errorf("PATH %s: has no Go package, as elasticdl zoo init --model_zoo=DIR writes one, and no Python files", b.path))
+	code, err := folder.Read(b.path)
+	if err != nil {
+		return usage(fmt.Errorf("PATH %s: %w; expected a Go package, as elasticdl zoo init --model_zoo=DIR writes one, or scripts", b.path, err))
 	}
 	if b.base == "" {
-		return usage(fmt.Errorf("--base_image: expected an image that has Python and what the files in PATH %s import, as pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime", b.path))
+		return usage(fmt.Errorf("--base_image: PATH %s has no Go package; expected an image that has what its files need: Python and what they import, as "+
+			"pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime, or a shell, as debian:stable-slim", b.path))
 	}
 	c.Code = code
 	c.Binaries, err = b.given(cmd.Flags().Changed("platform"))

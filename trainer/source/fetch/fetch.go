@@ -9,6 +9,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,10 +17,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/download"
@@ -212,8 +216,11 @@ func (o Options) web(ctx context.Context, p source.Program, to string) error {
 	} else {
 		client = *download.NewClient()
 	}
+	if p.SHA256 != "" {
+		client.Transport = private(client.Transport)
+	}
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if !source.Secure(r.URL) {
+		if p.SHA256 == "" && !source.Secure(r.URL) {
 			return fmt.Errorf("%w: redirected to %s; expected https://, as http:// would let anyone on the way change the program", download.ErrRefused, source.Shown(r.URL.String()))
 		}
 		if len(via) >= 10 {
@@ -232,4 +239,31 @@ func (o Options) web(ctx context.Context, p source.Program, to string) error {
 		}
 	}
 	return err
+}
+
+// private returns a transport that makes requests by http to private networks only, whatever a name is resolved to. Those by https are made as
+// before.
+func private(t http.RoundTripper) http.RoundTripper {
+	from, ok := cmp.Or(t, http.DefaultTransport).(*http.Transport)
+	if !ok {
+		return t
+	}
+	plain := from.Clone()
+	plain.DialContext = (&net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		if a, err := netip.ParseAddrPort(address); err != nil || !source.Private(a.Addr()) {
+			return fmt.Errorf("%w: %s is not on a private network; expected https://", download.ErrRefused, address)
+		}
+		return nil
+	}}).DialContext
+	return bySchemes{plain: plain, secure: from}
+}
+
+// bySchemes makes requests by the transport of their URL's scheme.
+type bySchemes struct{ plain, secure http.RoundTripper }
+
+func (b bySchemes) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "http" {
+		return b.plain.RoundTrip(r)
+	}
+	return b.secure.RoundTrip(r)
 }

@@ -429,3 +429,25 @@ func TestUnpack(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// With its checksum a program comes by http from a private network, also after a redirect; from a public address it does not, whatever name leads
+// there.
+func TestPlainWithChecksum(t *testing.T) {
+	body := []byte("echo hello")
+	address, _ := web(t, map[string][]byte{"main.sh": body})
+	onward := httptest.NewServer(http.RedirectHandler(address+"/main.sh", http.StatusFound))
+	defer onward.Close()
+	away := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/main.sh", http.StatusFound))
+	defer away.Close()
+	for _, from := range []string{address, onward.URL} {
+		if file, err := get(t, t.TempDir(), Options{}, from+"/main.sh#sha256="+sum(body)); err != nil || filepath.Base(file) != "main.sh" {
+			t.Errorf("%s: %s, %v", from, file, err)
+		}
+	}
+	if _, err := get(t, t.TempDir(), Options{}, away.URL+"/main.sh#sha256="+sum(body)); err == nil || !strings.Contains(err.Error(), "192.0.2.1:80 is not on a private network; expected https://") {
+		t.Errorf("from a public address: %v", err)
+	}
+	if _, err := get(t, t.TempDir(), Options{}, address+"/main.sh#sha256="+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "correct the address or the checksum") {
+		t.Errorf("with another checksum: %v", err)
+	}
+}
