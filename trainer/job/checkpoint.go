@@ -118,7 +118,7 @@ func (j *Job) Places() string {
 
 // Unkept returns what of a job's result is lost on a cluster when its pods are deleted, a line each, with the remedy.
 func (j *Job) Unkept() []string {
-	const remedy = "give --output, or a --volume with a claim_name"
+	const remedy = "give --output, or a --volume with a claim_name, and not in the data"
 	switch {
 	case j.Runs():
 		elsewhere := func(arg string) bool { return InBucket(arg) }

@@ -143,6 +143,8 @@ func causeOr(ctx context.Context, err error) error {
 
 func (c *Client) note(format string, args ...any) {
 	if c.notes != nil {
+		c.noting.Lock() // checks of a job are made at the same time
+		defer c.noting.Unlock()
 		fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
 	}
 }

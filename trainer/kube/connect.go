@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,7 @@ type Client struct {
 	context   string // "", or which context of which kubeconfig names it, in brackets
 	place     string // the flags that select it
 	notes     io.Writer
+	noting    sync.Mutex            // guards writing notes
 	reached   atomic.Bool           // the cluster has answered once
 	patience  time.Duration         // see [Place.Patience]
 	noted     atomic.Int64          // when it was last noted that it does not answer, in nanoseconds; 0: it answers
