@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A job whose pods the cluster would never create, or no node could run, is refused at submission with the reason, and nothing of it is created.
+// A job whose pods the cluster would never create, or no node could run, is refused at submission
+// with the reason, and nothing of it is created.
 func TestImpossibleJobsAreRefused(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

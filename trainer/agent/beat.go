@@ -24,7 +24,8 @@ type beats struct {
 	asked     bool   // the master has asked for the account
 	stale     bool   // the account is older than the question
 	final     bool   // a process has completed the training: the account does not change any more
-	// origin is what the first rank has begun a world with that has no source, until the master has it; nil: nothing is to be told.
+	// origin is what the first rank has begun a world with that has no source, until the master has
+	// it; nil: nothing is to be told.
 	origin *wire.Origin
 }
 

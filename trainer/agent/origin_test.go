@@ -6,7 +6,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// The agent of the first rank tells the master, once, what a world without a source begins with. These processes have read nothing.
+// The agent of the first rank tells the master, once, what a world without a source begins with.
+// These processes have read nothing.
 func TestTellsWhatAWorldBeginsWith(t *testing.T) {
 	h, a := open(t, 2, self("recall=arrive")...)
 	h.give(a)

@@ -133,7 +133,8 @@ func (v *vigil) enter(p *process) {
 	})
 }
 
-// origin returns what this world begins with if its first rank arrives in this way: the others take its state.
+// origin returns what this world begins with if its first rank arrives in this way: the others take
+// its state.
 func (v *vigil) origin(arrival *word) *wire.Origin {
 	o := &wire.Origin{Formation: v.world.Formation}
 	if arrival != nil && arrival.Round > 0 {

@@ -116,7 +116,8 @@ func (j *Job) Places() string {
 	return lines
 }
 
-// Unkept returns what of a job's result is lost on a cluster when its pods are deleted, a line each, with the remedy.
+// Unkept returns what of a job's result is lost on a cluster when its pods are deleted, a line
+// each, with the remedy.
 func (j *Job) Unkept() []string {
 	const remedy = "give --output, or a --volume with a claim_name, and not in the data"
 	switch {

@@ -28,7 +28,8 @@ type Command struct {
 	Context     string // --context: of the kube config file; "" = the current one
 	Kubeconfig  string // --kubeconfig: "" = as kubectl finds it
 
-	// RetryTimeout is how long requests are repeated that the cluster cannot answer (--retry_timeout).
+	// RetryTimeout is how long requests are repeated that the cluster cannot answer
+	// (--retry_timeout).
 	RetryTimeout Duration
 
 	given          []*Flag // in the order of the command line

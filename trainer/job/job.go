@@ -105,8 +105,8 @@ type Job struct {
 	RunAsUser         int                  `json:"runAsUser,omitzero"`         // --run_as_user: number of the user and group that pods run as; 0 = the image's
 	TTL               *Duration            `json:"ttl,omitempty"`              // --ttl: from the end of the job until all of it is deleted; nil = it stays
 	Deadline          Duration             `json:"deadline,omitzero"`          // --deadline: the job fails if it runs for longer; 0 = never
-	// PendingTimeout is how long pods of a role may fit no node before the job fails (--pending_timeout); nil = [DefaultPendingTimeout], 0 =
-	// without limit.
+	// PendingTimeout is how long pods of a role may fit no node before the job fails
+	// (--pending_timeout); nil = [DefaultPendingTimeout], 0 = without limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
 
 	Suspend  bool   `json:"suspend,omitzero"`  // --suspend: the job is made, and does not start yet
@@ -139,7 +139,8 @@ type Pod struct {
 	Priority Priority  `json:"priority,omitzero"` // zero = the cluster's default
 }
 
-// DefaultPendingTimeout is how long a job waits for a node that fits its pods, which an autoscaler may add, if it does not say.
+// DefaultPendingTimeout is how long a job waits for a node that fits its pods, which an autoscaler
+// may add, if it does not say.
 const DefaultPendingTimeout = time.Hour
 
 // Duration is a [time.Duration] that JSON holds as text, "5m0s".

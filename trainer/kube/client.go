@@ -45,11 +45,13 @@ const (
 	noteEvery = 30 * time.Second
 )
 
-// DefaultPatience is how long a request is repeated to a cluster that has answered before, unless [Place.Patience] says otherwise.
+// DefaultPatience is how long a request is repeated to a cluster that has answered before, unless
+// [Place.Patience] says otherwise.
 const DefaultPatience = 10 * time.Minute
 
-// ask makes one request, and repeats it while the cluster cannot answer. doing is the beginning of its error, as in "list pods". A cluster
-// that has not answered the first request is not asked again, unless the user has said for how long to ask.
+// ask makes one request, and repeats it while the cluster cannot answer. doing is the beginning of
+// its error, as in "list pods". A cluster that has not answered the first request is not asked
+// again, unless the user has said for how long to ask.
 func ask[T any](ctx context.Context, c *Client, doing string, request func(context.Context) (T, error)) (T, error) {
 	began, backoff := time.Now(), firstBackoff
 	if lost := c.lost.Load(); lost != nil && !c.reached.Load() {
@@ -87,8 +89,8 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 	}
 }
 
-// passing reports whether the same request may succeed later. Of a creation a conflict is no answer: two were counted against a quota at
-// once.
+// passing reports whether the same request may succeed later. Of a creation a conflict is no
+// answer: two were counted against a quota at once.
 func passing(err error) bool { return observe.Transient(err) || api.IsConflict(err) }
 
 // waits returns how long a request is repeated now.
@@ -104,7 +106,8 @@ func (c *Client) waits() time.Duration {
 	return firstPatience
 }
 
-// noteRepeated says, every noteEvery, what is repeated, how often, and until when. The requests of a client share the notes.
+// noteRepeated says, every noteEvery, what is repeated, how often, and until when. The requests of
+// a client share the notes.
 func (c *Client) noteRepeated(doing string, err error, attempts int, until time.Time) {
 	now, last := time.Now(), c.noted.Load()
 	if last != 0 && now.Sub(time.Unix(0, last)) < noteEvery || !c.noted.CompareAndSwap(last, now.UnixNano()) {

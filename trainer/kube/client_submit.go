@@ -230,8 +230,8 @@ func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, 
 	return created, c.setSuspend(ctx, j.Name, false)
 }
 
-// undo deletes what was created of a job that cannot be submitted because of err, and says what it was. If that cannot be deleted, it says
-// how to.
+// undo deletes what was created of a job that cannot be submitted because of err, and says what it
+// was. If that cannot be deleted, it says how to.
 func (c *Client) undo(ctx context.Context, name string, uid types.UID, created []string, err error) error {
 	if ctx.Err() != nil {
 		c.note("interrupted: deleting what was created of job %s: %s", name, strings.Join(created, ", "))
@@ -248,7 +248,8 @@ func (c *Client) undo(ctx context.Context, name string, uid types.UID, created [
 	return fmt.Errorf("%w; and what was created is still there: %w", err, e)
 }
 
-// createRest creates what a Job owns, and returns what it has created. If the user may not create network policies, a note says which ports stay open.
+// createRest creates what a Job owns, and returns what it has created. If the user may not create
+// network policies, a note says which ports stay open.
 func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner types.UID) (created []string, err error) {
 	s.OwnedBy(owner)
 	for _, o := range s.Objects()[1:] { // the first is the Job

@@ -34,8 +34,9 @@ type Place struct {
 	Context    string    // of the kubeconfig; "" = its current one
 	Namespace  string    // "" = the context's
 	Notes      io.Writer // for warnings, and for what is waited for; nil: none
-	// Patience is how long a request is repeated that the cluster cannot answer. 0: [DefaultPatience] for a cluster that has answered
-	// before, otherwise a second. Below 0: each is made once.
+	// Patience is how long a request is repeated that the cluster cannot answer. 0:
+	// [DefaultPatience] for a cluster that has answered before, otherwise a second. Below 0: each
+	// is made once.
 	Patience time.Duration
 }
 

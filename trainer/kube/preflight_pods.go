@@ -44,8 +44,8 @@ func podsOf(j *job.Job, s *manifest.Submission) ([]*core.Pod, error) {
 	return all, nil
 }
 
-// checkPods asks the cluster, in a dry run, whether it would create pods like those of the job, and looks whether a node has room for them.
-// What the user may not ask counts as correct.
+// checkPods asks the cluster, in a dry run, whether it would create pods like those of the job, and
+// looks whether a node has room for them. What the user may not ask counts as correct.
 func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submission) error {
 	pods, err := podsOf(j, s)
 	if err != nil {
@@ -67,7 +67,8 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 	return errors.Join(append(problems, c.checkNodes(ctx, j, pods))...)
 }
 
-// refusal reports whether an error says that a pod can never be created as it is described, or not before others are deleted.
+// refusal reports whether an error says that a pod can never be created as it is described, or not
+// before others are deleted.
 func refusal(err error) (refused, waits bool) {
 	switch why, _ := observe.Denied(err); why {
 	case observe.OverQuota:
@@ -79,8 +80,8 @@ func refusal(err error) (refused, waits bool) {
 	return api.IsInvalid(err), false
 }
 
-// checkNodes returns why no node of the cluster could run a pod of the job even if it was empty. If an autoscaler may add such a node, or the
-// job is to wait without a limit, that is a note.
+// checkNodes returns why no node of the cluster could run a pod of the job even if it was empty. If
+// an autoscaler may add such a node, or the job is to wait without a limit, that is a note.
 func (c *Client) checkNodes(ctx context.Context, j *job.Job, pods []*core.Pod) error {
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.NodeList, error) {
 		return c.set.CoreV1().Nodes().List(ctx, meta.ListOptions{})
@@ -138,8 +139,8 @@ func misfit(p *core.Pod, nodes []core.Node) string {
 	return largest + fmt.Sprintf(" (--%s_resource_request)", p.Labels[manifest.LabelRole])
 }
 
-// tolerates reports whether a pod can be scheduled to a node with the taints. Those that Kubernetes sets and removes by itself, as while a node
-// is not ready, do not count.
+// tolerates reports whether a pod can be scheduled to a node with the taints. Those that Kubernetes
+// sets and removes by itself, as while a node is not ready, do not count.
 func tolerates(tolerations []core.Toleration, taints []core.Taint) bool {
 	return !slices.ContainsFunc(taints, func(taint core.Taint) bool {
 		if taint.Effect == core.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
@@ -152,7 +153,8 @@ func tolerates(tolerations []core.Toleration, taints []core.Taint) bool {
 	})
 }
 
-// lacking returns what a pod asks for that a node does not have even if it is empty; "" if it has all.
+// lacking returns what a pod asks for that a node does not have even if it is empty; "" if it has
+// all.
 func lacking(p *core.Pod, has core.ResourceList) string {
 	asks := make(core.ResourceList)
 	for _, container := range p.Spec.Containers {
@@ -190,7 +192,8 @@ func (c *Client) mayGrow(ctx context.Context) bool {
 	})
 }
 
-// notePriorities says that the cluster may preempt the master or a server before any worker, although their loss costs more.
+// notePriorities says that the cluster may preempt the master or a server before any worker,
+// although their loss costs more.
 func (c *Client) notePriorities(ctx context.Context, j *job.Job, s *manifest.Submission) {
 	pods, err := podsOf(j, s)
 	if err != nil {
@@ -207,8 +210,8 @@ func (c *Client) notePriorities(ctx context.Context, j *job.Job, s *manifest.Sub
 	}
 }
 
-// unprotected returns which pods have no higher priority than the least of the workers, and what there is to do; "" for none. classes is nil
-// if they are not known.
+// unprotected returns which pods have no higher priority than the least of the workers, and what
+// there is to do; "" for none. classes is nil if they are not known.
 func unprotected(j *job.Job, pods []*core.Pod, classes *scheduling.PriorityClassList) string {
 	least := pods[1]
 	if last, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: j.NumWorkers - 1}, Launch: 1, Slot: j.NumWorkers - 1}, meta.OwnerReference{}); err == nil {

@@ -21,8 +21,8 @@ import (
 
 var theNamespace = &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default"}}
 
-// A pod that the cluster would never create is refused at submission, with the cluster's reason. What the user may not try, what passes, and
-// what cannot be tried is not.
+// A pod that the cluster would never create is refused at submission, with the cluster's reason.
+// What the user may not try, what passes, and what cannot be tried is not.
 func TestPreflightTriesPods(t *testing.T) {
 	forbidden := func(text string) error {
 		return api.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(text))
@@ -80,7 +80,8 @@ func node(name string, change func(*core.Node)) *core.Node {
 	return n
 }
 
-// A job whose pods no node can run is refused, unless an autoscaler may add such a node, the job is to wait, or the user may not look.
+// A job whose pods no node can run is refused, unless an autoscaler may add such a node, the job is
+// to wait, or the user may not look.
 func TestPreflightLooksForNodes(t *testing.T) {
 	tainted := func(n *core.Node) {
 		n.Spec.Taints = []core.Taint{{Key: "team", Value: "vision", Effect: core.TaintEffectNoSchedule}}
@@ -132,7 +133,8 @@ func TestPreflightLooksForNodes(t *testing.T) {
 	}
 }
 
-// A master and servers without a higher priority than the workers are noted, with the classes that the cluster has.
+// A master and servers without a higher priority than the workers are noted, with the classes that
+// the cluster has.
 func TestPreflightNotesPriorities(t *testing.T) {
 	class := func(name string, value int32, byDefault bool) runtime.Object {
 		return &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: name}, Value: value, GlobalDefault: byDefault}

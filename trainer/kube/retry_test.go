@@ -21,8 +21,8 @@ import (
 // webhookFails is the answer of an API server whose admission webhook cannot be reached.
 var webhookFails = api.NewInternalError(errors.New(`failed calling webhook "pods.example.com": failed to call webhook: Post "https://hook.example.svc:443/": dial tcp 10.0.0.7:443: connect: connection refused`))
 
-// A request that is repeated says every half minute what is tried, how often, and until when, and at its end that it was given up. A user
-// sets for how long.
+// A request that is repeated says every half minute what is tried, how often, and until when, and
+// at its end that it was given up. A user sets for how long.
 func TestRepeatedRequestsAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		patience time.Duration // as --retry_timeout gives it; 0: it is not given
@@ -80,7 +80,8 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 	}
 }
 
-// Whoever interrupts a submission is told what was created, and whether it is still there. So is one whose submission fails.
+// Whoever interrupts a submission is told what was created, and whether it is still there. So is
+// one whose submission fails.
 func TestSubmitSaysWhatItLeaves(t *testing.T) {
 	refuses := map[string]error{"webhook": webhookFails, "API server": &url.Error{Op: "Post", URL: "https://cluster", Err: kubetest.Refused.Err}}
 	for name, c := range map[string]struct {

@@ -149,11 +149,12 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	return t, nil
 }
 
-// defaultContainer is the annotation with the container that kubectl logs, exec and attach choose if they are told none.
+// defaultContainer is the annotation with the container that kubectl logs, exec and attach choose
+// if they are told none.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// namesMain makes kubectl choose the container of the role, unless the job says otherwise. Pods of one container have the annotation,
-// too: admission may add containers to them.
+// namesMain makes kubectl choose the container of the role, unless the job says otherwise. Pods of
+// one container have the annotation, too: admission may add containers to them.
 func namesMain(t *core.PodTemplateSpec, role pod.Role) {
 	if _, given := t.Annotations[defaultContainer]; !given {
 		t.Annotations[defaultContainer] = role.String()

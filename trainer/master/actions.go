@@ -17,8 +17,8 @@ var ErrHopeless = errors.New("impossible")
 // ErrDisowned is wrapped by an error of a runtime's Delete if the cluster does not know this master any more.
 var ErrDisowned = errors.New("the master's own pod no longer exists")
 
-// ErrDenied is wrapped by an error of a runtime's Create if a rule of the cluster forbids the pod, until somebody changes the rule. It fails a
-// job that has been denied all pods of a role for long.
+// ErrDenied is wrapped by an error of a runtime's Create if a rule of the cluster forbids the pod,
+// until somebody changes the rule. It fails a job that has been denied all pods of a role for long.
 var ErrDenied = errors.New("denied")
 
 // ErrFull is wrapped by an error of a runtime's Create if there is no capacity for a pod; the end of another pod may free some.

@@ -8,8 +8,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// loss is the loss of all states of a program's processes. What the program goes on from, only its processes know: the checkpoint that
-// they read, or the initial values. Until they have said it, the master claims neither.
+// loss is the loss of all states of a program's processes. What the program goes on from, only its
+// processes know: the checkpoint that they read, or the initial values. Until they have said it,
+// the master claims neither.
 type loss struct {
 	Life    int64  `json:"life"`
 	Reason  string `json:"reason"`
@@ -19,7 +20,8 @@ type loss struct {
 	After   int64 `json:"after"` // the last formation before the loss
 }
 
-// lose notes that all states are lost. The training goes on in the given life with what processes find.
+// lose notes that all states are lost. The training goes on in the given life with what processes
+// find.
 func (g *program) lose(l loss) {
 	l.After = g.m.ring.custody.World().Formation
 	g.lost = &l
@@ -27,7 +29,8 @@ func (g *program) lose(l loss) {
 	g.m.rewinds++
 }
 
-// begunWith handles what the first rank of a world has begun with that has no source: all ranks take its state.
+// begunWith handles what the first rank of a world has begun with that has no source: all ranks
+// take its state.
 func (g *program) begunWith(o *wire.Origin) error {
 	if o == nil || g.lost == nil || o.Formation <= g.lost.After {
 		return nil
@@ -49,7 +52,8 @@ func (g *program) begunWith(o *wire.Origin) error {
 	return nil
 }
 
-// found tells what the program goes on from after a loss of all states: a state with that many updates and records, 0 for the initial values.
+// found tells what the program goes on from after a loss of all states: a state with that many
+// updates and records, 0 for the initial values.
 func (g *program) found(version, records int64) {
 	if g.lost == nil {
 		return
@@ -68,7 +72,8 @@ func (g *program) found(version, records int64) {
 	g.m.happen(e)
 }
 
-// ProgramResumed tells that all states of a program's processes were lost, and that it goes on from its own checkpoint.
+// ProgramResumed tells that all states of a program's processes were lost, and that it goes on from
+// its own checkpoint.
 type ProgramResumed struct {
 	// Life is the life of the model that begins.
 	Life   int64
@@ -76,7 +81,8 @@ type ProgramResumed struct {
 	Step   int64 // number of updates in the checkpoint
 	// Records is how many records are in the checkpoint, 0 if the program has declared no data set.
 	Records int64
-	// Repeated is how many records were credited before and are not in the checkpoint. AtLeast reports whether there may be more.
+	// Repeated is how many records were credited before and are not in the checkpoint. AtLeast
+	// reports whether there may be more.
 	Repeated int64
 	AtLeast  bool
 }

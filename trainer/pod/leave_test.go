@@ -363,8 +363,9 @@ func TestRoomIsTakenAtOnce(t *testing.T) {
 	expect(t, table.Observe(Event{ID: worker(0), Phase: Pending}, now.Add(time.Second)), "create worker-1")
 }
 
-// A rule that denies all pods of a role for ten minutes ends a job that has not begun. Lack of room, and what else is in the way, does not, nor
-// does a rule that denies a pod of a role of which one has run.
+// A rule that denies all pods of a role for ten minutes ends a job that has not begun. Lack of
+// room, and what else is in the way, does not, nor does a rule that denies a pod of a role of which
+// one has run.
 func TestDeniedCreation(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  Refusal

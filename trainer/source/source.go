@@ -13,7 +13,8 @@
 //
 // Laws:
 //
-//  1. What is fetched over the web comes by https. It comes by http from this machine, or with a checksum from a private network.
+//  1. What is fetched over the web comes by https. It comes by http from this machine, or with a
+//     checksum from a private network.
 //  2. A script in an archive is below the directory into which the archive is unpacked.
 //  3. No secret is in a name that is printed: what follows a question mark stays out.
 package source
@@ -235,7 +236,8 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// public reports whether a host is an address that is not of a private network. Of a name that is known only when it is resolved: see [Private].
+// public reports whether a host is an address that is not of a private network. Of a name that is
+// known only when it is resolved: see [Private].
 func public(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && !Private(a)

@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/source/folder"
 )
 
-// contents says what an image is made of: of a Go package, which is compiled, of a binary, or of a directory of other files and this program.
+// contents says what an image is made of: of a Go package, which is compiled, of a binary, or of a
+// directory of other files and this program.
 func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, progress func(image.Progress)) error {
 	info, err := os.Stat(b.path)
 	if err != nil {
@@ -38,7 +39,8 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 	return err
 }
 
-// files makes an image of a directory without a Go package: scripts, and whatever else a program needs.
+// files makes an image of a directory without a Go package: scripts, and whatever else a program
+// needs.
 func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 	_, module := os.Stat(filepath.Join(b.path, "go.mod"))
 	if module == nil {

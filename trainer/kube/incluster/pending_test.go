@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// A pod that fits no node of the cluster is hopeless after --pending_timeout, and not before; one that waits for room never is.
+// A pod that fits no node of the cluster is hopeless after --pending_timeout, and not before; one
+// that waits for room never is.
 func TestRuntimeGivesUpOnNodes(t *testing.T) {
 	const (
 		selector = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."

@@ -290,8 +290,9 @@ func (r *Runtime) pendingLimit() time.Duration {
 	return job.DefaultPendingTimeout
 }
 
-// starved returns the events of pods of which nothing is to be expected: images have been missing for too long, or no node fits. If a pod
-// has run, there are images, and it is a matter of one node.
+// starved returns the events of pods of which nothing is to be expected: images have been missing
+// for too long, or no node fits. If a pod has run, there are images, and it is a matter of one
+// node.
 func (r *Runtime) starved(now time.Time) []pod.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

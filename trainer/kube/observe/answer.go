@@ -26,8 +26,8 @@ func Transient(err error) bool {
 	return Unreachable(err)
 }
 
-// WebhookFails reports whether an admission webhook has failed, so that the cluster cannot decide. Kubernetes has no reason of its own for
-// that.
+// WebhookFails reports whether an admission webhook has failed, so that the cluster cannot decide.
+// Kubernetes has no reason of its own for that.
 func WebhookFails(err error) bool {
 	return api.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }

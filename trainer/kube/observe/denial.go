@@ -39,8 +39,8 @@ func Denied(err error) (why Denial, kind string) {
 	return AgainstRule, kind
 }
 
-// QuotaTooSmall reports whether a request that was denied for lack of quota asks for more than the whole quota, so that it can never be
-// granted.
+// QuotaTooSmall reports whether a request that was denied for lack of quota asks for more than the
+// whole quota, so that it can never be granted.
 func QuotaTooSmall(err error) bool {
 	_, text, _ := strings.Cut(err.Error(), ", requested: ")
 	requested, text, _ := strings.Cut(text, ", used: ")

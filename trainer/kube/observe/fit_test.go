@@ -6,7 +6,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// A pod fits no node if the scheduler would not run it even after evictions, on any node. The messages are those of Kubernetes 1.36.
+// A pod fits no node if the scheduler would not run it even after evictions, on any node. The
+// messages are those of Kubernetes 1.36.
 func TestFitsNoNode(t *testing.T) {
 	for message, want := range map[string]bool{
 		"0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.":                                        true,

@@ -184,10 +184,12 @@ func Waiting(p *core.Pod) (why string, hopeless bool) {
 	return "", false
 }
 
-// noVictims matches how a scheduler says that no node could run a pod even if all other pods were evicted.
+// noVictims matches how a scheduler says that no node could run a pod even if all other pods were
+// evicted.
 var noVictims = regexp.MustCompile(`preemption: 0/(\d+) nodes are available: (\d+) Preemption is not helpful for scheduling`)
 
-// FitsNoNode reports whether a pod fits no node that the cluster has now, however empty: because of its node selector, its requests, or taints.
+// FitsNoNode reports whether a pod fits no node that the cluster has now, however empty: because of
+// its node selector, its requests, or taints.
 func FitsNoNode(p *core.Pod) bool {
 	c := podCondition(p, core.PodScheduled)
 	if c == nil || c.Status != core.ConditionFalse || c.Reason != core.PodReasonUnschedulable {

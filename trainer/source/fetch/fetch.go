@@ -241,8 +241,8 @@ func (o Options) web(ctx context.Context, p source.Program, to string) error {
 	return err
 }
 
-// private returns a transport that makes requests by http to private networks only, whatever a name is resolved to. Those by https are made as
-// before.
+// private returns a transport that makes requests by http to private networks only, whatever a name
+// is resolved to. Those by https are made as before.
 func private(t http.RoundTripper) http.RoundTripper {
 	from, ok := cmp.Or(t, http.DefaultTransport).(*http.Transport)
 	if !ok {

@@ -430,8 +430,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// With its checksum a program comes by http from a private network, also after a redirect; from a public address it does not, whatever name leads
-// there.
+// With its checksum a program comes by http from a private network, also after a redirect; from a
+// public address it does not, whatever name leads there.
 func TestPlainWithChecksum(t *testing.T) {
 	body := []byte("echo hello")
 	address, _ := web(t, map[string][]byte{"main.sh": body})
