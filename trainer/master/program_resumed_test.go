@@ -22,8 +22,8 @@ func trainMost(w *world) {
 	}
 }
 
-// losesAll trains a program on 8 of its 12 records, and loses all its workers. It returns the next worker, which has not arrived yet, and
-// what happens from then on.
+// losesAll trains a program on 8 of its 12 records, and loses all its workers. It returns the next
+// worker, which has not arrived yet, and what happens from then on.
 func losesAll(t *testing.T) (w *world, next *peer, happened func() []Event) {
 	t.Helper()
 	var events []Event
@@ -72,8 +72,9 @@ func origin(o *wire.Origin) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) { r.Formation, r.Origin = o.Formation, o }
 }
 
-// After the loss of all workers, a program goes on from what its processes have read. Whether they have read it before they come to a world
-// or in it, the status and the event say so, and not that the training began anew.
+// After the loss of all workers, a program goes on from what its processes have read. Whether they
+// have read it before they come to a world or in it, the status and the event say so, and not that
+// the training began anew.
 func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrival *wire.Arrival
@@ -167,7 +168,8 @@ func TestProgramSurvivorSaysNothing(t *testing.T) {
 	})
 }
 
-// Processes that start again in their workers, as those that use NCCL do at each change of the world, were not lost with these.
+// Processes that start again in their workers, as those that use NCCL do at each change of the
+// world, were not lost with these.
 func TestProgramWithoutStateSaysNoWorkerWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -184,8 +186,9 @@ func TestProgramWithoutStateSaysNoWorkerWasLost(t *testing.T) {
 	})
 }
 
-// A master that was lost with all workers does not know how many records its predecessor had credited last. The next master still
-// says what the program resumed from, if the one before had not heard it.
+// A master that was lost with all workers does not know how many records its predecessor had
+// credited last. The next master still says what the program resumed from, if the one before had
+// not heard it.
 func TestNextMasterSaysWhatTheProgramResumedFrom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, runJob(0))
