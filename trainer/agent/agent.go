@@ -19,6 +19,8 @@
 //  4. The agent reacts to a departure at once, but processes that are past their training complete what they do before they start again.
 //     Newcomers do not restart running processes unless --restart_on_join allows it.
 //  5. The program goes on while the master is away.
+//  6. A process that is ended gets one SIGTERM. It has --restart_grace if it is to start again, and the whole grace period in a planned stop,
+//     in whatever order the agent hears that its worker is to leave and that the job has ended.
 package agent
 
 import (
@@ -58,7 +60,7 @@ type Config struct {
 	Limited    bool                                                                 // the processors are fewer than the machine has: libraries do not find that out
 	Workers    int                                                                  // number of workers of the job that share the processors, this one included; 0: this one has them alone
 	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it never is
-	Grace      time.Duration                                                        // time that the processes have to end after Leave is closed
+	Grace      time.Duration                                                        // time that the processes have to end after SIGTERM, once Leave is closed
 	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
 	Dir        string                                                               // directory for the agent's files, which its creator removes; "": a temporary one of the agent's own
 	ErrorFile  string                                                               // file that receives the first failure of the processes, while they do not run because of it; "": none
@@ -91,6 +93,8 @@ type agent struct {
 	over    chan struct{} // closed when the master says that the job has ended
 	beats   beats
 	blame   errorFile
+	endBy   func() time.Time // end of the grace period; it begins with the first call
+	stop    stopping
 	rested  bool // the processes of the last world were not started: it ended in the pause before
 	watch   *watch
 
@@ -133,6 +137,7 @@ func (p *process) lives() bool { return p != nil && p.exit == nil }
 // process of the program is left when it returns.
 func Run(ctx context.Context, c Config) (err error) {
 	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a.endBy = sync.OnceValue(func() time.Time { return time.Now().Add(a.Grace) })
 	if a.Messages == nil {
 		a.Messages = a.Output
 	}
@@ -159,6 +164,13 @@ func Run(ctx context.Context, c Config) (err error) {
 	background.Go(func() { a.heartbeats(ctx, cancel) }) // also while the program is fetched: a silent worker would count as lost
 	background.Go(func() {
 		select {
+		case <-a.Leave:
+			a.endBy()
+		case <-ctx.Done():
+		}
+	})
+	background.Go(func() {
+		select {
 		case <-a.over:
 			cancel(errDone)
 		case <-ctx.Done():
@@ -172,7 +184,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
 	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
 	err = a.work(ctx)
-	a.end(a.Job.Program.Grace.Duration)
+	a.end(a.lastGrace())
 	a.last, a.store = a.release(a.last), a.release(a.store)
 	a.closing.Wait()
 	return a.verdict(ctx, err)
@@ -403,8 +415,16 @@ func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (worker.Membe
 		case <-met:
 		}
 	}()
+	if a.leaving() && !slices.ContainsFunc(a.procs, (*process).lives) { // it only tells how they ended: a master that is away need not know
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, farewellLimit, worker.ErrLeft)
+		defer cancel()
+	}
 	return a.meeting.Arrive(ctx, arrival)
 }
+
+// farewellLimit is how long a worker that leaves, and whose processes have ended, waits for the master's answer to that.
+const farewellLimit = 2 * time.Second
 
 // leaving reports whether the worker was asked to leave.
 func (a *agent) leaving() bool {
@@ -442,6 +462,16 @@ func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
 			p.group.Kill(p.local, grace)
 		}
 	}
+}
+
+// lastGrace returns how long the processes have to end when the work of this worker has: what the master says at the end of the job, what
+// is left of the worker's grace period if it was asked to leave, or else as long as when they start again.
+func (a *agent) lastGrace() time.Duration {
+	grace := a.Job.Program.Grace.Duration
+	if a.leaving() {
+		grace = max(grace, time.Until(a.endBy()))
+	}
+	return max(grace, a.beats.endGrace())
 }
 
 // end ends all processes, and returns when they have ended.
@@ -487,17 +517,21 @@ func (a *agent) account() {
 	}
 }
 
-// event is the end of a process, a message of one, or neither: then the master asks for the account.
+// event is the end of a process, a message of one, the order of the master that the job is to stop, or none of these: then the master asks
+// for the account.
 type event struct {
 	exit *program.Exit
 	of   *process
 	said *message
+	stop time.Time // time by which the job is to stop
 }
 
 // absorb updates the state by the events that are waiting, and passes each to tell.
 func (a *agent) absorb(tell func(event)) {
 	for _, e := range a.mail.drain() {
 		switch {
+		case !e.stop.IsZero():
+			a.stops(e.stop)
 		case e.exit == nil && e.said == nil:
 			a.account()
 		case e.exit != nil:
@@ -528,8 +562,13 @@ func (a *agent) absorb(tell func(event)) {
 			case "done":
 				e.of.done = true
 				a.beats.end()
+				a.pastTraining(e.of)
 			case "account":
 				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
+			case "saved":
+				a.beats.saves(&wire.Saved{Round: e.said.Round, Path: e.said.Path, UnixMs: time.Now().UnixMilli()})
+			case "rest":
+				a.beats.rests(&wire.Rest{Round: e.said.Round, Problem: e.said.Why})
 			case "met":
 				a.beats.meet(e.said.Formation)
 			case "round": // the master is to know of it when that world ends

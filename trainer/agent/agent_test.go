@@ -79,7 +79,7 @@ func speak(does []string) {
 	}
 	say := func(op string) {
 		local, _ := strconv.Atoi(rank)
-		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1, "why": "no group", "read": os.Getenv(readEnv) != ""})
+		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1, "why": "no group", "path": "/c", "read": os.Getenv(readEnv) != ""})
 		conn.Write(append(line, '\n'))
 	}
 	say("hello")
@@ -124,6 +124,9 @@ func speak(does []string) {
 				say("round")
 			case w.Op + "=done":
 				say("done")
+			case w.Op + "=rest":
+				say("saved")
+				say("rest")
 			case w.Op + "=account":
 				say("account")
 			case w.Op + "=ask":
@@ -160,9 +163,10 @@ type hall struct {
 
 	ended chan struct{} // closed when the agent has ended
 
-	mu   sync.Mutex
-	asks bool
-	over bool // the job has ended
+	mu          sync.Mutex
+	asks        bool
+	over        bool          // the job has ended
+	grace, stop time.Duration // what the master says of the end of the job
 }
 
 // stream is the stream between the agent and the master.
@@ -206,7 +210,7 @@ func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.
 		h.asks = false
 		h.ledgers <- r
 	}
-	return &wire.HeartbeatReply{Ledger: h.asks, Over: h.over}, nil
+	return &wire.HeartbeatReply{Ledger: h.asks, Over: h.over, GraceMs: h.grace.Milliseconds(), StopMs: h.stop.Milliseconds()}, nil
 }
 
 func (h *hall) GetTask(context.Context, *wire.GetTaskRequest, ...grpc.CallOption) (*wire.GetTaskReply, error) {

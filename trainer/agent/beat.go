@@ -19,11 +19,16 @@ type beats struct {
 	met       int64 // the newest formation of which all ranks are known to have the state that it began with
 	finished  int64
 	leaves    bool
-	keeps     bool   // processes keep their state
-	account   []byte // the records that are in the state of every rank, as a process has told it last; nil: none has
-	asked     bool   // the master has asked for the account
-	stale     bool   // the account is older than the question
-	final     bool   // a process has completed the training: the account does not change any more
+	keeps     bool          // processes keep their state
+	account   []byte        // the records that are in the state of every rank, as a process has told it last; nil: none has
+	asked     bool          // the master has asked for the account
+	stale     bool          // the account is older than the question
+	grace     time.Duration // that the processes have when the job has ended, as the master says; 0: it has not
+	stopping  bool          // the master says that the job is to stop
+	asks      bool          // processes use the package, and can be asked to write a checkpoint
+	saved     *wire.Saved   // the newest checkpoint that a process has written; nil: none has
+	rest      *wire.Rest    // the last round before the job stops; nil: the processes have not ended it
+	final     bool          // a process has completed the training: the account does not change any more
 	// origin is what the first rank has begun a world with that has no source, until the master has
 	// it; nil: nothing is to be told.
 	origin *wire.Origin
@@ -152,6 +157,12 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 		answered, missed = time.Now(), 0
 		a.watch.answered(answered, a.Self.Header().Master)
+		if reply.Over { // before it is known
+			a.beats.setGrace(time.Duration(reply.GraceMs) * time.Millisecond)
+		}
+		if reply.StopMs > 0 && a.beats.setStopping() {
+			a.mail.put(event{stop: answered.Add(time.Duration(reply.StopMs) * time.Millisecond)})
+		}
 		if reply.Unknown {
 			cancel(worker.ErrReplaced)
 			return
@@ -176,6 +187,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED
 	}
+	r.Asks, r.Saved, r.Rest = a.beats.asks, a.beats.saved, a.beats.rest
 	a.beats.mu.Unlock()
 	a.records.beat(r)
 	reply, err := a.Master.Heartbeat(ctx, r)

@@ -52,7 +52,7 @@ type script struct {
 	mu sync.Mutex // guards writing
 }
 
-// message is a message of a process for the loop: hello, arrive, met, the first round of a world, account, doubt, done, or "" when its connection has ended.
+// message is a message of a process for the loop: hello, arrive, met, the first round of a world, account, saved, rest, doubt, done, or "" when its connection has ended.
 type message struct {
 	from *script
 	word
@@ -73,6 +73,7 @@ type word struct {
 	Ledger    [][3]int64 `json:"ledger"`
 	Settled   int        `json:"settled"`
 	Why       string     `json:"why"`
+	Path      string     `json:"path"`
 
 	Leases [][2]int64 `json:"leases"`
 	Loss   *float32   `json:"loss"`
@@ -82,8 +83,6 @@ type word struct {
 	Shuffle        bool   `json:"shuffle"`
 	Seed           uint64 `json:"seed"`
 	RecordsPerTask int64  `json:"records_per_task"`
-
-	Path string `json:"path"` // of a checkpoint
 
 	F  int64    `json:"f"`
 	K  string   `json:"k"`

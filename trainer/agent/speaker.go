@@ -46,6 +46,8 @@ func (a *agent) greet(m *message) *process {
 		a.letGo(before) // a script that its command had started before
 	}
 	a.Log.Debug("A process has connected", "local_rank", p.local, "pid", s.pid, "keeps_state", m.Survives, "backend", m.Backend, "torch", m.Torch)
+	a.beats.usesPackage()
+	a.tellStop(p)
 	if m.Survives {
 		a.Keeps = true
 		a.beats.keep()

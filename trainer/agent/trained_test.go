@@ -188,19 +188,6 @@ func (h *hall) stays() {
 	}
 }
 
-// Processes that ignore SIGTERM have their whole grace when the worker is to leave, but not when the job has ended.
-func TestTheJobEndsWhileAWorkerLeaves(t *testing.T) {
-	h, a := openFor(t, time.Hour, 1, "/bin/sh", "-c", `trap '' TERM; echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
-	h.give(a)
-	h.hear("it", 0)
-	close(h.leave)
-	next(h, "a heartbeat", h.beats)
-	h.mu.Lock()
-	h.over = true
-	h.mu.Unlock()
-	next(h, "its end", h.ended)
-}
-
 // A worker that is asked to leave during the pause before its processes start leaves the world once, and waits in the next one.
 func TestLeavesInThePause(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)

@@ -131,6 +131,7 @@ func (v *vigil) enter(p *process) {
 		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,
 	})
+	v.tellStop(p)
 }
 
 // origin returns what this world begins with if its first rank arrives in this way: the others take
@@ -277,11 +278,12 @@ func (v *vigil) gone() bool { return !slices.ContainsFunc(v.procs, (*process).li
 
 // depart tells the program that the worker is to leave. It returns true if the worker can leave at once.
 func (v *vigil) depart() bool {
-	v.Log.Info("Asked to leave: the program has the grace period to end", "grace", v.Grace)
+	grace := time.Until(v.endBy())
+	v.Log.Info("Asked to leave: the program has the grace period to end", "grace", grace.Round(time.Second))
 	stays := func(p *process) bool { return p.keeps() || p.lives() && p.retired() }
 	for _, p := range v.procs {
 		if stays(p) {
-			p.script.say(map[string]any{"op": "leave", "deadline": float64(time.Now().Add(v.Grace).UnixMilli()) / 1000})
+			p.script.say(map[string]any{"op": "leave", "deadline": float64(v.endBy().UnixMilli()) / 1000})
 		}
 	}
 	if v.finished() { // the master releases it
@@ -289,12 +291,12 @@ func (v *vigil) depart() bool {
 		return false
 	}
 	if slices.ContainsFunc(v.procs, stays) { // the master recalls all members after a round, unless the training has ended
-		v.until = time.Now().Add(v.Grace - v.Job.Program.Grace.Duration)
+		v.until = v.endBy().Add(-v.Job.Program.Grace.Duration)
 		v.beats.readyToLeave()
 		return false
 	}
-	v.kill(v.Grace, (*process).lives)
-	v.await(v.Grace+killLimit, v.over, func(event) {}, v.gone) // the processes of a job that has ended have less time
+	v.kill(grace, (*process).lives)
+	v.await(grace+killLimit, nil, func(event) {}, v.gone)
 	v.beats.readyToLeave()
 	return true
 }

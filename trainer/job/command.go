@@ -137,6 +137,7 @@ func (c *Command) finish(p *problems) {
 		p.check(!f.given || !c.Detach, setting(f.name), "contradicts %v; drop one of the two", setting("detach"))
 		p.check(!f.given || c.YAML == "" || c.Runtime == "local", setting(f.name), "with %v there is no job to %s; drop one of the two", setting("yaml", c.YAML), f.name)
 	}
+	p.check(!c.has("grace_period") || j.GracePeriod.Duration > 0, setting("grace_period", j.GracePeriod), "expected 1s or more")
 	p.oneOf(c.Format, "format", "text", "json")
 	p.check(c.RetryTimeout.Duration >= 0, setting("retry_timeout", c.RetryTimeout), "expected a time of 0 or more")
 	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", setting("format", "json"),

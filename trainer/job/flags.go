@@ -62,7 +62,7 @@ func (f *Flag) ofProgram() bool {
 var goesWith = map[string][]Type{
 	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run}, "max_workers": {Train, Evaluate, Predict, Run},
 	"job_command": {Train, Run}, "num_minibatches_per_task": {Train, Evaluate, Predict, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
-	"max_task_retries": {Train, Evaluate, Predict, Run}, "task_timeout": {Train, Evaluate, Predict, Run},
+	"grace_period": {Train, Evaluate, Predict, Run}, "max_task_retries": {Train, Evaluate, Predict, Run}, "task_timeout": {Train, Evaluate, Predict, Run},
 	"model_file": forModels, "record_per_task": forModels,
 	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate}, "shuffle": {Train}, "seed": {Train},
 	"prediction_data": {Predict}, "prediction_outputs": {Predict}, "prediction_outputs_processor": {Predict}, "eval_metrics_fn": {Train, Evaluate},
@@ -145,6 +145,8 @@ var flags = append([]Flag{
 	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a task is given to another worker after this, or 3 times the longest one so far", bind: func(c *Command) value { return duration(&c.Job.TaskTimeout) }},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a worker of a ring that is silent for so long is replaced", bind: func(c *Command) value { return duration(&c.Job.HeartbeatTimeout) }},
 
+	{Name: "grace_period", Topic: Tolerance, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when the job, or a worker, is to end; a checkpoint has as long", bind: gracePeriod},
+
 	{Name: "data_encryption", Topic: Training, Effect: Everywhere, Usage: "tls, or off where the network encrypts below: who speaks is proved, what is sent is not hidden", bind: func(c *Command) value { return text(&c.Job.DataEncryption) }},
 
 	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere, Usage: "a path or s3:// or gs://; if not given, on a --volume with a claim_name, or local", bind: func(c *Command) value { return filePath(&c.Job.CheckpointDir) }},
@@ -154,6 +156,13 @@ var flags = append([]Flag{
 	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "begin with the model of another job's checkpoints, of one of them, or with an exported model", bind: func(c *Command) value { return filePath(&c.Job.CheckpointDirForInit) }},
 	{Name: "checkpoint_dir_take_over", Topic: Chkpoints, Effect: Everywhere, Usage: "use --checkpoint_dir even if another job owns it: that job is gone for ever", bind: func(c *Command) value { return boolean(&c.Job.CheckpointDirTakeOver) }},
 }, slices.Concat(programFlags, podFlags, oldFlags)...)
+
+// gracePeriod returns the value of --grace_period, which a job does not name if it is the default.
+func gracePeriod(c *Command) value {
+	v := duration(&c.Job.GracePeriod)
+	v.get = func() string { return c.Job.TimeToEnd().String() }
+	return v
+}
 
 var podFlags = []Flag{
 	{Name: "image_name", Topic: Pods, Effect: Cluster, Aliases: []string{"image_base"}, Usage: "image of every pod", bind: func(c *Command) value { return text(&c.Job.Image) }},

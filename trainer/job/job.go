@@ -13,7 +13,10 @@
 //  3. A valid Job survives JSON unchanged.
 package job
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Job is a training, evaluation or prediction job. Counts are of records,
 // minibatches, pods or model versions, as each field says; the zero value of
@@ -75,6 +78,9 @@ type Job struct {
 	HeartbeatTimeout        Duration `json:"heartbeatTimeout,omitzero"` // --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
 	MaxTaskRetries          int      `json:"maxTaskRetries"`            // --max_task_retries: failures of one task before the job fails
 	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"`   // --relaunch_on_worker_failure: replacements of a worker that failed by itself
+	// GracePeriod is --grace_period: from SIGTERM to SIGKILL when the job, or one of its workers, is to end; 0: the default, see
+	// [Job.TimeToEnd]. A job without it is written as before there was the flag.
+	GracePeriod Duration `json:"gracePeriod,omitzero"`
 
 	// Checkpoints.
 	CheckpointDir         string   `json:"checkpointDir,omitzero"`         // --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
@@ -154,6 +160,12 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	d.Duration, err = ParseDuration(string(text))
 	return err
 }
+
+// defaultGrace is that of a Kubernetes pod, and of torchrun.
+const defaultGrace = 30 * time.Second
+
+// TimeToEnd returns how long the processes of the job have to end after they are asked to: --grace_period, or its default.
+func (j *Job) TimeToEnd() time.Duration { return cmp.Or(j.GracePeriod.Duration, defaultGrace) }
 
 // Default is a job with ElasticDL's defaults and no name, model or data.
 // One parameter server where ElasticDL has none: there none means AllReduce.

@@ -66,6 +66,7 @@ func (j *Job) checkNames(p *problems) {
 	p.given(j.Name != "" || j.Runs() && len(j.Program.Command) == 0, setting("job_name"), "give the job a name") // a program gives its name
 	p.check(j.Name == "" || isName(j.Name), setting("job_name", j.Name), expectedName, MaxName)
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace), "expected lower-case letters, digits and '-'")
+	p.check(j.GracePeriod.Duration == 0 || j.GracePeriod.Duration >= time.Second, setting("grace_period", j.GracePeriod), "expected 1s or more")
 	p.oneOf(cmp.Or(j.DataEncryption, "tls"), "data_encryption", "tls", "off")
 	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }

@@ -18,15 +18,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// stopGrace is how long stopping a job waits for a master that answers before it sends SIGTERM, and termGrace how long it then waits
-// before it kills.
-const (
-	stopGrace = deleteGrace + 5*time.Second
-	termGrace = 6 * time.Second
-)
+// stopLimit returns how long stopping a job waits for a master that answers before it sends SIGTERM: a checkpoint, and then the pods, may
+// each take their grace period.
+func stopLimit(j *job.Job) time.Duration { return j.TimeToEnd() + killGrace(j) + timing.EndSlack }
+
+// termGrace is how long stopping a job then waits before it kills.
+const termGrace = 6 * time.Second
+
+// stopFile has a [stopRecord] once the launcher was asked to stop the job.
+const stopFile = "stop.json"
+
+// stopRecord says why a job is to stop.
+type stopRecord struct {
+	Reason string `json:"reason"`
+}
 
 // Limits on the time of a master's answer.
 const (
@@ -236,6 +245,13 @@ func (h *Handle) ready(ctx context.Context) error {
 	}
 }
 
+// Kill ends the job at once, whatever its processes do, if this process is its launcher.
+func (h *Handle) Kill() {
+	if h.launcher != nil {
+		h.launcher.kill()
+	}
+}
+
 // Wait returns the final status of the job. If ctx ends first the job is
 // stopped, unless it is detached: then Wait returns the context's cause.
 func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
@@ -392,7 +408,7 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 	return before, nil
 }
 
-// Stop ends a job with all its processes and returns when they have ended. It asks the
+// Stop ends a job with all its processes and returns when they have ended. What it has trained on is saved first, as [Suspend] does. It asks the
 // master, then sends the launcher SIGTERM, then kills it. It does not change a job that has ended.
 func Stop(ctx context.Context, name string) error {
 	d, err := existing(name)
@@ -404,12 +420,15 @@ func Stop(ctx context.Context, name string) error {
 		own.(*launcher).stop(reason)
 		return nil
 	}
+	j := new(job.Job)
+	d.readJSON("job.json", j) // otherwise with the default of its grace period
+	limit := stopLimit(j)
 	measures := []struct {
 		grace time.Duration
 		take  func() error
 	}{
-		{stopGrace, func() error { return d.ask(ctx, stopping(reason)) }},
-		{stopGrace + 2*termGrace, func() error { return d.signal(syscall.SIGTERM) }},
+		{limit, func() error { return d.ask(ctx, stopping(reason)) }},
+		{limit + 2*termGrace, func() error { return d.signal(syscall.SIGTERM) }},
 		{termGrace, func() error { return d.signal(syscall.SIGKILL) }},
 	}
 	if !d.alive() && d.rests() {
@@ -529,6 +548,11 @@ func (d dir) stored() (*wire.JobStatus, error) {
 		at := time.UnixMilli(0)
 		if written != nil {
 			at = written.ModTime() // a second before it died, or less
+		}
+		var stop stopRecord
+		if d.readJSON(stopFile, &stop) == nil {
+			conclude(status, job.Stopped, "stopped: "+stop.Reason+"; its command was killed before all had ended", at)
+			break
 		}
 		reason := "launcher died"
 		if full := d.full(); full != "" { // then nobody knows how it has ended

@@ -33,7 +33,8 @@
 // A lifeline is a pipe: the child holds the read end, its parent alone the
 // write end. However the parent dies, kill -9 included, the kernel closes the
 // write end, and the child reads the end of the file. A server or worker then cancels its context with
-// [role.ErrOrphaned] and is gone a second later at most; a master ends at once. The launcher of a detached
+// [role.ErrOrphaned] and is gone a second later at most; a master ends at once. When a planned stop begins, the launcher writes a byte into
+// each lifeline: if it is killed from then on, as by a notebook, a worker that runs a program still gives that its grace period. The launcher of a detached
 // job has no lifeline; only the end of its job, a signal or [Stop] ends it.
 //
 // Every role leads a process group of its own, so that its children end
@@ -85,6 +86,7 @@
 //	record         state for the next master, written by each master: [master.Memory]
 //	master.json    pid, address and incarnation, written by each master when it listens
 //	status.json    wire.JobStatus, written by the master each second and at the end; by the launcher if no master could write the end
+//	stop.json      why the job was asked to stop, written by the launcher at once; it may be killed the next moment
 //	logs/          master.log, ps-0.log, worker-0.log … ; a restarted process appends, and the launcher appends to the master's
 //	*.room         room on the disk for the last status, and for the address of a master that replaces another
 //
@@ -109,4 +111,7 @@
 //  4. One master lives at a time. A request of a dead master that the launcher has not carried out yet is dropped.
 //  5. A job whose launcher died before a final state was written is Failed: "launcher died", and how to resume it. If
 //     its disk is full, the reason says that the end could not be written.
+//     If it was asked to stop before, it is Stopped.
+//  6. A planned stop begins with a checkpoint, for which the job has --grace_period. Then each pod gets one SIGTERM, and as long to end. A
+//     second request kills at once.
 package local

@@ -91,7 +91,7 @@ func helper(what string) int {
 	case "launcher":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		if err := RunLauncher(ctx, strings.TrimPrefix(os.Args[2], "--job_dir="), false); err != nil {
+		if err := RunLauncher(ctx, nil, strings.TrimPrefix(os.Args[2], "--job_dir="), false); err != nil {
 			panic(err)
 		}
 		return 0
@@ -108,13 +108,13 @@ func helper(what string) int {
 	life := holdLife()
 	switch what {
 	case "orphan": // leaves in good order
-		ctx, stop := Lifeline(context.Background())
+		ctx, stop := Lifeline(context.Background(), nil)
 		defer stop()
 		<-ctx.Done()
 		fmt.Fprintln(life, context.Cause(ctx))
 		return 0
 	case "stubborn":
-		Lifeline(context.Background())
+		Lifeline(context.Background(), nil)
 	}
 	fmt.Fprintln(life, "alive")
 	fmt.Println("alive")

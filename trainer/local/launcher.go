@@ -49,8 +49,8 @@ type launcher struct {
 var launchers sync.Map
 
 // RunLauncher is the main function of a detached job's launcher. It runs the job of the directory, from its newest checkpoint if resume is
-// set, and returns when every process of the job has ended. The end of ctx stops the job.
-func RunLauncher(ctx context.Context, jobDir string, resume bool) error {
+// set, and returns when every process of the job has ended. The end of ctx stops the job, and hurry, once it is closed, at once.
+func RunLauncher(ctx context.Context, hurry <-chan struct{}, jobDir string, resume bool) error {
 	d := dir(jobDir)
 	lock := inherited(lockEnv)
 	if lock == nil {
@@ -62,6 +62,13 @@ func RunLauncher(ctx context.Context, jobDir string, resume bool) error {
 		var l *launcher
 		if l, err = newLauncher(d, &j, StartOptions{resume: resume}, lock); err == nil {
 			defer context.AfterFunc(ctx, func() { l.stop(context.Cause(ctx).Error()) })()
+			go func() {
+				select {
+				case <-hurry:
+					l.kill()
+				case <-l.ended:
+				}
+			}()
 			l.run()
 			return nil
 		}
@@ -117,7 +124,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	l.keeper = newKeeper(d, l.log)
 	l.pods = newProcesses(podConfig{
 		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
-		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "", Display: l.display,
+		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "", Display: l.display, Grace: killGrace(j),
 	})
 	l.display.follow(l.pods.workersDo)
 	launchers.Store(d, l)
@@ -280,15 +287,20 @@ func (l *launcher) stopped() (reason string, is bool) {
 	return l.reason, l.reason != ""
 }
 
-// stop ends the job, and returns when no process of it is left. It asks the master, then sends it SIGTERM, then kills it.
+// stop ends the job, and returns when no process of it is left. It asks the master, then sends it SIGTERM, then kills it. It writes down
+// first that it was asked to: whoever asks may kill this process the next moment, as notebooks do.
 func (l *launcher) stop(reason string) {
 	l.mu.Lock()
 	if l.reason == "" {
 		l.reason = cmp.Or(reason, "stopped")
 		close(l.stopping)
+		if err := l.dir.writeJSON(stopFile, stopRecord{Reason: l.reason}); err != nil {
+			l.log.Warn("Writing down that the job was asked to stop failed", "error", err)
+		}
+		l.pods.announce()
 	}
 	l.mu.Unlock()
-	if l.dir.ask(context.Background(), stopping(reason)) == nil && l.endsIn(stopGrace) {
+	if l.dir.ask(context.Background(), stopping(reason)) == nil && l.endsIn(stopLimit(l.job)) {
 		return
 	}
 	l.signal(syscall.SIGTERM)

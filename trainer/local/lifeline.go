@@ -33,11 +33,11 @@ var lock atomic.Pointer[os.File]
 // orphanGrace is how long a process whose parent has died may take to end by itself.
 const orphanGrace = time.Second
 
-// Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the
-// parent of this process dies, and ends the process a second later unless the
-// stop function was called before. Without a lifeline from the parent the context
-// ends with ctx or stop only.
-func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
+// Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the parent of this process dies, and ends the process a
+// second later unless the stop function was called before. If the parent had announced a planned stop, the cause is [role.ErrStopped], and
+// the process has the time that lasts returns, a second at least; nil: a second. Without a lifeline from the parent the context ends with
+// ctx or stop only.
+func Lifeline(ctx context.Context, lasts func() time.Duration) (context.Context, context.CancelFunc) {
 	lock.Store(inherited(lockEnv))
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
@@ -50,16 +50,31 @@ func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, stop
 	}
 	go func() {
-		line.Read(make([]byte, 1)) // no process writes: it returns when the last write end is closed
-		cancel(role.ErrOrphaned)
+		why, grace := role.ErrOrphaned, orphanGrace
+		if awaitParent(line) {
+			why = role.ErrStopped
+			if lasts != nil {
+				grace = max(grace, lasts())
+			}
+		}
+		cancel(why)
 		select {
 		case <-stopped:
-		case <-time.After(orphanGrace):
+		case <-time.After(grace):
 			fmt.Fprintln(os.Stderr, "elasticdl:", role.ErrOrphaned)
 			os.Exit(1)
 		}
 	}()
 	return ctx, stop
+}
+
+// awaitParent returns when the last write end of a lifeline is closed. It reports whether the parent had announced a planned stop before.
+func awaitParent(line *os.File) (planned bool) {
+	for said := make([]byte, 1); ; planned = true {
+		if n, _ := line.Read(said); n == 0 {
+			return planned
+		}
+	}
 }
 
 // Card returns the certificate and key that the parent gave this process, nil if it gave none.
@@ -83,7 +98,7 @@ func endWithParent() {
 		return
 	}
 	go func() {
-		line.Read(make([]byte, 1))
+		awaitParent(line)
 		fmt.Fprintln(os.Stderr, "elasticdl:", role.ErrOrphaned)
 		os.Exit(1)
 	}()

@@ -41,8 +41,21 @@ func TestLifelineEndsTheChildrenOfAKilledParent(t *testing.T) {
 	}
 }
 
+// A process whose parent dies in a planned stop hears that, and is not taken for an orphan.
+func TestLifelineInAPlannedStop(t *testing.T) {
+	l := newLife(t)
+	child := startHelper(t, "orphan")
+	l.begun(t)
+	child.announce()
+	child.letGo()
+	if said := l.gone(t); said != role.ErrStopped.Error()+"\n" {
+		t.Errorf("the child said %q", said)
+	}
+	child.wait()
+}
+
 func TestLifelineWithoutParent(t *testing.T) {
-	ctx, stop := Lifeline(t.Context())
+	ctx, stop := Lifeline(t.Context(), nil)
 	if ctx.Err() != nil {
 		t.Fatal("the context has ended")
 	}

@@ -154,6 +154,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	if err != nil {
 		return nil, err
 	}
+	config.Grace = j.TimeToEnd()
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.state}
 	watched, over := newDisks(h.dir, &j), make(chan struct{})

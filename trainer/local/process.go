@@ -87,6 +87,13 @@ func (p *process) signal(s syscall.Signal) {
 	syscall.Kill(-p.pid(), s)
 }
 
+// announce tells the process, by its lifeline, that a planned stop has begun: if its parent dies from now on, it still has time to end.
+func (p *process) announce() {
+	if p.lifeline != nil {
+		p.lifeline.Write([]byte{1}) // it fails if the process has ended
+	}
+}
+
 func (p *process) letGo() {
 	if p.lifeline != nil {
 		p.lifeline.Close()

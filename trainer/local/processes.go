@@ -22,9 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// deleteGrace is the time between SIGTERM and SIGKILL when a pod is deleted: a little more than a worker gives its program. Pods of a job
-// that has ended do not take it.
-const deleteGrace = timing.LeaveGrace + 2*time.Second
+// killGrace returns the time between SIGTERM and SIGKILL when a pod of a job is deleted: a little more than its program has.
+func killGrace(j *job.Job) time.Duration { return j.TimeToEnd() + timing.GraceSlack }
 
 // podConfig states how pods are started.
 type podConfig struct {
@@ -42,7 +41,7 @@ type podConfig struct {
 	ErrorFiles bool                  // workers write the failures of their programs to files in Scratch
 	Keeper     *keeper               // of the files of the state that cannot be written
 	Display    *display              // shows what workers write; nil: nothing does
-	Grace      time.Duration         // from SIGTERM to SIGKILL; 0: deleteGrace
+	Grace      time.Duration         // from SIGTERM to SIGKILL
 }
 
 // processes starts and ends the servers and workers of one job for the living master. They outlive that master.
@@ -68,7 +67,6 @@ type running struct {
 
 // newProcesses returns the processes of a job, none of them started. The caller closes it.
 func newProcesses(config podConfig) *processes {
-	config.Grace = cmp.Or(config.Grace, deleteGrace)
 	return &processes{
 		config: config, live: make(map[pod.ID]*running), known: make(map[pod.ID]pod.Event), changed: make(chan struct{}),
 	}
@@ -195,7 +193,7 @@ func (r *processes) workers(starts pod.ID) int {
 func (c podConfig) args(p master.Pod, workers int) []string {
 	args := []string{
 		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index), fmt.Sprintf("--launch=%d", p.Launch),
-		"--log_level=" + cmp.Or(c.LogLevel, "INFO"),
+		"--log_level=" + cmp.Or(c.LogLevel, "INFO"), "--grace=" + c.Grace.String(),
 	}
 	if p.ID.Role == pod.Worker {
 		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)), fmt.Sprintf("--workers=%d", workers), "--scratch_dir="+c.scratch(p.ID))
@@ -320,6 +318,15 @@ func (r *processes) remove(s *session, id pod.ID) error {
 		}
 	})
 	return nil
+}
+
+// announce tells every pod that a planned stop has begun.
+func (r *processes) announce() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, it := range r.live {
+		it.announce()
+	}
 }
 
 // kill kills every pod.

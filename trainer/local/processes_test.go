@@ -187,8 +187,8 @@ func TestLogsAreAppendedTo(t *testing.T) {
 // environment nor in its arguments.
 func TestPodsAreToldWhoTheyAre(t *testing.T) {
 	for role, want := range map[pod.Role]string{
-		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO",
-		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --threads=1 --workers=1",
+		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --grace=1m0s",
+		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --grace=1m0s --threads=1 --workers=1",
 	} {
 		r, id := newCrew(t, "who"), pod.ID{Role: role, Index: 4}
 		if role == pod.Worker {

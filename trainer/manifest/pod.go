@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 // PodSpec has what the master decides about the pod of a server or worker.
@@ -33,12 +35,9 @@ type PodSpec struct {
 // lostAfter is the number of seconds after which a pod on an unreachable or not ready node is evicted.
 const lostAfter = 5
 
-// grace is the number of seconds in which a pod that is asked to terminate hands back its work. masterGrace is that of a
-// master: half of it for a checkpoint, see [Grace], and then as much as the pods have, in case they are to end.
-const (
-	grace       = 30
-	masterGrace = 90
-)
+// masterGraces is how many times the grace period of the other pods that of a master is: half of it is for a checkpoint, see [Grace], and
+// then the pods have theirs, in case they are to end.
+const masterGraces = 3
 
 // EnvMemory is the environment variable with the soft memory limit of a Go program.
 const EnvMemory = "GOMEMLIMIT"
@@ -51,11 +50,26 @@ const memoryShare = 90
 // processor; while it starts or restarts it needs more.
 const masterCPU = "1"
 
-func graceOf(r pod.Role) int64 {
+// graceOf returns the number of seconds in which a pod that is asked to terminate hands back its work, and a program ends.
+func graceOf(j *job.Job, r pod.Role) int64 {
+	grace := int64(math.Ceil(j.TimeToEnd().Seconds()))
 	if r == pod.Master {
-		return masterGrace
+		return masterGraces * grace
 	}
 	return grace
+}
+
+// tellGrace tells the process of a pod how long it has after SIGTERM, unless that is the default.
+func tellGrace(t *core.PodTemplateSpec, role pod.Role) {
+	own := t.Spec.TerminationGracePeriodSeconds // --cluster_spec_json may have changed it
+	if own == nil || time.Duration(*own)*time.Second == timing.Grace {
+		return
+	}
+	for i := range t.Spec.Containers {
+		if c := &t.Spec.Containers[i]; c.Name == role.String() {
+			c.Args = append(c.Args, fmt.Sprintf("--grace=%ds", *own))
+		}
+	}
 }
 
 // safeToEvict is an annotation for cluster autoscalers: they keep a node with a pod that has "false", and also a node
@@ -107,6 +121,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if err := applyToPod(j, p.ID.Role, t); err != nil {
 		return nil, err
 	}
+	tellGrace(t, p.ID.Role)
 	if runsProgram(j, p.ID.Role) {
 		runProgram(j, t, p.ID.Role.String()) // without limitMemory: the memory is for the program
 	} else {
@@ -196,7 +211,7 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	t := &core.PodTemplateSpec{ObjectMeta: podObject(j, id)}
 	t.Spec = core.PodSpec{
 		ServiceAccountName:            AccountName(j), // of servers and workers, too: an identity of the cloud is bound to it
-		TerminationGracePeriodSeconds: new(graceOf(id.Role)),
+		TerminationGracePeriodSeconds: new(graceOf(j, id.Role)),
 		EnableServiceLinks:            new(false), // no role needs a variable for each Service of the namespace
 		NodeSelector:                  maps.Clone(j.NodeSelector),
 		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),

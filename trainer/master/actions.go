@@ -49,7 +49,7 @@ func (m *master) doom(actions []pod.Action) {
 	m.enqueue(actions)
 	for _, a := range actions {
 		if a.Verb == pod.Delete {
-			m.depart(a.ID)
+			m.depart(a.ID, false)
 		}
 	}
 }

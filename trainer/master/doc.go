@@ -59,7 +59,7 @@
 //     again, no caller is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
 //  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the life that is on. A job with checkpoints
 //     succeeds when the trained model is one, or is exported and could not be made one. (checkpoint.go, base.go)
-//  12. When Run returns, every pod is gone, or the runtime did not say so for endLimit. A master that was asked to leave, and one that
+//  12. When Run returns, every pod is gone, or the runtime did not say so for the grace period and timing.EndSlack. A master that was asked to leave, and one that
 //     another has followed, leave the pods as they are.
 //  13. What the next master has to know is written before it is told: the life of the model and that something was trained on in
 //     it, the number of a pod before its creation and of a checkpoint before its order, a ring's world before its members, the end before

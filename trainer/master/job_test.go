@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -232,7 +233,7 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// At the end of a job, pods that do not end are waited for only until endLimit.
+// At the end of a job, pods that do not end are waited for only for their grace period and a little.
 func TestStopStubborn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -240,7 +241,7 @@ func TestStopStubborn(t *testing.T) {
 		begin := time.Now()
 		w.cancel()
 		<-w.ended
-		if d := elapsed(begin); d < endLimit || d > endLimit+2*time.Second {
+		if d := elapsed(begin); d < timing.Grace+timing.EndSlack || d > timing.Grace+timing.EndSlack+2*time.Second {
 			t.Errorf("ended after %v", d)
 		}
 	})

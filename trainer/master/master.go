@@ -26,7 +26,6 @@ import (
 
 const (
 	leaveGrace  = timing.Farewell // time that workers of a finished job have to leave by themselves
-	endLimit    = timing.End      // time that the runtime has to end the pods of a finished job
 	statusEvery = time.Second
 )
 
@@ -133,8 +132,10 @@ type master struct {
 	unannounced map[int]bool    // workers that have yet to report which leases of the previous master they hold; nil: none
 	specified   int             // number of workers in the job's specification
 	going       Notice          // notice that the master was given; 0: none
+	goingSince  time.Time       // time of the first notice
 	goingBy     time.Time       // time at which it goes, even without a checkpoint
 	goingAt     int64           // version that the checkpoint is to contain
+	halted      error           // why the job is to stop; nil: it is not
 	rests       bool            // the job is suspended
 	parts       bool            // this master goes, and sends nothing more
 	sealed      bool            // no record is written any more
@@ -172,6 +173,7 @@ type contact struct {
 	heard    time.Time // its last heartbeat, by clock; zero before the first since it joined
 	leaves   bool      // it was asked to leave: it gets no new task
 	waits    []string  // of a worker: why the storage fails for which its leases wait
+	departs  bool      // the others go on without it as soon as they can
 	leavesAt int64     // of a server that leaves: the version that a checkpoint must contain before
 	dismiss  bool      // it was deleted or replaced, or is not needed any more: calls of it are answered with an order to leave
 	steps    int64
@@ -307,7 +309,7 @@ func (m *master) loop(ctx context.Context) {
 			if cause := context.Cause(ctx); errors.Is(cause, ErrSuperseded) {
 				m.superseded(cause)
 			} else {
-				m.stop(job.Stopped, fmt.Errorf("stopped: %w", cause))
+				m.halt(fmt.Errorf("stopped: %w", cause), true)
 			}
 		case e := <-m.Pods.Events():
 			m.observe(e)
@@ -325,6 +327,9 @@ func (m *master) loop(ctx context.Context) {
 	}
 }
 
+// endLimit returns how long the runtime has to end the pods of an ended job.
+func (m *master) endLimit() time.Duration { return m.Job.TimeToEnd() + timing.EndSlack }
+
 // rearm sets the timer to the next deadline. It returns false if there is nothing left to wait for.
 func (m *master) rearm(timer *time.Timer) bool {
 	m.mu.Lock()
@@ -333,7 +338,7 @@ func (m *master) rearm(timer *time.Timer) bool {
 	if m.left != nil {
 		return false
 	}
-	if m.over && (m.table.Gone() || !now.Before(m.ended.Add(endLimit))) {
+	if m.over && (m.table.Gone() || !now.Before(m.ended.Add(m.endLimit()))) {
 		return false
 	}
 	m.clock(now)
@@ -376,7 +381,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	}
 	sooner(m.table.Deadline())
 	if m.over {
-		sooner(m.ended.Add(endLimit), true)
+		sooner(m.ended.Add(m.endLimit()), true)
 		return first
 	}
 	sooner(m.goingBy, m.going != 0)
@@ -485,7 +490,7 @@ func (m *master) observeLocked(e pod.Event) {
 	m.enqueue(m.table.Observe(e, now))
 	after, ok := m.table.Get(e.ID)
 	if ok && e.ID.Role == pod.Worker && after.Phase == pod.Leaving {
-		m.depart(e.ID)
+		m.depart(e.ID, false)
 	}
 	if ok && known && after.Launch == before.Launch && after.Phase != before.Phase && !after.Phase.Ended() {
 		m.Log.Info("Pod is "+after.Phase.String(), "pod", e.ID, "pid", after.PID)
@@ -493,13 +498,17 @@ func (m *master) observeLocked(e pod.Event) {
 	m.advance(now)
 }
 
-// depart gives no new tasks to a worker that was asked to leave, and releases it as soon as possible.
-func (m *master) depart(id pod.ID) {
-	if c := m.contact(id); !c.leaves && !c.dismiss {
-		c.leaves = true
-		if m.ring != nil {
-			m.ring.departs(id.Index)
-		}
+// depart gives no new tasks to a worker that was asked to leave, and releases it as soon as possible. The others of a program work with
+// it until it says itself that it is ready: its processes may need their grace period.
+func (m *master) depart(id pod.ID, said bool) {
+	c := m.contact(id)
+	if c.dismiss {
+		return
+	}
+	c.leaves = true
+	if m.ring != nil && !c.departs && (said || m.program == nil) {
+		c.departs = true
+		m.ring.departs(id.Index)
 	}
 }
 

@@ -30,6 +30,8 @@ const (
 	Leave Notice = iota + 1
 	// Suspend lets the job rest until another master begins. The pods are ended. Run returns [ErrSuspended].
 	Suspend
+	// halt ends the job as stopped.
+	halt
 )
 
 // Errors that Run returns after a notice, if the job has not ended.

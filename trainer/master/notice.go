@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -17,18 +18,45 @@ const noticeGrace = 15 * time.Second
 func (m *master) notice(n Notice) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over || m.left != nil || n != Leave && n != Suspend {
+	if m.over || m.left != nil || m.going == halt || n != Leave && n != Suspend {
 		return
 	}
+	m.begin(n, time.Now())
+}
+
+// halt stops the job for a reason, as soon as there is a checkpoint of what is in the model now. If the job is about to stop, or to rest,
+// and again is set, it ends at once. A job that waits for its data has nothing to save.
+func (m *master) halt(why error, again bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
+	if m.over || m.left != nil {
+		return
+	}
+	at := again && (m.going == halt || m.going == Suspend) || !m.planned
+	m.halted = cmp.Or(m.halted, why)
+	if at {
+		m.end(job.Stopped, m.halted, now)
+		return
+	}
+	m.begin(halt, now)
+}
+
+// begin makes the master go, in the way of a notice, as soon as that loses nothing. The caller holds the mutex.
+func (m *master) begin(n Notice, now time.Time) {
 	if m.going == 0 {
+		m.goingSince = now
 		m.goingBy, m.goingAt = now.Add(cmp.Or(m.Grace, noticeGrace)), m.strategy.version()
 		if m.begun { // there is a first version, or will be, that nobody has told of yet
 			m.goingAt = max(1, m.goingAt)
 		}
 	}
 	m.going = n
-	m.Log.Info("The master was asked to leave", "pods", map[Notice]string{Leave: "go on", Suspend: "are ended"}[n], "checkpoint", m.checkpoints.on())
+	if n != Leave {
+		m.table.Hold()
+	}
+	what := map[Notice]string{Leave: "The master was asked to leave, and the pods go on", Suspend: "The job is to be suspended", halt: "The job is to stop"}[n]
+	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", m.goingBy.Sub(now).Round(time.Second))
 	m.advance(now)
 	signal(m.poke)
 }
@@ -36,17 +64,25 @@ func (m *master) notice(n Notice) {
 // goes makes the master go if that is due: there is a checkpoint of what was in the model when the notice came, or there will be none in
 // time.
 func (m *master) goes(now time.Time) {
-	c := m.checkpoints
-	switch {
-	case m.going == 0 || m.over || m.left != nil:
+	if m.going == 0 || m.over || m.left != nil {
 		return
-	case c.on() && m.planned && (m.begun || m.gathering) && (c.covered() < m.goingAt || m.gathering) && now.Before(m.goingBy):
+	}
+	c := m.checkpoints
+	left := slices.ContainsFunc(m.table.List(), func(p pod.Pod) bool { return p.Phase != pod.Wanted && !p.Phase.Ended() })
+	switch {
+	case left && c.on() && m.planned && (m.begun || m.gathering) && (c.covered() < m.goingAt || m.gathering) && now.Before(m.goingBy):
+		return
+	case left && m.going != Leave && m.program != nil && m.program.awaited(now):
 		return
 	case c.on() && c.covered() < m.goingAt:
 		m.Log.Warn("No checkpoint could be made in time", "version", m.goingAt, "newest", c.covered())
 	}
 	if m.going == Leave {
 		m.quit(ErrLeft)
+		return
+	}
+	if m.going == halt {
+		m.end(job.Stopped, m.halted, now)
 		return
 	}
 	m.rests, m.parts = m.planned, true

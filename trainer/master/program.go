@@ -29,6 +29,7 @@ const beginnings = 32
 // program is what the master knows of a user's program: how often it failed by its own fault, and what it trains on. Its workers meet as those of a ring; processes that keep their state are members of one, others begin anew with each world.
 // The caller of each method holds the mutex.
 type program struct {
+	ending
 	m        *master
 	dataset  *wire.Dataset  // data set that the program has declared; nil: none
 	loaded   bool           // the last world begins with a state that a process has read: it is the first, or all states were lost
@@ -560,11 +561,12 @@ func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
 	s.Failures, s.Failure = int32(g.failures), g.last
 	s.Program = g.m.Job.Title()
+	s.Saved, s.Unsaved = g.saved, g.unsaved
 	if g.repeated {
 		s.ExitCode = exitSame
 	}
 	switch wait := g.starts.Sub(g.m.ring.now()); {
-	case g.m.over || wait <= 0:
+	case g.m.over || wait <= 0 || g.m.going != 0:
 	case g.lacks > 0:
 		s.Waiting = fmt.Sprintf("waiting for %d of %d workers, for at most %v more: the program failed in a world without them", g.lacks, g.m.ring.wanted(), wait.Round(time.Second))
 	default:

@@ -213,7 +213,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 
 // departed makes the others go on without a worker that was asked to leave before it had this stream. The caller holds the mutex.
 func (r *ring) departed(s *seat) {
-	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves {
+	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
 		r.perform(r.meeting.Depart(s.worker, r.now()))
 	}
 	r.m.advance(time.Now())

@@ -285,6 +285,9 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	m.heardFrom(c, m.clock(now))
 	life := rpc.Caller(ctx).Life
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
+	if m.program != nil {
+		m.program.tells(r, reply, now)
+	}
 	if m.over {
 		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // the job has ended: nothing is left to hand back
 		return reply, nil
@@ -337,9 +340,9 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 			c.leavesAt = max(1, c.leavesAt)
 		}
 		m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
-		m.depart(id)
 		signal(m.poke)
 	}
+	m.depart(id, true)
 	if how == wire.Leave_READY && !c.dismiss {
 		m.lose(id.Index, nil, "")
 		m.dismiss(id, "left")
@@ -424,6 +427,6 @@ func (m *master) Stop(_ context.Context, r *wire.StopRequest) (*wire.StopReply, 
 	if reason == "" {
 		reason = "by request"
 	}
-	m.stop(job.Stopped, fmt.Errorf("stopped: %s", reason))
+	m.halt(fmt.Errorf("stopped: %s", reason), false)
 	return &wire.StopReply{}, nil
 }

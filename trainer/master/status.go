@@ -107,8 +107,9 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	pods := m.table.List()
 	switch {
 	case m.over:
+		s.Waiting = endsWith(pods, m.ended.Add(m.Job.TimeToEnd()).Sub(now))
 	case m.planned:
-		s.Waiting = waitsFor(pods)
+		s.Waiting = cmp.Or(m.stopsWhen(now), waitsFor(pods))
 	default:
 		s.Waiting = m.indexing()
 	}
@@ -158,6 +159,39 @@ func (m *master) problems() (all []string) {
 	}
 	return all
 }
+
+// stopsWhen returns what a job that is to stop or rest waits for; "" if it is not.
+func (m *master) stopsWhen(now time.Time) string {
+	what := "a checkpoint of what is in the model"
+	switch {
+	case m.going == 0 || m.going == Leave:
+		return ""
+	case m.program != nil:
+		what = "its processes to end a round and write a checkpoint"
+	}
+	return fmt.Sprintf("it is to stop, and waits for %s, for %s at most (--grace_period)", what, seconds(m.goingBy.Sub(now)))
+}
+
+// endsWith returns which pods of an ended job are left, and how much of their grace period; "" if none is.
+func endsWith(pods []pod.Pod, left time.Duration) string {
+	const most = 3
+	var names []string
+	for _, p := range pods {
+		if !p.Phase.Ended() && p.Phase != pod.Wanted {
+			names = append(names, p.ID.String())
+		}
+	}
+	if n := len(names); n > most {
+		names = append(names[:most], fmt.Sprintf("%d more", n-most))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s may take %s to end (--grace_period)", strings.Join(names, ", "), seconds(left))
+}
+
+// seconds returns a time that is left as text, 0s if none is.
+func seconds(left time.Duration) string { return max(left, 0).Round(time.Second).String() }
 
 // waitsFor returns which pods the job cannot go on without, and why they are missing; "" if none is.
 func waitsFor(pods []pod.Pod) string {

@@ -22,6 +22,7 @@ type Table struct {
 	err        error
 	course     course
 	leaveBy    time.Time // ending: what is still there then is deleted
+	held       bool      // nothing more is created
 }
 
 // course is how far the job is.
@@ -360,6 +361,9 @@ func (t *Table) Replace(id ID, reason string, now time.Time) []Action {
 	return t.remove(e, reason, now)
 }
 
+// Hold notes that the job is about to end: no pod is created any more, in the place of none.
+func (t *Table) Hold() { t.held = true }
+
 // End notes that the job is over. Workers may leave by themselves for as long as grace lasts; then, or when
 // the last of them is gone, what is still there is deleted.
 func (t *Table) End(grace time.Duration, now time.Time) []Action {
@@ -381,6 +385,8 @@ func (t *Table) Tick(now time.Time) []Action {
 	for _, e := range t.pods {
 		switch {
 		case e.Phase != Wanted:
+		case t.held:
+			e.Waiting = "the job is to stop"
 		case e.ID.Role == Worker && server != nil:
 			e.Waiting = fmt.Sprintf("waits for %v", server.ID)
 		case !now.Before(e.creation.due):
@@ -417,7 +423,7 @@ func (t *Table) Deadline() (time.Time, bool) {
 	var first time.Time
 	held := t.awaited() != nil
 	for _, e := range t.pods {
-		if e.Phase == Wanted && (first.IsZero() || e.creation.due.Before(first)) && !(held && e.ID.Role == Worker) {
+		if e.Phase == Wanted && !t.held && (first.IsZero() || e.creation.due.Before(first)) && !(held && e.ID.Role == Worker) {
 			first = e.creation.due
 		}
 	}

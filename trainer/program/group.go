@@ -43,7 +43,9 @@ type process struct {
 	mu      sync.Mutex
 	pid     int // 0 before the start
 	reaped  bool
-	stopped bool // it was asked to end
+	stopped bool        // it was asked to end
+	killAt  time.Time   // when it is killed; zero: it was sent no SIGTERM
+	killer  *time.Timer // kills it at killAt; nil: it was sent no SIGTERM
 }
 
 // newGroup opens what the processes write to.
@@ -279,6 +281,37 @@ func (it *process) signal(s syscall.Signal, stop bool) {
 	syscall.Kill(-it.pid, s)
 }
 
+// end asks the process group to end: SIGTERM now, and SIGKILL after the grace. SIGTERM is sent once, whoever asks how often: a later
+// call can only put SIGKILL off. A grace of 0 or less kills at once.
+func (it *process) end(sig syscall.Signal, grace time.Duration) {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	if it.pid == 0 || it.reaped {
+		return
+	}
+	it.stopped = true
+	at := time.Now().Add(grace)
+	switch {
+	case grace <= 0 || sig == syscall.SIGKILL:
+		syscall.Kill(-it.pid, syscall.SIGKILL)
+	case it.killer == nil:
+		syscall.Kill(-it.pid, sig)
+		it.killAt, it.killer = at, time.AfterFunc(grace, it.overdue)
+	case at.After(it.killAt):
+		it.killAt = at
+		it.killer.Reset(grace)
+	}
+}
+
+// overdue kills the process group if its grace is over.
+func (it *process) overdue() {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	if !it.reaped && !time.Now().Before(it.killAt) { // otherwise it was put off meanwhile
+		syscall.Kill(-it.pid, syscall.SIGKILL)
+	}
+}
+
 // wait returns how the process ended, as soon as it has; its group is killed then.
 func (it *process) wait() Exit {
 	waitEnd(it.pid)
@@ -300,6 +333,9 @@ func (it *process) reap(at time.Time) Exit {
 	e.Code, e.Signal = reap(it.pid)
 	children.forget(it.pid)
 	it.reaped = true
+	if it.killer != nil {
+		it.killer.Stop()
+	}
 	if e.Failure = readFailure(filepath.Join(it.dir, "error.json")); e.Failure != nil {
 		e.Failure.Message = withInterpreter(e.Failure.Message, it.python)
 	}
@@ -387,19 +423,14 @@ func (g *Group) Signal(sig syscall.Signal) {
 	}
 }
 
-// Kill ends the process with that local rank: SIGTERM, and SIGKILL after the grace. It does not wait.
+// Kill ends the process with that local rank: SIGTERM, and SIGKILL after the grace. It does not wait. A process gets SIGTERM once: a
+// further call can only give it more time, or with a grace of 0 kill it.
 func (g *Group) Kill(local int, grace time.Duration) {
-	i := slices.IndexFunc(g.processes, func(it *process) bool { return it.local == local })
-	if i < 0 {
-		return
+	for _, it := range g.processes {
+		if it.local == local {
+			it.end(syscall.SIGTERM, grace)
+		}
 	}
-	it := g.processes[i]
-	if grace <= 0 {
-		it.signal(syscall.SIGKILL, true)
-		return
-	}
-	it.signal(syscall.SIGTERM, true)
-	time.AfterFunc(grace, func() { it.signal(syscall.SIGKILL, true) })
 }
 
 // stopLimit is how long Stop waits after SIGKILL: a process in a driver that does not answer cannot be ended.
@@ -407,20 +438,20 @@ const stopLimit = 30 * time.Second
 
 // Stop sends the signal to all processes, SIGKILL after the grace, and returns when nothing of them is left.
 func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
-	signal := func(s syscall.Signal) {
+	end := func(grace time.Duration) {
 		for _, it := range g.processes {
-			it.signal(s, true)
+			it.end(sig, grace)
 		}
 	}
+	end(grace)
 	if grace > 0 && sig != syscall.SIGKILL {
-		signal(sig)
 		select {
 		case <-g.done:
 			return
 		case <-time.After(grace):
 		}
+		end(0)
 	}
-	signal(syscall.SIGKILL)
 	select {
 	case <-g.done:
 	case <-time.After(stopLimit):

@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
+const grace = time.Minute
+
 func TestWorkOutlastsTheRequestToLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, ask := context.WithCancel(t.Context())
-		working, stop := work(asked, leaveGrace)
+		working, stop := work(asked, grace, func() bool { return false })
 		defer stop()
 		ask()
-		time.Sleep(leaveGrace - time.Millisecond)
+		time.Sleep(grace - time.Millisecond)
 		if working.Err() != nil {
 			t.Error("the work ended before its grace")
 		}
@@ -27,7 +29,7 @@ func TestWorkOutlastsTheRequestToLeave(t *testing.T) {
 func TestOrphanHasNoGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, ask := context.WithCancelCause(t.Context())
-		working, stop := work(asked, leaveGrace)
+		working, stop := work(asked, grace, func() bool { return false })
 		defer stop()
 		ask(ErrOrphaned)
 		synctest.Wait()
@@ -35,6 +37,26 @@ func TestOrphanHasNoGrace(t *testing.T) {
 			t.Errorf("an orphan: %v", context.Cause(working))
 		}
 	})
+}
+
+// If the launcher dies in a planned stop, a program still has its grace period. A model's worker, without a master, has nothing to end.
+func TestStopOutlivesItsLauncher(t *testing.T) {
+	for program, want := range map[bool]error{true: ErrLeft, false: ErrStopped} {
+		synctest.Test(t, func(t *testing.T) {
+			asked, ask := context.WithCancelCause(t.Context())
+			working, stop := work(asked, grace, func() bool { return program })
+			defer stop()
+			ask(ErrStopped)
+			time.Sleep(grace - time.Millisecond)
+			if program != (working.Err() == nil) {
+				t.Errorf("program %v: before the end of its grace period: %v", program, context.Cause(working))
+			}
+			time.Sleep(2 * time.Millisecond)
+			if context.Cause(working) != want {
+				t.Errorf("program %v: after it: %v", program, context.Cause(working))
+			}
+		})
+	}
 }
 
 func TestOnlyPodsOfAClusterGiveTheirMasterUp(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,28 +18,31 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // Role is the configuration of a server or worker: the flags of its command, and its environment.
 type Role struct {
-	Master    string    // --master_address
-	Index     int       // --index
-	Launch    int       // --launch: incarnation of the pod, from 1
-	Job       string    // UID of the job, by the environment: see [Role.Identify]
-	Authority string    // certificate of the job's authority, by the environment of a pod
-	Token     string    // file of the pod's token, by the environment of a pod
-	Card      []byte    // certificate and key of a process of this machine; nil: the master gives a certificate
-	Address   string    // --address: where a server listens; "" = any port of the loopback interface
-	Advertise string    // --advertise: where others reach a server; "" = where it listens
-	Listen    string    // --listen: where other workers of a ring reach a worker; "" = any port of the loopback interface
-	ErrorFile string    // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
-	Scratch   string    // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
-	Threads   int       // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
-	Workers   int       // --workers: number of workers of the job on this machine, this one included; 0 = one has its container alone
-	LogLevel  string    // --log_level; "" = INFO
-	Log       io.Writer // standard error
+	Master    string        // --master_address
+	Index     int           // --index
+	Launch    int           // --launch: incarnation of the pod, from 1
+	Job       string        // UID of the job, by the environment: see [Role.Identify]
+	Authority string        // certificate of the job's authority, by the environment of a pod
+	Token     string        // file of the pod's token, by the environment of a pod
+	Card      []byte        // certificate and key of a process of this machine; nil: the master gives a certificate
+	Address   string        // --address: where a server listens; "" = any port of the loopback interface
+	Advertise string        // --advertise: where others reach a server; "" = where it listens
+	Listen    string        // --listen: where other workers of a ring reach a worker; "" = any port of the loopback interface
+	ErrorFile string        // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
+	Scratch   string        // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
+	Grace     time.Duration // --grace: from SIGTERM until the runtime kills this process; 0: the default of --grace_period
+	Runs      *atomic.Bool  // set when this worker begins to run a program; nil: nobody asks
+	Threads   int           // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
+	Workers   int           // --workers: number of workers of the job on this machine, this one included; 0 = one has its container alone
+	LogLevel  string        // --log_level; "" = INFO
+	Log       io.Writer     // standard error
 
 	Display *program.Display // of the command that attends the job of a worker; nil: none does
 }
@@ -71,7 +75,7 @@ func RunPS(ctx context.Context, r Role) error {
 	serving, stop := ctx, func() {}
 	var leave <-chan struct{}
 	if r.inPod() { // on this machine a server is asked to leave only when the job ends
-		serving, stop = work(ctx, leaveGrace)
+		serving, stop = work(ctx, timing.Leave(r.killed()), r.runsProgram)
 		leave = ctx.Done()
 	}
 	defer stop()
@@ -142,13 +146,16 @@ func RunWorker(ctx context.Context, r Role) error {
 		r.Threads = processors("/sys/fs/cgroup")
 	}
 	cpus := processors("/sys/fs/cgroup")
-	working, stop := work(ctx, leaveGrace)
+	working, stop := work(ctx, timing.Leave(r.killed()), r.runsProgram)
 	defer stop()
 	return r.lastWords(worker.Main(working, worker.Options{
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
+			if r.Runs != nil {
+				r.Runs.Store(true)
+			}
 			return agent.Run(working, agent.Config{
 				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
-				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages, Display: r.Display, Open: bucket.Open, Log: log,
+				Leave: ctx.Done(), Grace: timing.Script(r.killed()), Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages, Display: r.Display, Open: bucket.Open, Log: log,
 			})
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),

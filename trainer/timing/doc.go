@@ -10,8 +10,8 @@
 //	a push or pull                                                                    120 s Patience
 //	storage that fails                          StoragePause                          120 s Storage
 //	a connection at rest                      KernelAlive   Alive ─── Vanish
-//	a worker that leaves                        Drain ───────────────────── LeaveGrace
-//	a job's end                                             Farewell ──────────── End
+//	a worker that leaves                        Drain ─────────────────────── Grace
+//	a job's end                                             Farewell ─────────── Grace + EndSlack
 //	a master that is away                                                                          Abandoned
 //
 // Laws:
@@ -26,8 +26,9 @@
 //     Vanish ≤ Call. So no call and no stream waits for it longer than Call.
 //  6. No pod counts the master as lost before several calls have failed: 4·Call ≤ Abandoned.
 //  7. A worker that is asked to leave can complete its minibatch and report it before its grace is over: Drain + Call ≤
-//     LeaveGrace, which is shorter than the 30 s that Kubernetes gives.
-//  8. The workers of a completed job leave by themselves before its pods are ended: Farewell < End.
+//     Leave(Grace) < Grace. The processes of a program end before their worker does: Script(t) ≤ Leave(t) < t.
+//  8. The workers of a completed job leave by themselves before its pods are ended, and pods that use their grace period to the end are
+//     waited for: Farewell < Grace, and GraceSlack < EndSlack.
 //  9. Only the queue at a parameter server may delay a worker longer than a call does, and less than the default limit
 //     for a lease without progress: Call < Patience < --task_timeout.
 //  10. A worker is patient with a busy server, and not with a node that has vanished: when its control connection to the

@@ -77,16 +77,27 @@ const (
 
 	// Drain is how long a worker that uses servers goes on with its minibatch after it is asked to leave.
 	Drain = 5 * time.Second
-	// LeaveGrace is how long a worker or server has to end after it is asked to leave: a little less than the cluster, or the launcher, gives it.
-	LeaveGrace = 25 * time.Second
+	// Grace is the default of --grace_period: how long a pod has to end after it is asked to, before it is killed.
+	Grace = 30 * time.Second
+	// GraceSlack is how much later than that this machine kills a process of a job, and how much sooner than its pod is killed the worker of
+	// a cluster ends its program: it reports the end.
+	GraceSlack = 2 * time.Second
+	// LeaveSlack is how much sooner than it is killed a worker or server ends by itself.
+	LeaveSlack = time.Second
 	// Farewell is how long the workers of a completed job have to leave by themselves.
 	Farewell = 10 * time.Second
-	// End is how long the runtime has to end the pods of an ended job.
-	End = 30 * time.Second
+	// EndSlack is how long the runtime has to end the pods of an ended job, beyond their grace period.
+	EndSlack = 10 * time.Second
 
 	// Abandoned is how long the master may be away before the pods on a cluster end by themselves.
 	Abandoned = 10 * time.Minute
 )
+
+// Leave returns how long a worker or server has to end by itself after it is asked to leave, if it is killed after a time.
+func Leave(killed time.Duration) time.Duration { return max(killed-LeaveSlack, killed/2) }
+
+// Script returns how long the processes of a program have to end after SIGTERM, if their worker is killed after a time.
+func Script(killed time.Duration) time.Duration { return max(killed-GraceSlack, killed/2) }
 
 // Explain returns how long a program's process waits, after a connection to another process failed, for the news that a worker is lost. The
 // connections of a dying node may be reset at once, while the master notices the loss only after limit, by silence. Time

@@ -1397,25 +1397,32 @@ func (x *LeaseProgress) GetWaits() string {
 }
 
 type HeartbeatRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Role          Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
-	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`   // server, worker of a ring: updates applied
-	Snapshot      int64                  `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // server, worker of a ring: the version whose snapshot it holds, 0 if none
-	Steps         int64                  `protobuf:"varint,5,opt,name=steps,proto3" json:"steps,omitempty"`       // worker: minibatches done
-	Loss          float32                `protobuf:"fixed32,6,opt,name=loss,proto3" json:"loss,omitempty"`        // worker: of its last minibatch
-	Rejected      int64                  `protobuf:"varint,7,opt,name=rejected,proto3" json:"rejected,omitempty"` // worker: gradients refused as stale, and computed again
-	Leases        []*LeaseProgress       `protobuf:"bytes,8,rep,name=leases,proto3" json:"leases,omitempty"`
-	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`                   // worker of a ring: number of the last flush that it has carried out, see Assembly
-	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed belong to
-	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker, server
-	Ledger        []byte                 `protobuf:"bytes,13,opt,name=ledger,proto3" json:"ledger,omitempty"`                     // worker of a ring, on request: records that stay in the model whichever worker is lost, as trainer/ledger writes them
-	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // server, or the worker of a ring that was told to: progress of the checkpoint that is being made
-	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // program: the formation whose processes on this worker have all exited with 0
-	Keeps         bool                   `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`                      // program: processes of this worker have said that they keep their state from one world to the next
-	Rounds        int64                  `protobuf:"varint,22,opt,name=rounds,proto3" json:"rounds,omitempty"`                    // program: the newest formation in which processes of this worker that keep their state have completed a round
-	Met           int64                  `protobuf:"varint,23,opt,name=met,proto3" json:"met,omitempty"`                          // program: the newest formation of which all members are known to have the state that it began with
-	Origin        *Origin                `protobuf:"bytes,30,opt,name=origin,proto3" json:"origin,omitempty"`                     // program: what the first rank began with in a world without a source, until a heartbeat with it is answered
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Role      Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
+	Index     int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Version   int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`   // server, worker of a ring: updates applied
+	Snapshot  int64                  `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // server, worker of a ring: the version whose snapshot it holds, 0 if none
+	Steps     int64                  `protobuf:"varint,5,opt,name=steps,proto3" json:"steps,omitempty"`       // worker: minibatches done
+	Loss      float32                `protobuf:"fixed32,6,opt,name=loss,proto3" json:"loss,omitempty"`        // worker: of its last minibatch
+	Rejected  int64                  `protobuf:"varint,7,opt,name=rejected,proto3" json:"rejected,omitempty"` // worker: gradients refused as stale, and computed again
+	Leases    []*LeaseProgress       `protobuf:"bytes,8,rep,name=leases,proto3" json:"leases,omitempty"`
+	Flushed   int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`                   // worker of a ring: number of the last flush that it has carried out, see Assembly
+	Formation int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed belong to
+	Leave     Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker, server
+	Ledger    []byte                 `protobuf:"bytes,13,opt,name=ledger,proto3" json:"ledger,omitempty"`                     // worker of a ring, on request: records that stay in the model whichever worker is lost, as trainer/ledger writes them
+	Cut       *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // server, or the worker of a ring that was told to: progress of the checkpoint that is being made
+	Finished  int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // program: the formation whose processes on this worker have all exited with 0
+	Keeps     bool                   `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`                      // program: processes of this worker have said that they keep their state from one world to the next
+	Rounds    int64                  `protobuf:"varint,22,opt,name=rounds,proto3" json:"rounds,omitempty"`                    // program: the newest formation in which processes of this worker that keep their state have completed a round
+	Met       int64                  `protobuf:"varint,23,opt,name=met,proto3" json:"met,omitempty"`                          // program: the newest formation of which all members are known to have the state that it began with
+	// program: processes of this worker use the package, so they can be asked to write a checkpoint before they end.
+	Asks  bool   `protobuf:"varint,30,opt,name=asks,proto3" json:"asks,omitempty"`
+	Saved *Saved `protobuf:"bytes,31,opt,name=saved,proto3" json:"saved,omitempty"` // program: the newest checkpoint that a process of this worker has written; none: it has written none
+	// program: the answer to HeartbeatReply.stop_ms. The processes of the world have ended their last round.
+	Rest *Rest `protobuf:"bytes,32,opt,name=rest,proto3" json:"rest,omitempty"`
+	// program: what the first rank began with in a world without a source, until a heartbeat
+	// with it is answered.
+	Origin        *Origin `protobuf:"bytes,33,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1569,11 +1576,146 @@ func (x *HeartbeatRequest) GetMet() int64 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
+}
+
+func (x *HeartbeatRequest) GetSaved() *Saved {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetRest() *Rest {
+	if x != nil {
+		return x.Rest
+	}
+	return nil
+}
+
 func (x *HeartbeatRequest) GetOrigin() *Origin {
 	if x != nil {
 		return x.Origin
 	}
 	return nil
+}
+
+// Saved describes a checkpoint that a process of a program has written by the package.
+type Saved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Round         int64                  `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"` // rounds in the state
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	UnixMs        int64                  `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // when it was written
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Saved) Reset() {
+	*x = Saved{}
+	mi := &file_elasticdl_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Saved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Saved) ProtoMessage() {}
+
+func (x *Saved) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Saved.ProtoReflect.Descriptor instead.
+func (*Saved) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Saved) GetRound() int64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *Saved) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Saved) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+// Rest is the end of a program's rounds before the job is stopped or suspended.
+type Rest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Round         int64                  `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`    // rounds in the state
+	Problem       string                 `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"` // why no checkpoint has them; empty: one has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rest) Reset() {
+	*x = Rest{}
+	mi := &file_elasticdl_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rest) ProtoMessage() {}
+
+func (x *Rest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rest.ProtoReflect.Descriptor instead.
+func (*Rest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Rest) GetRound() int64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *Rest) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // Origin is the state with which a world of a program began if no process had one in memory.
@@ -1588,7 +1730,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1742,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1755,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Origin) GetFormation() int64 {
@@ -1659,7 +1801,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1813,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1826,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1788,13 +1930,17 @@ type HeartbeatReply struct {
 	Join            bool                   `protobuf:"varint,7,opt,name=join,proto3" json:"join,omitempty"`                                              // server: the master has restarted, and does not know the server's address: join again
 	Over            bool                   `protobuf:"varint,20,opt,name=over,proto3" json:"over,omitempty"`                                             // the job has ended
 	Cut             int64                  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // worker of a ring: checkpoints up to this number are complete or given up; do not report them
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// program: for how long its processes have time to end after SIGTERM, with over.
+	GraceMs int64 `protobuf:"varint,30,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	// program: the job is to stop. The ranks end a round together, and one of them writes a checkpoint, within this time; 0: it is not.
+	StopMs        int64 `protobuf:"varint,31,opt,name=stop_ms,json=stopMs,proto3" json:"stop_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +1952,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +1965,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -1878,6 +2024,20 @@ func (x *HeartbeatReply) GetCut() int64 {
 	return 0
 }
 
+func (x *HeartbeatReply) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetStopMs() int64 {
+	if x != nil {
+		return x.StopMs
+	}
+	return 0
+}
+
 // Arrival announces that a worker is between two rounds and waits for a world or, as the first message of a stream, that it works in one.
 type Arrival struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -1905,7 +2065,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2077,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2090,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -2071,7 +2231,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2243,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2256,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -2141,7 +2301,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2313,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2326,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -2269,7 +2429,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2441,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2454,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -2379,7 +2539,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2551,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2564,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -2433,7 +2593,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2605,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2618,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -2503,7 +2663,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2675,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2688,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *World) GetId() int64 {
@@ -2626,7 +2786,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2798,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2811,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -2684,7 +2844,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2856,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2869,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -2728,7 +2888,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2900,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2913,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -2771,7 +2931,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2943,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2956,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 type PodStatus struct {
@@ -2817,7 +2977,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2989,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +3002,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -2925,7 +3085,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3097,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3110,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -3006,6 +3166,8 @@ type JobStatus struct {
 	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`                    // the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"; empty: none
 	ExitCode         int32                  `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"` // of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
 	Problems         []string               `protobuf:"bytes,61,rep,name=problems,proto3" json:"problems,omitempty"`                  // what is wrong where the job runs, although it goes on, as in "no space left on /home (…)"
+	Saved            *Saved                 `protobuf:"bytes,50,opt,name=saved,proto3" json:"saved,omitempty"`                        // program: the newest checkpoint that it has written by the package; none: it has written none
+	Unsaved          string                 `protobuf:"bytes,51,opt,name=unsaved,proto3" json:"unsaved,omitempty"`                    // program: why nothing was saved when it was stopped or suspended; empty: it was, or was not stopped
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3013,7 +3175,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3187,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3200,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *JobStatus) GetName() string {
@@ -3300,6 +3462,20 @@ func (x *JobStatus) GetProblems() []string {
 	return nil
 }
 
+func (x *JobStatus) GetSaved() *Saved {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+func (x *JobStatus) GetUnsaved() string {
+	if x != nil {
+		return x.Unsaved
+	}
+	return ""
+}
+
 func (x *JobStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
@@ -3323,7 +3499,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3511,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3524,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -3409,7 +3585,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3597,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3610,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -3452,7 +3628,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3640,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3653,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 type Variable struct {
@@ -3492,7 +3668,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3680,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3693,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Variable) GetName() string {
@@ -3560,7 +3736,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3748,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3761,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -3625,7 +3801,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3813,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3826,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -3671,7 +3847,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +3859,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +3872,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -3723,7 +3899,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3911,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3924,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -3775,7 +3951,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3963,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3976,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -3835,7 +4011,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +4023,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +4036,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -3935,7 +4111,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3947,7 +4123,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3960,7 +4136,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -4059,7 +4235,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xa2\x04\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\x83\x05\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4078,8 +4254,18 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x14\n" +
 	"\x05keeps\x18\x15 \x01(\bR\x05keeps\x12\x16\n" +
 	"\x06rounds\x18\x16 \x01(\x03R\x06rounds\x12\x10\n" +
-	"\x03met\x18\x17 \x01(\x03R\x03met\x12)\n" +
-	"\x06origin\x18\x1e \x01(\v2\x11.elasticdl.OriginR\x06origin\"X\n" +
+	"\x03met\x18\x17 \x01(\x03R\x03met\x12\x12\n" +
+	"\x04asks\x18\x1e \x01(\bR\x04asks\x12&\n" +
+	"\x05saved\x18\x1f \x01(\v2\x10.elasticdl.SavedR\x05saved\x12#\n" +
+	"\x04rest\x18  \x01(\v2\x0f.elasticdl.RestR\x04rest\x12)\n" +
+	"\x06origin\x18! \x01(\v2\x11.elasticdl.OriginR\x06origin\"J\n" +
+	"\x05Saved\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x03R\x05round\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x17\n" +
+	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\"6\n" +
+	"\x04Rest\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x03R\x05round\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"X\n" +
 	"\x06Origin\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x16\n" +
@@ -4098,7 +4284,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\xd5\x01\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\x89\x02\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
@@ -4107,7 +4293,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x83\x04\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
+	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
+	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\x83\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -4202,7 +4390,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xfb\b\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xbd\t\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -4246,7 +4434,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bfailures\x18\" \x01(\x05R\bfailures\x12\x18\n" +
 	"\afailure\x18# \x01(\tR\afailure\x12\x1b\n" +
 	"\texit_code\x18< \x01(\x05R\bexitCode\x12\x1a\n" +
-	"\bproblems\x18= \x03(\tR\bproblems\x12\x18\n" +
+	"\bproblems\x18= \x03(\tR\bproblems\x12&\n" +
+	"\x05saved\x182 \x01(\v2\x10.elasticdl.SavedR\x05saved\x12\x18\n" +
+	"\aunsaved\x183 \x01(\tR\aunsaved\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
@@ -4357,7 +4547,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -4381,35 +4571,37 @@ var file_elasticdl_proto_goTypes = []any{
 	(*ReportTaskReply)(nil),   // 19: elasticdl.ReportTaskReply
 	(*LeaseProgress)(nil),     // 20: elasticdl.LeaseProgress
 	(*HeartbeatRequest)(nil),  // 21: elasticdl.HeartbeatRequest
-	(*Origin)(nil),            // 22: elasticdl.Origin
-	(*CutReport)(nil),         // 23: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 24: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 25: elasticdl.Arrival
-	(*Crew)(nil),              // 26: elasticdl.Crew
-	(*Failure)(nil),           // 27: elasticdl.Failure
-	(*Assembly)(nil),          // 28: elasticdl.Assembly
-	(*Cut)(nil),               // 29: elasticdl.Cut
-	(*Recall)(nil),            // 30: elasticdl.Recall
-	(*World)(nil),             // 31: elasticdl.World
-	(*Member)(nil),            // 32: elasticdl.Member
-	(*ScaleRequest)(nil),      // 33: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 34: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 35: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 36: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 37: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 38: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 39: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 40: elasticdl.StopRequest
-	(*StopReply)(nil),         // 41: elasticdl.StopReply
-	(*Variable)(nil),          // 42: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 43: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 44: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 45: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 46: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 47: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 48: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 49: elasticdl.ControlReply
-	nil,                       // 50: elasticdl.Evaluation.MetricsEntry
+	(*Saved)(nil),             // 22: elasticdl.Saved
+	(*Rest)(nil),              // 23: elasticdl.Rest
+	(*Origin)(nil),            // 24: elasticdl.Origin
+	(*CutReport)(nil),         // 25: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 26: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 27: elasticdl.Arrival
+	(*Crew)(nil),              // 28: elasticdl.Crew
+	(*Failure)(nil),           // 29: elasticdl.Failure
+	(*Assembly)(nil),          // 30: elasticdl.Assembly
+	(*Cut)(nil),               // 31: elasticdl.Cut
+	(*Recall)(nil),            // 32: elasticdl.Recall
+	(*World)(nil),             // 33: elasticdl.World
+	(*Member)(nil),            // 34: elasticdl.Member
+	(*ScaleRequest)(nil),      // 35: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 36: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 37: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 38: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 39: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 40: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 41: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 42: elasticdl.StopRequest
+	(*StopReply)(nil),         // 43: elasticdl.StopReply
+	(*Variable)(nil),          // 44: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 45: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 46: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 47: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 48: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 49: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 50: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 51: elasticdl.ControlReply
+	nil,                       // 52: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -4423,57 +4615,60 @@ var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
 	20, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	23, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	22, // 12: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
-	2,  // 13: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	42, // 14: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	26, // 15: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	27, // 16: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	31, // 17: elasticdl.Assembly.world:type_name -> elasticdl.World
-	30, // 18: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	29, // 19: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	32, // 20: elasticdl.World.members:type_name -> elasticdl.Member
-	8,  // 21: elasticdl.World.base:type_name -> elasticdl.Base
-	26, // 22: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 23: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	50, // 24: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	37, // 25: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	36, // 26: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	39, // 27: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	42, // 28: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	45, // 29: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	8,  // 30: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	6,  // 31: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	12, // 32: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	18, // 33: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	21, // 34: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	25, // 35: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	13, // 36: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	35, // 37: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	33, // 38: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	40, // 39: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	4,  // 40: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	43, // 41: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	46, // 42: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	48, // 43: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	7,  // 44: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	16, // 45: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	19, // 46: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	24, // 47: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	28, // 48: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	14, // 49: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	38, // 50: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	34, // 51: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	41, // 52: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	5,  // 53: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	44, // 54: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	47, // 55: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	49, // 56: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	44, // [44:57] is the sub-list for method output_type
-	31, // [31:44] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	25, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	22, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
+	23, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
+	24, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
+	2,  // 15: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	44, // 16: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	28, // 17: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	29, // 18: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	33, // 19: elasticdl.Assembly.world:type_name -> elasticdl.World
+	32, // 20: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	31, // 21: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	34, // 22: elasticdl.World.members:type_name -> elasticdl.Member
+	8,  // 23: elasticdl.World.base:type_name -> elasticdl.Base
+	28, // 24: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 25: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	52, // 26: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	39, // 27: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	38, // 28: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	41, // 29: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	22, // 30: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	44, // 31: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	47, // 32: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	8,  // 33: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	6,  // 34: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	12, // 35: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	18, // 36: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	21, // 37: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	27, // 38: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	13, // 39: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	37, // 40: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	35, // 41: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	42, // 42: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	4,  // 43: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	45, // 44: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	48, // 45: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	50, // 46: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	7,  // 47: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	16, // 48: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	19, // 49: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	26, // 50: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	30, // 51: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	14, // 52: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	40, // 53: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	36, // 54: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	43, // 55: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	5,  // 56: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	46, // 57: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	49, // 58: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	51, // 59: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	47, // [47:60] is the sub-list for method output_type
+	34, // [34:47] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -4481,7 +4676,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[24].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[26].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -4493,7 +4688,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   47,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -380,7 +380,8 @@ func stopCommand() *cobra.Command {
 		Short: "Stop jobs, with all their pods; on a cluster, delete them",
 		Long: `Stop jobs, with all their pods; on a cluster, delete them.
 
-No checkpoint is made: what was trained on since the newest one is lost. elasticdl suspend makes one first.`,
+What is trained is saved first, as elasticdl suspend does: a job that has checkpoints makes one, and so does a script that declares one by the
+package elasticdl. The processes of any other program get SIGTERM, and have --grace_period to save what they need.`,
 		Args:              words(1, -1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(where.check, timeout.check),
@@ -421,7 +422,9 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 		_, err := fmt.Fprintf(out, "job %s had ended: %s\n", name, oneLine(before.State))
 		return err
 	}
+	said := sayWaits(ctx, home, name, out)
 	err = home.Stop(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
+	said()
 	switch {
 	case err != nil:
 		return hint(err)

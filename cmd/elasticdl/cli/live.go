@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -22,6 +23,8 @@ type watching struct {
 	status func(context.Context) (*wire.JobStatus, error)
 	wait   func(context.Context) (*wire.JobStatus, error)
 	every  time.Duration // at least, between two looks
+	// ending follows the stop of the job, and says what it waits for, until the function that it returns is called; nil: nobody does.
+	ending func(say func(line string)) (ended func())
 }
 
 // show shows a job until wait returns, which is what it returns. A job is looked at until then, also when ctx has ended.
@@ -36,7 +39,10 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 		ended <- end{status, err}
 	}()
 	var seen *wire.JobStatus
-	show := newDisplay(out)
+	show := &shared{display: newDisplay(out)}
+	if w.ending != nil {
+		defer w.ending(show.note)()
+	}
 	for {
 		began := time.Now()
 		if s, err := w.status(context.WithoutCancel(ctx)); err == nil && !job.State(s.State).Ended() && s.State != string(job.Stopping) {
@@ -113,9 +119,34 @@ func watchJob(ctx context.Context, home home, name string, out io.Writer) error 
 	return outcome(ctx, s)
 }
 
+// shared is a display that several goroutines use.
+type shared struct {
+	mu sync.Mutex
+	display
+}
+
+func (d *shared) show(s *wire.JobStatus) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.display.show(s)
+}
+
+func (d *shared) note(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.display.note(line)
+}
+
+func (d *shared) close(last *wire.JobStatus) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.display.close(last)
+}
+
 // display shows a job while it runs.
 type display interface {
 	show(s *wire.JobStatus)
+	note(line string)           // a line of the command's own
 	close(last *wire.JobStatus) // nil: it is not known
 }
 
@@ -156,6 +187,8 @@ func (l *lines) news(s *wire.JobStatus) {
 	l.before = s
 }
 
+func (l *lines) note(line string) { io.WriteString(l.out, line+"\n") }
+
 func (l *lines) close(last *wire.JobStatus) {
 	if last != nil {
 		l.news(last)
@@ -167,7 +200,8 @@ type live struct {
 	out    io.Writer
 	size   func() (width, height int) // of the terminal
 	before *wire.JobStatus
-	height int // lines of the screen that is shown
+	notes  string // lines to write above the next screen
+	height int    // lines of the screen that is shown
 }
 
 func (l *live) show(s *wire.JobStatus) {
@@ -183,6 +217,14 @@ func (l *live) close(last *wire.JobStatus) {
 	l.draw(last, "")
 }
 
+// note writes a line above the screen.
+func (l *live) note(line string) {
+	l.notes += line + "\n"
+	if l.before != nil {
+		l.show(l.before)
+	}
+}
+
 // draw writes over the screen that is shown.
 func (l *live) draw(s *wire.JobStatus, screen string) {
 	var b strings.Builder
@@ -194,6 +236,8 @@ func (l *live) draw(s *wire.JobStatus, screen string) {
 			b.WriteString(line + "\n")
 		}
 	}
+	b.WriteString(l.notes)
+	l.notes = ""
 	b.WriteString(screen)
 	io.WriteString(l.out, b.String()) // at once, so that nothing flickers
 	l.before, l.height = s, strings.Count(screen, "\n")

@@ -7,17 +7,12 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 	_ "time/tzdata" // images have no files of time zones
 
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -40,28 +35,6 @@ func Main(models ...*zoo.Model) {
 		os.Exit(exitUsage)
 	}
 	os.Exit(run(untilSignal(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
-
-// untilSignal returns a context that ends with the first Ctrl-C or SIGTERM, whose name is its cause. One that comes more than a second later ends
-// the process as it is; one that comes sooner is the same request: timeout(1) sends SIGTERM to its child, and then to its process group.
-func untilSignal() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		s := <-told
-		time.AfterFunc(time.Second, func() { signal.Stop(told) })
-		cancel(signalled(s))
-	}()
-	return ctx
-}
-
-// signalled returns how a signal is told of as the cause of an end.
-func signalled(s os.Signal) error {
-	if s == os.Interrupt {
-		return errors.New("by Ctrl-C (SIGINT)")
-	}
-	return errors.New("by SIGTERM")
 }
 
 // builtFrom returns the released version of this module in the running binary, "dev" if there is none: if it was built in a checkout.

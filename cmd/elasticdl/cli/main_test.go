@@ -25,6 +25,9 @@ import (
 
 // TestMain runs the tests; the same binary is also elasticdl, for the roles that it starts, with models for the tests.
 func TestMain(m *testing.M) {
+	if what := os.Getenv(signalEnv); what != "" {
+		hearSignals(what == "takes")
+	}
 	testscript.Main(m, map[string]func(){"elasticdl": func() { Main(pace.Small, pace.Patient) }})
 }
 

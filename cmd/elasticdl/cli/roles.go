@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,9 @@ func launcherCommand() *cobra.Command {
 		Short:  "Run a job of this machine that outlives its command (started by train --detach)",
 		Hidden: true,
 		Args:   words(0, 0),
-		RunE:   does(func(cmd *cobra.Command, _ []string) error { return local.RunLauncher(cmd.Context(), dir, resume) }),
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			return local.RunLauncher(cmd.Context(), hurried(cmd.Context()), dir, resume)
+		}),
 	}
 	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job")
 	cmd.Flags().BoolVar(&resume, "resume", false, "go on from the newest checkpoint")
@@ -84,7 +87,7 @@ func workerCommand() *cobra.Command {
 
 // roleCommand is a command that runs until its job has ended or its parent is gone.
 func roleCommand(name, short string, main func(context.Context, role.Role) error) (*cobra.Command, *role.Role) {
-	r := new(role.Role)
+	r := &role.Role{Runs: new(atomic.Bool)}
 	cmd := &cobra.Command{
 		Use:    name,
 		Short:  short,
@@ -103,7 +106,7 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 			return nil
 		},
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := local.Lifeline(cmd.Context())
+			ctx, stop := local.Lifeline(cmd.Context(), r.Lasts)
 			defer stop()
 			r.Log = cmd.ErrOrStderr()
 			card, err := local.Card()
@@ -121,6 +124,7 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 	cmd.Flags().StringVar(&r.Master, "master_address", "", "where the master listens")
 	cmd.Flags().IntVar(&r.Index, "index", 0, "number of this pod")
 	cmd.Flags().IntVar(&r.Launch, "launch", 1, "which start of that number this is, from 1")
+	cmd.Flags().DurationVar(&r.Grace, "grace", 0, "from SIGTERM until it is killed; 0 for the default of --grace_period")
 	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL")
 	cmd.MarkFlagRequired("master_address")
 	cmd.MarkFlagRequired("index")

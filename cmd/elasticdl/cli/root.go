@@ -33,7 +33,7 @@ const exitCodes = `Exit codes:
     3  there is no such job
     4  the job has failed, as its program ended in the same way 3 times in a row without progress
   124  --timeout has passed
-  130  interrupted by Ctrl-C or SIGTERM
+  130  interrupted by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT
   143  of a pod: asked to leave by SIGTERM, and left
 `
 

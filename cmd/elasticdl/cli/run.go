@@ -50,7 +50,9 @@ func attendProgram(ctx context.Context, h *local.Handle, j *job.Job) (*wire.JobS
 			every:  refresh,
 		}.show(watched, out)
 	})
+	ended := whileEnding(ctx, h, j, func(line string) { fmt.Fprintf(out, "elasticdl: %s\n", line) })
 	status, err := h.Wait(ctx)
+	ended()
 	cancel()
 	all.Wait()
 	if err != nil {

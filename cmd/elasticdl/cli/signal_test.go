@@ -2,20 +2,119 @@ package cli
 
 import (
 	"context"
+	"os"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
-// Two SIGTERMs in quick succession, as timeout(1) sends them, are one request to end.
-func TestTwoSignals(t *testing.T) {
+// signalEnv makes the test binary a command that waits for signals, and says what it hears. "takes": it carries out a second request itself.
+const signalEnv = "ELASTICDL_TEST_SIGNAL"
+
+// hearSignals is the main of such a command.
+func hearSignals(takes bool) {
 	ctx := untilSignal()
-	for range 2 {
-		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil { // without a handler it would end the test
-			t.Fatal(err)
+	var hurry <-chan struct{}
+	if takes {
+		hurry = hurried(ctx)
+	}
+	os.Stdout.WriteString("ready\n")
+	<-ctx.Done()
+	os.Stdout.WriteString(context.Cause(ctx).Error() + "\n")
+	<-hurry
+	os.Stdout.WriteString("hurried\n")
+	os.Exit(7)
+}
+
+// Each signal that asks a command to end is the cause of the end of its context. Ctrl-\ writes no stacks.
+func TestSignalsEndACommand(t *testing.T) {
+	for signal, want := range map[syscall.Signal]string{
+		syscall.SIGINT: "by Ctrl-C (SIGINT)", syscall.SIGTERM: "by SIGTERM", syscall.SIGHUP: "as its terminal was closed (SIGHUP)", syscall.SIGQUIT: `by Ctrl-\ (SIGQUIT)`,
+	} {
+		t.Run(signal.String(), func(t *testing.T) {
+			cmd, out := startListener(t, "takes")
+			for range 2 { // in quick succession, as timeout(1) sends them, they are one request
+				syscall.Kill(cmd.Process.Pid, signal)
+			}
+			if said := out(); said != want+"\n" {
+				t.Errorf("it ends %q, want %q", said, want)
+			}
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+	}
+}
+
+// A second request, later, ends a command at once: as if the signal had not been caught, or by what the command does then. A third one ends
+// that, too.
+func TestSecondSignal(t *testing.T) {
+	for what, want := range map[string]string{"takes": "exit status 7", "plain": "signal: interrupt"} {
+		t.Run(what, func(t *testing.T) {
+			cmd, out := startListener(t, what)
+			syscall.Kill(cmd.Process.Pid, syscall.SIGINT)
+			out()
+			heard := make(chan string, 1)
+			go func() { heard <- out() }() // "" at its end
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for waits := true; waits; {
+				select {
+				case said := <-heard:
+					waits = false
+					if takes := said == "hurried\n"; takes != (what == "takes") {
+						t.Errorf("then it says %q", said)
+					}
+				case <-tick.C: // until it is not the same request any more
+					syscall.Kill(cmd.Process.Pid, syscall.SIGINT)
+				}
+			}
+			if err := cmd.Wait(); err == nil || err.Error() != want {
+				t.Errorf("it ended with %v, want %s", err, want)
+			}
+		})
+	}
+}
+
+// Under nohup(1) a closed terminal is ignored, and SIGTERM is not.
+func TestNohup(t *testing.T) {
+	cmd, out := startListener(t, "takes", "nohup")
+	syscall.Kill(cmd.Process.Pid, syscall.SIGHUP)
+	syscall.Kill(cmd.Process.Pid, syscall.SIGTERM)
+	if said := out(); said != "by SIGTERM\n" {
+		t.Errorf("it ends %q", said)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+// startListener starts a command that waits for signals, behind other commands, and returns a function that returns what it says next.
+func startListener(t *testing.T, what string, behind ...string) (*exec.Cmd, func() string) {
+	t.Helper()
+	words := append(behind, os.Args[0])
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), signalEnv+"="+what)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	next := func() string {
+		var line strings.Builder
+		for b := make([]byte, 1); !strings.HasSuffix(line.String(), "\n"); {
+			if n, _ := out.Read(b); n == 0 {
+				break
+			}
+			line.Write(b)
 		}
-		<-ctx.Done()
+		return line.String()
 	}
-	if err := context.Cause(ctx); err.Error() != "by SIGTERM" {
-		t.Errorf("ended %v, want by SIGTERM", err)
+	if said := next(); said != "ready\n" {
+		t.Fatalf("it says %q", said)
 	}
+	return cmd, next
 }

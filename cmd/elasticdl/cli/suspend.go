@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +59,9 @@ func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string)
 	if ofStack(ctx, home, name) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config set --path job.suspend true && pulumi up\n", name)
 	}
+	said := sayWaits(ctx, home, name, out)
 	err = home.Suspend(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
+	said()
 	switch {
 	case errors.Is(err, errNotAtRest):
 		return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
@@ -83,7 +87,7 @@ func rested(s *wire.JobStatus, now time.Time) string {
 		return words + " at checkpoint " + saved(s, now)
 	}
 	if s.Type == string(job.Run) {
-		return words + ": its program starts again when it is resumed, from what it has saved itself"
+		return words + programSaved(s)
 	}
 	if c := s.GetCheckpoint(); c.GetUnread() {
 		return words + ": whether it has a checkpoint is not known: " + unreadable(c)
@@ -107,16 +111,55 @@ func stopped(s *wire.JobStatus) string {
 	case s.State == string(job.Succeeded): // meanwhile
 		return verdict(s)
 	case s.Type == string(job.Run):
-		return words + "; elasticdl resume starts its program again, from what that has saved itself"
+		return words + programSaved(s)
 	case c == nil:
 		return words
 	case c.Number == 0 && c.Unread:
 		return words + "; whether it has a checkpoint is not known: " + unreadable(c)
+	case c.Number == 0 && c.Problem != "":
+		return words + "; it has no checkpoint, and resume begins anew: " + oneLine(c.Problem)
 	case c.Number == 0:
-		return words + "; it has no checkpoint: elasticdl resume begins anew; elasticdl suspend, in place of stop, makes a checkpoint first"
+		return words + "; it has no checkpoint: elasticdl resume begins anew"
 	}
-	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the %s that were trained on (elasticdl suspend, in place of stop, makes one first)",
+	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the %s that were trained on",
 		words, c.Number, logline.Thousands(c.Records), count(max(c.Records, s.RecordsDone), "record"))
+}
+
+// programSaved says what a program that was stopped or suspended has saved.
+func programSaved(s *wire.JobStatus) string {
+	switch c := s.GetSaved(); {
+	case s.Unsaved != "" && c != nil:
+		return fmt.Sprintf("; its newest checkpoint is that of round %s in %s, as %s", logline.Thousands(c.Round), oneLine(c.Path), oneLine(s.Unsaved))
+	case s.Unsaved != "":
+		return "; nothing was saved: " + oneLine(s.Unsaved)
+	case c != nil:
+		return fmt.Sprintf("; checkpoint of round %s saved to %s", logline.Thousands(c.Round), oneLine(c.Path))
+	}
+	return "; its processes had the time to save what they need: elasticdl resume starts them again"
+}
+
+// sayWaits writes every endingEvery what a job waits for, until the function that it returns is called.
+func sayWaits(ctx context.Context, home home, name string, out io.Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		tick := time.NewTicker(endingEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if s, err := home.Status(ctx, name); err == nil && s.Waiting != "" {
+					fmt.Fprintf(out, "job %s: %s\n", name, oneLine(s.Waiting))
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
 }
 
 // goesOn says what a job of this machine that has ended would go on from; "" if it has no such thing, or it is not known.

@@ -262,10 +262,13 @@ func crew(j *job.Job) string {
 
 // attend shows a job until it has ended, which is what it returns. The end of ctx stops the job.
 func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
+	ctx, release := withReader(ctx)
+	defer release()
 	if j.Runs() {
 		return attendProgram(ctx, h, j)
 	}
 	status, err := watching{
+		ending: func(say func(string)) func() { return whileEnding(ctx, h, j, say) },
 		status: func(ctx context.Context) (*wire.JobStatus, error) { return local.Status(ctx, j.Name) },
 		wait:   h.Wait,
 		every:  refresh,

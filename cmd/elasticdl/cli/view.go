@@ -142,6 +142,9 @@ func anew(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
 
 // saved says which checkpoint is the newest, and where; "" if the job has none ever.
 func saved(s *wire.JobStatus, now time.Time) string {
+	if s.Program != "" {
+		return savedItself(s, now)
+	}
 	c := s.GetCheckpoint()
 	if c == nil {
 		return ""
@@ -152,6 +155,22 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	}
 	if c.Problem != "" {
 		words += "; the last one failed: " + oneLine(c.Problem)
+	}
+	return words
+}
+
+// savedItself says which checkpoint a program has written by the package, and why none when it was stopped; "" if nothing is known of that.
+func savedItself(s *wire.JobStatus, now time.Time) string {
+	c := s.GetSaved()
+	switch {
+	case c == nil && s.Unsaved == "":
+		return ""
+	case c == nil:
+		return "none: " + oneLine(s.Unsaved)
+	}
+	words := fmt.Sprintf("of round %s, %s ago, in %s", logline.Thousands(c.Round), span(c.UnixMs, 0, now), oneLine(c.Path))
+	if s.Unsaved != "" {
+		words += "; none when it was stopped: " + oneLine(s.Unsaved)
 	}
 	return words
 }

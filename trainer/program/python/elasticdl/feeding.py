@@ -11,7 +11,7 @@ import torch.utils.data
 
 from .doubt import Error
 from .leases import DataSet, Lease
-from .rounds import ENDED, LEAVE, STEPS, STRETCHES, Credit
+from .rounds import ENDED, LEAVE, STEPS, STOP, STRETCHES, Credit
 from .session import Session, current
 
 #: How long ranks rest that all have no records, in seconds: those of a lost rank come back, or the master does.
@@ -60,6 +60,8 @@ def _open(session: Session, weight: int = 0) -> bool:
     if header.all(ENDED):
         session.over = True
         return False
+    if header.any(STOP):
+        session.rest()
     session.check(header.any(LEAVE))
     time.sleep(REST)
     return False

@@ -23,6 +23,7 @@ def init(backend: str = "gloo") -> World:
     if saving.declared is not None:
         saving.declared.resume(session)
         session.on_commit.append(saving.after_round)
+        session.on_end = saving.before_end
     session.form()
     return session.world
 

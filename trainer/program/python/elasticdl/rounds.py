@@ -12,7 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 
-LEAVE, ENDED, STEPS = 1, 2, 4  # STEPS: the rank makes this round in any case
+#: Of a rank: it was told to leave, it has no more records, it makes this round in any case, its job stops after this round.
+LEAVE, ENDED, STEPS, STOP = 1, 2, 4, 8
 #: How many stretches of records one header names. More are named by further headers of the same round.
 STRETCHES = 16
 _FIXED = 3

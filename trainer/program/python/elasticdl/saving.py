@@ -78,6 +78,7 @@ class Checkpoints:
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(beside, self.path)
+            session.saved(self.path)
         finally:
             if os.path.exists(beside):
                 os.unlink(beside)
@@ -136,6 +137,14 @@ def _unwritten() -> None:
     """Says that a checkpoint was not written that the script had asked for."""
     if _asked:
         sys.stderr.write("elasticdl: no checkpoint was written by the last checkpoint(): step() has not ended the round in which it was called\n")
+
+
+def before_end() -> str:
+    """Writes a checkpoint before this process is ended, whatever ``every`` says. Returns why it does not, "" if it does."""
+    if declared is None or state is None:
+        return "no function under @elasticdl.run has begun"
+    declared.write(current(), state)
+    return ""
 
 
 def after_training() -> None:

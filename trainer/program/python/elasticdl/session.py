@@ -17,7 +17,7 @@ from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, Group
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
 from .link import Cancelled, Link, Message
-from .rounds import ENDED, LEAVE, STEPS, STRETCHES, Credit, Header, Ledger, enter
+from .rounds import ENDED, LEAVE, STEPS, STOP, STRETCHES, Credit, Header, Ledger, enter
 from .store import AgentStore
 
 #: The time between two heartbeats, in seconds.
@@ -63,13 +63,17 @@ class Session:
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
+        self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT  # saves the state before this process is ended; returns why it is not saved
         self.over = False         # all records are in the model
         self.batch = 1            # the most records that a rank brought to a round in which this one had no lease
         self.thread = 0           # which runs the training function; 0: none has been called
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
         self._recalled = self._asked = -1
-        self._deadline: Optional[float] = None
+        self._deadline: Optional[float] = None  # when this process will be taken away
+        self._stop: Optional[float] = None      # when the job will have stopped
+        self._unsaved: Optional[float] = None   # when the state is saved that a leaving rank 0 has kept since; None: it need not be
+        self._written = -1        # newest round of which this process has written a checkpoint
         self._closing = False
         self._account = False     # the agent asks what is in the state of every rank
         self._met = (0, 0)        # the formation, and the round in it, of which the agent knows that all ranks have its beginning
@@ -95,6 +99,11 @@ class Session:
                 self._asked = max(self._asked, int(m["formation"]))
             elif op == "leave":
                 self._deadline = float(m["deadline"])
+                self._unsaved = _half_way(self._deadline)
+            elif op == "stop":
+                if self._stop is None:
+                    self._unsaved = _half_way(float(m["deadline"]))
+                self._stop = float(m["deadline"])
             elif op == "account":
                 self._account = True
             self._cv.notify_all()
@@ -178,11 +187,23 @@ class Session:
 
     def _next(self) -> Message:
         """Waits for a world that is newer than this one."""
-        with self._cv:
-            while self._pushed is None or int(self._pushed["formation"]) <= self.world.formation:
-                self._cv.wait()
-            m, self._pushed = self._pushed, None
-        return m
+        def comes() -> bool:
+            return self._pushed is not None and int(self._pushed["formation"]) > self.world.formation
+
+        while True:
+            with self._cv:
+                while not comes():
+                    # If none comes, this process is ended here: rank 0 saves what all ranks had when they left their world.
+                    due = self._unsaved if self.live and not self.half and self.world.rank == 0 else None
+                    left = None if due is None else due - time.time()
+                    if left is not None and left <= 0:
+                        break
+                    self._cv.wait(left)
+                else:
+                    m, self._pushed = self._pushed, None
+                    assert m is not None
+                    return m
+            self._save()
 
     def _enter(self, m: Message) -> bool:
         """Constructs the group of a world; False if the world is over before it is made."""
@@ -296,7 +317,7 @@ class Session:
         """Opens a round, or a further part of it, with the records that this rank brings. All ranks do it together."""
         self.check_ready()
         self.pending.extend(credits)
-        flags = (LEAVE if self._asked >= self.world.formation else 0) | (ENDED if ended else 0) | (STEPS if steps else 0)
+        flags = (STOP if self._stop is not None else 0) | (LEAVE if self._asked >= self.world.formation else 0) | (ENDED if ended else 0) | (STEPS if steps else 0)
         now = self.pending[:STRETCHES]
         del self.pending[:STRETCHES]  # more than fits is named by the round's next header, or by the next round's
         try:
@@ -367,7 +388,42 @@ class Session:
                            loss=None if loss is None or own == 0 else float(loss.detach() if hasattr(loss, "detach") else loss), records=own, total=total)
         for done in self.on_commit:
             done()
-        self.check(any(h.any(LEAVE) for h in headers))
+        if any(h.any(STOP) for h in headers):
+            self.rest()
+        last = any(h.any(LEAVE) for h in headers)
+        if self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
+            self._save()  # this process leaves, and the others may, too
+        self.check(last)
+
+    def rest(self) -> NoReturn:
+        """Ends the training between two rounds, on all ranks after the same one, as the job stops. Rank 0 saves the state.
+
+        Returns never: the agent ends the process. If a member is lost meanwhile, the others form another world, and end there.
+        """
+        if self.world.rank == 0:
+            self._save(True)
+        with self._cv:
+            self._cv.wait_for(self.recalled)
+        raise WorldChanged("formation %d is over" % self.world.formation)
+
+    def _save(self, stops: bool = False) -> None:
+        """Saves the state, which is that of all ranks between two rounds, before this process is ended. ``stops``: as the job does."""
+        try:
+            why = "" if self._written == self.round else self.on_end()
+        except Exception as e:  # the disk may be full: the agent is to know, and the process ends as it was asked to
+            why = "%s: %s" % (type(e).__name__, e)
+            sys.stderr.write("elasticdl: the checkpoint before the end of this process failed: %s\n" % why)
+        with self._cv:
+            self._unsaved = None
+            stops = stops or self._stop is not None
+        if stops and self.link is not None:
+            self.link.send("rest", round=self.round, why=why)
+
+    def saved(self, path: str) -> None:
+        """Notes that a checkpoint of this round is written, and tells the agent."""
+        self._written = self.round
+        if self.link is not None:
+            self.link.send("saved", round=self.round, path=os.path.abspath(path))
 
     def check(self, asked: bool) -> None:
         """Raises WorldChanged if a member is lost, or all were asked to leave after this round."""
@@ -430,6 +486,16 @@ class Session:
 #: What torch and gloo say when a peer is gone; errors of the script's own code have other words.
 _GROUP_WORDS = ("gloo", "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket", "NCCL", "DistBackendError",
                 "DistNetworkError", "Timed out waiting", "process group", "the world changed")
+
+
+#: Why nothing is saved of a script that declares no checkpoint.
+NO_CHECKPOINT = "the script declares no checkpoint: elasticdl.checkpoint(path) before elasticdl.init()"
+
+
+def _half_way(deadline: float) -> float:
+    """Returns the time in the middle between now and a deadline."""
+    now = time.time()
+    return now + max(0.0, deadline - now) / 2
 
 
 def _ranks(ranks: List[int]) -> str:

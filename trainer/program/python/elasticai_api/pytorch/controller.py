@@ -11,7 +11,7 @@ import elasticdl
 from elasticdl import session as sessions
 from elasticdl.feeding import REST
 from elasticdl.leases import Lease
-from elasticdl.rounds import ENDED, LEAVE, Credit
+from elasticdl.rounds import ENDED, LEAVE, STOP, Credit
 
 from ..common.blocks import Block, admit, early, ledger
 from ..common.data_shard_service import RecordIndexService
@@ -207,6 +207,8 @@ class PyTorchAllReduceController:
         session.drop()
         if header.all(ENDED):
             session.over = True
+        if header.any(STOP):
+            session.rest()
         session.check(header.any(LEAVE))
         return False
 

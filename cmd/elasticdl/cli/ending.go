@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+)
+
+// endingEvery is how often a command says what a job that is being stopped waits for.
+const endingEvery = 5 * time.Second
+
+// withReader returns a context that also ends when nobody reads the output of this process any more, as after `| head`: the job of the
+// command is then stopped, as by a signal. Without it the system ends the process at its next line.
+func withReader(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	go func() {
+		select {
+		case <-pipe:
+			cancel(errors.New("as nobody reads its output any more (SIGPIPE)"))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) } // SIGPIPE stays caught: the last words may have no reader
+}
+
+// whileEnding follows the stop of a job of which this process is the launcher. When ctx ends it says how long that may take, and then, every
+// endingEvery, what the job waits for. A second request ends the job at once. The caller calls the function that is returned when the job
+// has ended.
+func whileEnding(ctx context.Context, h *local.Handle, j *job.Job, say func(line string)) (ended func()) {
+	over := make(chan struct{})
+	var following sync.WaitGroup
+	following.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-over:
+			return
+		}
+		say(stopWords(j, context.Cause(ctx)))
+		hurry := hurried(ctx)
+		tick := time.NewTicker(endingEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-hurry:
+				hurry = nil
+				say(fmt.Sprintf("job %s: its processes are killed, as it was asked to end again", j.Name))
+				h.Kill()
+			case <-tick.C:
+				if s, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && s.Waiting != "" {
+					say(fmt.Sprintf("job %s: %s", j.Name, oneLine(s.Waiting)))
+				}
+			}
+		}
+	})
+	return func() {
+		close(over)
+		following.Wait()
+	}
+}
+
+// stopWords says what follows from a request to end, and how long it may take.
+func stopWords(j *job.Job, why error) string {
+	what := fmt.Sprintf("its processes have %v to end (--grace_period)", j.TimeToEnd())
+	switch {
+	case j.Runs():
+		what = fmt.Sprintf("its processes have %v to save what they need and to end (--grace_period)", j.TimeToEnd())
+	case j.CheckpointDir != "":
+		what = fmt.Sprintf("it writes a checkpoint, for which it has %v (--grace_period), and ends", j.TimeToEnd())
+	}
+	return fmt.Sprintf("job %s is stopped %v: %s; Ctrl-C again ends it at once", j.Name, why, what)
+}

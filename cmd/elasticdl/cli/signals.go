@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// sameRequest is how soon after the first signal another one is the same request: timeout(1) sends SIGTERM to its child, and then to its
+// process group, and notebooks send SIGINT and SIGTERM.
+const sameRequest = 500 * time.Millisecond
+
+// interruption is how signals reach a command.
+type interruption struct {
+	told  chan os.Signal
+	hurry chan struct{} // closed by a second request
+	takes chan struct{} // has an element once a command carries out a second request itself: then only a third one ends the process
+}
+
+// interruptionKey is the key of a context's [interruption].
+type interruptionKey struct{}
+
+// untilSignal returns a context that ends with the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed terminal) or SIGQUIT (Ctrl-\), whose name
+// is its cause. A second one, not sooner than sameRequest, ends the process as it is, or is passed on to a command that wants it: see
+// [hurried]. SIGHUP stays ignored under nohup(1).
+func untilSignal() context.Context {
+	i := &interruption{told: make(chan os.Signal, 8), hurry: make(chan struct{}), takes: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), interruptionKey{}, i))
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	signal.Notify(i.told, signals...)
+	go i.listen(cancel)
+	return ctx
+}
+
+func (i *interruption) listen(cancel context.CancelCauseFunc) {
+	cancel(signalled(<-i.told))
+	began := time.Now()
+	again := func() os.Signal {
+		for s := range i.told {
+			if time.Since(began) >= sameRequest {
+				return s
+			}
+		}
+		return nil // cannot happen: nobody closes it
+	}
+	s := again()
+	close(i.hurry)
+	select {
+	case i.takes <- struct{}{}: // no command has taken it: the channel has room
+		die(s)
+	default:
+		die(again())
+	}
+}
+
+// die ends this process by a signal, as if it had not been caught.
+func die(s os.Signal) {
+	end, ok := s.(syscall.Signal)
+	if !ok || end == syscall.SIGQUIT { // of which the runtime writes all stacks
+		end = syscall.SIGTERM
+	}
+	signal.Reset(end)
+	syscall.Kill(os.Getpid(), end)
+}
+
+// hurried returns a channel that is closed by a second request to end, which the caller then carries out at once; nil: there is none. A third
+// one ends the process.
+func hurried(ctx context.Context) <-chan struct{} {
+	i, ok := ctx.Value(interruptionKey{}).(*interruption)
+	if !ok {
+		return nil
+	}
+	select {
+	case i.takes <- struct{}{}: // it is full from now on
+	default:
+	}
+	return i.hurry
+}
+
+// signalled returns how a signal is told of as the cause of an end.
+func signalled(s os.Signal) error {
+	switch s {
+	case os.Interrupt:
+		return errors.New("by Ctrl-C (SIGINT)")
+	case syscall.SIGQUIT:
+		return errors.New(`by Ctrl-\ (SIGQUIT)`)
+	case syscall.SIGHUP:
+		return errors.New("as its terminal was closed (SIGHUP)")
+	}
+	return errors.New("by SIGTERM")
+}

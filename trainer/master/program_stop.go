@@ -1,0 +1,61 @@
+package master
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// ending is what the master knows of the checkpoints of a program, and of its last round before the job stops.
+type ending struct {
+	asks    bool        // processes use the package: they can be asked to write a checkpoint before they end
+	saved   *wire.Saved // the newest checkpoint that a process has written; nil: none is known
+	rest    *wire.Rest  // the last round; nil: the processes have not ended it
+	unsaved string      // why nothing was saved when the job stopped; "": something was, or it has not stopped
+}
+
+// tells handles what a worker reports of its program's checkpoints, and tells it whether the job is to stop.
+func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, now time.Time) {
+	m := g.m
+	g.asks = g.asks || r.Asks
+	if r.Saved.GetUnixMs() > g.saved.GetUnixMs() {
+		g.saved = r.Saved
+	}
+	switch {
+	case m.over:
+		reply.GraceMs = g.grace().Milliseconds()
+	case m.going == Suspend || m.going == halt:
+		g.rest = cmp.Or(g.rest, r.Rest)
+		reply.StopMs = max(1, m.goingBy.Sub(now).Milliseconds())
+	}
+}
+
+// grace returns how long the processes have to end when the job has ended. Those of a job that has succeeded are not needed any more.
+func (g *program) grace() time.Duration {
+	if g.m.state == job.Succeeded {
+		return g.m.Job.Program.Grace.Duration
+	}
+	return g.m.Job.TimeToEnd()
+}
+
+// awaited reports whether the processes are yet to end a round, and to write a checkpoint of it, before the job stops or rests. It notes why
+// nothing is saved if they need not, or have had their time.
+func (g *program) awaited(now time.Time) bool {
+	switch m := g.m; {
+	case !g.asks || g.done():
+		return false
+	case g.rest != nil:
+		g.unsaved = g.rest.Problem
+		return false
+	case g.rounds == 0 && g.saved == nil:
+		g.unsaved = "no round was completed"
+		return false
+	case !now.Before(m.goingBy):
+		g.unsaved = fmt.Sprintf("no round was ended, and written as a checkpoint, within %v (--grace_period)", m.goingBy.Sub(m.goingSince))
+		return false
+	}
+	return true
+}
