@@ -7,6 +7,8 @@ SHELL := /bin/bash
 GO         ?= go
 BUILD      := build
 ELASTICDL  := $(BUILD)/elasticdl
+# Packages are compiled once for all targets, and for all clones: releases have no paths of the machine in them, either.
+export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
 MODULES    := . tools/lint tools/gen tools/kubernetes tools/pulumi tools/pulumi/language
 # What links Pulumi, whose SDKs take minutes to compile, is not in `make test`, nor are whole jobs: test-infra and test-jobs.
@@ -59,7 +61,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The tag leaves out the gRPC of Google Cloud Storage's client, 13 MB that nothing uses: it is reached by HTTP.
-BUILD_FLAGS := -trimpath -tags disable_grpc_modules -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)'
+BUILD_FLAGS := -tags disable_grpc_modules -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)'
 build: ## build/elasticdl, a static binary
 	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(ELASTICDL) ./cmd/elasticdl
 
@@ -157,8 +159,8 @@ test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with
 
 # The first build takes 4 minutes of a CPU.
 pulumi-tools:
-	CGO_ENABLED=0 $(GO) build -C tools/pulumi -trimpath -ldflags '$(PULUMI_LDFLAGS)' -o $(abspath $(BUILD))/tools/pulumi github.com/pulumi/pulumi/pkg/v3/cmd/pulumi
-	CGO_ENABLED=0 $(GO) build -C tools/pulumi/language -trimpath -ldflags '-s -w' -o $(abspath $(BUILD))/tools/pulumi-language-go github.com/pulumi/pulumi/sdk/v3/go/pulumi-language-go
+	CGO_ENABLED=0 $(GO) build -C tools/pulumi -ldflags '$(PULUMI_LDFLAGS)' -o $(abspath $(BUILD))/tools/pulumi github.com/pulumi/pulumi/pkg/v3/cmd/pulumi
+	CGO_ENABLED=0 $(GO) build -C tools/pulumi/language -ldflags '-s -w' -o $(abspath $(BUILD))/tools/pulumi-language-go github.com/pulumi/pulumi/sdk/v3/go/pulumi-language-go
 
 check: mypy ## formatting, vet, staticcheck, tidy modules, fresh generated code, the import law, types of the Python packages
 	@unformatted=$$(gofmt -l cmd trainer infra stacks tools test examples); \
@@ -237,9 +239,9 @@ seeds: build cluster-tools torch-debian ## every command of five published tutor
 
 # The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB.
 cluster-tools:
-	CGO_ENABLED=0 $(GO) build -C tools/kubernetes -trimpath -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./cmd/cluster
-	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -trimpath -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./coredns ./pause sigs.k8s.io/kwok/cmd/kwok
-	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(abspath $(BUILD))/tools/ ./kube
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./cmd/cluster
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./coredns ./pause sigs.k8s.io/kwok/cmd/kwok
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -ldflags '$(KUBE_LDFLAGS)' -o $(abspath $(BUILD))/tools/ ./kube
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@failed=; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test); do \

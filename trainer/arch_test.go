@@ -84,7 +84,7 @@ var packages = map[string]struct {
 	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction program ps task timing rpc wire worker zoo"},
 	"local":         {shell, "checkpoint console credential identity job logline master pod program role rpc timing wire"},
 	"program":       {shell, "console logline"},
-	"manifest":      {pure, "job pod"},
+	"manifest":      {pure, "job pod timing"},
 	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},
 	"image":         {shell, "source/folder"},
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,8 +48,11 @@ func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 		return usage(fmt.Errorf("PATH %s: has a go.mod and no Go package; expected the directory of the main package, as elasticdl zoo init --model_zoo=DIR writes one", b.path))
 	}
 	code, err := folder.Read(b.path)
+	if errors.Is(err, folder.ErrEmpty) {
+		err = fmt.Errorf("%w; expected a Go package, as elasticdl zoo init --model_zoo=DIR writes one, or scripts", err)
+	}
 	if err != nil {
-		return usage(fmt.Errorf("PATH %s: %w; expected a Go package, as elasticdl zoo init --model_zoo=DIR writes one, or scripts", b.path, err))
+		return usage(fmt.Errorf("PATH %s: %w", b.path, err))
 	}
 	if b.base == "" {
 		return usage(fmt.Errorf("--base_image: PATH %s has no Go package; expected an image that has what its files need: Python and what they import, as "+

@@ -49,7 +49,7 @@ func TestZoo(t *testing.T) {
 			for key, value := range map[string]string{
 				"ELASTICDL_HOME": filepath.Join(env.WorkDir, "state"), "CHECKOUT": checkout, "FAST": fast, "REGISTRY": server.Listener.Addr().String(),
 				"DIGITS":  filepath.Join(checkout, "examples/mnist/data"),
-				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off",
+				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "-trimpath", "GOTOOLCHAIN": "local", "GOWORK": "off",
 			} {
 				env.Setenv(key, value)
 			}
