@@ -538,3 +538,16 @@ func TestSubmitReportsAll(t *testing.T) {
 		t.Errorf("got:\n%v\nwant:\n%s", err, strings.Join(want, "\n"))
 	}
 }
+
+// Users replace placeholders in what --yaml writes, as sed 's/<BUCKET>/mine/' does.
+func TestSpecIsReadable(t *testing.T) {
+	const text = "https://<HOST>/?a=1&b=2"
+	j := parse(t, little, "--envs=URL="+text)
+	o, err := spec(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(o.Data[KeyJob], text) {
+		t.Errorf("the specification has no %s:\n%s", text, o.Data[KeyJob])
+	}
+}

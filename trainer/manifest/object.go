@@ -1,12 +1,14 @@
 package manifest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	batch "k8s.io/api/batch/v1"
@@ -142,11 +144,15 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 func spec(j *job.Job) (*core.ConfigMap, error) {
 	is := *j
 	is.Suspend = false
-	text, err := json.MarshalIndent(is, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	// Users read the text, and edit what --yaml writes: URLs have "&" in them, and placeholders "<".
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(is); err != nil {
 		return nil, fmt.Errorf("write job %s: %w", j.Name, err)
 	}
-	data := map[string]string{KeyJob: string(text), KeyNumWorkers: strconv.Itoa(j.NumWorkers)}
+	data := map[string]string{KeyJob: strings.TrimSuffix(text.String(), "\n"), KeyNumWorkers: strconv.Itoa(j.NumWorkers)}
 	return &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, SpecName(j.Name)), Data: data}, nil
 }
 
