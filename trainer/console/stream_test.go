@@ -44,7 +44,7 @@ func TestSeveralSources(t *testing.T) {
 			{false, "[b] other\n", "[b] other\n[a] loss 0.5\n[a] \n"},
 			{true, "[b] other\n[a] loss ", "[b] other\n[a] loss \n[b] more\n[a] 0.5\n[a] \n"},
 		} {
-			var out bytes.Buffer
+			var out shared
 			s := New(&out, c.terminal)
 			a, b := s.Source("[a] "), s.Source("[b] ")
 			a.Write([]byte("lo"))
@@ -67,6 +67,24 @@ func TestSeveralSources(t *testing.T) {
 			}
 		}
 	})
+}
+
+// shared is a buffer that a timer may write to while the test reads it.
+type shared struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *shared) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *shared) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // On a terminal a progress bar of one source makes room for lines of others and of ElasticDL's own, and is drawn again.

@@ -52,12 +52,14 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 		return err
 	}
 	var problems []error
-	for _, p := range pods {
+	for i, p := range pods {
 		role := p.Labels[manifest.LabelRole]
-		_, err := once(ctx, c.limit(), func(ctx context.Context) (*core.Pod, error) {
+		admitted, err := once(ctx, c.limit(), func(ctx context.Context) (*core.Pod, error) {
 			return c.set.CoreV1().Pods(c.namespace).Create(ctx, p, meta.CreateOptions{DryRun: []string{meta.DryRunAll}})
 		})
 		switch refused, waits := refusal(err); {
+		case err == nil:
+			pods[i] = admitted // with what admission sets, as the requests of a LimitRange
 		case waits:
 			c.note("the namespace has no room for a pod of role %s now; it is created when there is: %v", role, err)
 		case refused:

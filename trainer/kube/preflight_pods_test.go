@@ -178,3 +178,29 @@ func TestPreflightNotesPriorities(t *testing.T) {
 		})
 	}
 }
+
+// What counts is the pod as the cluster's admission makes it: a webhook, or the defaults of a
+// LimitRange, may set what it asks for.
+func TestPreflightLooksForNodesOfTheAdmittedPod(t *testing.T) {
+	for name, c := range map[string]struct{ asks, admitted, want string }{
+		"less": {"64", "1", ""},
+		"more": {"1", "64", "it asks for cpu=64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, set := testClient(theNamespace, node("a", nil))
+			set.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+				p := a.(kubetesting.CreateAction).GetObject().(*core.Pod).DeepCopy()
+				if p.Labels[manifest.LabelRole] == "worker" {
+					p.Spec.Containers[0].Resources.Requests = core.ResourceList{"cpu": resource.MustParse(c.admitted)}
+				}
+				return true, p, nil
+			})
+			j := kubetest.Job()
+			j.Worker.Request = job.Resources{"cpu": c.asks}
+			problems, err := client.Preflight(t.Context(), j)
+			if err != nil || (problems != nil) != (c.want != "") || problems != nil && !strings.Contains(problems.Error(), c.want) {
+				t.Errorf("%v, %v", problems, err)
+			}
+		})
+	}
+}
