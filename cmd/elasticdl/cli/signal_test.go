@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,6 +96,11 @@ func startListener(t *testing.T, what string, behind ...string) (*exec.Cmd, func
 	words := append(behind, os.Args[0])
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), signalEnv+"="+what)
+	// Where this test is started with a signal ignored, as under nohup(1), the command would be, too:
+	// a signal that is caught is the default in a child.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(caught)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
