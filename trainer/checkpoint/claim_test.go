@@ -24,7 +24,7 @@ func TestMayUse(t *testing.T) {
 		{"its own", a, Permit{}, &a, false, Alive, Keep, "own"},
 		{"its own on a cluster, whoever its master is", there, Permit{}, &there, false, Alive, Keep, "own"},
 		{"its own, released by a user or at its end", a, Permit{}, &a, true, Unknown, Take, "released"},
-		{"its own from an earlier launcher", at(2), Permit{}, ptr(at(1)), false, Dead, Take, "earlier start"},
+		{"its own from an earlier launcher", at(2), Permit{}, new(at(1)), false, Dead, Take, "earlier start"},
 		{"another's that has ended", b, Permit{}, &a, true, Alive, Take, "released by job a"},
 		{"the job that it resumes", b, Permit{Ancestors: []string{"x", "a"}}, &a, false, Unknown, Take, "inherited"},
 		{"the job that it resumes, which is suspended", b, Permit{Ancestors: []string{"a"}}, &a, false, Suspended, Take, "inherited"},
@@ -46,7 +46,8 @@ func TestMayUse(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // A process of this machine is known to live, or to be gone, while the machine runs; elsewhere neither is known.
 func TestGone(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -194,12 +195,7 @@ func AttendedBy() *program.Display {
 	terminals := strings.Split(os.Getenv(terminalsEnv), ",")
 	os.Unsetenv(terminalsEnv)
 	is := func(name string) bool {
-		for _, t := range terminals {
-			if t == name {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(terminals, name)
 	}
 	stdout, stderr := inherited(stdoutEnv), inherited(stderrEnv)
 	if stdout == nil {

@@ -132,7 +132,7 @@ func childrenOf(pid int) (all []int) {
 		if err != nil { // the thread has ended
 			continue
 		}
-		for _, word := range bytes.Fields(text) {
+		for word := range bytes.FieldsSeq(text) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
 				all = append(all, pid)
 			}
