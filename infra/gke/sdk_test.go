@@ -1,8 +1,8 @@
 package gke
 
 import (
-	"go/build"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,14 +14,15 @@ import (
 // The SDK knows every property of the resources that are registered by the names of their types, and their version is the
 // SDK's.
 func TestSDK(t *testing.T) {
-	pkg, err := build.Import("github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute", ".", build.FindOnly)
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(pkg.Dir, "@v"+sdkVersion+string(filepath.Separator)) {
-		t.Errorf("%s is not of version %s", pkg.Dir, sdkVersion)
+	dir := strings.TrimSpace(string(out))
+	if !strings.Contains(dir, "@v"+sdkVersion+string(filepath.Separator)) {
+		t.Errorf("%s is not of version %s", dir, sdkVersion)
 	}
-	files, err := filepath.Glob(filepath.Join(pkg.Dir, "pulumiTypes*.go"))
+	files, err := filepath.Glob(filepath.Join(dir, "pulumiTypes*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func TestSDK(t *testing.T) {
 		kind := r.Type[strings.LastIndex(r.Type, ":")+1:]
 		args := strings.ToLower(kind[:1]) + kind[1:] + "Args"
 		for k, v := range r.Inputs {
-			known(t, []string{filepath.Join(pkg.Dir, source[r.Type])}, args, string(k))
+			known(t, []string{filepath.Join(dir, source[r.Type])}, args, string(k))
 			for v.IsArray() && len(v.ArrayValue()) > 0 {
 				v = v.ArrayValue()[0]
 			}

@@ -346,8 +346,8 @@ func (j *submitted) log(pod string) string {
 func grep(text, pattern string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
-		if regexp.MustCompile(pattern).MatchString(line) {
-			lines = append(lines, strings.TrimSpace(line))
+		if line = strings.TrimSpace(line); regexp.MustCompile(pattern).MatchString(line) {
+			lines = append(lines, line)
 		}
 	}
 	return lines

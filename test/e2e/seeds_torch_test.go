@@ -37,7 +37,7 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	p.shows(isRunning("elasticdl-imagenet-worker-0"), isRunning("elasticdl-imagenet-worker-1"))
 	out := p.plays("kubectl logs -f imagenet-worker-1")
 	if missing := lacks(out, []string{
-		`Loading data from: /data/tiny-imagenet-200/train$`, `Rank \[1\] of 2 running on cpu$`, `epoch: 0, iteration: 0, data_idx: 0$`, `epoch: 0, iteration: 10, data_idx: \d+$`,
+		`Loading data from: /data/tiny-imagenet-200/train$`, `Rank \[[01]\] of 2 running on cpu$`, `epoch: 0, iteration: 0, data_idx: 0$`, `epoch: 0, iteration: 10, data_idx: \d+$`,
 	}); missing != "" {
 		t.Errorf("the log of worker 1 has no line of %s:\n%s", missing, out)
 	}
@@ -47,7 +47,7 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	r := &running{&submitted{namespace: ns, job: "imagenet"}, ""}
 	p.elastic(r, "elasticdl scale imagenet --num_workers=1", 1)
 	p.elastic(r, "elasticdl scale imagenet --num_workers=2", 2)
-	p.elastic(r, "kubectl delete pod $(kubectl get pods -o name -l elasticdl_job_name=imagenet | grep worker | head -n 1)", 2)
+	p.elastic(r, "kubectl delete $(kubectl get pods -o name -l elasticdl_job_name=imagenet | grep worker | head -n 1)", 2)
 
 	p.plays("kubectl delete -f imagenet.yaml")
 	eventually(t, "end of all pods", patience, func() bool {

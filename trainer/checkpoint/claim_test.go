@@ -46,9 +46,6 @@ func TestMayUse(t *testing.T) {
 	}
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // A process of this machine is known to live, or to be gone, while the machine runs; elsewhere neither is known.
 func TestGone(t *testing.T) {
 	here := Here("a", "a", "", 1)
