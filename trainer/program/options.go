@@ -157,7 +157,7 @@ func (o *Options) normalize() (*invocation, error) {
 	case o.Module && o.NoPython:
 		return nil, errors.New("--module and --no_python exclude each other: a module needs Python")
 	case o.Threads < 0 || o.MaxRestarts < 0:
-		return nil, fmt.Errorf("Threads %d, MaxRestarts %d: expected numbers that are not negative", o.Threads, o.MaxRestarts)
+		return nil, fmt.Errorf("threads %d, restarts %d: expected numbers that are not negative", o.Threads, o.MaxRestarts)
 	}
 	return o.invocation()
 }
