@@ -211,7 +211,7 @@ func (c *contest) look() *wire.JobStatus {
 	if !still {
 		c.moved = time.Now()
 	}
-	if since := time.Since(c.moved); since > stillLimit+5*time.Second && s.Waiting == "" && s.State == string(job.Running) {
+	if since := time.Since(c.moved); since > stillLimit && s.Waiting == "" && s.State == string(job.Running) {
 		c.t.Errorf("the job stands still for %v and does not say why: %s", since.Round(time.Second), text)
 		c.moved = time.Now()
 	}
@@ -325,8 +325,8 @@ func (c *contest) fill() {
 	os.Remove(path)
 }
 
-// share starts a second job in the same checkpoint directory. It is refused, or trains each record
-// once without taking one from the first.
+// share starts a second job in the same checkpoint directory, which must be refused with the name
+// of the first.
 func (c *contest) share() {
 	c.note("a second job in the directory")
 	out, code := c.submit("other")
