@@ -149,7 +149,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer os.RemoveAll(a.dir)
 	a.records = newRecords(c.Master, c.Self.Header().Index, func(r *wire.ReportTaskRequest) { a.reports <- r })
-	if err := worker.WithRoom(ctx, a.Log, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
+	if err := a.withRoom(ctx, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
 		return err
 	}
 	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
@@ -209,7 +209,7 @@ func (a *agent) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = worker.WithRoom(ctx, a.Log, func() (err error) {
+	err = a.withRoom(ctx, func() (err error) {
 		a.program, err = program.New(options)
 		return err
 	})

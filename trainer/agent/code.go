@@ -35,15 +35,8 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 	if from.Kind == source.Local && !filepath.IsAbs(from.Location) {
 		from.Location = filepath.Join(dir, from.Location)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-a.Leave:
-			cancel(worker.ErrLeft)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := a.untilLeave(ctx)
+	defer cancel()
 	begun := time.Now()
 	a.Log.Info("Fetching the program", "from", from)
 	script, err := fetch.Fetch(ctx, from, filepath.Join(a.dir, "code"), fetch.Options{Open: a.Open})
@@ -55,4 +48,30 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 	}
 	a.Log.Info("Fetched the program", "script", script, "duration", time.Since(begun).Round(time.Millisecond))
 	return append([]string{script}, from.Args...), dir, nil
+}
+
+// untilLeave returns a context for what precedes the program. It ends with ctx, and with
+// [worker.ErrLeft] as its cause when the worker is asked to leave: no process has anything to save.
+func (a *agent) untilLeave(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.Leave:
+			cancel(worker.ErrLeft)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// withRoom calls write until there is room on the disk for what it writes, as [worker.WithRoom]
+// does, or until the worker is asked to leave.
+func (a *agent) withRoom(ctx context.Context, write func() error) error {
+	ctx, cancel := a.untilLeave(ctx)
+	defer cancel()
+	err := worker.WithRoom(ctx, a.Log, write)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, worker.ErrLeft) {
+		return cause
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +17,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -106,6 +110,45 @@ func TestBringUploadedCode(t *testing.T) {
 	}
 	if _, _, dir, err := bring(job.Program{Command: []string{"main.py"}, Workdir: "/app"}); err != nil || dir != "/app" {
 		t.Errorf("starts in %s, %v", dir, err)
+	}
+}
+
+// A worker that waits for room on a full disk before its program starts leaves at once when it is
+// asked to: no process has anything to save.
+func TestLeavesWhileItWaitsForRoom(t *testing.T) {
+	for name, full := range map[string]error{"full": syscall.ENOSPC, "quota": syscall.EDQUOT} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leave := make(chan struct{})
+				a := &agent{Config: Config{Log: slog.New(slog.DiscardHandler), Leave: leave}}
+				tries := 0
+				ended := make(chan error, 1)
+				go func() {
+					ended <- a.withRoom(t.Context(), func() error { tries++; return &os.PathError{Op: "write", Path: "/f", Err: full} })
+				}()
+				time.Sleep(20 * time.Second)
+				if tries < 2 {
+					t.Errorf("%d tries", tries)
+				}
+				close(leave)
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					if !errors.Is(err, worker.ErrLeft) {
+						t.Error(err)
+					}
+				default:
+					t.Error("it waits on")
+				}
+			})
+		})
+	}
+	a := &agent{Config: Config{Log: slog.New(slog.DiscardHandler), Leave: make(chan struct{})}}
+	if err := a.withRoom(t.Context(), func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if err := a.withRoom(t.Context(), func() error { return fs.ErrPermission }); !errors.Is(err, fs.ErrPermission) {
+		t.Error(err)
 	}
 }
 

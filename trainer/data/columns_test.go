@@ -139,6 +139,13 @@ func TestColumnsRefused(t *testing.T) {
 		"CR without header": {
 			files: map[string]string{"a.csv": "1,2\r3,4\r"}, params: map[string]string{"header": "false"}, wants: []string{"a.csv: ", "carriage return"},
 		},
+		"CR in numbers": {files: map[string]string{"a.csv": "5,3,1\r4,2,0\r"}, wants: []string{"a.csv: ", "carriage return"}},
+		"CR in the second": {
+			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,y\r1,2\r"}, wants: []string{"b.csv: ", "carriage return"},
+		},
+		"CR in the second without header": {
+			files: map[string]string{"a.csv": "1,2\n", "b.csv": "3,4\r5,6\r"}, params: map[string]string{"header": "false"}, wants: []string{"b.csv: ", "carriage return"},
+		},
 		"UTF-16": {files: map[string]string{"a.csv": "\xff\xfex\x00,\x00y\x00\n\x00"}, wants: []string{"a.csv: ", "UTF-16", "iconv"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -81,6 +81,9 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	}
 	if err := errors.Join(d.clear(), d.identify(), d.writeJSON("job.json", j)); err != nil {
 		lock.Close()
+		if full := noSpace(err); full != nil {
+			return nil, d.unwritable(full)
+		}
 		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
 	}
 	return d.launch(ctx, j, o, lock)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -8,23 +9,31 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// alone runs a test in a network namespace of its own, on a thread that ends with it. Its
-// loopback interface is down, and has no address.
+// alone runs a test in a network namespace of its own. Its loopback interface is down, and has no
+// address.
 func alone(t *testing.T, test func()) {
+	t.Helper()
+	privately(t, unix.CLONE_NEWNET, test)
+}
+
+// privately runs a test in a namespace of its own, on a thread that ends with it.
+func privately(t *testing.T, namespace int, test func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
+		err := unix.Unshare(namespace)
 		if err == nil {
 			test()
 		}
 		done <- err
 	}()
 	if err := <-done; err != nil {
-		t.Skipf("no network namespace (it takes root): %v", err)
+		t.Skipf("no namespace (it takes root): %v", err)
 	}
 }
 
@@ -100,4 +109,26 @@ func TestStateDirectoryThatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A job that cannot start for want of room says which variable chooses another disk, once.
+func TestStartOnAFullDisk(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("ELASTICDL_HOME", home)
+	privately(t, unix.CLONE_NEWNS, func() {
+		err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("none", home, "tmpfs", 0, "size=64k"))
+		if err == nil {
+			_, err = openDir("full") // and what it makes is there
+			os.WriteFile(home+"/fill", make([]byte, 1<<20), 0o600)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, err = Start(t.Context(), &job.Job{Name: "full"}, StartOptions{})
+		want := "make room, or set ELASTICDL_HOME to a directory with more"
+		if err == nil || strings.Count(err.Error(), want) != 1 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "no space left on "+home) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	})
 }

@@ -81,13 +81,18 @@ func TestStateOnAFullDisk(t *testing.T) {
 	if p := first.problems(); !slices.Equal(p, want) {
 		t.Errorf("problems of a full disk: %q, want %q", p, want)
 	}
-	var at address // where clients look for the master
-	if err := d.readJSON(masterFile, &at); err != nil || at.Launch != 2 {
-		t.Errorf("on the disk the master is %+v, %v", at, err)
+	finds := func(launch int) { // where clients look for the master
+		t.Helper()
+		var at address
+		if err := d.readJSON(masterFile, &at); err != nil || at.Launch != launch {
+			t.Errorf("on the disk the master is %+v, %v, want %d", at, err, launch)
+		}
 	}
+	finds(2)
 	second := master()
 	write(second, 3)
 	reads(3)
+	finds(3)
 	k.retry()
 	reads(3)
 	free(d)

@@ -258,7 +258,10 @@ func find(name, dir, path string) (string, error) {
 		if found, err := exec.LookPath(full); err == nil {
 			return found, nil
 		}
-		if _, err := os.Stat(full); err == nil {
+		switch info, err := os.Stat(full); {
+		case err == nil && info.IsDir():
+			return "", fmt.Errorf("program %s: it is a directory: name the program or script in it", name)
+		case err == nil:
 			return "", fmt.Errorf("program %s: not executable: chmod +x it, or name its interpreter", name)
 		}
 		return "", fmt.Errorf("program %s: not found in %s: name one that exists there, or its whole path", name, dir)

@@ -428,6 +428,7 @@ func TestInvocation(t *testing.T) {
 		"script absent.py":   {Command: []string{"absent.py"}},
 		"script gone.py":     {Command: []string{"python3", "gone.py"}},
 		"not executable":     {Command: []string{"./plain"}},
+		"it is a directory":  {Command: []string{dir}},
 		"not found in PATH":  {Command: []string{"no-such-program"}},
 		"exclude each other": {Command: []string{"x"}, Module: true, NoPython: true},
 		"working directory":  {Command: []string{"true"}, Dir: filepath.Join(dir, "absent")},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -24,8 +25,8 @@ func runCommand() *cobra.Command {
 // programHere finds what is missing on this machine of a program: the script, or the program itself.
 func programHere(j *job.Job) error {
 	g := j.Program
-	if info, err := os.Stat(g.Workdir); g.Workdir != "" && (err != nil || !info.IsDir()) {
-		return fmt.Errorf("--workdir=%s: expected a directory of this machine", g.Workdir)
+	if err := workdirHere(g.Workdir); err != nil {
+		return err
 	}
 	if g.Processes == "gpu" && agent.GPUs() == 0 {
 		return errors.New("--nproc_per_node=gpu: this machine has no GPU; give a number, auto or cpu")
@@ -34,6 +35,24 @@ func programHere(j *job.Job) error {
 		return nil
 	}
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
+}
+
+// workdirHere returns what keeps a program from starting in a directory of this machine, nil if
+// nothing does.
+func workdirHere(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	found := "it does not exist"
+	switch info, err := os.Stat(dir); {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		found = "it is no directory"
+	case !errors.Is(err, fs.ErrNotExist):
+		found = err.Error()
+	}
+	return fmt.Errorf("--workdir=%s: expected a directory of this machine: %s: create it, or name another", dir, found)
 }
 
 // attendProgram says what befalls the processes of a program, among what they write, until its job has ended, which is what it returns. The

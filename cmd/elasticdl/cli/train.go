@@ -79,7 +79,11 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 		code, missing = settleUpload(c)
 		err = errors.Join(err, e, missing)
 	case c.Runtime == "local":
-		err = errors.Join(err, settleHere(c), checkHere(c.Job))
+		missing := settleHere(c)
+		if missing == nil { // else the job is not known well enough
+			missing = checkHere(c.Job)
+		}
+		err = errors.Join(err, missing)
 	}
 	if err == nil {
 		err = checkStdin(cmd, c, c.Detach || c.Runtime != "local")
