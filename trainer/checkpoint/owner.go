@@ -116,6 +116,17 @@ func (d Dir) Owned() (*Claim, error) {
 	return l.claim, nil
 }
 
+// Filled returns the error of a directory that is to be empty, and in which highest is the number
+// of the newest checkpoint. It names the job that made the last claim, if that can be read.
+func (d Dir) Filled(highest int64) error {
+	of := ""
+	if l, err := d.lastClaim(); err == nil && l.claim != nil {
+		of = fmt.Sprintf(" of %v", l.claim.Owner)
+	}
+	return fmt.Errorf("it has checkpoints%s already, the newest is number %d; expected a directory without any:"+
+		" give another, or begin from these by --checkpoint_dir_for_init", of, highest)
+}
+
 // use decides whether a job may use the directory, and explains a refusal.
 func (d Dir) use(me Owner, p Permit, l lastClaim) (Use, string, error) {
 	if l.damage != nil && !l.released {

@@ -126,10 +126,10 @@ func (c *checkpoints) highest() (int64, error) {
 	if !c.on() {
 		return 0, nil
 	}
-	highest, err := checkpoint.Dir{Files: c.dir.Files}.Highest()
+	d := checkpoint.Dir{Files: c.dir.Files}
+	highest, err := d.Highest()
 	if err == nil && highest > 0 && !c.resumes() {
-		err = fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
-			c.m.Job.CheckpointDir, errUnfit, highest)
+		err = fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume", c.m.Job.CheckpointDir, errUnfit, d.Filled(highest))
 	}
 	return highest, err
 }

@@ -380,7 +380,7 @@ func unused(j *job.Job) error {
 	}
 	highest, err := d.Highest()
 	if err == nil && highest > 0 {
-		err = fmt.Errorf("it has checkpoints already, the newest is number %d; give a directory without any", highest)
+		err = d.Filled(highest)
 	}
 	return err
 }
