@@ -53,12 +53,14 @@
 //
 //	wire/         the calls and messages of a job; generated
 //	rpc/          who speaks in a call, who is let in, how long it may take
+//	membership/   how a worker joins the job and stays in it: its end of the rendezvous
 //	credential/   the job's authority, certificates, mutual TLS on every connection
 //
 // Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.
 //
 //	checkpoint/   the model at rest: commits in a directory, exports; checkpoint/bucket/ opens the directory by its name, in
 //	              object stores too; checkpoint/laws/ tests a kind of place
+//	outage/       failures of a storage that may go away, and waiting for that
 //	prediction/   what was predicted, at rest: parts, and the file that they make
 //	data/         readers of training data; data/dataset/ makes it
 //	master/       the machines behind gRPC

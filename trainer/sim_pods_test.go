@@ -14,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -106,7 +107,7 @@ func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 		switch {
 		case err == nil:
 			p.end(c.ID, it, pod.Exit{})
-		case errors.Is(err, worker.ErrLeft):
+		case errors.Is(err, membership.ErrLeft):
 			p.end(c.ID, it, pod.Exit{Code: 143})
 		default:
 			p.end(c.ID, it, pod.Exit{Code: 1, Reason: err.Error()})

@@ -41,12 +41,12 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/program/python"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // Config holds what an agent needs for its job.
@@ -79,7 +79,7 @@ type agent struct {
 	Config
 	count   int // number of processes
 	program *program.Program
-	meeting *worker.Meeting
+	meeting *membership.Meeting
 	dir     string           // directory of the agent's own, removed at the end
 	workdir string           // working directory of the processes; "": the agent's
 	store   *tcpstore.Server // store of the current world, or for the next one
@@ -133,10 +133,10 @@ func (p *process) late() bool { return p.lives() && !p.member }
 // lives reports whether a process is running.
 func (p *process) lives() bool { return p != nil && p.exit == nil }
 
-// Run works until the job has ended, the worker is asked to leave ([worker.ErrLeft]) or replaced ([worker.ErrReplaced]), or ctx ends. No
+// Run works until the job has ended, the worker is asked to leave ([membership.ErrLeft]) or replaced ([membership.ErrReplaced]), or ctx ends. No
 // process of the program is left when it returns.
 func Run(ctx context.Context, c Config) (err error) {
-	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a := &agent{Config: c, meeting: membership.New(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
 	a.endBy = sync.OnceValue(func() time.Time { return time.Now().Add(a.Grace) })
 	if a.Messages == nil {
 		a.Messages = a.Output
@@ -227,8 +227,8 @@ func (a *agent) verdict(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case cause == errDone:
 		return nil
-	case errors.Is(cause, worker.ErrReplaced) && a.leaving():
-		return worker.ErrLeft
+	case errors.Is(cause, membership.ErrReplaced) && a.leaving():
+		return membership.ErrLeft
 	case cause != nil:
 		return cause
 	}
@@ -405,7 +405,7 @@ func (a *agent) launch(ctx context.Context, position program.Position, locals []
 }
 
 // arrive waits for the next world.
-func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (worker.Membership, error) {
+func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (membership.World, error) {
 	met := make(chan struct{})
 	defer close(met)
 	go func() {
@@ -417,7 +417,7 @@ func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (worker.Membe
 	}()
 	if a.leaving() && !slices.ContainsFunc(a.procs, (*process).lives) { // it only tells how they ended: a master that is away need not know
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, farewellLimit, worker.ErrLeft)
+		ctx, cancel = context.WithTimeoutCause(ctx, farewellLimit, membership.ErrLeft)
 		defer cancel()
 	}
 	return a.meeting.Arrive(ctx, arrival)
@@ -441,7 +441,7 @@ func (a *agent) report(ctx context.Context) {
 	for {
 		select {
 		case r := <-a.reports:
-			err := worker.Retry(ctx, func() error {
+			err := membership.Retry(ctx, func() error {
 				_, err := a.Master.ReportTask(ctx, r)
 				return err
 			})

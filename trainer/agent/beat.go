@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // beats is what the heartbeats report.
@@ -150,7 +150,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 			a.watch.missed()
 			missed++ // several in a row: after one, the agent itself may have been suspended
 			if away := time.Since(answered); a.Abandoned > 0 && missed > 1 && away >= a.Abandoned {
-				cancel(fmt.Errorf("%w for %v: %w", worker.ErrAbandoned, away.Round(time.Second), err))
+				cancel(fmt.Errorf("%w for %v: %w", membership.ErrAbandoned, away.Round(time.Second), err))
 				return
 			}
 			continue
@@ -164,7 +164,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 			a.mail.put(event{stop: answered.Add(time.Duration(reply.StopMs) * time.Millisecond)})
 		}
 		if reply.Unknown {
-			cancel(worker.ErrReplaced)
+			cancel(membership.ErrReplaced)
 			return
 		}
 		if reply.Ledger && !a.beats.ask() { // only the processes can tell

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // ownerSuffix is what follows the path of a program's checkpoint in the name of the directory of
@@ -65,7 +65,7 @@ func (r *records) vouch(ctx context.Context, other *checkpoint.Owner) (me checkp
 		request.Owner = string(text)
 	}
 	var reply *wire.VouchReply
-	err = worker.Retry(ctx, func() (err error) {
+	err = membership.Retry(ctx, func() (err error) {
 		reply, err = r.master.Vouch(ctx, request)
 		return err
 	})

@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/source"
 	"github.com/elasticdl/elasticdl/trainer/source/fetch"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // bringCode fetches the job's code into the agent's directory. It returns the command, and the directory in which its processes start, ""
@@ -40,7 +41,7 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 	begun := time.Now()
 	a.Log.Info("Fetching the program", "from", from)
 	script, err := fetch.Fetch(ctx, from, filepath.Join(a.dir, "code"), fetch.Options{Open: a.Open})
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, worker.ErrLeft) {
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, membership.ErrLeft) {
 		return nil, "", cause
 	}
 	if err != nil {
@@ -51,26 +52,26 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 }
 
 // untilLeave returns a context for what precedes the program. It ends with ctx, and with
-// [worker.ErrLeft] as its cause when the worker is asked to leave: no process has anything to save.
+// [membership.ErrLeft] as its cause when the worker is asked to leave: no process has anything to save.
 func (a *agent) untilLeave(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-a.Leave:
-			cancel(worker.ErrLeft)
+			cancel(membership.ErrLeft)
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() { cancel(nil) }
 }
 
-// withRoom calls write until there is room on the disk for what it writes, as [worker.WithRoom]
+// withRoom calls write until there is room on the disk for what it writes, as [outage.WithRoom]
 // does, or until the worker is asked to leave.
 func (a *agent) withRoom(ctx context.Context, write func() error) error {
 	ctx, cancel := a.untilLeave(ctx)
 	defer cancel()
-	err := worker.WithRoom(ctx, a.Log, write)
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, worker.ErrLeft) {
+	err := outage.WithRoom(ctx, a.Log, write)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, membership.ErrLeft) {
 		return cause
 	}
 	return err

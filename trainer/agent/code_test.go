@@ -27,11 +27,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // A program that a URL names is fetched into the agent's directory, and runs with its own arguments; any other command stays as it is.
@@ -134,7 +134,7 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 				synctest.Wait()
 				select {
 				case err := <-ended:
-					if !errors.Is(err, worker.ErrLeft) {
+					if !errors.Is(err, membership.ErrLeft) {
 						t.Error(err)
 					}
 				default:
@@ -183,8 +183,8 @@ func TestFetchesForLong(t *testing.T) {
 		leave bool
 		want  error
 	}{
-		"asked to leave": {reply: new(wire.HeartbeatReply), leave: true, want: worker.ErrLeft},
-		"replaced":       {reply: &wire.HeartbeatReply{Unknown: true}, want: worker.ErrReplaced},
+		"asked to leave": {reply: new(wire.HeartbeatReply), leave: true, want: membership.ErrLeft},
+		"replaced":       {reply: &wire.HeartbeatReply{Unknown: true}, want: membership.ErrReplaced},
 		"over":           {reply: &wire.HeartbeatReply{Over: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

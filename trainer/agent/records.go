@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 const (
@@ -61,7 +61,7 @@ func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTas
 // declare announces the data set of the program to the master.
 func (r *records) declare(ctx context.Context, w word) error {
 	d := &wire.Dataset{Size: w.Size, Epochs: w.Epochs, Shuffle: w.Shuffle, Seed: w.Seed, Task: w.RecordsPerTask}
-	err := worker.Retry(ctx, func() error {
+	err := membership.Retry(ctx, func() error {
 		reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: d})
 		if err == nil {
 			r.mu.Lock()

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 const (
@@ -50,7 +50,7 @@ const joinLimit = time.Second
 // vigil supervises the processes in one world.
 type vigil struct {
 	*agent
-	world  worker.Membership
+	world  membership.World
 	seat   seat
 	grace  time.Duration // grace of the processes that are running at the world's end
 	until  time.Time     // time at which processes that do what follows the training are ended, as the worker is to leave; zero: it is not

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // seat is the position of this worker's processes in a world.
@@ -51,7 +51,7 @@ func seatIn(w *wire.World, index int) (seat, error) {
 }
 
 // live works in one world until the world is to change. It returns the processes that failed by themselves.
-func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure, error) {
+func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, error) {
 	s, err := seatIn(w.World, a.Self.Header().Index)
 	if err != nil {
 		return nil, err

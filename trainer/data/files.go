@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"golang.org/x/sync/errgroup"
 )
@@ -51,7 +52,7 @@ func (f *Files) Scanned() (bytes, of int64) { return f.scanned.Load(), f.size.Lo
 func (f *Files) within(use func(*os.Root) error) error {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return Storage(cause(err))
+		return outage.Of(cause(err))
 	}
 	defer root.Close()
 	return use(root)
@@ -133,14 +134,14 @@ func (f *Files) walk(visit func(name string, info fs.FileInfo) error) error {
 		if f.only != "" {
 			info, err := root.Stat(f.only)
 			if err != nil {
-				return Storage(err)
+				return outage.Of(err)
 			}
 			return visit(f.only, info)
 		}
 		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
-				return Storage(err)
+				return outage.Of(err)
 			case hidden(name):
 				if d.IsDir() {
 					return fs.SkipDir
@@ -156,7 +157,7 @@ func (f *Files) walk(visit func(name string, info fs.FileInfo) error) error {
 			if err == nil && info.Mode().IsRegular() {
 				return visit(name, info)
 			}
-			return Storage(err)
+			return outage.Of(err)
 		})
 	})
 }
@@ -219,18 +220,18 @@ func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) er
 	err := f.within(func(root *os.Root) error {
 		// A pipe would block Open.
 		if info, err := root.Stat(filepath.FromSlash(shard)); err != nil {
-			return Storage(cause(err))
+			return outage.Of(cause(err))
 		} else if !info.Mode().IsRegular() {
 			return errors.New("not a regular file")
 		}
 		file, err := root.Open(filepath.FromSlash(shard))
 		if err != nil {
-			return Storage(cause(err))
+			return outage.Of(cause(err))
 		}
 		defer file.Close()
 		info, err := file.Stat()
 		if err != nil {
-			return Storage(cause(err))
+			return outage.Of(cause(err))
 		}
 		return use(stored{file, &f.closed}, info.Size())
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"pgregory.net/rapid"
 )
@@ -75,7 +76,7 @@ func TestBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		told.cache = cache{}
-		if _, err := told.ReadAt(shard, 4999); err == nil || IsStorage(err) || !strings.Contains(err.Error(), "changed") || !strings.Contains(err.Error(), shard) {
+		if _, err := told.ReadAt(shard, 4999); err == nil || outage.Is(err) || !strings.Contains(err.Error(), "changed") || !strings.Contains(err.Error(), shard) {
 			t.Errorf("a truncated file: %v", err)
 		}
 	}

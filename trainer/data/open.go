@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
@@ -38,14 +39,14 @@ func Open(path string, params map[string]string) (*Files, error) {
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read data %s: %w; want a directory of RecordIO files, as elasticdl dataset writes it, or a .csv file", path, Storage(cause(err)))
+		return nil, fmt.Errorf("read data %s: %w; want a directory of RecordIO files, as elasticdl dataset writes it, or a .csv file", path, outage.Of(cause(err)))
 	} else if err != nil {
-		return nil, fmt.Errorf("read data: %w", Storage(err))
+		return nil, fmt.Errorf("read data: %w", outage.Of(err))
 	}
 	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{}, orders: map[string][]int{}, known: map[string][]task.Block{}}
 	if !info.IsDir() {
 		if err := f.one(path); err != nil {
-			return nil, fmt.Errorf("read data: %w", Storage(err))
+			return nil, fmt.Errorf("read data: %w", outage.Of(err))
 		}
 	}
 	if err := f.within(func(*os.Root) error { return nil }); err != nil {

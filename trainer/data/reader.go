@@ -12,7 +12,7 @@
 //  2. The same files give the same shards in the same order: sorted by name.
 //  3. Record i of a shard is always the same bytes. No record is skipped.
 //  4. An error of reading names the file, and in it the offset of the chunk or the line.
-//  5. Errors of the storage are distinct from errors of the data: they are a [StorageError], and a later attempt may succeed.
+//  5. Errors of the storage are distinct from errors of the data: they are an [outage.Error], and a later attempt may succeed.
 //  6. Only the master indexes files. It passes the positions of a task's records on to the worker ([Files.Blocks],
 //     [Files.Learn]). If the file has changed since, reading it fails; it never returns other records.
 //
@@ -27,7 +27,7 @@ type Reader interface {
 	// Shards lists the shards that have records. It fails if there are none.
 	Shards() ([]task.Shard, error)
 	// ReadAt returns record i of a shard, counted from 0 like the shard's Start. The bytes stay valid. They are shared, so
-	// callers must not change them. After a [StorageError] the call may be repeated.
+	// callers must not change them. After an [outage.Error] the call may be repeated.
 	ReadAt(shard string, i int64) ([]byte, error)
 	// Learn stores the positions of some records of a shard, so that ReadAt need not index the file. The blocks are in order.
 	Learn(shard string, blocks []task.Block) error

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -20,7 +20,7 @@ func Initial(ctx context.Context, j *job.Job, model *zoo.Model, open checkpoint.
 	if err != nil || j.CheckpointDirForInit == "" {
 		return layout, values, err
 	}
-	err = data.Patience{Log: log}.Reach(ctx, func() error {
+	err = outage.Patience{Log: log}.Reach(ctx, func() error {
 		from, err := open.Find(j.CheckpointDirForInit)
 		if err == nil && from.File != "" {
 			err = from.Load(layout, values)

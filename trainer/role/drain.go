@@ -6,8 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/timing"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // abandoned is how long a master may be away before its pods end by themselves: the Job that owns them may stay, failed, for
@@ -15,7 +15,7 @@ import (
 const abandoned = timing.Abandoned
 
 // ErrLeft is returned by a pod that was asked to leave and did. Its process ends as if the signal had killed it.
-var ErrLeft = worker.ErrLeft
+var ErrLeft = membership.ErrLeft
 
 // ErrOrphaned is the cause with which the context of a process ends when its parent has died.
 var ErrOrphaned = errors.New("parent process is gone")

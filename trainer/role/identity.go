@@ -16,11 +16,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // Identify reads the identity of the job from the environment, which the master sets for each pod, and a worker's error file. card is the certificate and key that
@@ -95,7 +95,7 @@ func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Cred
 	}
 	first, cancel := ctx, context.CancelFunc(func() {})
 	if limit := r.abandoned(); limit > 0 {
-		first, cancel = context.WithTimeoutCause(ctx, limit, worker.ErrAbandoned)
+		first, cancel = context.WithTimeoutCause(ctx, limit, membership.ErrAbandoned)
 	}
 	defer cancel()
 	if err := insist(first, certify, log); ctx.Err() != nil {

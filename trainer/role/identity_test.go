@@ -23,10 +23,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // card is what a launcher gives a process.
@@ -195,10 +195,10 @@ func TestInsist(t *testing.T) {
 		if err != nil || asked < 30 || asked > 200 {
 			t.Errorf("%v, asked %d times", err, asked)
 		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), abandoned, worker.ErrAbandoned)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), abandoned, membership.ErrAbandoned)
 		defer cancel()
 		err = insist(ctx, func(context.Context) error { return status.Error(codes.Unavailable, "nobody is there") }, log)
-		if !errors.Is(err, worker.ErrAbandoned) || !strings.Contains(err.Error(), "nobody is there") {
+		if !errors.Is(err, membership.ErrAbandoned) || !strings.Contains(err.Error(), "nobody is there") {
 			t.Error(err)
 		}
 	})

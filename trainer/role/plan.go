@@ -14,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -55,7 +56,7 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 			continue
 		}
 		// The output is written when most of the work is done, which is too late to learn that it cannot be.
-		err := data.Patience{Log: r.log}.Reach(ctx, func() error { return data.Storage(out.check(out.path)) })
+		err := outage.Patience{Log: r.log}.Reach(ctx, func() error { return outage.Of(out.check(out.path)) })
 		if err != nil {
 			return nil, nil, fmt.Errorf("--%s=%s: %w", out.flag, out.path, err)
 		}
@@ -81,7 +82,7 @@ func (r *records) shards(ctx context.Context, kind task.Kind, path string) (shar
 	}
 	var files *data.Files
 	var missing error
-	patience := data.Patience{Log: r.log}
+	patience := outage.Patience{Log: r.log}
 	err = patience.Reach(ctx, func() (err error) {
 		if files, err = data.Open(path, r.job.DataReaderParams); errors.Is(err, fs.ErrNotExist) {
 			missing, err = err, nil

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
@@ -93,7 +93,7 @@ func TestIndexWaits(t *testing.T) {
 			if away < timing.Storage && (err != nil || len(training) != 2 || took < away || took > away+timing.StoragePause) {
 				t.Errorf("%v, %v after %v", training, err, took)
 			}
-			if away > timing.Storage && (!data.IsStorage(err) || !strings.Contains(err.Error(), dir) || took != timing.Storage) {
+			if away > timing.Storage && (!outage.Is(err) || !strings.Contains(err.Error(), dir) || took != timing.Storage) {
 				t.Errorf("%v after %v", err, took)
 			}
 		})

@@ -29,14 +29,14 @@ type copies struct {
 // copyState follows the master's order to make a checkpoint, if there is one, there is memory for it, and nothing is accumulated beside the
 // values.
 func (r *member) copyState() {
-	order := r.cut()
+	order := r.Cut()
 	number := order.GetNumber()
 	c := &r.copies
 	if number <= c.ordered || r.state.records > 0 || r.changes <= 0 {
 		return
 	}
 	part := checkpoint.Part{Values: r.values, Slots: r.slots}
-	if !c.copy.Prepare(part, r.stir) { // making it in place would have the other ranks wait for the memory
+	if !c.copy.Prepare(part, r.Stir) { // making it in place would have the other ranks wait for the memory
 		return
 	}
 	c.mu.Lock()

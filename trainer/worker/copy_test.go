@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
@@ -37,7 +38,7 @@ func holder(t *testing.T, dir string, batch int64) *member {
 		Config: Config{Job: &job.Job{CheckpointDir: dir}, Log: slog.New(logline.New(t.Output(), slog.LevelDebug))},
 		urgent: make(chan struct{}, 1),
 	}
-	return &member{worker: w, meeting: newMeeting(nil, nil), state: *s}
+	return &member{worker: w, Meeting: membership.New(nil, nil), state: *s}
 }
 
 // train applies a round of n records of task 1, which has 100, beginning at record from.
@@ -49,7 +50,7 @@ func (r *member) train(from, n int64) {
 
 // order has the member told to make a checkpoint.
 func (r *member) order(number int64) {
-	r.hear(context.Background(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: number}}})
+	r.Hear(context.Background(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: number}}})
 	r.copyState()
 }
 
@@ -149,10 +150,10 @@ func TestCopyWaitsForMemory(t *testing.T) {
 		r := holder(t, t.TempDir(), 0)
 		r.train(0, 4)
 		r.values = make([]float32, 3<<20)
-		r.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: 1}}})
-		<-r.wake
+		r.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: 1}}})
+		<-r.Wake()
 		if r.copyState(); r.copies.told() == nil {
-			<-r.wake
+			<-r.Wake()
 			r.copyState()
 		}
 		if said := r.copies.told(); said.GetPhase() < wire.CutPhase_COPIED || said.Number != 1 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 )
 
 // export writes the engine's values as the trained model. It appears whole or not at all. What is written of it is the
@@ -24,7 +24,7 @@ func (w *worker) export(ctx context.Context, lease, version int64) error {
 	var before int64 // bytes that earlier attempts have written
 	err = w.patience(lease).Reach(ctx, func() error {
 		last := before
-		return data.Storage(m.Export(out.Files, func(bytes int64) {
+		return outage.Of(m.Export(out.Files, func(bytes int64) {
 			before = last + bytes
 			w.leases.advance(lease, before)
 		}))

@@ -2,15 +2,12 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/membership"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -80,7 +77,7 @@ func (f *feeder) run(ctx context.Context) error {
 // lease asks the master for a task until it answers.
 func (f *feeder) lease(ctx context.Context) (*wire.Task, error) {
 	var task *wire.Task
-	err := retry(ctx, func() error {
+	err := membership.Retry(ctx, func() error {
 		reply, err := f.Master.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(f.Index), Held: f.leases.ids()})
 		task = reply.GetTask()
 		return err
@@ -123,11 +120,11 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		if t.Kind == wire.TaskKind_PREDICTION {
 			it.records = slices.Clone(f.records)
 		}
-		if err := f.send(ctx, it); err != nil || it.err != nil && !data.IsStorage(it.err) {
+		if err := f.send(ctx, it); err != nil || it.err != nil && !outage.Is(it.err) {
 			return err
 		}
 		if it.err != nil { // other workers may reach the storage: leave the next tasks to them until this worker does, too
-			data.Patience{}.Reach(ctx, fill(new(zoo.Batch)))
+			outage.Patience{}.Reach(ctx, fill(new(zoo.Batch)))
 			return context.Cause(ctx)
 		}
 		at += n
@@ -145,8 +142,8 @@ func blocks(t *wire.Task) []task.Block {
 }
 
 // patience returns how a lease waits for storage that fails. Meanwhile its task counts as being worked on.
-func (w *worker) patience(lease int64) data.Patience {
-	return data.Patience{
+func (w *worker) patience(lease int64) outage.Patience {
+	return outage.Patience{
 		Log:     w.Log,
 		Resting: func(rests bool) { w.leases.rest(lease, rests) },
 		Failing: func(err error) { w.leases.fails(lease, err) },
@@ -195,11 +192,11 @@ func (f *feeder) send(ctx context.Context, it item) error {
 	}
 }
 
-// each calls work with one item after the other until there are no more. It returns [ErrLeft] if the worker is asked to leave.
+// each calls work with one item after the other until there are no more. It returns [membership.ErrLeft] if the worker is asked to leave.
 func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) error {
 	for {
 		if w.leaving() {
-			return ErrLeft
+			return membership.ErrLeft
 		}
 		select {
 		case <-ctx.Done():
@@ -214,36 +211,4 @@ func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) 
 			}
 		}
 	}
-}
-
-// retry calls f until the master answers, with growing pauses. It returns at once an error that repeating cannot change.
-func retry(ctx context.Context, f func() error) error {
-	const first, last = 10 * time.Millisecond, time.Second
-	for pause := first; ; pause = min(2*pause, last) {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		if err, ends := conclusive(err); ends {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return errors.Join(context.Cause(ctx), err)
-		}
-	}
-}
-
-// conclusive reports whether an answer is one that repeating cannot change, and returns the error that it stands for.
-func conclusive(err error) (error, bool) {
-	switch status.Code(err) {
-	case codes.NotFound:
-		return ErrReplaced, true
-	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
-		return err, true
-	}
-	return err, false
 }

@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/prediction"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -116,7 +116,7 @@ func (f *fixed) predict(ctx context.Context, it item) error {
 
 // write calls do, which writes to --prediction_outputs. While the storage fails, for example because it is full, it waits.
 func (f *fixed) write(ctx context.Context, lease int64, do func() error) error {
-	err := f.patience(lease).Reach(ctx, func() error { return data.Storage(do()) })
+	err := f.patience(lease).Reach(ctx, func() error { return outage.Of(do()) })
 	if err != nil {
 		return fmt.Errorf("--prediction_outputs=%s: %w", f.Job.PredictionOutputs, err)
 	}
@@ -125,7 +125,7 @@ func (f *fixed) write(ctx context.Context, lease int64, do func() error) error {
 
 // load reads the commit that the master has chosen into the engine.
 func (o Options) load(ctx context.Context, cfg *Config, base *wire.Base) error {
-	err := data.Patience{Log: o.Log}.Reach(ctx, func() error { return data.Storage(o.tryLoad(cfg, base)) })
+	err := outage.Patience{Log: o.Log}.Reach(ctx, func() error { return outage.Of(o.tryLoad(cfg, base)) })
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), fmt.Errorf("--checkpoint_dir_for_init=%s: %w", cfg.Job.CheckpointDirForInit, err))
 	}

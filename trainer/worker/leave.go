@@ -6,18 +6,12 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-var (
-	// ErrLeft is returned by a worker that ended because it was asked to leave.
-	ErrLeft = errors.New("asked by SIGTERM to leave, and left")
-	// ErrAbandoned is returned by a worker whose master could not be reached for longer than the limit.
-	ErrAbandoned = errors.New("the master could not be reached")
-
-	errLeaving = errors.New("asked to leave") // ends the feeder
-)
+var errLeaving = errors.New("asked to leave") // ends the feeder
 
 // drainLimit is how long a worker that was asked to leave may take for its current minibatch. Another worker trains on what it has not
 // finished by then. In a ring the ranks end the round together, and the master says when a worker can go.
@@ -35,7 +29,7 @@ func (w *worker) drain(ctx context.Context, unfeed, cancel context.CancelCauseFu
 	unfeed(errLeaving)
 	w.hasten()
 	if w.Job.Strategy != job.AllReduce {
-		defer time.AfterFunc(drainLimit, func() { cancel(ErrLeft) }).Stop()
+		defer time.AfterFunc(drainLimit, func() { cancel(membership.ErrLeft) }).Stop()
 	}
 	<-ctx.Done()
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -68,7 +69,7 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, time.Second)
 		began := time.Now()
-		if err := Run(t.Context(), b.Config); !errors.Is(err, ErrLeft) {
+		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != time.Second {
@@ -98,7 +99,7 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, 2*drainLimit)
-		if err := Run(t.Context(), b.Config); !errors.Is(err, ErrLeft) {
+		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 			t.Fatal(err)
 		}
 		if n := b.pull(t); n != -4 {
@@ -134,7 +135,7 @@ func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
 			b, _ := newLeaver(t, 2*drainLimit)
 			master := new(slow)
 			b.Master = master
-			if err := Run(t.Context(), b.Config); !errors.Is(err, ErrLeft) {
+			if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 				t.Fatal(err)
 			}
 			for _, beat := range master.beats {
@@ -185,7 +186,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 			began := time.Now()
 			b.Master, b.Abandoned = &gone{until: began.Add(time.Hour), hangs: hangs}, 10*time.Minute
 			err := Run(t.Context(), b.Config)
-			if !errors.Is(err, ErrAbandoned) || !strings.Contains(err.Error(), "the master could not be reached for 10m") {
+			if !errors.Is(err, membership.ErrAbandoned) || !strings.Contains(err.Error(), "the master could not be reached for 10m") {
 				t.Error(err)
 			}
 			if took := time.Since(began).Round(10 * time.Second); took != 70*time.Minute {
@@ -198,7 +199,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, _, _, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker), Abandoned: 10 * time.Minute})
-		if !errors.Is(err, ErrAbandoned) {
+		if !errors.Is(err, membership.ErrAbandoned) {
 			t.Error(err)
 		}
 	})
@@ -212,7 +213,7 @@ func TestWorkerLeavesBeforeItHasJoined(t *testing.T) {
 		time.AfterFunc(time.Second, func() { close(leave) })
 		setup, stop := o.setup(t.Context())
 		defer stop()
-		if _, _, _, _, err := join(setup, o); !errors.Is(err, ErrLeft) {
+		if _, _, _, _, err := join(setup, o); !errors.Is(err, membership.ErrLeft) {
 			t.Error(err)
 		}
 	})

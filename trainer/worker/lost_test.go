@@ -3,6 +3,7 @@ package worker
 import (
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -21,7 +22,7 @@ func TestStateOfALostModelIsVoid(t *testing.T) {
 	} {
 		r := &member{worker: &worker{}}
 		r.changes = c.changes
-		r.live(membership{World: &wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}, drop: func(error) {}})
+		r.live(membership.Of(t.Context(), &wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}))
 		if r.changes != c.want {
 			t.Errorf("%s: round %d, want %d", c.name, r.changes, c.want)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -32,14 +33,14 @@ func TestOffersFollowTheLedger(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, reports := atHand(c.hand...)
-			r.meeting, r.Job = newMeeting(nil, nil), &job.Job{MinibatchSize: 2}
+			r.Meeting, r.Job = membership.New(nil, nil), &job.Job{MinibatchSize: 2}
 			r.batch = 100 // it offers all that it has
 			r.ledger.Add(ledger.Task{Epoch: 1, Number: 1}, c.had, 8)
 			if err := r.tidy(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var got, said []string
-			for _, o := range r.header(&world{membership: membership{World: &wire.World{}}, size: 1}).offers {
+			for _, o := range r.header(&world{World: membership.Of(t.Context(), &wire.World{}), size: 1}).offers {
 				got = append(got, fmt.Sprintf("%d: %d+%d", o.task.Number, o.from, o.records))
 			}
 			for len(reports) > 0 {

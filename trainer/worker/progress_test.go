@@ -11,6 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -100,14 +101,14 @@ func TestRoundShowsProgress(t *testing.T) {
 		{what: "a round of the rest", mine: []int64{1}, told: 3},
 		{what: "a round to which it brings nothing", idle: true, told: 3, confirmed: 2},
 	} {
-		if err := r.confirm(&world{membership: membership{World: &wire.World{}, ctx: t.Context()}}); err != nil {
+		if err := r.confirm(&world{World: membership.Of(t.Context(), &wire.World{})}); err != nil {
 			t.Fatal(err)
 		}
 		a := agreement{records: 2, takes: [][]int64{{2}, c.mine}, offers: [][]offer{{{task: ledger.Task{Epoch: 1, Number: 9}, of: 100, records: 2}}, nil}}
 		if !c.idle {
 			a.offers[1] = []offer{r.hand[0].offer(1)}
 		}
-		r.finish(&world{membership: membership{World: &wire.World{}}, rank: 1, size: 2}, a, []float32{1})
+		r.finish(&world{World: membership.Of(t.Context(), &wire.World{}), rank: 1, size: 2}, a, []float32{1})
 		if told := r.leases.progress()[0]; told.Effort != c.told || told.Done != c.confirmed {
 			t.Errorf("after %s it tells of %d rounds and %d records, want %d and %d", c.what, told.Effort, told.Done, c.told, c.confirmed)
 		}

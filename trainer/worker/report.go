@@ -12,9 +12,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/membership"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -88,7 +89,7 @@ func (l *leases) fails(id int64, err error) {
 	case err == nil:
 		h.waits = ""
 	case h.waits == "":
-		h.waits = data.Trouble(err)
+		h.waits = outage.Trouble(err)
 	}
 }
 
@@ -191,7 +192,7 @@ func (p *progress) snapshot() (steps, rejected int64, loss float32) {
 // report delivers the reports of ended leases, in order, until there are no more or ctx is done.
 func (w *worker) report(ctx context.Context) {
 	for r := range w.reports {
-		err := retry(ctx, func() error {
+		err := membership.Retry(ctx, func() error {
 			_, err := w.Master.ReportTask(ctx, r)
 			if status.Code(err) == codes.Aborted { // the lease is of another life of the model, and void
 				return status.Error(codes.FailedPrecondition, status.Convert(err).Message())
@@ -201,7 +202,7 @@ func (w *worker) report(ctx context.Context) {
 		switch {
 		case status.Code(err) == codes.FailedPrecondition:
 			w.Log.Warn("The lease was taken back before its report", "lease", r.Lease)
-		case err != nil && !errors.Is(err, ErrReplaced) && ctx.Err() == nil:
+		case err != nil && !errors.Is(err, membership.ErrReplaced) && ctx.Err() == nil:
 			w.Log.Error("Report refused", "lease", r.Lease, "error", err)
 		}
 		w.leases.release(r.Lease)
@@ -225,14 +226,14 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		if err != nil {
 			missed++ // several in a row: after one, the worker itself may have been suspended
 			if away := time.Since(answered); w.Abandoned > 0 && missed > 1 && away >= w.Abandoned {
-				cancel(fmt.Errorf("%w for %v: %w", ErrAbandoned, away.Round(time.Second), err))
+				cancel(fmt.Errorf("%w for %v: %w", membership.ErrAbandoned, away.Round(time.Second), err))
 				return
 			}
 			continue
 		}
 		answered, missed = time.Now(), 0
 		if reply.Unknown {
-			cancel(ErrReplaced)
+			cancel(membership.ErrReplaced)
 			return
 		}
 		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce { // a ring learns the life with its world

@@ -11,6 +11,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -44,11 +45,11 @@ func TestConfirmIsCutShort(t *testing.T) {
 	cancel(gone)
 	full := w.reports
 	w.reports = nil // nobody takes the report
-	if err := r.confirm(&world{membership: membership{World: &wire.World{}, ctx: ctx}}); err != gone {
+	if err := r.confirm(&world{World: membership.Of(ctx, &wire.World{})}); err != gone {
 		t.Fatalf("confirm gave %v", err)
 	}
 	w.reports = full
-	if err := r.confirm(&world{membership: membership{World: &wire.World{}, ctx: t.Context()}}); err != nil {
+	if err := r.confirm(&world{World: membership.Of(t.Context(), &wire.World{})}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(r.feed.free); n != 2 {
@@ -72,7 +73,7 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer links.Close()
-		in := &world{Mesh: links, membership: membership{World: &wire.World{Id: 1, Formation: 3}, ctx: t.Context()}, size: 1}
+		in := &world{Mesh: links, World: membership.Of(t.Context(), &wire.World{Id: 1, Formation: 3}), size: 1}
 		told := func() (version, done int64, reports int) {
 			var beat wire.HeartbeatRequest
 			r.beat(&beat)
@@ -139,10 +140,10 @@ func TestWorldVoidsLeases(t *testing.T) {
 		r, _ := loner(t)
 		r.leases.hold(&wire.Task{Lease: 5})
 		r.hand = []piece{{item: item{task: training(5, 0, 4, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
-		ctx, drop := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { drop(errRecalled) })
 		world := &wire.World{Id: 2, Formation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
-		if broken, _, err := r.live(membership{World: world, ctx: ctx, drop: drop}); !broken || err != nil {
+		in := membership.Of(t.Context(), world)
+		time.AfterFunc(time.Second, func() { in.Leave(membership.ErrRecalled) })
+		if broken, _, err := r.live(in); !broken || err != nil {
 			t.Fatal(broken, err)
 		}
 		if steps := r.Engine.(*lesson).steps; len(r.hand) != 0 || len(r.leases.ids()) != 0 || len(steps) != 0 {

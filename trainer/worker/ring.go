@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -32,7 +33,7 @@ var errDone = errors.New("the job has ended")
 // take it back.
 type member struct {
 	*worker
-	*meeting
+	*membership.Meeting
 	state
 	copies copies
 	damage string // the reason why the last world could not begin
@@ -99,7 +100,7 @@ func newRing(w *worker) (*member, error) {
 		return nil, err
 	}
 	r := &member{
-		worker: w, meeting: newMeeting(w.Master, w.Self), state: *s,
+		worker: w, Meeting: membership.New(w.Master, w.Self), state: *s,
 		sum: make([]float32, len(values)), scratch: make([]float32, ring.ScratchSize),
 		buckets: ring.NewBuckets(len(values), w.Engine.Layout().Trainable()),
 	}
@@ -124,12 +125,12 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 		case <-working.Done():
 		}
 	})
-	watch.Go(func() { cancel(r.attend(working)) })
+	watch.Go(func() { cancel(r.Attend(working)) })
 	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64)}
 	for {
 		arrival.Round, arrival.Version, arrival.Ledger, arrival.Damage = r.changes, r.version, r.ledger.Append(nil), r.damage
 		r.damage = ""
-		next, err := r.arrive(working, arrival)
+		next, err := r.Arrive(working, arrival)
 		if err == nil {
 			arrival.Formation = next.Formation
 			var suspect int
@@ -149,8 +150,8 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 
 // live works in one world until the world is to change. Then broken reports whether a link broke, and suspect is the worker at its other
 // end, -1 if unknown. It returns an error if the worker has to end.
-func (r *member) live(p membership) (broken bool, suspect int, err error) {
-	defer p.drop(nil)
+func (r *member) live(p membership.World) (broken bool, suspect int, err error) {
+	defer p.Leave(nil)
 	if len(p.Sources) == 0 && r.changes > 0 {
 		r.changes = -1 // its state is of a model that is lost, whether or not this world gives it another
 	}
@@ -171,13 +172,13 @@ func (r *member) live(p membership) (broken bool, suspect int, err error) {
 	r.settled = int(p.Settled) // may be fewer than before, in another life of the model
 	r.mu.Unlock()
 	// All members have arrived: one that cannot be reached within the heartbeat timeout is a suspect.
-	connecting, cancel := context.WithTimeout(p.ctx, r.Job.HeartbeatTimeout.Duration)
+	connecting, cancel := context.WithTimeout(p.Context(), r.Job.HeartbeatTimeout.Duration)
 	links, err := r.Peers.Connect(connecting, mesh.Group{Formation: p.Formation, Rank: rank, Peers: peers})
 	cancel()
 	if err == nil {
 		defer links.Close()
-		defer context.AfterFunc(p.ctx, func() { links.Break(context.Cause(p.ctx)) })()
-		in := &world{Mesh: links, membership: p, rank: rank, size: len(peers)}
+		defer context.AfterFunc(p.Context(), func() { links.Break(context.Cause(p.Context())) })()
+		in := &world{Mesh: links, World: p, rank: rank, size: len(peers)}
 		if err = r.synchronize(in); err == nil {
 			r.Log.Info(fmt.Sprintf("World %d: rank %d of %d", p.Id, rank, len(peers)), "version", r.version, "took", time.Since(began).Round(time.Millisecond))
 			err = r.rounds(in)
@@ -198,7 +199,7 @@ func (r *member) live(p membership) (broken bool, suspect int, err error) {
 		return false, -1, nil
 	}
 	suspect = -1
-	if b, ok := errors.AsType[*mesh.BrokenError](err); ok && b.Rank >= 0 && b.Rank < len(peers) && p.ctx.Err() == nil {
+	if b, ok := errors.AsType[*mesh.BrokenError](err); ok && b.Rank >= 0 && b.Rank < len(peers) && p.Context().Err() == nil {
 		suspect = peers[b.Rank].Worker
 	}
 	r.Log.Info("Left the world", "world", p.Id, "reason", err)
@@ -211,7 +212,7 @@ type fatalError struct{ error }
 // world is the world that the worker is a member of.
 type world struct {
 	*mesh.Mesh
-	membership
+	membership.World
 	rank, size int
 }
 
@@ -266,7 +267,7 @@ const beginnings = 32
 // begin makes the state the one that the model's life begins with: of a checkpoint, or the initial one.
 func (r *member) begin(in *world) error {
 	if in.Base.GetNumber() > 0 {
-		if err := r.restore(in.ctx, in.Base); err != nil {
+		if err := r.restore(in.Context(), in.Base); err != nil {
 			return err
 		}
 		r.another()
@@ -383,7 +384,7 @@ func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.release = reply.ReleaseSnapshot // may be less than before, in another life of the model
 	r.copies.heard(reply.Cut)
 	if r.wants = reply.Ledger; r.wants {
-		r.stir()
+		r.Stir()
 	}
 	if reply.Life == r.Self.Life() {
 		r.settled = max(r.settled, int(reply.Settled))

@@ -19,7 +19,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -141,7 +143,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 			continue
 		}
 		var files *data.Files
-		err = data.Patience{Log: o.Log}.Reach(ctx, func() (err error) {
+		err = outage.Patience{Log: o.Log}.Reach(ctx, func() (err error) {
 			files, err = data.Open(d.path, j.DataReaderParams)
 			return err
 		})
@@ -217,7 +219,7 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 	go func() {
 		select {
 		case <-o.Leave:
-			cancel(ErrLeft)
+			cancel(membership.ErrLeft)
 		case <-ctx.Done():
 		}
 	}()
@@ -234,10 +236,10 @@ func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, b
 	var base *wire.Base
 	var keeps bool
 	answered := time.Now()
-	err := retry(ctx, func() error {
+	err := membership.Retry(ctx, func() error {
 		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
 		if away := time.Since(answered); err != nil && o.Abandoned > 0 && away >= o.Abandoned {
-			cancel(fmt.Errorf("%w for %v", ErrAbandoned, away.Round(time.Second)))
+			cancel(fmt.Errorf("%w for %v", membership.ErrAbandoned, away.Round(time.Second)))
 		}
 		if err != nil {
 			return err

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -50,7 +50,7 @@ func (r *member) fillHand(in *world) error {
 	var begun <-chan struct{}
 	for len(r.hand) < r.wanted(in) {
 		if r.idle && len(r.hand) == 0 {
-			if recalled, flush := r.heard(in.Formation); recalled || flush > r.flushed {
+			if recalled, flush := r.Heard(in.Formation); recalled || flush > r.flushed {
 				return nil
 			}
 			r.copyState()
@@ -69,13 +69,13 @@ func (r *member) fillHand(in *world) error {
 				return errDone
 			}
 			r.hold(it)
-		case <-r.wake:
+		case <-r.Wake():
 		case <-begun:
 			return nil
 		case <-impatient:
 			return nil
-		case <-in.ctx.Done():
-			return context.Cause(in.ctx)
+		case <-in.Context().Done():
+			return context.Cause(in.Context())
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func (r *member) tidy(ctx context.Context) error {
 func (r *member) header(in *world) header {
 	h := header{round: r.changes}
 	next := make(map[ledger.Task]int64)
-	h.recall, h.flush = r.heard(in.Formation)
+	h.recall, h.flush = r.Heard(in.Formation)
 	r.mu.Lock()
 	h.release = r.release
 	r.mu.Unlock()
@@ -218,7 +218,7 @@ func (r *member) round(in *world) (agreement, error) {
 	for len(r.ready) > 0 {
 		<-r.ready
 	}
-	if err := r.tidy(in.ctx); err != nil {
+	if err := r.tidy(in.Context()); err != nil {
 		return agreement{}, err
 	}
 	h := r.header(in)
@@ -306,7 +306,7 @@ func (r *member) conclude(in *world, a agreement, c *collective) error {
 			failed = r.reduce(in, rest)
 		}
 	}()
-	if err = r.meanwhile(in.ctx, done); err != nil {
+	if err = r.meanwhile(in.Context(), done); err != nil {
 		in.Break(err)
 	}
 	<-done
@@ -450,7 +450,7 @@ func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 func (r *member) aside(ctx context.Context, p *piece) error {
 	if p.err == nil && !p.seen {
 		p.err, p.seen = r.evaluate(ctx, p.item), true
-		if ctx.Err() != nil && data.IsStorage(p.err) { // the wait goes on in the next world
+		if ctx.Err() != nil && outage.Is(p.err) { // the wait goes on in the next world
 			p.err, p.seen = nil, false
 			return context.Cause(ctx)
 		}
@@ -503,7 +503,7 @@ func (r *member) confirm(in *world) error {
 	for len(r.applied) > 0 {
 		p := r.applied[0]
 		if p.last {
-			if err := r.settle(in.ctx, p.task); err != nil {
+			if err := r.settle(in.Context(), p.task); err != nil {
 				return err // what is left is reported after the next round
 			}
 		}

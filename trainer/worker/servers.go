@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -85,7 +86,7 @@ func newServers(w *worker) (*servers, error) {
 func (w *servers) run(ctx context.Context, feed *feeder) error {
 	defer w.awaitPush()
 	err := w.each(ctx, feed, func(it item) error { return w.work(ctx, it, feed) })
-	if errors.Is(err, ErrLeft) {
+	if errors.Is(err, membership.ErrLeft) {
 		return cmp.Or(w.settlePush(ctx, feed), err)
 	}
 	return err

@@ -19,8 +19,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -37,7 +38,7 @@ type mounted struct {
 func (m mounted) ReadAt(shard string, i int64) ([]byte, error) {
 	if i >= m.from && time.Now().Before(m.until) {
 		*m.tries = append(*m.tries, time.Now())
-		return nil, fmt.Errorf("read /data/%s: %w", shard, &data.StorageError{Err: syscall.ESTALE})
+		return nil, fmt.Errorf("read /data/%s: %w", shard, &outage.Error{Err: syscall.ESTALE})
 	}
 	return m.numbers.ReadAt(shard, i)
 }
@@ -144,7 +145,7 @@ func TestWorkerLeavesStorageThatFails(t *testing.T) {
 		const after = 31 * time.Second
 		time.AfterFunc(after, func() { close(leave) })
 		began := time.Now()
-		if err := Run(t.Context(), b.Config); !errors.Is(err, ErrLeft) {
+		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < after || took > after+time.Second {
@@ -225,7 +226,7 @@ func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 		go func() {
 			ended <- w.patience(1).Reach(t.Context(), func() error {
 				if tries++; time.Now().Before(full) {
-					return data.Storage(fmt.Errorf("export: %w", &fs.PathError{Op: "write", Path: fmt.Sprintf("/out/model-%d", tries), Err: syscall.ENOSPC}))
+					return outage.Of(fmt.Errorf("export: %w", &fs.PathError{Op: "write", Path: fmt.Sprintf("/out/model-%d", tries), Err: syscall.ENOSPC}))
 				}
 				return nil
 			})
@@ -244,36 +245,6 @@ func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 			t.Errorf("when there is room: %v", p)
 		}
 	})
-}
-
-// A worker waits for room for its files, and for nothing else.
-func TestWithRoom(t *testing.T) {
-	for name, c := range map[string]struct {
-		fails error
-		away  time.Duration
-		want  error
-		took  time.Duration
-	}{
-		"room":        {nil, 0, nil, 0},
-		"room comes":  {syscall.ENOSPC, time.Minute, nil, time.Minute},
-		"quota":       {syscall.EDQUOT, time.Minute, nil, time.Minute},
-		"for good":    {syscall.ENOSPC, time.Hour, syscall.ENOSPC, timing.Storage},
-		"not allowed": {syscall.EACCES, time.Hour, syscall.EACCES, 0},
-		"missing":     {syscall.ENOENT, time.Hour, syscall.ENOENT, 0},
-	} {
-		bubble(t, func(t *testing.T) {
-			began := time.Now()
-			err := WithRoom(t.Context(), slog.New(slog.DiscardHandler), func() error {
-				if time.Since(began) < c.away {
-					return fmt.Errorf("unpack: %w", &fs.PathError{Op: "write", Path: "/tmp/x", Err: c.fails})
-				}
-				return nil
-			})
-			if took := time.Since(began); !errors.Is(err, c.want) || took < c.took || took > c.took+timing.StoragePause {
-				t.Errorf("%s: %v after %v", name, err, took)
-			}
-		})
-	}
 }
 
 // In a ring the wait of an export ends with the world, and goes on in the next.
@@ -347,7 +318,7 @@ func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	r.asked = make(chan struct{})
 	close(r.asked)
 	r.leases.hold(&wire.Task{Lease: 1, Done: 4})
-	if err := r.fail(t.Context(), &wire.Task{Lease: 1}, &data.StorageError{Err: syscall.EIO}); err != nil {
+	if err := r.fail(t.Context(), &wire.Task{Lease: 1}, &outage.Error{Err: syscall.EIO}); err != nil {
 		t.Fatal(err)
 	}
 	if told := r.leases.progress(); len(reports) != 0 || len(told) != 1 || told[0].Done != 4 {

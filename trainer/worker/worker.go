@@ -44,17 +44,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/nn"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
-
-// ErrReplaced is returned by a worker that the master has replaced by another.
-var ErrReplaced = errors.New("the master has replaced this worker")
 
 // Engine computes gradients. Its arrays are flat, in the order of its layout: Values holds the parameters, Grads what a step finds.
 type Engine interface {
@@ -128,7 +127,7 @@ type worker struct {
 }
 
 // Run works until the master says that the job has ended, or ctx is done. A worker that is asked to leave finishes its current minibatch,
-// hands back the rest, and returns [ErrLeft].
+// hands back the rest, and returns [membership.ErrLeft].
 func Run(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &worker{
@@ -163,15 +162,15 @@ func Run(ctx context.Context, cfg Config) error {
 	err = how.run(ctx, feed)
 	close(w.reports)
 	reporting.Wait() // until the last reports are delivered, or ctx is done
-	if errors.Is(err, ErrLeft) {
+	if errors.Is(err, membership.ErrLeft) {
 		w.handBack(ctx)
 	}
 	if err != nil {
 		cancel(err)
 	}
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrReplaced) && w.leaving() {
-		return ErrLeft
+	if errors.Is(cause, membership.ErrReplaced) && w.leaving() {
+		return membership.ErrLeft
 	}
 	return cause
 }
@@ -202,7 +201,7 @@ func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	done, storage := w.leases.abandon(task.Lease), data.IsStorage(failure)
+	done, storage := w.leases.abandon(task.Lease), outage.Is(failure)
 	if storage && w.leaving() {
 		return nil // the wait was cut short: the lease is handed back with all that is unfinished
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/membership"
 	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -523,8 +524,8 @@ func TestReplacedWorkerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true})
 		b.master.unknown, b.master.refuse = true, 1<<30
-		if err := Run(t.Context(), b.Config); !errors.Is(err, ErrReplaced) {
-			t.Fatalf("%v, want %v", err, ErrReplaced)
+		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrReplaced) {
+			t.Fatalf("%v, want %v", err, membership.ErrReplaced)
 		}
 	})
 }

@@ -27,7 +27,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 )
 
 // partSize is how much of a file is uploaded at a time. S3 takes 10,000 parts, so that the largest file is 160 GB.
@@ -207,5 +207,5 @@ func explain(err error) error {
 	case strings.Contains(err.Error(), "endpoint rule error, ") && strings.Contains(err.Error(), "region"):
 		return fmt.Errorf("no region; expected ?region=REGION after the bucket's name, or AWS_REGION: %w", err)
 	}
-	return &data.StorageError{Err: err}
+	return &outage.Error{Err: err}
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/laws"
-	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/outage"
 )
 
 // sometimes damages one byte of so many where each takes several requests.
@@ -292,7 +292,7 @@ func TestBrokenResponses(t *testing.T) {
 	if asked := s.asked("GET"); len(asked) != 5 {
 		t.Errorf("asked for %q", asked)
 	}
-	if got, err := read(0); !data.IsStorage(err) || len(got) > 0 { // which may be over later
+	if got, err := read(0); !outage.Is(err) || len(got) > 0 { // which may be over later
 		t.Errorf("of empty responses are read %d bytes: %v", len(got), err)
 	}
 	if asked := s.asked("GET"); len(asked) != attempts {
@@ -328,7 +328,7 @@ func TestRefusedUpload(t *testing.T) {
 		err = w.Commit()
 	}
 	w.Abort()
-	if err == nil || data.IsStorage(err) || !strings.Contains(err.Error(), "access denied; expected permission to") {
+	if err == nil || outage.Is(err) || !strings.Contains(err.Error(), "access denied; expected permission to") {
 		t.Errorf("the upload ends with %v", err)
 	}
 	if names, err := f.List(""); len(names) > 0 || err != nil || s.uploads(t) != 0 {

@@ -1,27 +1,27 @@
-package data
+// Package outage tells the failures of a storage that may go away from those that do not, and waits
+// for the former to do so.
+package outage
 
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// A StorageError is a failure of the storage under a file: for example an I/O error, a stale handle, a missing file or a full
-// disk. The same call may succeed later.
-type StorageError struct{ Err error }
+// An Error is a failure of the storage under a file: for example an I/O error, a stale handle, a
+// missing file or a full disk. The same call may succeed later.
+type Error struct{ Err error }
 
-func (e *StorageError) Error() string { return e.Err.Error() }
-func (e *StorageError) Unwrap() error { return e.Err }
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
 
 // lasting lists the errors of file systems that do not go away with time: the request is invalid or not permitted.
 var lasting = []syscall.Errno{
@@ -29,20 +29,21 @@ var lasting = []syscall.Errno{
 	syscall.EINVAL, syscall.EBADF, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EFBIG,
 }
 
-// Storage returns err as a [StorageError] if it is an error of a file system that may go away with time, and err itself
-// otherwise. A missing file counts as such an error: on a network file system it may be missing for a moment.
-func Storage(err error) error {
+// Of returns err as an [Error] if it is an error of a file system that may go away with time, and
+// err itself otherwise. A missing file counts as such an error: on a network file system it may be
+// missing for a moment.
+func Of(err error) error {
 	number, ok := errors.AsType[syscall.Errno](err)
 	switch {
 	case ok && slices.Contains(lasting, number), !ok && !errors.Is(err, os.ErrDeadlineExceeded):
 		return err
 	}
-	return &StorageError{err}
+	return &Error{err}
 }
 
-// IsStorage reports whether err is or wraps a [StorageError].
-func IsStorage(err error) bool {
-	_, ok := errors.AsType[*StorageError](err)
+// Is reports whether err is or wraps an [Error].
+func Is(err error) bool {
+	_, ok := errors.AsType[*Error](err)
 	return ok
 }
 
@@ -62,39 +63,6 @@ func Trouble(err error) string {
 	return words + filepath.Dir(at.Path)
 }
 
-// stored reads a file, and returns errors of its storage as a [StorageError].
-type stored struct {
-	io.ReaderAt
-	closed *atomic.Bool // makes reads fail once it is true
-}
-
-func (s stored) ReadAt(b []byte, offset int64) (int, error) {
-	if s.closed.Load() {
-		return 0, os.ErrClosed
-	}
-	n, err := s.ReaderAt.ReadAt(b, offset)
-	if err != nil && err != io.EOF {
-		err = Storage(cause(err))
-	}
-	return n, err
-}
-
-// counted counts the bytes that are read.
-type counted struct {
-	io.ReaderAt
-	all  []*atomic.Int64 // counters that several readers share
-	here int64           // bytes read by this reader
-}
-
-func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
-	n, err := c.ReaderAt.ReadAt(b, offset)
-	for _, all := range c.all {
-		all.Add(int64(n))
-	}
-	c.here += int64(n)
-	return n, err
-}
-
 // Patience repeats calls that fail because of the storage. Its zero value does so without logging.
 type Patience struct {
 	// Log gets a warning when an outage lasts, and a line when it is over; nil: nothing is logged.
@@ -111,8 +79,9 @@ type Patience struct {
 // lasts is how long the storage may fail before a warning is logged.
 const lasts = 2 * time.Second
 
-// Reach calls try until it returns nil or an error that is not a [StorageError], and returns that. The pauses between the
-// calls grow. After [timing.Storage], at the end of ctx, or when the result is futile, it returns the last error.
+// Reach calls try until it returns nil or an error that is not an [Error], and returns that. The
+// pauses between the calls grow. After [timing.Storage], at the end of ctx, or when the result is
+// futile, it returns the last error.
 func (p Patience) Reach(ctx context.Context, try func() error) error {
 	began, said, failed := time.Now(), false, false
 	if p.Failing == nil {
@@ -122,7 +91,7 @@ func (p Patience) Reach(ctx context.Context, try func() error) error {
 		err := try()
 		away := time.Since(began)
 		switch left := timing.Storage - away; {
-		case !IsStorage(err):
+		case !Is(err):
 			if failed {
 				p.Failing(nil)
 			}
