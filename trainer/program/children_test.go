@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -145,6 +146,38 @@ func TestMakeTemporary(t *testing.T) {
 	}
 	if _, err := MakeTemporary("elasticdl-test-", 200); err == nil || !strings.Contains(err.Error(), "too long for sockets") || !strings.Contains(err.Error(), "TMPDIR") {
 		t.Error(err)
+	}
+}
+
+// Logs without --log_dir are made although TMPDIR names no directory that can be written, and at an
+// absolute path although it names a relative one.
+func TestTemporaryLogsElsewhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("made", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 90))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for tmp, within := range map[string]string{
+		filepath.Join(t.TempDir(), "missing"): "/tmp", file: "/tmp", "/proc": "/tmp", "absent": "/tmp", "made": "made", long: long,
+	} {
+		t.Setenv("TMPDIR", tmp)
+		p, err := New(Options{Command: []string{"true"}, RunID: "job", Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Errorf("TMPDIR=%s: %v", tmp, err)
+			continue
+		}
+		within, _ = filepath.Abs(within)
+		if dir := p.LogDir(); filepath.Dir(dir) != within {
+			t.Errorf("TMPDIR=%s: made %s, want it in %s", tmp, dir, within)
+		}
+		p.Close()
 	}
 }
 

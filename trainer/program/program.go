@@ -150,18 +150,22 @@ func (o *Options) makeLogs() (string, error) {
 		}
 		return r
 	}, o.RunID) + "_*"
-	parent := o.LogDir
-	if parent == "" {
-		name = "elasticdl_" + name
-	} else {
-		if !filepath.IsAbs(parent) {
-			parent = filepath.Join(o.Dir, parent)
+	if o.LogDir == "" {
+		dir, err := makeTemporary("elasticdl_"+name, func(string) error { return nil })
+		if err != nil {
+			return "", fmt.Errorf("%w; name one that can be written by --log_dir, or by TMPDIR", err)
 		}
-		if err := os.MkdirAll(parent, 0o755); err != nil {
-			return "", fmt.Errorf("--log_dir=%s: %w", o.LogDir, err)
-		}
+		return dir, nil
 	}
-	dir, err := os.MkdirTemp(parent, name)
+	parent := o.LogDir
+	if !filepath.IsAbs(parent) {
+		parent = filepath.Join(o.Dir, parent)
+	}
+	err := os.MkdirAll(parent, 0o755)
+	dir := ""
+	if err == nil {
+		dir, err = os.MkdirTemp(parent, name)
+	}
 	if err != nil {
 		return "", fmt.Errorf("--log_dir=%s: %w", o.LogDir, err)
 	}

@@ -17,15 +17,34 @@ import (
 // socketPath is the longest path of a unix socket.
 const socketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// MakeTemporary makes a temporary directory in which sockets can be made at paths of up to room bytes below it: in that of temporary files,
-// or in another one if the path of that is too long for sockets, as it may be in a batch system.
+// MakeTemporary makes a temporary directory in which sockets can be made at paths of up to room
+// bytes below it. It is in the directory of temporary files, or in another one if the path of that
+// is too long for sockets, as it may be in a batch system, or nothing can be made there.
 func MakeTemporary(pattern string, room int) (string, error) {
-	first := os.TempDir()
-	var failed []error
-	for _, parent := range []string{first, "/tmp", "/var/tmp", "/dev/shm"} {
+	dir, err := makeTemporary(pattern, func(parent string) error {
 		// MkdirTemp adds up to ten digits.
 		if len(parent)+1+len(pattern)+10+1+room > socketPath {
-			failed = append(failed, fmt.Errorf("%s: its path is too long for sockets", parent))
+			return fmt.Errorf("%s: its path is too long for sockets", parent)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("%w; name a short one that can be written by TMPDIR", err)
+	}
+	return dir, nil
+}
+
+// makeTemporary makes a directory in the first directory of temporary files that suits and can be
+// written, as Python's tempfile does.
+func makeTemporary(pattern string, suits func(parent string) error) (string, error) {
+	first, err := filepath.Abs(os.TempDir()) // it is used from other directories
+	if err != nil {
+		first = os.TempDir()
+	}
+	var failed []error
+	for _, parent := range []string{first, "/tmp", "/var/tmp", "/dev/shm"} {
+		if err := suits(parent); err != nil {
+			failed = append(failed, err)
 			continue
 		}
 		dir, err := os.MkdirTemp(parent, pattern)
@@ -34,7 +53,7 @@ func MakeTemporary(pattern string, room int) (string, error) {
 		}
 		failed = append(failed, err)
 	}
-	return "", fmt.Errorf("make a temporary directory: %w; name a short one that can be written by TMPDIR", errors.Join(failed...))
+	return "", fmt.Errorf("make a temporary directory: %w", errors.Join(failed...))
 }
 
 // litter are the names of the directories that Python's multiprocessing and PyTorch's shared memory make for sockets in the directory of

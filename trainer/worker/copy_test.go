@@ -143,6 +143,44 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 	})
 }
 
+// A member begins with the commit that the order names by its checksum, and with no other: what
+// stands under its name, made by another job or by the same one at another time, is damage. Its state
+// stays as it was.
+func TestRestoresTheCommitThatIsMeant(t *testing.T) {
+	commit := func(t *testing.T, path string, records int64) *wire.Base {
+		t.Helper()
+		r := holder(t, path, 0)
+		r.train(0, records)
+		r.order(1)
+		r.copies.writing.Wait()
+		return record(t, checkpoint.Dir{Files: checkpoint.Local(path)}, r.copies.told())
+	}
+	for name, replace := range map[string]func(t *testing.T, path string, base *wire.Base){
+		"another one":                 func(t *testing.T, path string, _ *wire.Base) { commit(t, path, 8) },
+		"an order without a checksum": func(_ *testing.T, _ string, base *wire.Base) { base.Checksum = "" },
+		"none": func(t *testing.T, path string, _ *wire.Base) {
+			if err := os.RemoveAll(filepath.Join(path, checkpoint.Name{Number: 1}.String())); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"one of another claim": func(_ *testing.T, _ string, base *wire.Base) { base.Claim = "2-01234567" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir()
+			base := commit(t, path, 4)
+			replace(t, path, base)
+			r := holder(t, path, 0)
+			before := slices.Clone(r.values)
+			if err := r.tryRestore(base); !errors.Is(err, checkpoint.ErrDamaged) {
+				t.Errorf("it begins with it: %v", err)
+			}
+			if !slices.Equal(r.values, before) || r.version != 0 {
+				t.Errorf("its state is %v of version %d", r.values, r.version)
+			}
+		})
+	}
+}
+
 // A member of a large model trains on while the memory for its copy is allocated, and follows the order to copy when the memory is there,
 // even if it is idle.
 func TestCopyWaitsForMemory(t *testing.T) {

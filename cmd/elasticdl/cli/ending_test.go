@@ -42,6 +42,39 @@ func TestWhatAProgramSaved(t *testing.T) {
 	}
 }
 
+// The last line of a training that was stopped or suspended says what it goes on from. It never
+// says that there is no checkpoint where nobody could look.
+func TestWhatATrainingSaved(t *testing.T) {
+	for name, c := range map[string]struct {
+		checkpoint         *wire.Checkpoint
+		stopped, suspended string
+	}{
+		"without checkpoints": {nil, "", ": it has no checkpoint, and begins anew when it is resumed"},
+		"saved": {&wire.Checkpoint{Dir: "/c", Number: 3, Version: 40, Records: 1_000, UnixMs: 1_000},
+			"; elasticdl resume goes on from its newest checkpoint, 3, with 1,000 of the 1,200 records that were trained on",
+			" at checkpoint 3 (version 40, 1,000 records), 2s ago, in /c"},
+		"none": {&wire.Checkpoint{Dir: "/c"}, "; it has no checkpoint: elasticdl resume begins anew", ": it has no checkpoint, and begins anew when it is resumed"},
+		"failed": {&wire.Checkpoint{Dir: "/c", Problem: "no space left on device"},
+			"; it has no checkpoint, and resume begins anew: no space left on device", ": it has no checkpoint, and begins anew when it is resumed"},
+		"not readable": {&wire.Checkpoint{Dir: "/c", Unread: true, Problem: "reading /c fails: no route to host"},
+			"; whether it has a checkpoint is not known: reading /c fails: no route to host",
+			": whether it has a checkpoint is not known: reading /c fails: no route to host"},
+		"not read yet": {&wire.Checkpoint{Dir: "/c", Unread: true},
+			"; whether it has a checkpoint is not known: /c was not read yet", ": whether it has a checkpoint is not known: /c was not read yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &wire.JobStatus{Name: "j", Type: string(job.Train), State: string(job.Stopped), RecordsDone: 1_200, Checkpoint: c.checkpoint}
+			if got, want := stopped(s), "job j stopped"+c.stopped; got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+			s.State = string(job.Suspended)
+			if got, want := rested(s, time.UnixMilli(3_000)), "job j suspended"+c.suspended; got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}
+
 // A command that is asked to end says what follows and how long it may take.
 func TestStopWords(t *testing.T) {
 	j := job.DefaultOf(job.Run)

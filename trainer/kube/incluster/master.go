@@ -65,16 +65,18 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 // kubeMaster is a job in a cluster.
 type kubeMaster struct {
 	MasterConfig
-	env    map[string]string
-	log    *slog.Logger
-	root   string // certificate of the job's authority, in one line
-	keys   *keys  // of the cluster
-	state  *recorder
-	resume bool            // the job goes on from its own checkpoints
-	before []string        // UIDs of the Jobs that it goes on from
-	status *wire.JobStatus // until the training has one
-	events *eventWriter
-	runs   func(context.Context, master.Config) (*wire.JobStatus, error) // master.Run
+	env  map[string]string
+	log  *slog.Logger
+	root string // certificate of the job's authority, in one line
+	keys *keys  // of the cluster
+	// cluster is the identity of the cluster; "": it is not known.
+	cluster string
+	state   *recorder
+	resume  bool            // the job goes on from its own checkpoints
+	before  []string        // UIDs of the Jobs that it goes on from
+	status  *wire.JobStatus // until the training has one
+	events  *eventWriter
+	runs    func(context.Context, master.Config) (*wire.JobStatus, error) // master.Run
 }
 
 func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
@@ -100,7 +102,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 			return nil, fmt.Errorf("find the cluster: %w", err)
 		}
 	}
-	m.keys = clusterKeys(m.Client, accountToken)
+	m.keys, m.cluster = clusterKeys(m.Client, accountToken), clusterOf(accountToken)
 	me := m.env[manifest.EnvPodName] + " on " + cmp.Or(m.env[manifest.EnvNodeName], "an unknown node")
 	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, m.env[job.EnvUID], me, m.log)
 	return m, nil

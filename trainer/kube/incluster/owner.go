@@ -17,7 +17,7 @@ import (
 
 // owner returns the job as owner of checkpoint directories.
 func (m *kubeMaster) owner() checkpoint.Owner {
-	return checkpoint.Owner{Job: m.env[job.EnvUID], Name: m.Job, Namespace: m.Namespace, Cluster: clusterOf(accountToken)}
+	return checkpoint.Owner{Job: m.env[job.EnvUID], Name: m.Job, Namespace: m.Namespace, Cluster: m.cluster}
 }
 
 // clusterOf returns an identity of the cluster: that of the key which it signs ServiceAccount tokens with. No two clusters have the same.
