@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,7 +43,13 @@ func TestOrphansAreReaped(t *testing.T) {
 			b := newBench(t, Options{Command: []string{"sh", "-c", `i=0; while test $i -lt 20; do ` + helper + `; i=$((i+1)); done; touch started; while ! test -e go; do sleep 0.01; done; exit 7`}}, nil)
 			g := b.start(2)
 			await(t, "the helpers", func() bool { _, err := os.Stat(filepath.Join(b.dir, "started")); return err == nil })
-			time.Sleep(100 * time.Millisecond) // they run in parallel with the loop
+			// They run in parallel with the loop. The group's processes, which are not of them, sleep until they may end.
+			await(t, "the end of the helpers", func() bool {
+				return !slices.ContainsFunc(marked("ELASTICDL_TEST="+b.dir), func(process string) bool {
+					pid, command, _ := strings.Cut(process, " ")
+					return command != "sleep 0.01 " && !slices.ContainsFunc(g.Pids(), func(own int) bool { return strconv.Itoa(own) == pid })
+				})
+			})
 			await(t, "that no ended child is left", func() bool { return len(zombies()) == 0 })
 			if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o644); err != nil {
 				t.Fatal(err)

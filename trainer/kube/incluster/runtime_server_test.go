@@ -43,6 +43,7 @@ type apiServer struct {
 	changed chan struct{}
 	cut     chan struct{} // closed to end all watches
 	down    bool
+	missed  map[string]int                  // requests of a method that found it down
 	refuse  func(method, path string) error // error in the place of an answer, before the request is performed; after: when it was performed
 	after   func(method, path string) error
 	creates int // number of requests to create
@@ -59,7 +60,7 @@ type change struct {
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{
 		T: t, issuer: newIssuer("k"), version: 1, jobs: make(map[string]*batch.Job), pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
-		changed: make(chan struct{}), cut: make(chan struct{}),
+		changed: make(chan struct{}), cut: make(chan struct{}), missed: make(map[string]int),
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
@@ -183,6 +184,11 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	kind, name, _ := strings.Cut(path, "/")
 	s.mu.Lock()
 	down, refuse, after := s.down, s.refuse, s.after
+	if down {
+		s.missed[r.Method]++
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
 	s.mu.Unlock()
 	if down {
 		panic(http.ErrAbortHandler)

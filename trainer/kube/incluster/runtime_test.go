@@ -142,12 +142,19 @@ func TestRuntimeSurvivesAnOutage(t *testing.T) {
 	go func() { asked <- r.Delete(t.Context(), ps0) }()
 	s.change("elasticdl-test-worker-0", nil)
 	s.compact()
-	select {
-	case err := <-asked:
-		t.Fatalf("a request was answered: %v", err)
-	case e := <-r.Events():
-		t.Fatalf("an event: %+v", e)
-	case <-time.After(500 * time.Millisecond):
+	again := func() (bool, chan struct{}) { // each request was made again
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.missed["POST"] > 1 && s.missed["DELETE"] > 1 && s.missed["GET"] > 1, s.changed
+	}
+	for all, changed := again(); !all; all, changed = again() {
+		select {
+		case err := <-asked:
+			t.Fatalf("a request was answered: %v", err)
+		case e := <-r.Events():
+			t.Fatalf("an event: %+v", e)
+		case <-changed:
+		}
 	}
 	s.away(false)
 	for range 2 {
