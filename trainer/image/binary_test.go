@@ -35,7 +35,7 @@ func TestInspectRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-	if _, err := Inspect(binaries(t, 1)[0].Path); err != nil {
+	if _, err := Inspect(programs(t, 1)[0].Path); err != nil {
 		t.Error(err)
 	}
 }
