@@ -109,7 +109,7 @@ test: cc python3 ## the tests of the trainer and the command line, with the race
 test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
 	{ $(GO) test -json -race -timeout 15m -run '^(TestJobStories|TestPagesAreRun)$$' ./cmd/elasticdl/cli && \
 	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
-	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 51 -seeds 50; } | $(REPORT)
+	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 21 -seeds 80; } | $(REPORT)
 
 # One loss of each kind: a worker, a server, a worker of a ring, all of a ring, a master, and some of each in a job that counts its records.
 LOSSES := TestKilledWorkerIsReplaced|TestKilledServerComesBack|TestRingLosesAWorker|TestRingLosesAll|TestCampaign
@@ -143,7 +143,8 @@ torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 	  $(TORCH)/bin/python -c 'import torch, torch.distributed; print("PyTorch", torch.__version__)'; \
 	  cp tools/torch/requirements.txt $(TORCH)/; }
 
-simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them; SEED=first, SEEDS=how many
+simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them, and servers alone; SEED=first, SEEDS=how many
+	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/ps -schedules 120
 	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
 	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing; do \
 	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \

@@ -33,7 +33,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "first seed of TestSimulation")
-	seeds     = flag.Uint64("seeds", 50, "how many seeds TestSimulation runs")
+	seeds     = flag.Uint64("seeds", 20, "how many seeds TestSimulation runs")
 )
 
 // TestSimulation runs whole jobs: the real master, parameter servers and workers in one bubble of virtual time,

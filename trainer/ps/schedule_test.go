@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -231,10 +232,13 @@ func (s *schedule) settled(wait int) {
 	}
 }
 
-// TestSchedules plays hundreds of jobs. All gradients are ones and the learning
+// schedules is by default one of each combination of --grads_to_wait and --sync_version_tolerance. `make simulation` plays more.
+var schedules = flag.Uint64("schedules", 15, "how many seeds TestSchedules plays")
+
+// TestSchedules plays three jobs of each seed. All gradients are ones and the learning
 // rate is 1, so a value tells the number of updates in it.
 func TestSchedules(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range *schedules {
 		wait, tolerance := 1+int(seed%5), int(seed/5%3)
 		gather := ServerConfig{GradsToWait: wait, SyncVersionTolerance: &tolerance}
 		t.Run(fmt.Sprint("async ", seed), func(t *testing.T) {
