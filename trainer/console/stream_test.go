@@ -148,9 +148,10 @@ func TestLongLine(t *testing.T) {
 func TestLinesAreWhole(t *testing.T) {
 	var out bytes.Buffer
 	s := New(&out, false)
+	// All sources are there before one writes: what the only source of a stream writes does not wait for the end of its line.
+	sources := map[string]*Source{"a": s.Source(""), "b": s.Source(""), "c": s.Source("")}
 	var all sync.WaitGroup
-	for _, name := range []string{"a", "b", "c"} {
-		source := s.Source("")
+	for name, source := range sources {
 		line := strings.Repeat(name, 50) + "\n"
 		all.Go(func() {
 			for range 200 {

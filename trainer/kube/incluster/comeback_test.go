@@ -57,7 +57,8 @@ func (c *nodes) never(context.Context, master.Config) (*wire.JobStatus, error) {
 // A master that moves to another node finds its pods running, and the job succeeds without a loss.
 func TestMasterComesBackToItsPods(t *testing.T) {
 	const epochs = 20
-	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs })
+	slow, hurry := patient(t, epochs)
+	c := newNodes(t, slow)
 	ctx, cancel := context.WithCancel(t.Context())
 	end := c.begin(ctx, "master-a")
 	c.await("its workers run", func() bool {
@@ -76,6 +77,7 @@ func TestMasterComesBackToItsPods(t *testing.T) {
 	if s := c.status(); job.State(s.State).Ended() {
 		t.Errorf("it leaves a job that is %s", s.State)
 	}
+	hurry()
 	if err := <-c.begin(t.Context(), "master-b"); err != nil {
 		t.Fatal(err)
 	}

@@ -26,12 +26,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/elasticdl/elasticdl/test/kubetest"
-	"github.com/elasticdl/elasticdl/trainer/data/example"
+	"github.com/elasticdl/elasticdl/test/pace"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/recordio"
 	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -54,7 +53,7 @@ func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 	t.Helper()
 	c := &nodes{apiServer: newAPIServer(t), master: "127.0.0.1:1", leaves: make(map[types.UID]context.CancelFunc)}
 	j := kubetest.Job()
-	j.TrainingData = filepath.Join(t.TempDir(), "train")
+	j.TrainingData, j.ModelDef = filepath.Join(t.TempDir(), "train"), pace.Small.Def()
 	j.MinibatchSize, j.NumMinibatchesPerTask, j.NumEpochs = 16, 2, 2
 	if change != nil {
 		change(j)
@@ -77,30 +76,6 @@ func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 		c.roles.Wait()
 	})
 	return c
-}
-
-// writeRecords writes n records of artificial images with labels.
-func writeRecords(t *testing.T, path string, n int) {
-	t.Helper()
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := recordio.NewWriter(file, recordio.Snappy, 1<<16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := make([]byte, 28*28)
-	for i := range n {
-		image[i%len(image)] = byte(i)
-		record := example.Append(nil, example.Value{Name: "image", Bytes: [][]byte{image}}, example.Value{Name: "label", Ints: []int64{int64(i % 10)}})
-		if err := w.Write(record); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(w.Close(), file.Close()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // kubelet runs all pods until ctx ends.
@@ -331,8 +306,9 @@ func (c *nodes) edit(name string, data map[string]string) {
 
 // A job succeeds although it is scaled, loses a worker, and the API server does not answer at times.
 func TestMasterRunsAJob(t *testing.T) {
-	const epochs = 30
-	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs }) // so many that the job does not end before the test has done all this
+	const epochs = 20
+	slow, hurry := patient(t, epochs)
+	c := newNodes(t, slow)
 	end := c.begin(t.Context(), "master-a")
 	there := func(name string) func() bool {
 		return func() bool { return c.pods[name] != nil && c.pods[name].Status.Phase == core.PodRunning }
@@ -343,7 +319,9 @@ func TestMasterRunsAJob(t *testing.T) {
 	c.change("elasticdl-test-worker-0", preempted)
 	c.await("another worker runs in its place", there("elasticdl-test-worker-3"))
 	c.away(true)
-	time.AfterFunc(300*time.Millisecond, func() { c.away(false) })
+	c.await("the outage is noticed", func() bool { return len(c.missed) > 0 })
+	c.away(false)
+	hurry()
 	if err := <-end; err != nil {
 		t.Fatal(err)
 	}

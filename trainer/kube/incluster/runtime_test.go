@@ -421,7 +421,7 @@ func TestRuntimeStopsCreating(t *testing.T) {
 func TestRuntimeClosesUnread(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
-	for i := range 2 * cap(r.events) {
+	for i := range cap(r.events) + 16 {
 		s.create(r, pod.ID{Role: pod.Worker, Index: i}, 1)
 	}
 	r.Close()
