@@ -105,6 +105,7 @@ type agent struct {
 // process is one process of the program.
 type process struct {
 	local int
+	rank  int // in its world; -1: it was told none yet
 	pid   int
 	group *program.Group
 	exit  *program.Exit // nil: the process is running
@@ -181,6 +182,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer a.program.Close()
 	background.Go(func() { a.report(ctx) })
+	background.Go(func() { a.observe(ctx) })
 	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
 	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
 	err = a.work(ctx)
@@ -393,9 +395,13 @@ func (a *agent) launch(ctx context.Context, position program.Position, locals []
 	pids := group.Pids()
 	started := make(map[int]*process)
 	for i, local := range locals {
-		p := &process{local: local, pid: pids[i], group: group}
+		p := &process{local: local, rank: position.FirstRank + local, pid: pids[i], group: group}
+		if a.Keeps { // it is told when it joins
+			p.rank = -1
+		}
 		a.procs[local], started[local] = p, p
 	}
+	a.show()
 	go func() {
 		for e := range group.Exits() {
 			a.mail.put(event{exit: &e, of: started[e.Local]})
@@ -536,6 +542,7 @@ func (a *agent) absorb(tell func(event)) {
 			a.account()
 		case e.exit != nil:
 			e.of.exit = e.exit
+			a.show()
 			switch {
 			case e.of.exit.Failed(): // it failed in what follows the training
 				e.of.done = false

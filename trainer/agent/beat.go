@@ -32,6 +32,7 @@ type beats struct {
 	// origin is what the first rank has begun a world with that has no source, until the master has
 	// it; nil: nothing is to be told.
 	origin *wire.Origin
+	signs  signs
 }
 
 // world notes which world the processes are in; 0: none.
@@ -188,6 +189,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 		r.Leave = wire.Leave_ASKED
 	}
 	r.Asks, r.Saved, r.Rest = a.beats.asks, a.beats.saved, a.beats.rest
+	r.Processes = a.beats.signs.reports(time.Now())
 	a.beats.mu.Unlock()
 	a.records.beat(r)
 	reply, err := a.Master.Heartbeat(ctx, r)

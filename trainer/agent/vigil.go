@@ -127,6 +127,8 @@ func (v *vigil) enter(p *process) {
 	}
 	maps.Copy(env, p.starts.environment())
 	p.waits, p.entered, p.joined = nil, v.world.Formation, cmp.Or(p.joined, v.world.Formation)
+	p.rank = rank
+	v.show()
 	p.script.say(map[string]any{
 		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,

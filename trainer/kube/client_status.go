@@ -324,6 +324,9 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 		if m := known[k]; m != nil && p.Role != wire.Role_MASTER {
 			delete(known, k)
 			p.Address = m.Address
+			if m.Launch == p.Launch && p.EndedUnixMs == 0 {
+				p.Processes = m.Processes
+			}
 			if m.EndedUnixMs > 0 && p.EndedUnixMs > 0 {
 				p.Reason = cmp.Or(m.Reason, p.Reason) // with what it meant
 			}
@@ -338,7 +341,7 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 		if made := pod.Running.Is(p.State) || pod.Leaving.Is(p.State); p.EndedUnixMs == 0 && (made || over) {
 			p.State, p.Reason = pod.Deleted.String(), "" // the master says why in a moment, if it lives
 		}
-		p.Pid = 0
+		p.Pid, p.Processes = 0, nil
 		all = append(all, p)
 	}
 	return all

@@ -445,3 +445,28 @@ func TestStopSparesTheNext(t *testing.T) {
 		}
 	})
 }
+
+// TestStatusOfProcesses checks that the processes of a pod are those that its own incarnation has reported, while it runs.
+func TestStatusOfProcesses(t *testing.T) {
+	worker := func(n int) pod.ID { return pod.ID{Role: pod.Worker, Index: n} }
+	objects, _ := submitted(t, nil)
+	objects = append(objects,
+		podOf(worker(0), core.PodRunning, nil), podOf(worker(1), core.PodRunning, nil), podOf(worker(2), core.PodFailed, exited(1, "Error", "")))
+	all := func(output string) []*wire.ProcessStatus { return []*wire.ProcessStatus{{Pid: 7, Output: output}} }
+	say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Running", Pods: []*wire.PodStatus{
+		{Role: wire.Role_WORKER, Index: 0, State: "Running", Launch: 2, Processes: all("its own")},
+		{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Processes: all("of the incarnation before")},
+		{Role: wire.Role_WORKER, Index: 2, State: "Running", Launch: 2, Processes: all("of a pod that has ended")},
+		{Role: wire.Role_WORKER, Index: 3, State: "Running", Launch: 2, Processes: all("of a pod that was deleted")},
+	}})
+	c, _ := testClient(objects...)
+	s, err := c.Status(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.Pods {
+		if own := p.Role == wire.Role_WORKER && p.Index == 0; own != (len(p.Processes) == 1) {
+			t.Errorf("%v", p)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // labelQueue, of a Job, names the queue of Kueue that suspends and starts it.
@@ -137,17 +138,26 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	s.Spec.Data[manifest.KeyNumWorkers] = spec.Data[manifest.KeyNumWorkers]
 	inherit(s.Job, root)
 	lineage := strings.TrimSpace(spec.Data[manifest.KeyLineage] + " " + string(root.UID))
+	last, err := c.Status(ctx, name) // the state may be deleted with the old Job
+	if err != nil {
+		return fmt.Errorf("resume job %s: %w", name, err)
+	}
+	history, err := role.EncodeHistory(role.HistoryOf(last))
+	if err != nil {
+		return fmt.Errorf("resume job %s: %w", name, err)
+	}
 	if err := c.clearAway(ctx, name, root); err != nil {
 		return err
 	}
 	if len(spec.OwnerReferences) > 0 {
 		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
 			s.Spec.Data[manifest.KeyResume], s.Spec.Data[manifest.KeyLineage] = string(uid), lineage
+			s.Spec.Data[manifest.KeyHistory] = string(history)
 			return c.createRest(ctx, s, uid)
 		})
 	} else {
 		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
-			return nil, c.mark(ctx, spec.Name, uid, lineage)
+			return nil, c.mark(ctx, spec.Name, uid, lineage, string(history))
 		})
 	}
 	switch {
@@ -223,10 +233,15 @@ func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) er
 	}
 }
 
-// mark writes to an existing spec which Job continues from its checkpoints, and which Jobs were before it.
-func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage string) error {
+// mark writes to an existing spec which Job continues from its checkpoints, which Jobs were before it, and what went wrong in them.
+func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage, history string) error {
 	_, err := ask(ctx, c, "change configmap "+spec, func(ctx context.Context) (*core.ConfigMap, error) {
-		patch := fmt.Appendf(nil, `{"data":{%q:%q,%q:%q}}`, manifest.KeyResume, uid, manifest.KeyLineage, lineage)
+		patch, err := json.Marshal(map[string]any{"data": map[string]string{
+			manifest.KeyResume: string(uid), manifest.KeyLineage: lineage, manifest.KeyHistory: history,
+		}})
+		if err != nil {
+			return nil, err
+		}
 		return c.set.CoreV1().ConfigMaps(c.namespace).Patch(ctx, spec, types.MergePatchType, patch, meta.PatchOptions{})
 	})
 	return err

@@ -21,6 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // A suspended job has no pods when Suspend returns; one that has ended is not suspended.
@@ -128,6 +130,9 @@ func TestResumeFailed(t *testing.T) {
 			root.Spec.Template.Annotations[manifest.AnnotationSpec] += " of a stack"
 			spec := objects[1].(*core.ConfigMap)
 			spec.Data[manifest.KeyNumWorkers] = "5"
+			say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{
+				State: "Failed", Reason: "no data", EndedUnixMs: 9, History: []*wire.Incident{{UnixMs: 7, Kind: "pod", Text: `worker-1: "evicted"`}},
+			})
 			if !owned {
 				for _, o := range objects[1:] {
 					o.(meta.Object).SetOwnerReferences(nil)
@@ -167,6 +172,10 @@ func TestResumeFailed(t *testing.T) {
 			marked, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{})
 			if err != nil || marked.Data[manifest.KeyResume] != "another" || marked.Data[manifest.KeyNumWorkers] != "5" || marked.Data[manifest.KeyJob] != spec.Data[manifest.KeyJob] {
 				t.Errorf("owned %t: spec %v, %v", owned, marked.Data, err)
+			}
+			history, err := role.DecodeHistory([]byte(marked.Data[manifest.KeyHistory]))
+			if err != nil || len(history) != 2 || history[0].Text != `worker-1: "evicted"` || history[1].Text != "the job Failed: no data" || history[1].UnixMs == 0 {
+				t.Errorf("owned %t: history %v, %v", owned, history, err)
 			}
 			if remade := slices.Contains(verbs(set), "create services"); remade != owned {
 				t.Errorf("owned %t: asked for %v", owned, verbs(set))

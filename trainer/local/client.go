@@ -145,7 +145,8 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
 	ended := job.Failed
-	if before, err := d.stored(); err == nil {
+	before, err := d.stored()
+	if err == nil {
 		ended = job.State(before.State)
 	}
 	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
@@ -156,7 +157,10 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 			return nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
 		}
 	}
-	err := d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result, statusFile+roomSuffix, masterFile+roomSuffix)
+	err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result, statusFile+roomSuffix, masterFile+roomSuffix)
+	if err == nil {
+		err = d.writeHistory(before)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}

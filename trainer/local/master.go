@@ -157,6 +157,9 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	config.Grace = j.TimeToEnd()
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.state}
+	if config.History, err = h.dir.readHistory(); err != nil {
+		log.Warn("What went wrong before the job was resumed is not shown", "error", err)
+	}
 	watched, over := newDisks(h.dir, &j), make(chan struct{})
 	defer close(over)
 	go watched.run(over) // not waited for: a network file system may not answer

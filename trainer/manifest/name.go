@@ -40,6 +40,7 @@ const (
 	KeyJob        = "job.json"      // of the spec: the job.Job
 	KeyNumWorkers = "numWorkers"    // of the spec: number of workers requested now, which overrides the job's own
 	KeyLineage    = "lineage"       // of the spec, with KeyResume: UIDs of the Jobs before, which own the checkpoints
+	KeyHistory    = "history.json"  // of the spec, with KeyResume: what went wrong in the Jobs before
 	KeyResume     = "resume"        // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
 	KeyUID        = "uid"           // of the state: UID of the Job that wrote it; a state made with kubectl apply may outlive its Job
 	KeyStatus     = "status.json"   // of the state: the wire.JobStatus

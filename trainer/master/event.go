@@ -1,6 +1,8 @@
 package master
 
 import (
+	"time"
+
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
@@ -108,7 +110,13 @@ type CheckpointDamaged struct {
 }
 
 // MasterBack tells that this master has replaced another one.
-type MasterBack struct{ Incarnation int }
+type MasterBack struct {
+	Incarnation int
+	Planned     bool // the other one has left as planned, as when the job was suspended
+}
+
+// ProgramFailed tells that a process of a program has failed, how, and what follows from it.
+type ProgramFailed struct{ Text string }
 
 // Evaluated tells the metrics of an evaluation that is complete.
 type Evaluated struct {
@@ -145,12 +153,15 @@ func (CheckpointWritten) event()   {}
 func (CheckpointFailed) event()    {}
 func (CheckpointDamaged) event()   {}
 func (MasterBack) event()          {}
+func (ProgramFailed) event()       {}
 func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (Ended) event()               {}
 
-// happen passes an event to [Config].OnEvent. The caller holds the mutex, so that events come in the order of the facts.
+// happen notes an event in the history, and passes it to [Config].OnEvent. The caller holds the mutex, so that events come in the order of
+// the facts.
 func (m *master) happen(e Event) {
+	m.history.hear(e, time.Now())
 	if m.OnEvent != nil {
 		m.OnEvent(e)
 	}

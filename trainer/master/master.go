@@ -58,8 +58,10 @@ type Pods interface {
 
 // Config is a job and what it runs on.
 type Config struct {
-	Job       *job.Job
-	Resume    bool     // go on from the newest checkpoint of the job
+	Job    *job.Job
+	Resume bool // go on from the newest checkpoint of the job
+	// History is what went wrong before the job was resumed; without Former.
+	History   []*wire.Incident
 	Ancestors []string // UIDs of the jobs that this one goes on from: it inherits their checkpoint directory
 	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self names. Look finds out whether another owner
 	// lives; nil: that cannot be found out.
@@ -117,6 +119,7 @@ type master struct {
 	fixed       *fixed   // nil in a job that trains
 	strategy    strategy // servers, ring or fixed
 	program     *program // nil in a job that has a model
+	history     history
 	pods        map[pod.ID]*contact
 	actions     []pod.Action  // actions that the executor has not taken yet
 	changed     chan struct{} // closed when a waiting call should look again
@@ -179,6 +182,8 @@ type contact struct {
 	steps    int64
 	rejected int64
 	loss     float32
+
+	processes []*wire.ProcessStatus // of a program's worker: those that it has reported last
 }
 
 // Run runs the job and returns its last status when every pod is gone. The error is nil if and
@@ -251,7 +256,7 @@ func newMaster(c Config) (*master, error) {
 	m := &master{
 		Config: c, spec: spec, state: job.Pending, started: time.Now(),
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: make(map[pod.ID]*contact), lasting: context.Background(), mu: make(turn, 1),
+		pods: make(map[pod.ID]*contact), history: newHistory(c.History), lasting: context.Background(), mu: make(turn, 1),
 	}
 	if m.former, err = readRecord(c.Former); err != nil {
 		return nil, err

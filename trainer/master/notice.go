@@ -165,6 +165,7 @@ func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
 		return err
 	}
 	m.table, m.over, m.state, m.ended, m.started, m.evaluated = table, true, r.State, now, r.Started, r.Evaluated
+	m.history.restore(r.History)
 	if r.State != job.Succeeded {
 		m.err = fmt.Errorf("%s", cmp.Or(r.Reason, "the previous master has not written why"))
 	}

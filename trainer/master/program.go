@@ -468,6 +468,7 @@ func (g *program) reportFailure(f failure, then string) {
 	why := reason(f.Failure)
 	g.failures++
 	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s%s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
+	g.m.happen(ProgramFailed{g.last})
 }
 
 // times returns how often the program was restarted, as text.

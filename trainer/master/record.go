@@ -46,6 +46,7 @@ type record struct {
 	Rejected  int64                   `json:"rejected,omitempty"`
 	Anew      string                  `json:"anew,omitempty"`    // why the training last went back
 	Rewinds   int                     `json:"rewinds,omitempty"` // how often the training went back
+	History   []incident              `json:"history,omitempty"` // the newest incidents
 	Tasks     task.Snapshot           `json:"tasks"`
 	Measures  evaluation.Saved        `json:"measures"`
 	Results   []checkpoint.Evaluation `json:"results,omitempty"` // the newest results
@@ -101,7 +102,7 @@ func (m *master) memoir() ([]byte, error) {
 		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(), Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
 		Pods: m.table.Snapshot(), Rests: m.rests, Data: m.saveData(),
 		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
-		Anew: m.anewFor, Rewinds: m.rewinds, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
+		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
 	if m.gathering { // nothing newer than the previous record is known
 		r.Tasks, r.Done = m.former.Tasks, m.former.Done

@@ -61,6 +61,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.Self.SetLife(r.Life)
 	m.started, m.resumed, m.rejected, m.evaluated = r.Started, r.Resumed, r.Rejected, r.Evaluated
 	m.anewFor, m.rewinds = r.Anew, r.Rewinds
+	m.history.restore(r.History)
 	for _, e := range r.Results {
 		m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
@@ -110,7 +111,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 		}
 	}
 	m.Log.Info("Master restored", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
-	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation})
+	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation, Planned: r.Last})
 	m.enqueue(actions)
 	if m.ring != nil {
 		m.enqueue(m.ring.ended())

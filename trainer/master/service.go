@@ -287,6 +287,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.program != nil {
 		m.program.tells(r, reply, now)
+		c.processes = processesOf(c.processes, r.Processes, now)
 	}
 	if m.over {
 		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // the job has ended: nothing is left to hand back

@@ -95,6 +95,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		StartedUnixMs:    m.started.UnixMilli(),
 		EndedUnixMs:      unixMilli(m.ended),
 		Workers:          int32(m.asked()),
+		History:          m.history.describe(),
 	}
 	if m.err != nil {
 		s.Reason = m.err.Error()
@@ -127,7 +128,11 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	reporting := 0
 	for _, p := range pods {
 		s.Pods = append(s.Pods, podStatus(p))
-		if c := m.pods[p.ID]; c != nil && c.steps > 0 && !p.Phase.Ended() {
+		c := m.pods[p.ID]
+		if c != nil && shows(p.Phase) {
+			s.Pods[len(s.Pods)-1].Processes = c.processes // elements of which never change
+		}
+		if c != nil && c.steps > 0 && !p.Phase.Ended() {
 			loss += c.loss
 			reporting++
 		}

@@ -146,10 +146,6 @@ func (it *process) openOutput(p *Program, std Std, toFile bool) error {
 			to = append(to, it.words)
 		}
 		return it.copy(p, []Std{std}, stream, to...)
-	case std == Stdout:
-		var err error
-		it.stdio[std], err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-		return err
 	}
 	if it.words != nil { // of a stream that is not shown the end is kept
 		to = append(to, it.words)

@@ -28,12 +28,17 @@ type trace struct {
 	lines int
 	cut   bool // text is not the whole stream
 	text  []byte
+	at    time.Time // when something came; zero: nothing has
 }
 
 // Write takes what comes next. It never fails.
 func (t *trace) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.at = time.Now()
 	t.lines += bytes.Count(p, []byte{'\n'})
 	t.text = append(t.text, p...)
 	if over := len(t.text) - traceKept; over > 0 {

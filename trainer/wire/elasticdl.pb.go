@@ -1422,7 +1422,9 @@ type HeartbeatRequest struct {
 	Rest *Rest `protobuf:"bytes,32,opt,name=rest,proto3" json:"rest,omitempty"`
 	// program: what the first rank began with in a world without a source, until a heartbeat
 	// with it is answered.
-	Origin        *Origin `protobuf:"bytes,33,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin *Origin `protobuf:"bytes,33,opt,name=origin,proto3" json:"origin,omitempty"`
+	// program: the processes of this worker that run. An agent of an older version sends none.
+	Processes     []*ProcessReport `protobuf:"bytes,34,rep,name=processes,proto3" json:"processes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1604,6 +1606,100 @@ func (x *HeartbeatRequest) GetOrigin() *Origin {
 	return nil
 }
 
+func (x *HeartbeatRequest) GetProcesses() []*ProcessReport {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+// ProcessReport is what an agent observes of one process of a program.
+type ProcessReport struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Rank   int32                  `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`    // in its world; -1: it waits to join one
+	Local  int32                  `protobuf:"varint,2,opt,name=local,proto3" json:"local,omitempty"`  // rank on its worker
+	Pid    int32                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`      // as its worker sees it
+	Cores  float32                `protobuf:"fixed32,4,opt,name=cores,proto3" json:"cores,omitempty"` // processors that it and its descendants used over the last seconds; -1: not known yet
+	Output string                 `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"` // the last line that it has written, shortened and escaped; empty: it has written none
+	// How long ago it has written something, in milliseconds, when this was sent: clocks of two nodes
+	// may differ. -1: it has written nothing.
+	QuietMs       int64 `protobuf:"varint,6,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessReport) Reset() {
+	*x = ProcessReport{}
+	mi := &file_elasticdl_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessReport) ProtoMessage() {}
+
+func (x *ProcessReport) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessReport.ProtoReflect.Descriptor instead.
+func (*ProcessReport) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ProcessReport) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *ProcessReport) GetLocal() int32 {
+	if x != nil {
+		return x.Local
+	}
+	return 0
+}
+
+func (x *ProcessReport) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *ProcessReport) GetCores() float32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *ProcessReport) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *ProcessReport) GetQuietMs() int64 {
+	if x != nil {
+		return x.QuietMs
+	}
+	return 0
+}
+
 // Saved describes a checkpoint that a process of a program has written by the package.
 type Saved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1616,7 +1712,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1724,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1737,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Saved) GetRound() int64 {
@@ -1676,7 +1772,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1784,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1797,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Rest) GetRound() int64 {
@@ -1730,7 +1826,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1838,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1851,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Origin) GetFormation() int64 {
@@ -1801,7 +1897,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1909,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1922,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1940,7 +2036,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2048,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2061,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -2065,7 +2161,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2173,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2186,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -2231,7 +2327,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2339,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2352,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -2301,7 +2397,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2409,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2422,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -2429,7 +2525,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2537,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2550,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -2539,7 +2635,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2647,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2660,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -2593,7 +2689,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2701,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2714,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -2663,7 +2759,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2771,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2784,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *World) GetId() int64 {
@@ -2786,7 +2882,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2894,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2907,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -2844,7 +2940,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2952,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2965,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -2888,7 +2984,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +2996,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3009,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -2931,7 +3027,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3039,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3052,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 type PodStatus struct {
@@ -2969,15 +3065,16 @@ type PodStatus struct {
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	StartedUnixMs int64                  `protobuf:"varint,7,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	EndedUnixMs   int64                  `protobuf:"varint,8,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
-	Node          string                 `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`       // of the cluster
-	Launch        int32                  `protobuf:"varint,10,opt,name=launch,proto3" json:"launch,omitempty"` // from 1; 0: not known
+	Node          string                 `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`            // of the cluster
+	Launch        int32                  `protobuf:"varint,10,opt,name=launch,proto3" json:"launch,omitempty"`      // from 1; 0: not known
+	Processes     []*ProcessStatus       `protobuf:"bytes,11,rep,name=processes,proto3" json:"processes,omitempty"` // program: those that run, by local rank
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3086,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3099,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -3075,6 +3172,159 @@ func (x *PodStatus) GetLaunch() int32 {
 	return 0
 }
 
+func (x *PodStatus) GetProcesses() []*ProcessStatus {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+// ProcessStatus is a process of a program, as its worker has last reported it.
+type ProcessStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          int32                  `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`                                       // in its world; -1: it waits to join one
+	Local         int32                  `protobuf:"varint,2,opt,name=local,proto3" json:"local,omitempty"`                                     // rank on its worker
+	Pid           int32                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`                                         // as its worker sees it: on a cluster, in its pod
+	Cores         float32                `protobuf:"fixed32,4,opt,name=cores,proto3" json:"cores,omitempty"`                                    // processors that it and its descendants used over the last seconds; -1: not known yet
+	Output        string                 `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`                                    // the last line that it has written, shortened and escaped; empty: it has written none
+	OutputUnixMs  int64                  `protobuf:"varint,6,opt,name=output_unix_ms,json=outputUnixMs,proto3" json:"output_unix_ms,omitempty"` // when it has last written something; 0: it has written nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessStatus) Reset() {
+	*x = ProcessStatus{}
+	mi := &file_elasticdl_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessStatus) ProtoMessage() {}
+
+func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
+func (*ProcessStatus) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ProcessStatus) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *ProcessStatus) GetLocal() int32 {
+	if x != nil {
+		return x.Local
+	}
+	return 0
+}
+
+func (x *ProcessStatus) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *ProcessStatus) GetCores() float32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *ProcessStatus) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *ProcessStatus) GetOutputUnixMs() int64 {
+	if x != nil {
+		return x.OutputUnixMs
+	}
+	return 0
+}
+
+// Incident is something that went wrong in the life of a job, as its history tells it.
+type Incident struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UnixMs        int64                  `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // pod, program, model, job
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"` // what ended, and how, as in "worker-1: killed (signal 9)"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Incident) Reset() {
+	*x = Incident{}
+	mi := &file_elasticdl_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Incident) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Incident) ProtoMessage() {}
+
+func (x *Incident) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Incident.ProtoReflect.Descriptor instead.
+func (*Incident) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Incident) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *Incident) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Incident) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type Evaluation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3085,7 +3335,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3347,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3360,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -3168,14 +3418,16 @@ type JobStatus struct {
 	Problems         []string               `protobuf:"bytes,61,rep,name=problems,proto3" json:"problems,omitempty"`                  // what is wrong where the job runs, although it goes on, as in "no space left on /home (…)"
 	Saved            *Saved                 `protobuf:"bytes,50,opt,name=saved,proto3" json:"saved,omitempty"`                        // program: the newest checkpoint that it has written by the package; none: it has written none
 	Unsaved          string                 `protobuf:"bytes,51,opt,name=unsaved,proto3" json:"unsaved,omitempty"`                    // program: why nothing was saved when it was stopped or suspended; empty: it was, or was not stopped
-	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The newest incidents, oldest first, also of the times before the job was resumed.
+	History       []*Incident `protobuf:"bytes,62,rep,name=history,proto3" json:"history,omitempty"`
+	Waiting       string      `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"` // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3439,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3452,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *JobStatus) GetName() string {
@@ -3476,6 +3728,13 @@ func (x *JobStatus) GetUnsaved() string {
 	return ""
 }
 
+func (x *JobStatus) GetHistory() []*Incident {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
 func (x *JobStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
@@ -3499,7 +3758,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3770,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3783,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -3585,7 +3844,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3856,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3869,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -3628,7 +3887,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3899,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3912,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 type Variable struct {
@@ -3668,7 +3927,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3939,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3952,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Variable) GetName() string {
@@ -3736,7 +3995,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +4007,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +4020,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -3801,7 +4060,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +4072,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +4085,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -3847,7 +4106,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +4118,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +4131,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -3899,7 +4158,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4170,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4183,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -3951,7 +4210,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4222,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4235,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -4011,7 +4270,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4282,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4295,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -4111,7 +4370,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4123,7 +4382,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4136,7 +4395,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -4235,7 +4494,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\x83\x05\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xbb\x05\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4258,7 +4517,15 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04asks\x18\x1e \x01(\bR\x04asks\x12&\n" +
 	"\x05saved\x18\x1f \x01(\v2\x10.elasticdl.SavedR\x05saved\x12#\n" +
 	"\x04rest\x18  \x01(\v2\x0f.elasticdl.RestR\x04rest\x12)\n" +
-	"\x06origin\x18! \x01(\v2\x11.elasticdl.OriginR\x06origin\"J\n" +
+	"\x06origin\x18! \x01(\v2\x11.elasticdl.OriginR\x06origin\x126\n" +
+	"\tprocesses\x18\" \x03(\v2\x18.elasticdl.ProcessReportR\tprocesses\"\x94\x01\n" +
+	"\rProcessReport\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
+	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x14\n" +
+	"\x05cores\x18\x04 \x01(\x02R\x05cores\x12\x16\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\x12\x19\n" +
+	"\bquiet_ms\x18\x06 \x01(\x03R\aquietMs\"J\n" +
 	"\x05Saved\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x03R\x05round\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x17\n" +
@@ -4371,7 +4638,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"ScaleReply\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\x05R\x06before\"\x0f\n" +
-	"\rStatusRequest\"\x98\x02\n" +
+	"\rStatusRequest\"\xd0\x02\n" +
 	"\tPodStatus\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x14\n" +
@@ -4383,14 +4650,26 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\rended_unix_ms\x18\b \x01(\x03R\vendedUnixMs\x12\x12\n" +
 	"\x04node\x18\t \x01(\tR\x04node\x12\x16\n" +
 	"\x06launch\x18\n" +
-	" \x01(\x05R\x06launch\"\xa0\x01\n" +
+	" \x01(\x05R\x06launch\x126\n" +
+	"\tprocesses\x18\v \x03(\v2\x18.elasticdl.ProcessStatusR\tprocesses\"\x9f\x01\n" +
+	"\rProcessStatus\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
+	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x14\n" +
+	"\x05cores\x18\x04 \x01(\x02R\x05cores\x12\x16\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\x12$\n" +
+	"\x0eoutput_unix_ms\x18\x06 \x01(\x03R\foutputUnixMs\"K\n" +
+	"\bIncident\x12\x17\n" +
+	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xa0\x01\n" +
 	"\n" +
 	"Evaluation\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12<\n" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xbd\t\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xec\t\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -4436,7 +4715,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\texit_code\x18< \x01(\x05R\bexitCode\x12\x1a\n" +
 	"\bproblems\x18= \x03(\tR\bproblems\x12&\n" +
 	"\x05saved\x182 \x01(\v2\x10.elasticdl.SavedR\x05saved\x12\x18\n" +
-	"\aunsaved\x183 \x01(\tR\aunsaved\x12\x18\n" +
+	"\aunsaved\x183 \x01(\tR\aunsaved\x12-\n" +
+	"\ahistory\x18> \x03(\v2\x13.elasticdl.IncidentR\ahistory\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
@@ -4547,7 +4827,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -4571,37 +4851,40 @@ var file_elasticdl_proto_goTypes = []any{
 	(*ReportTaskReply)(nil),   // 19: elasticdl.ReportTaskReply
 	(*LeaseProgress)(nil),     // 20: elasticdl.LeaseProgress
 	(*HeartbeatRequest)(nil),  // 21: elasticdl.HeartbeatRequest
-	(*Saved)(nil),             // 22: elasticdl.Saved
-	(*Rest)(nil),              // 23: elasticdl.Rest
-	(*Origin)(nil),            // 24: elasticdl.Origin
-	(*CutReport)(nil),         // 25: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 26: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 27: elasticdl.Arrival
-	(*Crew)(nil),              // 28: elasticdl.Crew
-	(*Failure)(nil),           // 29: elasticdl.Failure
-	(*Assembly)(nil),          // 30: elasticdl.Assembly
-	(*Cut)(nil),               // 31: elasticdl.Cut
-	(*Recall)(nil),            // 32: elasticdl.Recall
-	(*World)(nil),             // 33: elasticdl.World
-	(*Member)(nil),            // 34: elasticdl.Member
-	(*ScaleRequest)(nil),      // 35: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 36: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 37: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 38: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 39: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 40: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 41: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 42: elasticdl.StopRequest
-	(*StopReply)(nil),         // 43: elasticdl.StopReply
-	(*Variable)(nil),          // 44: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 45: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 46: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 47: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 48: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 49: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 50: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 51: elasticdl.ControlReply
-	nil,                       // 52: elasticdl.Evaluation.MetricsEntry
+	(*ProcessReport)(nil),     // 22: elasticdl.ProcessReport
+	(*Saved)(nil),             // 23: elasticdl.Saved
+	(*Rest)(nil),              // 24: elasticdl.Rest
+	(*Origin)(nil),            // 25: elasticdl.Origin
+	(*CutReport)(nil),         // 26: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 27: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 28: elasticdl.Arrival
+	(*Crew)(nil),              // 29: elasticdl.Crew
+	(*Failure)(nil),           // 30: elasticdl.Failure
+	(*Assembly)(nil),          // 31: elasticdl.Assembly
+	(*Cut)(nil),               // 32: elasticdl.Cut
+	(*Recall)(nil),            // 33: elasticdl.Recall
+	(*World)(nil),             // 34: elasticdl.World
+	(*Member)(nil),            // 35: elasticdl.Member
+	(*ScaleRequest)(nil),      // 36: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 37: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 38: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 39: elasticdl.PodStatus
+	(*ProcessStatus)(nil),     // 40: elasticdl.ProcessStatus
+	(*Incident)(nil),          // 41: elasticdl.Incident
+	(*Evaluation)(nil),        // 42: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 43: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 44: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 45: elasticdl.StopRequest
+	(*StopReply)(nil),         // 46: elasticdl.StopReply
+	(*Variable)(nil),          // 47: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 48: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 49: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 50: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 51: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 52: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 53: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 54: elasticdl.ControlReply
+	nil,                       // 55: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -4615,60 +4898,63 @@ var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
 	20, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	25, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	22, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
-	23, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
-	24, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
-	2,  // 15: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	44, // 16: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	28, // 17: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	29, // 18: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	33, // 19: elasticdl.Assembly.world:type_name -> elasticdl.World
-	32, // 20: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	31, // 21: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	34, // 22: elasticdl.World.members:type_name -> elasticdl.Member
-	8,  // 23: elasticdl.World.base:type_name -> elasticdl.Base
-	28, // 24: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 25: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	52, // 26: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	39, // 27: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	38, // 28: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	41, // 29: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	22, // 30: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	44, // 31: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	47, // 32: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	8,  // 33: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	6,  // 34: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	12, // 35: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	18, // 36: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	21, // 37: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	27, // 38: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	13, // 39: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	37, // 40: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	35, // 41: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	42, // 42: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	4,  // 43: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	45, // 44: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	48, // 45: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	50, // 46: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	7,  // 47: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	16, // 48: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	19, // 49: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	26, // 50: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	30, // 51: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	14, // 52: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	40, // 53: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	36, // 54: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	43, // 55: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	5,  // 56: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	46, // 57: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	49, // 58: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	51, // 59: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	47, // [47:60] is the sub-list for method output_type
-	34, // [34:47] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	26, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	23, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
+	24, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
+	25, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
+	22, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
+	2,  // 16: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	47, // 17: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	29, // 18: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	30, // 19: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	34, // 20: elasticdl.Assembly.world:type_name -> elasticdl.World
+	33, // 21: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	32, // 22: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	35, // 23: elasticdl.World.members:type_name -> elasticdl.Member
+	8,  // 24: elasticdl.World.base:type_name -> elasticdl.Base
+	29, // 25: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 26: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	40, // 27: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	55, // 28: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	42, // 29: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	39, // 30: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	44, // 31: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	23, // 32: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	41, // 33: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	47, // 34: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	50, // 35: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	8,  // 36: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	6,  // 37: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	12, // 38: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	18, // 39: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	21, // 40: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	28, // 41: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	13, // 42: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	38, // 43: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	36, // 44: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	45, // 45: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	4,  // 46: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	48, // 47: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	51, // 48: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	53, // 49: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	7,  // 50: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	16, // 51: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	19, // 52: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	27, // 53: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	31, // 54: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	14, // 55: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	43, // 56: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	37, // 57: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	46, // 58: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	5,  // 59: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	49, // 60: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	52, // 61: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	54, // 62: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	50, // [50:63] is the sub-list for method output_type
+	37, // [37:50] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -4676,7 +4962,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[26].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[27].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -4688,7 +4974,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   49,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

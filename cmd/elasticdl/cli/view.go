@@ -65,6 +65,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	if words := anew(s); words != "" {
 		lines = append(lines, words)
 	}
+	if words := lastOutput(s, now); words != "" {
+		lines = append(lines, words)
+	}
 	lines = append(lines, podLines(s, width)...)
 	if room := max(1, height-2); len(lines) > room {
 		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s", count(int64(len(lines)-room+1), "line"), s.Name))
@@ -418,6 +421,11 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	w.Flush()
 	if len(s.Pods) > 0 {
 		b.WriteString("\n" + podTable(s, now))
+	}
+	for _, part := range []string{processTable(s, now), historyText(s, now)} {
+		if part != "" {
+			b.WriteString("\n" + part)
+		}
 	}
 	if len(s.Evaluations) > 0 {
 		b.WriteString("\nEvaluations:\n")

@@ -72,9 +72,10 @@ type kubeMaster struct {
 	// cluster is the identity of the cluster; "": it is not known.
 	cluster string
 	state   *recorder
-	resume  bool            // the job goes on from its own checkpoints
-	before  []string        // UIDs of the Jobs that it goes on from
-	status  *wire.JobStatus // until the training has one
+	resume  bool             // the job goes on from its own checkpoints
+	before  []string         // UIDs of the Jobs that it goes on from
+	past    []*wire.Incident // what went wrong in them
+	status  *wire.JobStatus  // until the training has one
 	events  *eventWriter
 	runs    func(context.Context, master.Config) (*wire.JobStatus, error) // master.Run
 }
@@ -156,6 +157,9 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
 	if m.resume {
 		m.before = strings.Fields(spec.Data[manifest.KeyLineage])
+		if m.past, err = role.DecodeHistory([]byte(spec.Data[manifest.KeyHistory])); err != nil {
+			m.log.Warn("What went wrong before the job was resumed is not shown", "error", err)
+		}
 	}
 	j.Output = cmp.Or(j.Output, j.ResultDir())
 	if n, err := workers(spec); err == nil {
@@ -255,6 +259,7 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 		return nil, err
 	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
+	config.History = m.past
 	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing { return m.standing(ctx, o) }
 	config.OnStatus, config.OnEvent = m.state.setStatus, m.events.hear
 	return m.attend(ctx, config, authority)

@@ -34,9 +34,10 @@ const (
 )
 
 const (
-	stateEvery = 2 * time.Second // the status is not written more often,
-	stateGrain = 64 << 10        // and a large one less often: a second more for so many bytes
-	stateLimit = 512 << 10       // bytes of it, with which, beside a record, a ConfigMap is not too large
+	stateEvery = 2 * time.Second  // the status is not written more often,
+	stateGrain = 64 << 10         // and a large one less often: a second more for so many bytes
+	signsEvery = 10 * time.Second // nor more often than this if only signs of life have changed
+	stateLimit = 512 << 10        // bytes of it, with which, beside a record, a ConfigMap is not too large
 )
 
 // recorder writes the state ConfigMap of a job, as one incarnation of its master: the status, for whoever asks, and the record, for
@@ -53,6 +54,7 @@ type recorder struct {
 	turn  chan struct{}   // of whoever writes
 	last  *core.ConfigMap // the state as this master wrote it last; nil: it is to be read. Whoever has the turn has it
 	wrote *wire.JobStatus // the status that the state holds
+	at    time.Time       // when it was written
 	fresh chan struct{}   // there is a status that was not looked at
 
 	mu     sync.Mutex
@@ -161,8 +163,8 @@ func (r *recorder) run(ctx context.Context) error {
 			return nil
 		}
 		status := r.newest()
-		if proto.Equal(status, r.wrote) {
-			continue
+		if !worthWriting(status, r.wrote, time.Since(r.at)) {
+			continue // the next status comes in a moment
 		}
 		err := r.write(ctx, status)
 		if errors.Is(err, master.ErrSuperseded) {
@@ -214,9 +216,29 @@ func (r *recorder) finish(ctx context.Context, status *wire.JobStatus) error {
 func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {
 	err := r.change(ctx, func(m *core.ConfigMap) error { return r.fill(m, status) })
 	if err == nil {
-		r.wrote = status
+		r.wrote, r.at = status, time.Now()
 	}
 	return err
+}
+
+// worthWriting reports whether a status differs from the one that was written some time ago. Signs of life change all the time: those of the
+// processes of a program alone are written every signsEvery.
+func worthWriting(status, wrote *wire.JobStatus, ago time.Duration) bool {
+	if proto.Equal(status, wrote) {
+		return false
+	}
+	return ago >= signsEvery || !proto.Equal(withoutSigns(status), withoutSigns(wrote))
+}
+
+// withoutSigns returns a status without what its processes do: which there are is kept.
+func withoutSigns(s *wire.JobStatus) *wire.JobStatus {
+	s = proto.CloneOf(s)
+	for _, p := range s.Pods {
+		for _, process := range p.Processes {
+			process.Cores, process.Output, process.OutputUnixMs = 0, "", 0
+		}
+	}
+	return s
 }
 
 // change changes the state. It returns [master.ErrSuperseded] if another master has begun.
@@ -271,8 +293,8 @@ func (r *recorder) fill(m *core.ConfigMap, status *wire.JobStatus) error {
 	return nil
 }
 
-// encode returns a status as a text that fits into a ConfigMap. For a larger job the text has only the living pods and the latest
-// evaluations, as many as fit.
+// encode returns a status as a text that fits into a ConfigMap. For a larger job the text has only the living pods, without their processes,
+// and the latest evaluations, as many as fit.
 func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	status = proto.CloneOf(status)
 	status.Namespace = namespace
@@ -281,6 +303,12 @@ func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 		return text, err
 	}
 	status.Pods = slices.DeleteFunc(status.Pods, func(p *wire.PodStatus) bool { return p.EndedUnixMs > 0 })
+	if text, err = protojson.Marshal(status); err != nil || len(text) <= stateLimit {
+		return text, err
+	}
+	for _, p := range status.Pods {
+		p.Processes = nil
+	}
 	for {
 		text, err = protojson.Marshal(status)
 		pods, evaluations := len(status.Pods), len(status.Evaluations)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -183,4 +184,58 @@ func FuzzPast(f *testing.F) {
 			t.Errorf("that of another job: %+v", p)
 		}
 	})
+}
+
+// A status of which only the signs of life have changed is written seldom, and one with other news at once.
+func TestSignsOfLifeAreWrittenSeldom(t *testing.T) {
+	status := func(change func(*wire.JobStatus)) *wire.JobStatus {
+		s := &wire.JobStatus{State: "Running", Pods: []*wire.PodStatus{{Index: 1, Processes: []*wire.ProcessStatus{{Pid: 7, Cores: 1, Output: "step 1", OutputUnixMs: 5}}}}}
+		change(s)
+		return s
+	}
+	process := func(s *wire.JobStatus) *wire.ProcessStatus { return s.Pods[0].Processes[0] }
+	before := status(func(*wire.JobStatus) {})
+	for name, c := range map[string]struct {
+		change func(*wire.JobStatus)
+		soon   bool
+		late   bool
+	}{
+		"nothing":          {func(*wire.JobStatus) {}, false, false},
+		"cores":            {func(s *wire.JobStatus) { process(s).Cores = 2 }, false, true},
+		"output":           {func(s *wire.JobStatus) { process(s).Output = "step 2" }, false, true},
+		"time of output":   {func(s *wire.JobStatus) { process(s).OutputUnixMs = 6 }, false, true},
+		"a pid":            {func(s *wire.JobStatus) { process(s).Pid = 8 }, true, true},
+		"a rank":           {func(s *wire.JobStatus) { process(s).Rank = 8 }, true, true},
+		"no process":       {func(s *wire.JobStatus) { s.Pods[0].Processes = nil }, true, true},
+		"an incident":      {func(s *wire.JobStatus) { s.History = []*wire.Incident{{Text: "x"}} }, true, true},
+		"the end, and all": {func(s *wire.JobStatus) { s.State, process(s).Cores = "Failed", 0 }, true, true},
+	} {
+		now := status(c.change)
+		if soon, late := worthWriting(now, before, stateEvery), worthWriting(now, before, signsEvery); soon != c.soon || late != c.late {
+			t.Errorf("%s: soon %t, late %t", name, soon, late)
+		}
+		if want := status(c.change); now.String() != want.String() {
+			t.Errorf("%s: the status has changed: %v", name, now)
+		}
+	}
+}
+
+// A status that is too large loses the processes of its pods before it loses pods.
+func TestStateOfManyProcesses(t *testing.T) {
+	s := &wire.JobStatus{Name: "test", State: "Running"}
+	for i := range 1000 {
+		p := &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: "Running"}
+		for pid := range 8 {
+			p.Processes = append(p.Processes, &wire.ProcessStatus{Pid: int32(pid), Output: strings.Repeat("é", 160)})
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	text, err := encode(s, "default")
+	got := new(wire.JobStatus)
+	if err := errors.Join(err, protojson.Unmarshal(text, got)); err != nil {
+		t.Fatal(err)
+	}
+	if len(text) > stateLimit || len(got.Pods) != 1000 || len(got.Pods[0].Processes) != 0 || len(s.Pods[0].Processes) != 8 {
+		t.Errorf("%d bytes, %d pods", len(text), len(got.Pods))
+	}
 }

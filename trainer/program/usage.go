@@ -1,0 +1,134 @@
+package program
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// ticksPerSecond is the unit of processor times in /proc, USER_HZ, which Linux fixes for programs.
+const ticksPerSecond = 100
+
+// Running is a process as the system shows it at one time.
+type Running struct {
+	Pid, Parent, Session int
+	// Ticks is the processor time of the process and of the children that it has waited for.
+	Ticks int64
+}
+
+// Usage computes how much of the processors trees of processes use, from one look at all processes
+// to the next. It does no I/O and reads no clock. The zero value has seen nothing.
+type Usage struct {
+	at     time.Time
+	totals map[int]int64 // ticks of a tree, by the pid of its leader
+}
+
+// Cores returns for each leader how many processors it and its descendants have used on average
+// since the call before, as in 1.5. It returns -1 for a leader that has ended, or that was not there
+// at the call before. A descendant that has lost its parents counts as long as it stays in the
+// leader's session.
+func (u *Usage) Cores(now time.Time, all []Running, leaders []int) map[int]float64 {
+	totals := totalsOf(all, leaders)
+	cores := make(map[int]float64)
+	for _, leader := range leaders {
+		before, seen := u.totals[leader]
+		total, lives := totals[leader]
+		cores[leader] = -1
+		if age := now.Sub(u.at); seen && lives && age > 0 {
+			// The time of a process that nobody has waited for is lost with it.
+			cores[leader] = float64(max(0, total-before)) / ticksPerSecond / age.Seconds()
+		}
+	}
+	u.at, u.totals = now, totals
+	return cores
+}
+
+// totalsOf returns the ticks of each tree whose leader lives.
+func totalsOf(all []Running, leaders []int) map[int]int64 {
+	byPid := make(map[int]Running, len(all))
+	for _, p := range all {
+		byPid[p.Pid] = p
+	}
+	totals := make(map[int]int64)
+	for _, leader := range leaders {
+		if p, lives := byPid[leader]; lives {
+			totals[leader] = p.Ticks
+		}
+	}
+	for _, p := range all {
+		if leader := leaderOf(p, byPid, totals); leader != p.Pid {
+			if _, lives := totals[leader]; lives {
+				totals[leader] += p.Ticks
+			}
+		}
+	}
+	return totals
+}
+
+// leaderOf returns the leader to whose tree a process belongs: that of its session, or its nearest
+// ancestor that is one; 0: it belongs to none.
+func leaderOf(p Running, byPid map[int]Running, leaders map[int]int64) int {
+	if _, is := leaders[p.Session]; is {
+		return p.Session
+	}
+	for range len(byPid) { // a process that was replaced between two reads may make a circle
+		if _, is := leaders[p.Pid]; is {
+			return p.Pid
+		}
+		parent, known := byPid[p.Parent]
+		if !known {
+			break
+		}
+		p = parent
+	}
+	return 0
+}
+
+// Processes returns the processes of this machine that this process may see.
+func Processes() []Running {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	var all []Running
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
+		if err != nil { // it has ended
+			continue
+		}
+		if p, ok := parseRunning(pid, text); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// parseRunning reads the text of /proc/<pid>/stat.
+func parseRunning(pid int, text []byte) (p Running, ok bool) {
+	_, parent, session, ok := parseStat(text)
+	if !ok {
+		return p, false
+	}
+	const first, last = 11, 14 // utime, stime, cutime, cstime, behind the command's name
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) <= last {
+		return p, false
+	}
+	p = Running{Pid: pid, Parent: parent, Session: session}
+	for _, field := range fields[first : last+1] {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil || n < 0 || p.Ticks+n < 0 {
+			return p, false
+		}
+		p.Ticks += n
+	}
+	return p, true
+}
