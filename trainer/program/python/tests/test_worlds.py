@@ -226,7 +226,7 @@ def test_rounds_go_on_while_the_master_is_away(job):
     agent = job(2, "--size", 1000, "--task", 100, "--pause", 0.002)
     assert agent.stepping(2)
     agent.away = True
-    time.sleep(0.5)  # the leases that they hold come to their end
+    assert agent.until(lambda: not agent.leases), words(agent)  # those that they hold come to their end
     agent.away = False
     assert len(ended(agent)) == 2 and agent.formation == 1
 
