@@ -127,6 +127,7 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 					ended <- a.withRoom(t.Context(), func() error { tries++; return &os.PathError{Op: "write", Path: "/f", Err: full} })
 				}()
 				time.Sleep(20 * time.Second)
+				synctest.Wait()
 				if tries < 2 {
 					t.Errorf("%d tries", tries)
 				}
