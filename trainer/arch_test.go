@@ -87,7 +87,7 @@ var packages = map[string]struct {
 	"local":         {shell, "checkpoint console credential identity job logline master pod program role rpc timing wire"},
 	"program":       {shell, "console logline"},
 	"manifest":      {pure, "job pod timing"},
-	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},
+	"kube":          {shell, "checkpoint job kube/observe logline manifest pod role wire"},
 	"image":         {shell, "source/folder"},
 
 	"checkpoint/bucket": {shell, "checkpoint outage"},

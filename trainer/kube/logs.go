@@ -17,6 +17,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/kube/observe"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
@@ -28,34 +29,47 @@ const (
 	podsMore  = 10 * time.Millisecond // for each
 )
 
+// followWindow is how long a follower waits for the lines of other pods before it shows one.
+const followWindow = time.Second
+
 // Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
-// them. What a connection that breaks has not brought is asked for again; no line comes twice.
+// them: those of several pods by the time of their lines. What a connection that breaks has not brought
+// is asked for again; no line comes twice.
 func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
-	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool)}
+	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool), feeds: make(map[string]*feed), fresh: make(chan struct{}, 1)}
 	ctx, f.cancel = context.WithCancelCause(ctx)
 	defer f.cancel(nil)
+	var merging sync.WaitGroup
+	merging.Go(func() { f.merge(ctx) })
+	err := f.follow(ctx, name)
+	if err != nil {
+		f.cancel(err)
+	}
+	f.streams.Wait()
+	f.finish()
+	merging.Wait()
+	return cmp.Or(err, f.failed())
+}
+
+// follow begins to copy logs, until there are no others.
+func (f *follower) follow(ctx context.Context, name string) error {
 	for first := true; ; first = false {
-		j, err := c.job(ctx, name)
+		j, err := f.client.job(ctx, name)
 		if err != nil {
 			return err
 		}
-		pods, err := c.pods(ctx, name)
+		pods, err := f.client.pods(ctx, name)
 		if err != nil {
 			return err
 		}
 		if first && j == nil && len(pods) == 0 {
-			return c.notFound(name)
+			return f.client.notFound(name)
 		}
-		over := !o.Follow || j == nil || j.DeletionTimestamp != nil || ended(j)
-		if err := f.look(ctx, name, pods, over); err != nil {
+		over := !f.o.Follow || j == nil || j.DeletionTimestamp != nil || ended(j)
+		if err := f.look(ctx, name, pods, over); err != nil || over {
 			return err
 		}
-		if over {
-			f.streams.Wait()
-			return f.failed()
-		}
 		if err := pause(ctx, podsEvery+time.Duration(len(pods))*podsMore); err != nil {
-			f.streams.Wait()
 			return err
 		}
 	}
@@ -67,16 +81,25 @@ type follower struct {
 	o       role.LogOptions
 	began   time.Time
 	cancel  context.CancelCauseFunc
-	known   map[string]bool // lives of pods that are being copied, or were
+	known   map[string]bool  // lives of pods that are being copied, or were
+	feeds   map[string]*feed // by UID of the pod
 	streams sync.WaitGroup
+	out     io.Writer
+	fresh   chan struct{} // has an element when there is something to merge that was not looked at
 
-	mu  sync.Mutex // one writes at a time
-	out io.Writer
-	err error // of out
+	mu    sync.Mutex
+	order []*feed // in the order in which their pods were found
+	err   error   // of out
+	why   error   // why a log that was asked for cannot be copied
 }
 
-// look begins to copy logs that are not copied yet, in the order of the pods' names. Without --follow, each log is copied completely before
-// the next.
+// feed is the lines of one pod: of one life of its container after the other.
+type feed struct {
+	lines  chan logline.Line
+	copied chan struct{} // closed when the log of the last known life is copied
+}
+
+// look begins to copy logs that are not copied yet.
 func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last bool) error {
 	var named []string
 	sources := sourcesOf(pods)
@@ -94,33 +117,161 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 			return fmt.Errorf("log of the start before the last %w: %s", role.ErrNoLog, f.onceOnly(name))
 		}
 	}
+	var begun []source
 	for _, s := range sources {
-		if f.known[s.key()] || !f.wants(s) {
-			continue
+		switch {
+		case f.known[s.key()] || !f.wants(s):
+		case s.begun:
+			f.known[s.key()] = true
+			begun = append(begun, s)
+		case f.o.Pod != "" && last:
+			return fmt.Errorf("log of pod %s of job %s: it has not begun%s", s.pod, name, s.why)
 		}
-		if !s.begun {
-			if f.o.Pod != "" && last {
-				return fmt.Errorf("log of pod %s of job %s: it has not begun%s", s.pod, name, s.why)
-			}
-			continue
+	}
+	f.begin(ctx, begun)
+	return nil
+}
+
+// begin copies logs, each in a goroutine. The lives of one pod are copied one after the other.
+func (f *follower) begin(ctx context.Context, sources []source) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range sources {
+		d := f.feeds[s.uid]
+		if d == nil {
+			d = &feed{lines: make(chan logline.Line, 64)}
+			f.feeds[s.uid], f.order = d, append(f.order, d)
 		}
-		f.known[s.key()] = true
-		if !f.o.Follow {
-			if err := f.copy(ctx, s); err != nil {
-				if f.o.Pod != "" || !errors.Is(err, errUnread) && !errors.Is(err, errCut) {
-					return err
-				}
-				f.client.note("%v", err) // others may be read
-			}
-			continue
-		}
+		before, copied := d.copied, make(chan struct{})
+		d.copied = copied
 		f.streams.Go(func() {
-			if err := f.copy(ctx, s); err != nil && ctx.Err() == nil {
-				f.client.note("%v", err)
+			defer close(copied)
+			if before != nil {
+				<-before
 			}
+			f.copied(ctx, f.copy(ctx, s, d))
 		})
 	}
-	return nil
+	if f.o.Follow {
+		return
+	}
+	for _, d := range f.order { // no other life will be looked for
+		f.streams.Go(func() {
+			<-d.copied
+			f.end(d)
+		})
+	}
+}
+
+// copied handles the end of a copy. Others may be read although one cannot.
+func (f *follower) copied(ctx context.Context, err error) {
+	switch asked := f.o.Pod != "" || !errors.Is(err, errUnread) && !errors.Is(err, errCut); {
+	case err == nil || ctx.Err() != nil:
+	case f.o.Follow || !asked:
+		f.client.note("%v", err)
+	default:
+		f.mu.Lock()
+		f.why = cmp.Or(f.why, err)
+		f.mu.Unlock()
+	}
+}
+
+// end notes that a pod has no further line.
+func (f *follower) end(d *feed) {
+	close(d.lines)
+	f.wake()
+}
+
+func (f *follower) wake() {
+	select {
+	case f.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// finish ends all feeds of a follower that copies no more.
+func (f *follower) finish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.o.Follow {
+		for _, d := range f.order {
+			close(d.lines)
+		}
+	}
+	f.order = append(f.order, nil) // no other comes
+	f.wake()
+}
+
+// merge writes the lines of all feeds, until the last has ended, or ctx has.
+func (f *follower) merge(ctx context.Context) {
+	var m logline.Merge
+	if f.o.Follow {
+		m.Window = followWindow
+	}
+	var feeds []*feed
+	for {
+		f.mu.Lock()
+		all := f.order
+		f.mu.Unlock()
+		last := len(all) > 0 && all[len(all)-1] == nil
+		for _, d := range all[len(feeds):] {
+			if d != nil {
+				feeds = append(feeds, d)
+				m.Add(time.Now())
+			}
+		}
+		open := fill(&m, feeds)
+		line, _, ok, wait := m.Next(time.Now())
+		switch {
+		case ok:
+			if f.write(line.Text) != nil {
+				return
+			}
+			continue
+		case last && !open:
+			return
+		}
+		if !f.await(ctx, wait) {
+			return
+		}
+	}
+}
+
+// fill puts the next line of each feed that has one, and reports whether one has not ended.
+func fill(m *logline.Merge, feeds []*feed) (open bool) {
+	for i, d := range feeds {
+		if !m.Wants(i) {
+			continue
+		}
+		select {
+		case line, ok := <-d.lines:
+			if ok {
+				m.Put(i, line)
+			} else {
+				m.End(i)
+			}
+		default:
+			open = true
+		}
+	}
+	return open
+}
+
+// await returns true when there may be a line to write, in wait at the latest if that is not negative, or false when ctx ends.
+func (f *follower) await(ctx context.Context, wait time.Duration) bool {
+	var due <-chan time.Time
+	if wait >= 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-f.fresh:
+	case <-due:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // wants reports whether a source is of a pod whose log is asked for.
@@ -199,9 +350,17 @@ func containerOf(p *core.Pod, id pod.ID) string {
 	return p.Spec.Containers[0].Name
 }
 
-// copy copies one log until its end, over as many connections as it takes.
-func (f *follower) copy(ctx context.Context, s source) error {
-	t := &tail{f: f}
+// copy copies one log to its feed until its end, over as many connections as it takes.
+func (f *follower) copy(ctx context.Context, s source, d *feed) error {
+	t := &tail{put: func(line logline.Line) error {
+		select {
+		case d.lines <- line:
+			f.wake()
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
 	if f.o.Pod == "" {
 		t.prefix = "[" + s.pod + "] "
 	}
@@ -280,11 +439,11 @@ func (f *follower) over(ctx context.Context, s source) bool {
 	return p.Status.Phase != core.PodRunning
 }
 
-// tail writes a log's lines, each once. The cluster prefixes each line with its time.
+// tail passes on a log's lines, each once. The cluster prefixes each line with its time.
 type tail struct {
-	f      *follower
+	put    func(logline.Line) error
 	prefix string
-	last   time.Time // of the last line written
+	last   time.Time // of the last line passed on
 }
 
 func (t *tail) copy(r io.Reader) error {
@@ -306,15 +465,16 @@ func (t *tail) copy(r io.Reader) error {
 }
 
 func (t *tail) write(line string) error {
+	var written time.Time
 	if stamp, rest, ok := strings.Cut(line, " "); ok {
 		if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil {
 			if !at.After(t.last) {
 				return nil
 			}
-			t.last, line = at, rest
+			t.last, written, line = at, at, rest
 		}
 	}
-	return t.f.write(t.prefix + strings.TrimSuffix(line, "\n") + "\n")
+	return t.put(logline.Line{At: written, Text: t.prefix + strings.TrimSuffix(line, "\n") + "\n"})
 }
 
 // write writes a line; nobody is there to read more if it fails.
@@ -335,5 +495,5 @@ func (f *follower) failed() error {
 	if errors.Is(f.err, context.Canceled) {
 		return nil
 	}
-	return f.err
+	return cmp.Or(f.err, f.why)
 }

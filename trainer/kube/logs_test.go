@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
@@ -44,7 +45,8 @@ func answerLogs(set *fake.Clientset, answer func(o *core.PodLogOptions) string) 
 	})
 }
 
-// TestLogs checks that without following, each log is copied whole, in the order of the pods, an earlier run of a container first.
+// TestLogs checks that without following, each log is copied whole, by time, and of lines with the same time in the order of the pods. An
+// earlier run of a container comes first, whatever its times.
 func TestLogs(t *testing.T) {
 	objects, _ := submitted(t, nil)
 	c, set := testClient(append(objects,
@@ -70,8 +72,8 @@ func TestLogs(t *testing.T) {
 		want string
 		err  string
 	}{
-		{role.LogOptions{Tail: -1}, "[master] master now\n[master] unfinished\n[worker-2] worker before\n[worker-2] unfinished\n" +
-			"[worker-2] worker now\n[worker-2] unfinished\n[worker-10] worker now\n[worker-10] unfinished\n", ""},
+		{role.LogOptions{Tail: -1}, "[master] master now\n[worker-2] worker before\n[worker-10] worker now\n[master] unfinished\n" +
+			"[worker-2] unfinished\n[worker-2] worker now\n[worker-2] unfinished\n[worker-10] unfinished\n", ""},
 		{role.LogOptions{Pod: "worker-10", Tail: -1}, "worker now\nunfinished\n", ""},
 		{role.LogOptions{Pod: "master", Tail: 1}, "tail of master\n", ""},
 		{role.LogOptions{Tail: -1, Previous: true}, "[worker-2] worker before\n[worker-2] unfinished\n", ""},
@@ -96,6 +98,34 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// TestLogsAreByTime checks that the lines of several pods are merged by time, whether they are followed or not. A line without a time
+// follows the line before.
+func TestLogsAreByTime(t *testing.T) {
+	for _, follow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			objects, root := submitted(t, nil)
+			conditioned(batch.JobComplete, "", "")(root)
+			end := func(p *core.Pod) { exited(0, "Completed", "")(p) }
+			c, set := testClient(append(objects,
+				podOf(pod.ID{Role: pod.Master}, core.PodSucceeded, end), podOf(pod.ID{Role: pod.Worker, Index: 3}, core.PodSucceeded, end))...)
+			answerLogs(set, func(o *core.PodLogOptions) string {
+				switch {
+				case o.SinceTime != nil:
+					return ""
+				case o.Container == "master":
+					return stamped(1, "a") + stamped(5, "b") + stamped(6, "c")
+				}
+				return "before any time\n" + stamped(2, "d") + "  File of a traceback\n" + stamped(3, "e") + stamped(9, "f")
+			})
+			var out strings.Builder
+			const want = "[worker-3] before any time\n[master] a\n[worker-3] d\n[worker-3]   File of a traceback\n[worker-3] e\n[master] b\n[master] c\n[worker-3] f\n"
+			if err := c.Logs(t.Context(), "test", role.LogOptions{Tail: -1, Follow: follow}, &out); err != nil || out.String() != want {
+				t.Errorf("follow %t: %v\n%swant\n%s", follow, err, &out, want)
+			}
+		})
+	}
+}
+
 // TestLogsOfADeadNode checks that a log that cannot be read is noted without delay, and that the others are read.
 func TestLogsOfADeadNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -106,12 +136,10 @@ func TestLogsOfADeadNode(t *testing.T) {
 		var notes strings.Builder
 		c.notes = &notes
 		answerLogs(set, func(*core.PodLogOptions) string { return stamped(0, "hello") })
-		dead := true
 		set.PrependReactor("get", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
-			if a.GetSubresource() != "log" || !dead {
+			if a.GetSubresource() != "log" || a.(kubetesting.GenericAction).GetValue().(*core.PodLogOptions).Container != "master" {
 				return false, nil, nil
 			}
-			dead = false
 			return true, nil, api.NewInternalError(errors.New("dial tcp 10.0.0.1:10250: connect: connection refused"))
 		})
 		var out strings.Builder
@@ -126,7 +154,10 @@ func TestLogsOfADeadNode(t *testing.T) {
 // TestTailOfACutConnection checks that no part of an incomplete line is written, so that the line is written once when it is sent again.
 func TestTailOfACutConnection(t *testing.T) {
 	var out strings.Builder
-	l := &tail{f: &follower{out: &out}}
+	l := &tail{put: func(line logline.Line) error {
+		_, err := out.WriteString(line.Text)
+		return err
+	}}
 	first := io.MultiReader(strings.NewReader(stamped(1, "one")+strings.TrimSuffix(stamped(2, "tw"), "\n")), iotest.ErrReader(io.ErrUnexpectedEOF))
 	if err := l.copy(first); !errors.Is(err, errCut) {
 		t.Errorf("cut: %v", err)

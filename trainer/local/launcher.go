@@ -31,6 +31,7 @@ type launcher struct {
 	socket    *os.File     // the same socket, for the masters to inherit
 	pods      *processes
 	keeper    *keeper
+	times     *logTimes
 	display   *display // nil: nobody looks
 	output    io.WriteCloser
 	log       *slog.Logger
@@ -121,7 +122,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		return nil, err
 	}
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
-	l.keeper = newKeeper(d, l.log)
+	l.keeper, l.times = newKeeper(d, l.log), newLogTimes(d, time.Now())
 	l.pods = newProcesses(podConfig{
 		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
 		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "", Display: l.display, Grace: killGrace(j),
@@ -142,6 +143,9 @@ func (l *launcher) run() {
 	defer l.lock.Close()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keeper.run(l.ended) })
+	var noting sync.WaitGroup
+	noted := make(chan struct{})
+	noting.Go(func() { l.times.run(noted) })
 	state, reason := l.masters()
 	l.pods.close()
 	l.display.close()
@@ -154,6 +158,8 @@ func (l *launcher) run() {
 	l.settle()
 	os.RemoveAll(l.scratch)
 	l.output.Close()
+	close(noted)
+	noting.Wait()
 }
 
 // masters runs one master after the other. It returns the final state of the job and the reason, if no master has written them.

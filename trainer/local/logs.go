@@ -31,53 +31,29 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 	return d.copyLogs(ctx, o, w)
 }
 
-// copyLogs copies logs of a job, until ctx is done.
+// followWindow is how long a follower waits for the lines of other pods before it shows one.
+const followWindow = 2 * pollInterval
+
+// copyLogs copies logs of a job, until ctx is done: those of several pods by the time of their lines.
 func (d dir) copyLogs(ctx context.Context, o role.LogOptions, w io.Writer) error {
-	since := time.Time{}
+	c := &copier{dir: d, options: o, out: w, tails: make(map[string]*tail)}
 	if o.Since > 0 {
-		since = time.Now().Add(-o.Since)
+		c.since = time.Now().Add(-o.Since)
 	}
-	tails := make(map[string]*tail)
-	defer func() {
-		for _, t := range tails {
-			t.file.Close()
-		}
-	}()
+	if o.Follow {
+		c.merge.Window = followWindow
+	}
+	defer c.close()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for first := true; ; first = false {
 		last := !o.Follow || !d.alive() // checked before the logs are read, so that all is read that the job wrote while it lived
-		pods, err := d.pods()
-		if err != nil {
+		err := c.find(first)
+		if err == nil {
+			err = c.copy(last)
+		}
+		if err != nil || last {
 			return err
-		}
-		if o.Pod != "" {
-			if !slices.Contains(pods, o.Pod) {
-				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, d.name(), role.ErrNoLog, strings.Join(pods, ", "))
-			}
-			pods = []string{o.Pod}
-		}
-		for _, p := range pods {
-			if tails[p] == nil {
-				lines := o.Tail
-				if !first {
-					lines = -1
-				}
-				file, err := openLog(d.logFile(p), since, lines)
-				if err != nil {
-					return err
-				}
-				tails[p] = &tail{file: file}
-				if o.Pod == "" {
-					tails[p].prefix = "[" + p + "] "
-				}
-			}
-			if err := tails[p].copy(w, last); err != nil {
-				return err
-			}
-		}
-		if last {
-			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -85,6 +61,112 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, w io.Writer) error
 		case <-tick.C:
 		}
 	}
+}
+
+// copier merges the logs of a job.
+type copier struct {
+	dir     dir
+	options role.LogOptions
+	since   time.Time // no older line is wanted; zero: all are
+	out     io.Writer
+	merge   logline.Merge
+	tails   map[string]*tail
+	order   []*tail // by their numbers in the merge
+}
+
+func (c *copier) close() {
+	for _, t := range c.order {
+		t.file.Close()
+	}
+}
+
+// find opens the logs that are wanted and not open yet. Of those that are there at first, only the last lines may be wanted.
+func (c *copier) find(first bool) error {
+	pods, err := c.dir.pods()
+	if err != nil {
+		return err
+	}
+	if p := c.options.Pod; p != "" {
+		if !slices.Contains(pods, p) {
+			return fmt.Errorf("log of pod %q of job %s %w (there are %s)", p, c.dir.name(), role.ErrNoLog, strings.Join(pods, ", "))
+		}
+		pods = []string{p}
+	}
+	for _, p := range pods {
+		if c.tails[p] != nil {
+			continue
+		}
+		lines := c.options.Tail
+		if !first {
+			lines = -1
+		}
+		file, err := openLog(c.dir.logFile(p), c.since, lines)
+		if err != nil {
+			return err
+		}
+		t := &tail{file: file, times: c.dir.timesOf(p)}
+		if c.options.Pod == "" {
+			t.prefix = "[" + p + "] "
+		}
+		c.tails[p] = t
+		c.order = append(c.order, t)
+		c.merge.Add(time.Now())
+		if t.offset, err = file.Seek(0, io.SeekCurrent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outputGrain is how many bytes are written at once.
+const outputGrain = 64 << 10
+
+// copy writes the lines that are due; at the end all of them, also incomplete ones.
+func (c *copier) copy(end bool) error {
+	var out []byte
+	for i := range c.order {
+		if err := c.fill(i, end); err != nil {
+			return err
+		}
+	}
+	for {
+		line, i, ok, _ := c.merge.Next(time.Now())
+		if !ok {
+			break
+		}
+		out = append(append(out, c.order[i].prefix...), line.Text...)
+		if len(out) >= outputGrain {
+			if _, err := c.out.Write(out); err != nil {
+				return err
+			}
+			out = out[:0]
+		}
+		if err := c.fill(i, end); err != nil {
+			return err
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	_, err := c.out.Write(out)
+	return err
+}
+
+// fill puts the next line of a log, if there is one.
+func (c *copier) fill(i int, end bool) error {
+	if !c.merge.Wants(i) {
+		return nil
+	}
+	line, ok, err := c.order[i].next(end)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		c.merge.Put(i, line)
+	case end:
+		c.merge.End(i)
+	}
+	return nil
 }
 
 // pods lists the pods that have a log: the master, then servers, then workers, by number.
@@ -113,34 +195,51 @@ func (d dir) pods() ([]string, error) {
 type tail struct {
 	file   *os.File
 	prefix string
-	rest   []byte // the beginning of a line that is still being written
+	rest   []byte    // what was read and not given
+	offset int64     // of rest in the file
+	times  []written // what is known of the times of lines
+	at     time.Time // of the last look that found no more; zero: there was none
 }
 
-// copy writes the lines that were added since the last call; at the end also an incomplete one.
-func (t *tail) copy(w io.Writer, end bool) error {
-	chunk := make([]byte, 64<<10)
-	for {
+// next returns the next line; at the end also an incomplete one.
+func (t *tail) next(end bool) (line logline.Line, ok bool, err error) {
+	var chunk []byte
+	for searched := 0; ; {
+		if i := bytes.IndexByte(t.rest[searched:], '\n'); i >= 0 {
+			return t.take(searched + i + 1), true, nil
+		}
+		searched = len(t.rest)
+		if len(chunk) == 0 {
+			chunk = make([]byte, 64<<10)
+		}
 		n, err := t.file.Read(chunk)
 		t.rest = append(t.rest, chunk[:n]...)
-		if err == io.EOF && end && len(t.rest) > 0 {
+		switch {
+		case n > 0:
+		case err == io.EOF && end && len(t.rest) > 0:
 			t.rest = append(t.rest, '\n')
-		}
-		complete := t.rest[:bytes.LastIndexByte(t.rest, '\n')+1]
-		var out []byte
-		for line := range bytes.Lines(complete) {
-			out = append(append(out, t.prefix...), line...)
-		}
-		t.rest = t.rest[len(complete):]
-		if _, err := w.Write(out); err != nil {
-			return err
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
+		case err == io.EOF:
+			t.at = time.Now()
+			return line, false, nil
+		case err != nil:
+			return line, false, err
 		}
 	}
+}
+
+// take returns the first n bytes of the rest as a line. A line that says no time was not written before what is noted of it.
+func (t *tail) take(n int) logline.Line {
+	line := logline.Line{Text: string(t.rest[:n])}
+	var ok bool
+	switch line.At, ok = logline.Time(line.Text); {
+	case ok:
+	case !t.at.IsZero(): // it was written since then
+		line.At = t.at
+	default:
+		line.At = timeAt(t.times, t.offset)
+	}
+	t.rest, t.offset = t.rest[n:], t.offset+int64(n)
+	return line
 }
 
 // openLog opens a log at its first wanted line: not older than since (zero: any age), and among the last lines (negative: all).

@@ -90,7 +90,7 @@ func TestLogsSince(t *testing.T) {
 		o    role.LogOptions
 		want string
 	}{
-		{role.LogOptions{Since: time.Hour, Tail: -1}, "[worker-0] printed since|[worker-0] new|[worker-0] printed now|[worker-1] printed now"},
+		{role.LogOptions{Since: time.Hour, Tail: -1}, "[worker-0] printed since|[worker-1] printed now|[worker-0] new|[worker-0] printed now"},
 		{role.LogOptions{Since: time.Hour, Tail: 1}, "[worker-0] printed now|[worker-1] printed now"},
 		{role.LogOptions{Since: time.Hour, Tail: 9, Pod: "worker-2"}, ""},
 	} {

@@ -152,7 +152,7 @@ func logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs JOB [POD]",
 		Short: "Print the log of a pod (worker-0, ps-1, master), or of all of them",
-		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them.\n\n" +
+		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them: by time, the lines of each pod in their order.\n\n" +
 			"A terminal gets the colours of a log, and of all other control sequences that they are there, as \\x1b[2J; a pipe or file gets the log as it is.",
 		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20 --since=10m",
 		Args:    words(1, 2),
