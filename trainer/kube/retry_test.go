@@ -80,6 +80,43 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 	}
 }
 
+// After a note on a request that is repeated, an answer is noted, once. Of a request that is answered
+// before any note nothing is said.
+func TestAnAnswerIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails int // number of attempts
+		want  string
+	}{
+		"answered at once": {0, ""},
+		"answered later":   {3, "note: create pod p: the cluster answers again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var notes strings.Builder
+				client := &Client{server: "https://cluster", notes: &notes}
+				client.reached.Store(true)
+				for range 2 {
+					attempts := 0
+					answer, err := ask(t.Context(), client, "create pod p", func(context.Context) (int, error) {
+						if attempts++; attempts <= c.fails {
+							return 0, webhookFails
+						}
+						return 7, nil
+					})
+					if answer != 7 || err != nil {
+						t.Errorf("answer %d, %v", answer, err)
+					}
+					c.fails = 0
+				}
+				lines := strings.Split(strings.TrimSuffix(notes.String(), "\n"), "\n")
+				if lines[len(lines)-1] != c.want || strings.Count(notes.String(), "answers again") != min(1, len(c.want)) {
+					t.Errorf("notes: %q, want %q at the end", lines, c.want)
+				}
+			})
+		})
+	}
+}
+
 // Whoever interrupts a submission is told what was created, and whether it is still there. So is
 // one whose submission fails.
 func TestSubmitSaysWhatItLeaves(t *testing.T) {
