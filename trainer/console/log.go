@@ -19,8 +19,9 @@ type Log struct {
 	prefix  []byte
 	escapes bool // control sequences stay
 
-	rest  []byte    // a line that has no end yet, from the last carriage return but one
-	drawn time.Time // when the line was drawn again for the first time, or when its state was written last; zero: it was not
+	rest    []byte    // a line that has no end yet, from the last carriage return but one
+	returns bool      // rest may have a carriage return
+	drawn   time.Time // when the line was drawn again for the first time, or when its state was written last; zero: it was not
 }
 
 // NewLog returns a log that writes each line to out behind a prefix, while it holds mu. It leaves out the control sequences that a program
@@ -31,17 +32,22 @@ func NewLog(mu *sync.Mutex, out io.Writer, prefix string, terminal bool) *Log {
 
 // Write takes what comes next. It never fails: a full disk must not end a training.
 func (l *Log) Write(text []byte) (int, error) {
+	// A program may write a long line in many pieces: what is kept of it is neither searched nor copied for each of them.
+	searched := len(l.rest) // without a line feed
 	l.rest = append(l.rest, text...)
+	l.returns = l.returns || bytes.IndexByte(text, '\r') >= 0
 	var lines []byte
+	cut := false
 	for {
-		i := bytes.IndexByte(l.rest, '\n')
+		i := bytes.IndexByte(l.rest[searched:], '\n')
 		if i < 0 {
 			break
 		}
-		lines = l.line(lines, l.rest[:i])
-		l.rest, l.drawn = l.rest[i+1:], time.Time{}
+		end := searched + i
+		lines = l.line(lines, l.rest[:end])
+		l.rest, l.drawn, searched, cut = l.rest[end+1:], time.Time{}, 0, true
 	}
-	if i := bytes.LastIndexByte(l.rest, '\r'); i >= 0 && i+1 < len(l.rest) {
+	if i := l.lastReturn(); i >= 0 && i+1 < len(l.rest) {
 		now := time.Now()
 		switch {
 		case l.drawn.IsZero():
@@ -50,15 +56,26 @@ func (l *Log) Write(text []byte) (int, error) {
 			lines, l.drawn = l.line(lines, l.rest), now
 		}
 		before := bytes.LastIndexByte(l.rest[:i], '\r')
-		l.rest = l.rest[max(0, before):]
+		l.rest, cut = l.rest[max(0, before):], cut || before > 0
 	}
 	if len(l.rest) >= longest {
 		lines = l.line(lines, l.rest)
-		l.rest = nil
+		l.rest, cut = nil, true
 	}
 	l.pass(lines)
-	l.rest = append([]byte(nil), l.rest...) // what was written is not kept
+	if cut { // what was written is not kept
+		l.rest = append([]byte(nil), l.rest...)
+		l.returns = bytes.IndexByte(l.rest, '\r') >= 0
+	}
 	return len(text), nil
+}
+
+// lastReturn returns the index of the last carriage return of the line, -1 if it has none.
+func (l *Log) lastReturn() int {
+	if !l.returns {
+		return -1
+	}
+	return bytes.LastIndexByte(l.rest, '\r')
 }
 
 // Close writes a last line that has no end, and gives it one.

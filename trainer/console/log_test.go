@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -66,5 +67,32 @@ func TestLogOfALongLine(t *testing.T) {
 	l.Write([]byte("y\n"))
 	if out.Len() != longest+4 {
 		t.Errorf("%d bytes", out.Len())
+	}
+}
+
+// A line in many pieces, such as dots that are written one by one, is not copied for each of them.
+func TestLineInManyPieces(t *testing.T) {
+	for name, end := range map[string]string{"no end": "", "line feed": "\n", "carriage return": "\rx"} {
+		var out bytes.Buffer
+		l := NewLog(new(sync.Mutex), &out, "", false)
+		const pieces = 20_000
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range pieces {
+			l.Write([]byte("........"))
+		}
+		runtime.ReadMemStats(&after)
+		l.Write([]byte(end))
+		l.Close()
+		if took := after.TotalAlloc - before.TotalAlloc; took > 100*8*pieces {
+			t.Errorf("%s: %d bytes are allocated for %d", name, took, 8*pieces)
+		}
+		want := strings.Repeat("........", pieces) + "\n"
+		if end == "\rx" {
+			want = "x\n"
+		}
+		if out.String() != want {
+			t.Errorf("%s: %d bytes", name, out.Len())
+		}
 	}
 }
