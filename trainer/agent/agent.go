@@ -92,6 +92,7 @@ type agent struct {
 	mail    mailbox
 	over    chan struct{} // closed when the master says that the job has ended
 	beats   beats
+	stages  stages
 	blame   errorFile
 	endBy   func() time.Time // end of the grace period; it begins with the first call
 	stop    stopping
@@ -202,6 +203,8 @@ func (c Config) makeDir() (string, error) {
 
 // load fetches the program and makes it ready to be started.
 func (a *agent) load(ctx context.Context) error {
+	a.stages.does(wire.Stage_STAGE_FETCHING)
+	defer a.stages.does(wire.Stage_STAGE_UNKNOWN)
 	command, workdir, err := a.bringCode(ctx)
 	if err != nil {
 		return err
@@ -388,6 +391,8 @@ func allLocals(n int) (locals []int) {
 // launch starts processes.
 func (a *agent) launch(ctx context.Context, position program.Position, locals []int) error {
 	position.Locals = locals
+	a.stages.does(wire.Stage_STAGE_IMPORTING)
+	defer a.stages.does(wire.Stage_STAGE_UNKNOWN)
 	group, err := a.program.Start(ctx, position)
 	if err != nil {
 		return fmt.Errorf("start the program: %w", err)
@@ -402,6 +407,7 @@ func (a *agent) launch(ctx context.Context, position program.Position, locals []
 		a.procs[local], started[local] = p, p
 	}
 	a.show()
+	a.stages.watch(a.procs)
 	go func() {
 		for e := range group.Exits() {
 			a.mail.put(event{exit: &e, of: started[e.Local]})
@@ -534,7 +540,11 @@ type event struct {
 
 // absorb updates the state by the events that are waiting, and passes each to tell.
 func (a *agent) absorb(tell func(event)) {
-	for _, e := range a.mail.drain() {
+	events := a.mail.drain()
+	if len(events) > 0 {
+		defer func() { a.stages.watch(a.procs) }()
+	}
+	for _, e := range events {
 		switch {
 		case !e.stop.IsZero():
 			a.stops(e.stop)
@@ -574,6 +584,8 @@ func (a *agent) absorb(tell func(event)) {
 				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
 			case "saved":
 				a.beats.saves(&wire.Saved{Round: e.said.Round, Path: e.said.Path, UnixMs: time.Now().UnixMilli()})
+			case "unsaved":
+				a.beats.fails(fmt.Sprintf("%s: %s", e.said.Path, e.said.Why))
 			case "rest":
 				a.beats.rests(&wire.Rest{Round: e.said.Round, Problem: e.said.Why})
 			case "met":

@@ -27,6 +27,7 @@ type beats struct {
 	stopping  bool          // the master says that the job is to stop
 	asks      bool          // processes use the package, and can be asked to write a checkpoint
 	saved     *wire.Saved   // the newest checkpoint that a process has written; nil: none has
+	unsaved   string        // why the newest checkpoint could not be written; "": it was
 	rest      *wire.Rest    // the last round before the job stops; nil: the processes have not ended it
 	final     bool          // a process has completed the training: the account does not change any more
 	// origin is what the first rank has begun a world with that has no source, until the master has
@@ -188,8 +189,9 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED
 	}
-	r.Asks, r.Saved, r.Rest = a.beats.asks, a.beats.saved, a.beats.rest
+	r.Asks, r.Saved, r.Rest, r.Unsaved = a.beats.asks, a.beats.saved, a.beats.rest, a.beats.unsaved
 	r.Processes = a.beats.signs.reports(time.Now())
+	r.Stage = a.stages.least()
 	a.beats.mu.Unlock()
 	a.records.beat(r)
 	reply, err := a.Master.Heartbeat(ctx, r)

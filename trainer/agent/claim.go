@@ -17,50 +17,59 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ownerSuffix is what follows the path of a program's checkpoint in the name of the directory of
-// its claims.
-const ownerSuffix = ".owner"
-
 // claim makes the job the owner of a checkpoint of its program, before the program reads or
 // writes it. The processes and agents of a job get the same claim. Nothing is claimed where
-// nothing can be written.
-func (r *records) claim(ctx context.Context, path string) error {
+// nothing can be written: the number of the claim is 0 then.
+func (r *records) claim(ctx context.Context, path string) (number int64, err error) {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("the checkpoint %q: expected an absolute path", path)
+		return 0, fmt.Errorf("the checkpoint %q: expected an absolute path", path)
 	}
-	me, ancestors, _, err := r.vouch(ctx, nil)
+	by, err := r.vouch(ctx, path, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var unknown error // why the master could not tell about the other owner
-	permit := checkpoint.Permit{Ancestors: ancestors, Look: func(other checkpoint.Owner) (s checkpoint.Standing) {
-		_, _, s, unknown = r.vouch(ctx, &other)
-		return s
+	permit := checkpoint.Permit{Ancestors: by.ancestors, Look: func(other checkpoint.Owner) checkpoint.Standing {
+		var of claimant
+		of, unknown = r.vouch(ctx, path, &other)
+		return of.standing
 	}}
-	claims := checkpoint.Dir{Files: checkpoint.Local(path + ownerSuffix)}
-	_, err = claims.Claim(me, permit, time.Now())
+	claims := checkpoint.OwnersOf(path)
+	if _, unreadable := claims.Owned(); errors.Is(unreadable, checkpoint.ErrDamaged) {
+		permit.TakeOver = by.takeOver
+	}
+	claimed, err := claims.Claim(by.me, permit, time.Now())
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return nil
+		return 0, nil
 	case unknown != nil:
-		return unknown
+		return 0, unknown
 	case errors.Is(err, checkpoint.ErrOwned):
 		owned, _ := claims.Owned() // it was read just now
 		if owned == nil {
-			return fmt.Errorf("checkpoint %s: %w", path, err)
+			return 0, fmt.Errorf("checkpoint %s: %w", path, err)
 		}
-		return fmt.Errorf("checkpoint %s belongs to %v; give each job a checkpoint of its own; if that job is gone for ever, remove %s%s", path, owned.Owner, path, ownerSuffix)
+		return 0, fmt.Errorf("checkpoint %s belongs to %v; give each job a checkpoint of its own; if that job is gone for ever, confirm that with --checkpoint_dir_take_over", path, owned.Owner)
 	}
-	return err
+	return claimed.Number, err
 }
 
-// vouch asks the master as which owner the job claims, and what is known about another one.
-func (r *records) vouch(ctx context.Context, other *checkpoint.Owner) (me checkpoint.Owner, ancestors []string, s checkpoint.Standing, err error) {
-	request := new(wire.VouchRequest)
+// claimant is the job as it claims a checkpoint.
+type claimant struct {
+	me        checkpoint.Owner
+	ancestors []string
+	standing  checkpoint.Standing // of the other owner
+	takeOver  bool                // the user has confirmed that the owner is gone
+}
+
+// vouch asks the master as which owner the job claims a checkpoint, and what is known about another
+// one.
+func (r *records) vouch(ctx context.Context, path string, other *checkpoint.Owner) (v claimant, err error) {
+	request := &wire.VouchRequest{Path: path}
 	if other != nil {
 		text, err := json.Marshal(other)
 		if err != nil {
-			return me, nil, 0, err
+			return v, err
 		}
 		request.Owner = string(text)
 	}
@@ -70,8 +79,8 @@ func (r *records) vouch(ctx context.Context, other *checkpoint.Owner) (me checkp
 		return err
 	})
 	if err != nil {
-		return me, nil, 0, errors.New(status.Convert(err).Message())
+		return v, errors.New(status.Convert(err).Message())
 	}
-	err = json.Unmarshal([]byte(reply.Owner), &me)
-	return me, reply.Ancestors, checkpoint.Standing(reply.Standing), err
+	v = claimant{ancestors: reply.Ancestors, standing: checkpoint.Standing(reply.Standing), takeOver: reply.TakeOver}
+	return v, json.Unmarshal([]byte(reply.Owner), &v.me)
 }

@@ -245,7 +245,8 @@ func (c *script) say(m map[string]any) {
 func (c *script) ask(ctx context.Context, w word) (any, error) {
 	switch w.Op {
 	case "checkpoint":
-		return map[string]any{}, c.owner.records.claim(ctx, w.Path)
+		claim, err := c.owner.records.claim(ctx, w.Path)
+		return map[string]any{"claim": claim}, err
 	case "dataset":
 		return map[string]any{}, c.owner.records.declare(ctx, w)
 	case "lease":

@@ -76,7 +76,15 @@ func (b *beats) usesPackage() {
 func (b *beats) saves(s *wire.Saved) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.saved = s
+	b.saved, b.unsaved = s, ""
+	b.hasten()
+}
+
+// fails notes why a process could not write a checkpoint.
+func (b *beats) fails(why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unsaved = why
 	b.hasten()
 }
 

@@ -157,7 +157,7 @@ func (j *Job) checkCheckpoints(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" {
 		p.check(bucketOrPath(from), setting("checkpoint_dir_for_init", from), "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 	}
-	p.check(!j.CheckpointDirTakeOver || j.CheckpointDir != "", setting("checkpoint_dir_take_over"), "there is no directory to take over; give %v, or drop it", setting("checkpoint_dir"))
+	p.check(!j.CheckpointDirTakeOver || j.CheckpointDir != "" || j.Type == Run, setting("checkpoint_dir_take_over"), "there is no directory to take over; give %v, or drop it", setting("checkpoint_dir"))
 	if j.CheckpointDir == "" {
 		return
 	}

@@ -87,7 +87,7 @@ type Job struct {
 	CheckpointSteps       int      `json:"checkpointSteps,omitzero"`       // --checkpoint_steps: versions between checkpoints; 0 = none by that
 	CheckpointInterval    Duration `json:"checkpointInterval,omitzero"`    // --checkpoint_interval: time between checkpoints; 0 = none by that
 	KeepCheckpointMax     int      `json:"keepCheckpointMax,omitzero"`     // --keep_checkpoint_max: newest kept; 0 = all
-	CheckpointDirTakeOver bool     `json:"checkpointDirTakeOver,omitzero"` // --checkpoint_dir_take_over: the owner of CheckpointDir is gone for ever
+	CheckpointDirTakeOver bool     `json:"checkpointDirTakeOver,omitzero"` // --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, is gone for ever
 	CheckpointDirForInit  string   `json:"checkpointDirForInit,omitzero"`  // --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
 
 	// The pods.

@@ -439,7 +439,10 @@ func Stop(ctx context.Context, name string) error {
 		{termGrace, func() error { return d.signal(syscall.SIGKILL) }},
 	}
 	if !d.alive() && d.rests() {
-		return d.end(job.Stopped, "stopped: "+reason)
+		if err := d.end(job.Stopped, "stopped: "+reason); err != nil {
+			return err
+		}
+		return d.release()
 	}
 	var failed error
 	for _, m := range measures {

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
 )
 
 // ErrSuspended is returned if a job cannot be replaced because it is suspended.
@@ -80,6 +84,30 @@ func Suspend(ctx context.Context, name string) error {
 func (d dir) rests() bool {
 	s, err := d.stored()
 	return err == nil && s.State == string(job.Suspended)
+}
+
+// release ends the claims of a job that has ended, and has no processes, on checkpoints of its
+// program.
+func (d dir) release() error {
+	uid, err := os.ReadFile(d.path("uid"))
+	if err != nil {
+		return fmt.Errorf("release the checkpoints of job %s: %w", d.name(), err)
+	}
+	record, err := os.ReadFile(d.path(recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("release the checkpoints of job %s: %w", d.name(), err)
+	}
+	paths, err := master.Claimed(record)
+	for _, path := range paths {
+		err = errors.Join(err, checkpoint.ReleaseOf(path, strings.TrimSpace(string(uid))))
+	}
+	if err != nil {
+		return fmt.Errorf("release the checkpoints of job %s: %w", d.name(), err)
+	}
+	return nil
 }
 
 // end writes the final status of a job that has no processes.

@@ -56,14 +56,26 @@ func (m *master) Vouch(_ context.Context, r *wire.VouchRequest) (*wire.VouchRepl
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "encode the owner: %v", err)
 	}
-	reply := &wire.VouchReply{Owner: string(me), Ancestors: m.Ancestors}
-	if r.Owner != "" && m.Look != nil {
-		var other checkpoint.Owner
+	reply := &wire.VouchReply{Owner: string(me), Ancestors: m.Ancestors, TakeOver: m.Job.CheckpointDirTakeOver}
+	var other checkpoint.Owner
+	known := checkpoint.Unknown
+	if r.Owner != "" {
 		if err := json.Unmarshal([]byte(r.Owner), &other); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "the owner %q: %v", r.Owner, err)
 		}
-		reply.Standing = int32(m.Look(other))
+		if m.Look != nil {
+			known = m.Look(other)
+		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.program != nil && r.Path != "" {
+		claim := m.program.vouch(r.Path)
+		if r.Owner != "" {
+			known = m.program.standing(claim, other, known)
+		}
+	}
+	reply.Standing = int32(known)
 	return reply, nil
 }
 

@@ -172,13 +172,15 @@ func (t turn) Unlock() { <-t }
 // contact is what a pod has told of itself.
 type contact struct {
 	joined   bool
-	process  uint64    // process of a ring's worker that has arrived; 0: none
-	heard    time.Time // its last heartbeat, by clock; zero before the first since it joined
-	leaves   bool      // it was asked to leave: it gets no new task
-	waits    []string  // of a worker: why the storage fails for which its leases wait
-	departs  bool      // the others go on without it as soon as they can
-	leavesAt int64     // of a server that leaves: the version that a checkpoint must contain before
-	dismiss  bool      // it was deleted or replaced, or is not needed any more: calls of it are answered with an order to leave
+	process  uint64     // process of a ring's worker that has arrived; 0: none
+	heard    time.Time  // its last heartbeat, by clock; zero before the first since it joined
+	leaves   bool       // it was asked to leave: it gets no new task
+	waits    []string   // of a worker: why the storage fails for which its leases wait
+	stage    wire.Stage // of a worker that runs a program: how far its processes have come
+	unsaved  string     // of a worker that runs a program: why its newest checkpoint could not be written; "": it was
+	departs  bool       // the others go on without it as soon as they can
+	leavesAt int64      // of a server that leaves: the version that a checkpoint must contain before
+	dismiss  bool       // it was deleted or replaced, or is not needed any more: calls of it are answered with an order to leave
 	steps    int64
 	rejected int64
 	loss     float32
@@ -240,6 +242,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		m.fixed.tidy()
 	}
 	m.checkpoints.leave()
+	if m.program != nil {
+		m.program.release()
+	}
 	status := m.status(time.Now())
 	if m.OnStatus != nil && m.left == nil {
 		m.OnStatus(status)

@@ -37,6 +37,7 @@ type program struct {
 	rewound  bool           // the queue was set back to the state that the last world begins with
 	had      *ledger.Ledger // records in that state; nil: there is none, or the queue knows them
 	judged   int64          // formation before which the last world was judged
+	claims   []*vouched     // checkpoints that the program has claimed
 	lost     *loss          // all states were lost, and nobody has said yet what the program goes on from; nil: no such loss
 	keeps    bool           // processes keep their state from one world to the next
 	restarts int            // number of charged failures
@@ -46,6 +47,7 @@ type program struct {
 	doubts   int            // number of worlds since the last completed round, or charged failure, that have ended with a doubt
 	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
 	starts   time.Time      // by the master's clock: when the processes of the last world start
+	moved    time.Time      // by the master's clock: when processes have last completed a round, or a world was formed; zero: not since this master is there
 	lacks    int            // number of workers for which that start waits; 0: it does not wait for workers
 	whole    int            // number of members of the last world that brought all their processes; -1: not known
 	again    int            // how often processes were started again
@@ -79,6 +81,8 @@ type savedProgram struct {
 	Repeated bool     `json:"repeated,omitempty"`
 	Dataset  *dataset `json:"dataset,omitempty"`
 	Lost     *loss    `json:"lost,omitempty"`
+
+	Claims []*vouched `json:"claims,omitempty"`
 }
 
 // dataset is a [wire.Dataset] in a record.
@@ -92,6 +96,10 @@ type dataset struct {
 
 func (g *program) save() *savedProgram {
 	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts, Again: g.again, Repeats: g.repeats, Repeated: g.repeated, Lost: g.lost}
+	for _, v := range g.claims {
+		c := *v
+		s.Claims = append(s.Claims, &c)
+	}
 	if d := g.dataset; d != nil {
 		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 	}
@@ -105,6 +113,7 @@ func (g *program) restore(s *savedProgram) error {
 	}
 	g.restarts, g.failures, g.last, g.doubts = s.Restarts, s.Failures, s.Last, s.Doubts
 	g.again, g.repeats, g.repeated, g.lost = s.Again, s.Repeats, s.Repeated, s.Lost
+	g.claims = s.Claims
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 		return g.m.plan(g.shards(), nil)
@@ -352,6 +361,7 @@ func (g *program) formed(members []*wire.Member) {
 	if err != nil { // each worker has its own number
 		each = 1
 	}
+	g.moved = g.m.ring.now()
 	g.whole = 0
 	for _, m := range members {
 		if m.Crew == nil || int(m.Crew.Processes) >= each {
@@ -567,7 +577,9 @@ func (g *program) describe(s *wire.JobStatus) {
 		s.ExitCode = exitSame
 	}
 	switch wait := g.starts.Sub(g.m.ring.now()); {
-	case g.m.over || wait <= 0 || g.m.going != 0:
+	case g.m.over || g.m.going != 0:
+	case wait <= 0:
+		s.Waiting = cmp.Or(s.Waiting, g.stands())
 	case g.lacks > 0:
 		s.Waiting = fmt.Sprintf("waiting for %d of %d workers, for at most %v more: the program failed in a world without them", g.lacks, g.m.ring.wanted(), wait.Round(time.Second))
 	default:

@@ -43,6 +43,13 @@ func (m *memory) Write(_ context.Context, record []byte) error {
 	return nil
 }
 
+// read returns the last record.
+func (m *memory) read() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record
+}
+
 func (m *memory) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -294,6 +294,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		return reply, nil
 	}
 	if id.Role == pod.Worker {
+		stepped := r.Steps > c.steps
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		c.waits = nil
 		for _, l := range r.Leases {
@@ -317,9 +318,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		m.announced(id.Index)
 		m.pace(now)
 		if m.program != nil {
-			m.program.keeps = m.program.keeps || r.Keeps
-			m.program.finish(id.Index, r.Finished)
-			m.program.advanced(r.Rounds)
+			m.program.hears(c, r, stepped)
 		}
 	}
 	m.strategy.heard(id, life, r, reply)

@@ -157,6 +157,9 @@ func (m *master) problems() (all []string) {
 		for _, why := range c.waits {
 			waiting[why] = append(waiting[why], id.String())
 		}
+		if c.unsaved != "" {
+			all = append(all, fmt.Sprintf("a checkpoint cannot be written by the program of %v, which goes on: %s", id, c.unsaved))
+		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(waiting)) {
 		slices.Sort(waiting[why])

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -21,7 +22,7 @@ func TestVouch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, look := range []bool{false, true} {
-		m := &master{Config: Config{Owner: me, Ancestors: []string{"a", "b"}}}
+		m := &master{Config: Config{Job: new(job.Job), Owner: me, Ancestors: []string{"a", "b"}}, mu: make(turn, 1)}
 		want := checkpoint.Unknown
 		if look {
 			want = checkpoint.Suspended

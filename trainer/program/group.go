@@ -403,6 +403,11 @@ func (g *Group) Exits() <-chan Exit { return g.exits }
 // Method returns how the processes were started.
 func (g *Group) Method() StartMethod { return g.method }
 
+// Wrote reports whether the process with a local rank has written anything.
+func (g *Group) Wrote(local int) bool {
+	return slices.ContainsFunc(g.processes, func(it *process) bool { return it.local == local && it.wrote() })
+}
+
 // Pids returns the processes, in the order of their local ranks.
 func (g *Group) Pids() []int {
 	var pids []int

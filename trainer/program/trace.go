@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,6 +62,22 @@ func comparable(text string, cut bool, pid int) string {
 	lines = lines[max(0, len(lines)-traceLines):]
 	own := regexp.MustCompile(`\b` + strconv.Itoa(pid) + `\b`)
 	return own.ReplaceAllString(volatile.ReplaceAllString(strings.Join(lines, "\n"), "*"), "*")
+}
+
+// wrote reports whether a process has written anything.
+func (it *process) wrote() bool {
+	for _, t := range it.traces {
+		t.mu.Lock()
+		some := len(t.text) > 0
+		t.mu.Unlock()
+		if some {
+			return true
+		}
+	}
+	return slices.ContainsFunc([]string{"stdout.log", "stderr.log"}, func(name string) bool {
+		info, err := os.Stat(filepath.Join(it.dir, name))
+		return err == nil && info.Size() > 0
+	})
 }
 
 // output returns a digest of what an ended process has written, "" if that is nothing. Processes

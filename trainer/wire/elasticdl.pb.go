@@ -143,6 +143,68 @@ func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{1}
 }
 
+// Stage is how far the processes of a worker that runs a program have come: the least of them.
+type Stage int32
+
+const (
+	Stage_STAGE_UNKNOWN   Stage = 0
+	Stage_STAGE_FETCHING  Stage = 1 // the agent fetches the program's code
+	Stage_STAGE_IMPORTING Stage = 2 // the fork server imports torch, before any process starts
+	Stage_STAGE_SILENT    Stage = 3 // a process has written nothing since its start, and does not use the package
+	Stage_STAGE_STARTED   Stage = 4 // a process has written something, and does not use the package, or not yet
+	Stage_STAGE_TRAINING  Stage = 5 // all processes use the package
+	Stage_STAGE_TRAINED   Stage = 6 // all processes have completed the training, and have yet to end
+)
+
+// Enum value maps for Stage.
+var (
+	Stage_name = map[int32]string{
+		0: "STAGE_UNKNOWN",
+		1: "STAGE_FETCHING",
+		2: "STAGE_IMPORTING",
+		3: "STAGE_SILENT",
+		4: "STAGE_STARTED",
+		5: "STAGE_TRAINING",
+		6: "STAGE_TRAINED",
+	}
+	Stage_value = map[string]int32{
+		"STAGE_UNKNOWN":   0,
+		"STAGE_FETCHING":  1,
+		"STAGE_IMPORTING": 2,
+		"STAGE_SILENT":    3,
+		"STAGE_STARTED":   4,
+		"STAGE_TRAINING":  5,
+		"STAGE_TRAINED":   6,
+	}
+)
+
+func (x Stage) Enum() *Stage {
+	p := new(Stage)
+	*p = x
+	return p
+}
+
+func (x Stage) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Stage) Descriptor() protoreflect.EnumDescriptor {
+	return file_elasticdl_proto_enumTypes[2].Descriptor()
+}
+
+func (Stage) Type() protoreflect.EnumType {
+	return &file_elasticdl_proto_enumTypes[2]
+}
+
+func (x Stage) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Stage.Descriptor instead.
+func (Stage) EnumDescriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+}
+
 type CutPhase int32
 
 const (
@@ -182,11 +244,11 @@ func (x CutPhase) String() string {
 }
 
 func (CutPhase) Descriptor() protoreflect.EnumDescriptor {
-	return file_elasticdl_proto_enumTypes[2].Descriptor()
+	return file_elasticdl_proto_enumTypes[3].Descriptor()
 }
 
 func (CutPhase) Type() protoreflect.EnumType {
-	return &file_elasticdl_proto_enumTypes[2]
+	return &file_elasticdl_proto_enumTypes[3]
 }
 
 func (x CutPhase) Number() protoreflect.EnumNumber {
@@ -195,7 +257,7 @@ func (x CutPhase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CutPhase.Descriptor instead.
 func (CutPhase) EnumDescriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+	return file_elasticdl_proto_rawDescGZIP(), []int{3}
 }
 
 // Leave is the state of a pod that was asked to terminate.
@@ -233,11 +295,11 @@ func (x Leave) String() string {
 }
 
 func (Leave) Descriptor() protoreflect.EnumDescriptor {
-	return file_elasticdl_proto_enumTypes[3].Descriptor()
+	return file_elasticdl_proto_enumTypes[4].Descriptor()
 }
 
 func (Leave) Type() protoreflect.EnumType {
-	return &file_elasticdl_proto_enumTypes[3]
+	return &file_elasticdl_proto_enumTypes[4]
 }
 
 func (x Leave) Number() protoreflect.EnumNumber {
@@ -246,7 +308,7 @@ func (x Leave) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Leave.Descriptor instead.
 func (Leave) EnumDescriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{3}
+	return file_elasticdl_proto_rawDescGZIP(), []int{4}
 }
 
 type CertifyRequest struct {
@@ -909,6 +971,7 @@ func (x *GetTaskRequest) GetDataset() *Dataset {
 type VouchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"` // the other owner, as the record of a claim has it (JSON); empty: there is none
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`   // the checkpoint that the agent claims; the master releases the claim when the job has ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -950,11 +1013,21 @@ func (x *VouchRequest) GetOwner() string {
 	return ""
 }
 
+func (x *VouchRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 type VouchReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`         // the job as owner (JSON)
-	Ancestors     []string               `protobuf:"bytes,2,rep,name=ancestors,proto3" json:"ancestors,omitempty"` // UIDs of the jobs that the job goes on from
-	Standing      int32                  `protobuf:"varint,3,opt,name=standing,proto3" json:"standing,omitempty"`  // what is known about the other owner, a checkpoint.Standing
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Owner     string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`         // the job as owner (JSON)
+	Ancestors []string               `protobuf:"bytes,2,rep,name=ancestors,proto3" json:"ancestors,omitempty"` // UIDs of the jobs that the job goes on from
+	Standing  int32                  `protobuf:"varint,3,opt,name=standing,proto3" json:"standing,omitempty"`  // what is known about the other owner, a checkpoint.Standing
+	// The user has confirmed that the checkpoint's owner is gone. It matters where that owner cannot
+	// be read: else the standing tells it.
+	TakeOver      bool `protobuf:"varint,4,opt,name=take_over,json=takeOver,proto3" json:"take_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1008,6 +1081,13 @@ func (x *VouchReply) GetStanding() int32 {
 		return x.Standing
 	}
 	return 0
+}
+
+func (x *VouchReply) GetTakeOver() bool {
+	if x != nil {
+		return x.TakeOver
+	}
+	return false
 }
 
 // Dataset describes what a program trains on. Its records are the numbers from 0 to size-1.
@@ -1424,7 +1504,11 @@ type HeartbeatRequest struct {
 	// with it is answered.
 	Origin *Origin `protobuf:"bytes,33,opt,name=origin,proto3" json:"origin,omitempty"`
 	// program: the processes of this worker that run. An agent of an older version sends none.
-	Processes     []*ProcessReport `protobuf:"bytes,34,rep,name=processes,proto3" json:"processes,omitempty"`
+	Processes []*ProcessReport `protobuf:"bytes,34,rep,name=processes,proto3" json:"processes,omitempty"`
+	Stage     Stage            `protobuf:"varint,35,opt,name=stage,proto3,enum=elasticdl.Stage" json:"stage,omitempty"` // program
+	// program: why the newest checkpoint of a process could not be written; empty: it was, or none
+	// was tried.
+	Unsaved       string `protobuf:"bytes,36,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1611,6 +1695,20 @@ func (x *HeartbeatRequest) GetProcesses() []*ProcessReport {
 		return x.Processes
 	}
 	return nil
+}
+
+func (x *HeartbeatRequest) GetStage() Stage {
+	if x != nil {
+		return x.Stage
+	}
+	return Stage_STAGE_UNKNOWN
+}
+
+func (x *HeartbeatRequest) GetUnsaved() string {
+	if x != nil {
+		return x.Unsaved
+	}
+	return ""
 }
 
 // ProcessReport is what an agent observes of one process of a program.
@@ -4460,14 +4558,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04held\x18\x02 \x03(\x03R\x04held\x12\x10\n" +
 	"\x03now\x18\x04 \x01(\bR\x03now\x12,\n" +
-	"\adataset\x18\x03 \x01(\v2\x12.elasticdl.DatasetR\adataset\"$\n" +
+	"\adataset\x18\x03 \x01(\v2\x12.elasticdl.DatasetR\adataset\"8\n" +
 	"\fVouchRequest\x12\x14\n" +
-	"\x05owner\x18\x01 \x01(\tR\x05owner\"\\\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"y\n" +
 	"\n" +
 	"VouchReply\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1c\n" +
 	"\tancestors\x18\x02 \x03(\tR\tancestors\x12\x1a\n" +
-	"\bstanding\x18\x03 \x01(\x05R\bstanding\"w\n" +
+	"\bstanding\x18\x03 \x01(\x05R\bstanding\x12\x1b\n" +
+	"\ttake_over\x18\x04 \x01(\bR\btakeOver\"w\n" +
 	"\aDataset\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x12\x18\n" +
@@ -4494,7 +4594,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xbb\x05\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xfd\x05\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4518,7 +4618,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05saved\x18\x1f \x01(\v2\x10.elasticdl.SavedR\x05saved\x12#\n" +
 	"\x04rest\x18  \x01(\v2\x0f.elasticdl.RestR\x04rest\x12)\n" +
 	"\x06origin\x18! \x01(\v2\x11.elasticdl.OriginR\x06origin\x126\n" +
-	"\tprocesses\x18\" \x03(\v2\x18.elasticdl.ProcessReportR\tprocesses\"\x94\x01\n" +
+	"\tprocesses\x18\" \x03(\v2\x18.elasticdl.ProcessReportR\tprocesses\x12&\n" +
+	"\x05stage\x18# \x01(\x0e2\x10.elasticdl.StageR\x05stage\x12\x18\n" +
+	"\aunsaved\x18$ \x01(\tR\aunsaved\"\x94\x01\n" +
 	"\rProcessReport\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -4781,7 +4883,15 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04DONE\x10\x05\x12\x0e\n" +
 	"\n" +
 	"PREDICTION\x10\x06\x12\a\n" +
-	"\x03END\x10\a*C\n" +
+	"\x03END\x10\a*\x8f\x01\n" +
+	"\x05Stage\x12\x11\n" +
+	"\rSTAGE_UNKNOWN\x10\x00\x12\x12\n" +
+	"\x0eSTAGE_FETCHING\x10\x01\x12\x13\n" +
+	"\x0fSTAGE_IMPORTING\x10\x02\x12\x10\n" +
+	"\fSTAGE_SILENT\x10\x03\x12\x11\n" +
+	"\rSTAGE_STARTED\x10\x04\x12\x12\n" +
+	"\x0eSTAGE_TRAINING\x10\x05\x12\x11\n" +
+	"\rSTAGE_TRAINED\x10\x06*C\n" +
 	"\bCutPhase\x12\b\n" +
 	"\x04NONE\x10\x00\x12\b\n" +
 	"\x04HELD\x10\x01\x12\n" +
@@ -4826,135 +4936,137 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 	return file_elasticdl_proto_rawDescData
 }
 
-var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
-	(CutPhase)(0),             // 2: elasticdl.CutPhase
-	(Leave)(0),                // 3: elasticdl.Leave
-	(*CertifyRequest)(nil),    // 4: elasticdl.CertifyRequest
-	(*CertifyReply)(nil),      // 5: elasticdl.CertifyReply
-	(*JoinRequest)(nil),       // 6: elasticdl.JoinRequest
-	(*JoinReply)(nil),         // 7: elasticdl.JoinReply
-	(*Base)(nil),              // 8: elasticdl.Base
-	(*Server)(nil),            // 9: elasticdl.Server
-	(*Task)(nil),              // 10: elasticdl.Task
-	(*Block)(nil),             // 11: elasticdl.Block
-	(*GetTaskRequest)(nil),    // 12: elasticdl.GetTaskRequest
-	(*VouchRequest)(nil),      // 13: elasticdl.VouchRequest
-	(*VouchReply)(nil),        // 14: elasticdl.VouchReply
-	(*Dataset)(nil),           // 15: elasticdl.Dataset
-	(*GetTaskReply)(nil),      // 16: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 17: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 18: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 19: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 20: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 21: elasticdl.HeartbeatRequest
-	(*ProcessReport)(nil),     // 22: elasticdl.ProcessReport
-	(*Saved)(nil),             // 23: elasticdl.Saved
-	(*Rest)(nil),              // 24: elasticdl.Rest
-	(*Origin)(nil),            // 25: elasticdl.Origin
-	(*CutReport)(nil),         // 26: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 27: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 28: elasticdl.Arrival
-	(*Crew)(nil),              // 29: elasticdl.Crew
-	(*Failure)(nil),           // 30: elasticdl.Failure
-	(*Assembly)(nil),          // 31: elasticdl.Assembly
-	(*Cut)(nil),               // 32: elasticdl.Cut
-	(*Recall)(nil),            // 33: elasticdl.Recall
-	(*World)(nil),             // 34: elasticdl.World
-	(*Member)(nil),            // 35: elasticdl.Member
-	(*ScaleRequest)(nil),      // 36: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 37: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 38: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 39: elasticdl.PodStatus
-	(*ProcessStatus)(nil),     // 40: elasticdl.ProcessStatus
-	(*Incident)(nil),          // 41: elasticdl.Incident
-	(*Evaluation)(nil),        // 42: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 43: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 44: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 45: elasticdl.StopRequest
-	(*StopReply)(nil),         // 46: elasticdl.StopReply
-	(*Variable)(nil),          // 47: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 48: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 49: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 50: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 51: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 52: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 53: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 54: elasticdl.ControlReply
-	nil,                       // 55: elasticdl.Evaluation.MetricsEntry
+	(Stage)(0),                // 2: elasticdl.Stage
+	(CutPhase)(0),             // 3: elasticdl.CutPhase
+	(Leave)(0),                // 4: elasticdl.Leave
+	(*CertifyRequest)(nil),    // 5: elasticdl.CertifyRequest
+	(*CertifyReply)(nil),      // 6: elasticdl.CertifyReply
+	(*JoinRequest)(nil),       // 7: elasticdl.JoinRequest
+	(*JoinReply)(nil),         // 8: elasticdl.JoinReply
+	(*Base)(nil),              // 9: elasticdl.Base
+	(*Server)(nil),            // 10: elasticdl.Server
+	(*Task)(nil),              // 11: elasticdl.Task
+	(*Block)(nil),             // 12: elasticdl.Block
+	(*GetTaskRequest)(nil),    // 13: elasticdl.GetTaskRequest
+	(*VouchRequest)(nil),      // 14: elasticdl.VouchRequest
+	(*VouchReply)(nil),        // 15: elasticdl.VouchReply
+	(*Dataset)(nil),           // 16: elasticdl.Dataset
+	(*GetTaskReply)(nil),      // 17: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 18: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 19: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 20: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 21: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 22: elasticdl.HeartbeatRequest
+	(*ProcessReport)(nil),     // 23: elasticdl.ProcessReport
+	(*Saved)(nil),             // 24: elasticdl.Saved
+	(*Rest)(nil),              // 25: elasticdl.Rest
+	(*Origin)(nil),            // 26: elasticdl.Origin
+	(*CutReport)(nil),         // 27: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 28: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 29: elasticdl.Arrival
+	(*Crew)(nil),              // 30: elasticdl.Crew
+	(*Failure)(nil),           // 31: elasticdl.Failure
+	(*Assembly)(nil),          // 32: elasticdl.Assembly
+	(*Cut)(nil),               // 33: elasticdl.Cut
+	(*Recall)(nil),            // 34: elasticdl.Recall
+	(*World)(nil),             // 35: elasticdl.World
+	(*Member)(nil),            // 36: elasticdl.Member
+	(*ScaleRequest)(nil),      // 37: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 38: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 39: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 40: elasticdl.PodStatus
+	(*ProcessStatus)(nil),     // 41: elasticdl.ProcessStatus
+	(*Incident)(nil),          // 42: elasticdl.Incident
+	(*Evaluation)(nil),        // 43: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 44: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 45: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 46: elasticdl.StopRequest
+	(*StopReply)(nil),         // 47: elasticdl.StopReply
+	(*Variable)(nil),          // 48: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 49: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 50: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 51: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 52: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 53: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 54: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 55: elasticdl.ControlReply
+	nil,                       // 56: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
-	9,  // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
-	8,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
+	10, // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
+	9,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
 	1,  // 3: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
-	11, // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
-	15, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
-	10, // 6: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	17, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	12, // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
+	16, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
+	11, // 6: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
+	18, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	20, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
-	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	26, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	23, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
-	24, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
-	25, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
-	22, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
-	2,  // 16: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	47, // 17: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	29, // 18: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	30, // 19: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	34, // 20: elasticdl.Assembly.world:type_name -> elasticdl.World
-	33, // 21: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	32, // 22: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	35, // 23: elasticdl.World.members:type_name -> elasticdl.Member
-	8,  // 24: elasticdl.World.base:type_name -> elasticdl.Base
-	29, // 25: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 26: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	40, // 27: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	55, // 28: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	42, // 29: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	39, // 30: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	44, // 31: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	23, // 32: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	41, // 33: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	47, // 34: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	50, // 35: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	8,  // 36: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	6,  // 37: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	12, // 38: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	18, // 39: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	21, // 40: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	28, // 41: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	13, // 42: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	38, // 43: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	36, // 44: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	45, // 45: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	4,  // 46: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	48, // 47: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	51, // 48: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	53, // 49: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	7,  // 50: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	16, // 51: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	19, // 52: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	27, // 53: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	31, // 54: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	14, // 55: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	43, // 56: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	37, // 57: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	46, // 58: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	5,  // 59: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	49, // 60: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	52, // 61: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	54, // 62: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	50, // [50:63] is the sub-list for method output_type
-	37, // [37:50] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	21, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	4,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
+	27, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	24, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
+	25, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
+	26, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
+	23, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
+	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
+	3,  // 17: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	48, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	30, // 19: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	31, // 20: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	35, // 21: elasticdl.Assembly.world:type_name -> elasticdl.World
+	34, // 22: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	33, // 23: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	36, // 24: elasticdl.World.members:type_name -> elasticdl.Member
+	9,  // 25: elasticdl.World.base:type_name -> elasticdl.Base
+	30, // 26: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 27: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	41, // 28: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	56, // 29: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	43, // 30: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	40, // 31: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	45, // 32: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	24, // 33: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	42, // 34: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	48, // 35: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	51, // 36: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 37: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 38: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 39: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 40: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 41: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	29, // 42: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 43: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	39, // 44: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	37, // 45: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	46, // 46: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	5,  // 47: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	49, // 48: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	52, // 49: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	54, // 50: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 51: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 52: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 53: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	28, // 54: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	32, // 55: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 56: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	44, // 57: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	38, // 58: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	47, // 59: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	6,  // 60: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	50, // 61: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	53, // 62: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	55, // 63: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	51, // [51:64] is the sub-list for method output_type
+	38, // [38:51] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -4973,7 +5085,7 @@ func file_elasticdl_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   4,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import json
 import os
+import re
 import sys
 import time
 from typing import Any, BinaryIO, Dict, Optional
@@ -15,6 +18,8 @@ from .leases import settle
 from .session import Session, current
 
 _KIND = "elasticdl-checkpoint-1"
+#: How long after a failure of the storage a checkpoint is tried again, in seconds.
+RETRY = 5.0
 
 
 class Checkpoints:
@@ -24,10 +29,12 @@ class Checkpoints:
         self.same_data = same_data
         self.path = os.path.join(path, "checkpoint.pt") if os.path.isdir(path) or path.endswith(os.sep) else path
         self.every = every
+        self._claim = 0  # number of the job's claim on the file; 0: it has none
+        self._again: Optional[float] = None  # when a checkpoint is tried again whose storage has failed
 
     def resume(self, session: Session) -> None:
         """Has the process arrive with the state that is on disk; it is read when the state is needed."""
-        session.claim(self.path)
+        self._claim = session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
         try:
             file = open(self.path, "rb")
@@ -77,11 +84,58 @@ class Checkpoints:
                             "ledger": session._stretches(), "cut": session.cut, "state": state.collect()}, f)
                 f.flush()
                 os.fsync(f.fileno())
+            self._check_owner()
             os.replace(beside, self.path)
+            self._again = None
             session.saved(self.path)
         finally:
             if os.path.exists(beside):
                 os.unlink(beside)
+
+    def _check_owner(self) -> None:
+        """Raises an error if another job has claimed the file since this one did: its checkpoint must not be replaced."""
+        owners = self.path + ".owner"
+        names = [n for n in os.listdir(owners) if re.fullmatch(r"owner-\d{8,}", n)] if self._claim else []
+        newest = max(names, key=lambda n: int(n[6:]), default="")
+        if newest and int(newest[6:]) > self._claim:
+            with open(os.path.join(owners, newest)) as f:
+                owner = json.load(f)["owner"]
+            raise Error("checkpoint %s was taken over by job %s (UID %s): give each job a checkpoint of its own" % (self.path, owner["name"], owner["job"]))
+
+    def attempt(self, session: Session, state: Any) -> None:
+        """Writes a checkpoint, unless the storage fails, as when a disk is full: then the training goes on.
+
+        The agent is told, and the checkpoint is tried again after a round that ends ``RETRY`` seconds later, or when the next is due.
+        """
+        try:
+            self.write(session, state)
+        except Exception as e:
+            failure = _of_storage(e)
+            if failure is None:
+                raise
+            self._again = time.monotonic() + RETRY
+            session.unsaved(self.path, str(failure))
+
+    def due(self, session: Session) -> bool:
+        """Reports whether this rank is to write a checkpoint after this round."""
+        if session.world.rank != 0 or not self.every:
+            return False
+        return session.round % self.every == 0 or self._again is not None and time.monotonic() >= self._again
+
+    def lacks(self, session: Session) -> bool:
+        """Reports whether the last round of the training has no checkpoint."""
+        return self.every > 0 and (session.round % self.every != 0 or self._again is not None)
+
+
+#: Errors of a path that is wrong, and not of a storage that fails: no later attempt would succeed.
+_WRONG_PATH = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+
+
+def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
+    """Returns the failure of the storage that an exception is of, or was raised after: torch raises others then."""
+    while e is not None and not isinstance(e, OSError):
+        e = e.__cause__ or e.__context__
+    return e if e is not None and e.errno not in _WRONG_PATH else None
 
 
 declared: Optional[Checkpoints] = None
@@ -91,6 +145,8 @@ _asked = False     # for a checkpoint, in a round that has begun: it is written 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
     """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now (rank 0 does).
+
+    If the storage fails, as when a disk is full, the training goes on: the status says why, and the checkpoint is tried again.
 
     In the middle of a round, from the batch to :func:`step`, the model may have records that are not credited yet: then
     the checkpoint is written by that ``step()``.
@@ -118,7 +174,7 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
     if now.headers or now.half:
         _asked = True
     else:
-        declared.write(now, state)
+        declared.attempt(now, state)
 
 
 def after_round() -> None:
@@ -128,8 +184,8 @@ def after_round() -> None:
     if declared is None or state is None:
         return
     asked, _asked = _asked, False  # also of this rank in a former world, where it was rank 0
-    if asked or declared.every and session.round % declared.every == 0 and session.world.rank == 0:
-        declared.write(session, state)
+    if asked or declared.due(session):
+        declared.attempt(session, state)
 
 
 @atexit.register
@@ -143,7 +199,10 @@ def before_end() -> str:
     """Writes a checkpoint before this process is ended, whatever ``every`` says. Returns why it does not, "" if it does."""
     if declared is None or state is None:
         return "no function under @elasticdl.run has begun"
-    declared.write(current(), state)
+    try:
+        declared.write(current(), state)
+    except Exception as e:
+        raise _of_storage(e) or e
     return ""
 
 
@@ -156,5 +215,5 @@ def after_training() -> None:
     if declared is None or state is None:
         return
     asked, _asked = _asked, False  # in a round that the end of a world cut off
-    if asked or declared.every and session.round % declared.every and session.world.rank == 0:
-        declared.write(session, state)
+    if asked or session.world.rank == 0 and declared.lacks(session):
+        declared.attempt(session, state)

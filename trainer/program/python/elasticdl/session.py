@@ -74,6 +74,7 @@ class Session:
         self._stop: Optional[float] = None      # when the job will have stopped
         self._unsaved: Optional[float] = None   # when the state is saved that a leaving rank 0 has kept since; None: it need not be
         self._written = -1        # newest round of which this process has written a checkpoint
+        self._failure = ""        # why the storage of the checkpoint fails, as it was told; "": it does not
         self._closing = False
         self._account = False     # the agent asks what is in the state of every rank
         self._met = (0, 0)        # the formation, and the round in it, of which the agent knows that all ranks have its beginning
@@ -421,9 +422,17 @@ class Session:
 
     def saved(self, path: str) -> None:
         """Notes that a checkpoint of this round is written, and tells the agent."""
-        self._written = self.round
+        self._written, self._failure = self.round, ""
         if self.link is not None:
             self.link.send("saved", round=self.round, path=os.path.abspath(path))
+
+    def unsaved(self, path: str, why: str) -> None:
+        """Tells the user and the agent why a checkpoint could not be written."""
+        if why != self._failure:
+            sys.stderr.write("elasticdl: the checkpoint %s cannot be written, and is tried again: %s\n" % (path, why))
+        self._failure = why
+        if self.link is not None:
+            self.link.send("unsaved", round=self.round, path=os.path.abspath(path), why=why)
 
     def check(self, asked: bool) -> None:
         """Raises WorldChanged if a member is lost, or all were asked to leave after this round."""
@@ -432,10 +441,14 @@ class Session:
                 leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
             raise WorldChanged("formation %d is over" % self.world.formation)
 
-    def claim(self, path: str) -> None:
-        """Claims a checkpoint for the job, before it is read or written. Raises an error if it is of another job."""
-        if self.link is not None:
-            self.link.ask("checkpoint", path=os.path.abspath(path))
+    def claim(self, path: str) -> int:
+        """Claims a checkpoint for the job, before it is read or written. Raises an error if it is of another job.
+
+        Returns the number of the claim, 0 if nothing was claimed.
+        """
+        if self.link is None:
+            return 0
+        return int(self.link.ask("checkpoint", path=os.path.abspath(path)).get("claim", 0))
 
     def declare(self, data: DataSet) -> None:
         """Declares the data set, unless the records in the state are of another."""

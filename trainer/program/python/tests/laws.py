@@ -1,5 +1,6 @@
 """Has one function for each case of test_units.py about the laws of leases, rounds, state and checkpoints, each in a world of one."""
 
+import errno
 import os
 import sys
 
@@ -223,6 +224,61 @@ def newer_or_older():
             raise AssertionError("it has the state of round 10")
 
 
+
+def storage_fails():
+    """A checkpoint whose storage fails is told and tried again, and the training goes on; a path that is wrong ends it."""
+    path = os.path.join(os.environ["WHERE"], "kept.pt")
+    s, told, now = alone(), [], [100.0]
+    s.link = type("Link", (), {"send": lambda self, op, **fields: told.append((op, fields["round"], fields.get("why")))})()
+    saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
+    saving.time = type("Clock", (), {"monotonic": lambda self: now[0], "time": lambda self: 0.0})()
+    failure, save = [None], torch.save
+
+    def fails(what, file):
+        """Fails as torch does: the error of the file is the context of another one."""
+        if failure[0] is None:
+            return save(what, file)
+        try:
+            raise failure[0]
+        except OSError:
+            raise RuntimeError("unexpected pos 64 vs 0")
+
+    torch.save = fails
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE):
+        del told[:]
+        failure[0] = OSError(code, os.strerror(code))
+        s.round = 3
+        saving.after_round()
+        why = str(failure[0])
+        assert told == [("unsaved", 3, why)], told
+        s.round = 4
+        saving.after_round()  # not yet
+        assert len(told) == 1
+        now[0] += saving.RETRY
+        saving.after_round()
+        assert told[1:] == [("unsaved", 4, why)], told
+        saving.checkpoint()
+        s.round = 6
+        saving.after_training()  # the round is one of those that are due, and has none
+        assert told[2:] == [("unsaved", 4, why), ("unsaved", 6, why)], told
+        failure[0] = None
+        now[0] += saving.RETRY
+        s.round = 7
+        saving.after_round()
+        assert told[4:] == [("saved", 7, None)], told
+        now[0] += saving.RETRY
+        saving.after_round()
+        assert len(told) == 5 and os.listdir(os.path.dirname(path)) == ["kept.pt"] + [n for n in os.listdir(os.path.dirname(path)) if n == "log"]
+    for code in (errno.EACCES, errno.EROFS, errno.ENOENT):
+        failure[0] = OSError(code, os.strerror(code))
+        s.round = 9
+        try:
+            saving.after_round()
+        except RuntimeError:
+            continue
+        raise AssertionError("a path that is wrong is tried for ever")
+
+
 def differences():
     """What one rank of three has otherwise is sent to all; what all have alike is not. Settled epochs are never forgotten."""
     s = alone(5)
@@ -265,6 +321,7 @@ def claimed():
             asked.append((op, fields))
             if self.refuses:
                 raise elasticdl.Error("the agent refused")
+            return {"claim": 3}
 
     s.link, saved = Agent(), saving.Checkpoints("kept.pt", 1)
     saved.resume(s)
@@ -278,6 +335,38 @@ def claimed():
         assert str(e) == "the agent refused"
         return
     raise AssertionError("not refused")
+
+
+def taken_over():
+    """A checkpoint that another job has claimed since is not replaced, and its owner is named."""
+    path = os.path.join(os.environ["WHERE"], "kept.pt")
+    s, saved = alone(4), saving.Checkpoints(path, 1)
+
+    class Agent:
+        def ask(self, op, **fields):
+            return {"claim": 9}
+
+        def send(self, op, **fields):
+            pass
+
+    s.link = Agent()
+    saved.resume(s)
+    os.mkdir(path + ".owner")
+    for name in ("owner-00000009", "owner-00000009.released", ".owner-00000010-7", "owner-10", "notes"):
+        with open(os.path.join(path + ".owner", name), "w") as f:
+            f.write('{"owner": {"name": "mine", "job": "u9"}}')
+    saved.write(s, elasticdl.State(n=1))
+    with open(os.path.join(path + ".owner", "owner-00000010"), "w") as f:
+        f.write('{"owner": {"name": "other", "job": "u10"}}')
+    try:
+        saved.write(s, elasticdl.State(n=2))
+    except elasticdl.Error as e:
+        assert "taken over by job other (UID u10)" in str(e), e
+    else:
+        raise AssertionError("the checkpoint of another job was replaced")
+    assert saved._read(open(path, "rb"))["state"] == {"n": 1}
+    saved._claim = 0  # it was not claimed
+    saved.write(s, elasticdl.State(n=3))
 
 
 def gaps():

@@ -1,0 +1,96 @@
+package master
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// What a program waits for is what those of its workers do that have come least far.
+func TestStandsStill(t *testing.T) {
+	const (
+		fetching, importing = wire.Stage_STAGE_FETCHING, wire.Stage_STAGE_IMPORTING
+		silent, started     = wire.Stage_STAGE_SILENT, wire.Stage_STAGE_STARTED
+		training, trained   = wire.Stage_STAGE_TRAINING, wire.Stage_STAGE_TRAINED
+	)
+	for _, c := range []struct {
+		stages []wire.Stage
+		asks   bool
+		still  time.Duration
+		want   string
+	}{
+		{nil, false, time.Hour, ""},
+		{[]wire.Stage{fetching, importing}, false, 7 * time.Second, "the program's code, which is fetched by worker-0"},
+		{[]wire.Stage{training, importing, importing}, true, 7 * time.Second, "torch to be imported, before processes start, by worker-1, worker-2"},
+		{[]wire.Stage{silent, started}, false, 5 * time.Second, "the first output of the processes of worker-0"},
+		{[]wire.Stage{silent}, false, 4999 * time.Millisecond, ""},
+		{[]wire.Stage{started, started}, false, time.Hour, ""},
+		{[]wire.Stage{training, started}, true, time.Hour, "elasticdl.init(), which has yet to be called by the processes of worker-1"},
+		{[]wire.Stage{training, trained}, true, 61 * time.Second, "a step of its processes: none was completed for 1m1s"},
+		{[]wire.Stage{trained, trained}, true, 9 * time.Second, "the processes to end, as the training is complete, of worker-0, worker-1"},
+	} {
+		var members []staged
+		for i, s := range c.stages {
+			members = append(members, staged{i, s})
+		}
+		if got := standsStill(members, c.asks, c.still); got != c.want {
+			t.Errorf("%v after %v: %q, want %q", c.stages, c.still, got, c.want)
+		}
+	}
+}
+
+// The status of a program that does not get on says why within 10 s: while its processes start, when
+// they stop completing rounds, and when they take long to end. A checkpoint that cannot be written is
+// a problem that the program outlasts.
+func TestProgramStandsStill(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		beat := func(p *peer, stage wire.Stage, steps int64) {
+			p.says(func(r *wire.HeartbeatRequest) {
+				r.Stage, r.Steps, r.Unsaved = stage, steps, ""
+				if stage >= wire.Stage_STAGE_TRAINING {
+					trains(r)
+				}
+			})
+		}
+		waits := func(want string) {
+			t.Helper()
+			if got := w.look().Waiting; got != want {
+				t.Fatalf("the status says %q, want %q", got, want)
+			}
+		}
+		beat(a, wire.Stage_STAGE_IMPORTING, 0)
+		beat(b, wire.Stage_STAGE_IMPORTING, 0)
+		waits("")
+		time.Sleep(6 * time.Second)
+		waits("torch to be imported, before processes start, by worker-0, worker-1")
+		beat(a, wire.Stage_STAGE_TRAINING, 1)
+		waits("")
+		time.Sleep(6 * time.Second)
+		beat(b, wire.Stage_STAGE_SILENT, 0)
+		waits("the first output of the processes of worker-1")
+		beat(b, wire.Stage_STAGE_TRAINING, 1)
+		waits("")
+		time.Sleep(9 * time.Second)
+		beat(a, wire.Stage_STAGE_TRAINING, 1)
+		waits("a step of its processes: none was completed for 9s")
+		a.says(func(r *wire.HeartbeatRequest) {
+			trains(r)
+			r.Stage, r.Steps, r.Unsaved = wire.Stage_STAGE_TRAINING, 2, "/ck.pt: No space left on device"
+		})
+		if s := w.look(); s.Waiting != "" || !strings.Contains(strings.Join(s.Problems, "; "), "worker-0, which goes on: /ck.pt: No space left on device") {
+			t.Errorf("waits for %q; problems %q", s.Waiting, s.Problems)
+		}
+		beat(a, wire.Stage_STAGE_TRAINED, 3)
+		if s := w.look(); len(s.Problems) != 0 {
+			t.Errorf("a problem that is over: %q", s.Problems)
+		}
+		beat(b, wire.Stage_STAGE_TRAINED, 2)
+		time.Sleep(6 * time.Second)
+		waits("the processes to end, as the training is complete, of worker-0, worker-1")
+		a.says(func(r *wire.HeartbeatRequest) { r.Stage, r.Finished = wire.Stage_STAGE_TRAINED, 1 })
+		waits("the processes to end, as the training is complete, of worker-1")
+	})
+}
