@@ -286,14 +286,16 @@ func scaleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "scale JOB --num_workers=N",
 		Short:             "Change how many workers a job has",
-		Long:              "Change how many workers a job has, within its --min_workers and --max_workers. Those that stay are not disturbed.",
+		Long:              "Change how many workers a job has, within its --min_workers and --max_workers. Those that stay are not disturbed. To stop all, suspend the job.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
-		PreRunE: checks(where.check, func(cmd *cobra.Command, _ []string) error {
+		PreRunE: checks(where.check, func(cmd *cobra.Command, args []string) error {
 			switch {
 			case !cmd.Flags().Changed("num_workers"):
 				return errors.New("--num_workers is missing: how many workers there shall be")
+			case workers == 0:
+				return fmt.Errorf("--num_workers=0: expected 1 to %d; to stop all workers and keep what the job has trained on: elasticdl suspend %s; to go on then: elasticdl resume %[2]s", job.MostWorkers, args[0])
 			case workers < 1 || workers > job.MostWorkers:
 				return fmt.Errorf("--num_workers=%d: expected 1 to %d", workers, job.MostWorkers)
 			}
