@@ -83,6 +83,7 @@ type contest struct {
 	home   string   // ELASTICDL_HOME
 	disk   string   // a file system of 2 MB of its own, if this process may mount one
 	start  []string // the command that starts the job, without its name
+	faults []func() // what befalls jobs of this kind only
 	chance *rand.Rand
 	log    bytes.Buffer // what was done and what it answered
 
@@ -156,9 +157,9 @@ func (c *contest) play() {
 		if s := c.look(); job.State(s.State) == job.Succeeded {
 			break
 		}
-		faults := []func(){
+		faults := append([]func(){
 			c.kill, c.kill, c.kill, c.freeze, c.suspend, c.stop, c.terminate, c.fill, c.share, c.scale,
-		}
+		}, c.faults...)
 		faults[c.chance.IntN(len(faults))]()
 	}
 	c.hold(0)
@@ -326,17 +327,25 @@ func (c *contest) fill() {
 }
 
 // share starts a second job in the same checkpoint directory, which must be refused with the name
-// of the first.
+// of the first. Of a script its agents claim the checkpoint: the second job is refused when its
+// processes ask for it. If the first has ended meanwhile, the second may train on, and then it does
+// nothing that the first has not done.
 func (c *contest) share() {
+	c.t.Helper()
+	c.await("training, to which the directory belongs", func(s *wire.JobStatus) bool {
+		return job.State(s.State) == job.Running && s.RecordsDone > 0
+	})
 	c.note("a second job in the directory")
 	out, code := c.submit("other")
-	if code == 0 { // the directory is the script's: its agent claims it
-		out, code = c.try("wait", "other", "--timeout=60s")
+	if code == 0 {
+		out, code = c.try("wait", "other", "--timeout=90s")
+		defer c.command("stop", "other")
 	}
-	if code == 0 || code == 124 {
+	switch {
+	case job.State(c.look().State).Ended():
+	case code == 0 || code == 124:
 		c.t.Errorf("a second job in the checkpoint directory of a running job is accepted: %s", out)
-		c.command("stop", "other")
-	} else if !strings.Contains(out, contestJob) {
+	case !strings.Contains(out, contestJob):
 		c.t.Errorf("the refusal does not name the job that owns the directory: %s", out)
 	}
 }

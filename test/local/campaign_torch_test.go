@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/elasticdl/elasticdl/test/torch"
@@ -30,9 +31,20 @@ func TestTorchCampaign(t *testing.T) {
 			c.t.Error("no process has counted every record twice")
 		}
 	}, func(c *contest) []string {
+		c.faults = []func(){c.killProcess, c.killProcess, c.killProcess}
 		return []string{
 			"run", "--num_workers=2", "--heartbeat_timeout=5s", "--",
-			filepath.Join(filepath.Dir(python.Path), "python3"), path, c.disk, strconv.Itoa(records), "0.05",
+			filepath.Join(filepath.Dir(python.Path), "python3"), path, c.disk, strconv.Itoa(records), "0.5",
 		}
 	})
+}
+
+// killProcess kills a process of the script, or a fork server.
+func (c *contest) killProcess() {
+	pids := pythonsOf(c.home)
+	if len(pids) == 0 {
+		return
+	}
+	pid := pids[c.chance.IntN(len(pids))]
+	c.note("kill a process of the script (pid %d): %v", pid, syscall.Kill(pid, syscall.SIGKILL))
 }

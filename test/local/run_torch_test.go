@@ -91,14 +91,17 @@ func (j *launched) enough() {
 // dir returns the directory that the script got.
 func (j *launched) dir() string { return j.cmd.Args[slices.Index(j.cmd.Args, "--")+3] }
 
-// everybody returns the processes of the job, including the launcher's, with their command lines: those that have its
-// ELASTICDL_HOME, and their descendants.
-func (j *launched) everybody() map[int]string {
+// everybody returns the processes of the job, including the launcher's, with their command lines.
+func (j *launched) everybody() map[int]string { return processesOf(j.home) }
+
+// processesOf returns the processes that have an ELASTICDL_HOME, as those of its jobs and their
+// descendants have, with their command lines.
+func processesOf(home string) map[int]string {
 	all := make(map[int]string)
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
 	for _, path := range paths {
 		env, _ := os.ReadFile(path) // a process that has ended, or a zombie, has none
-		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return string(v) == "ELASTICDL_HOME="+j.home }) {
+		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return string(v) == "ELASTICDL_HOME="+home }) {
 			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			all[pid] = strings.ReplaceAll(string(cmdline), "\x00", " ")
@@ -108,8 +111,10 @@ func (j *launched) everybody() map[int]string {
 }
 
 // pythons returns the processes of the script, and the fork servers from which they are forked.
-func (j *launched) pythons() (pids []int) {
-	for pid, cmdline := range j.everybody() {
+func (j *launched) pythons() []int { return pythonsOf(j.home) }
+
+func pythonsOf(home string) (pids []int) {
+	for pid, cmdline := range processesOf(home) {
 		if !strings.HasPrefix(cmdline, program+" ") {
 			pids = append(pids, pid)
 		}
