@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +29,7 @@ const beginnings = 32
 // The caller of each method holds the mutex.
 type program struct {
 	ending
+	charges
 	m        *master
 	dataset  *wire.Dataset  // data set that the program has declared; nil: none
 	loaded   bool           // the last world begins with a state that a process has read: it is the first, or all states were lost
@@ -40,18 +40,15 @@ type program struct {
 	claims   []*vouched     // checkpoints that the program has claimed
 	lost     *loss          // all states were lost, and nobody has said yet what the program goes on from; nil: no such loss
 	keeps    bool           // processes keep their state from one world to the next
-	restarts int            // number of charged failures
 	failures int            // number of reported failures, charged or not
 	last     string         // the last failure, as text
 	rounds   int64          // newest formation in which processes that keep their state have completed a round
-	doubts   int            // number of worlds since the last completed round, or charged failure, that have ended with a doubt
 	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
 	starts   time.Time      // by the master's clock: when the processes of the last world start
 	moved    time.Time      // by the master's clock: when processes have last completed a round, or a world was formed; zero: not since this master is there
 	lacks    int            // number of workers for which that start waits; 0: it does not wait for workers
 	whole    int            // number of members of the last world that brought all their processes; -1: not known
 	again    int            // how often processes were started again
-	repeats  repeats
 	repeated bool           // the job has ended because its program ends in the same way again and again
 	came     int64          // formation to which failed and arrived belong
 	failed   []failure      // failures in that world
@@ -244,84 +241,6 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	return g.done()
 }
 
-// judge charges the program with the end of its last world if that was the program's own fault: no member was lost or asked to leave, no
-// process was killed from outside, none may have crashed because it was forked, which a worker reports no second time, none doubts its
-// state, and the world lacked no workers that are on their way. It also charges the last of mostDoubts worlds that have ended with a doubt, if
-// no round was completed in between. It returns an error if the limit of charged failures is exceeded, or if the program has ended in the same
-// way mostSame times in a row without progress, charged or not. Next is the world that follows.
-func (g *program) judge(before, next rendezvous.World) error {
-	failed, lacked := g.failed, g.lacked(before)
-	g.failed = nil
-	g.resume(next)
-	if g.completed(before) {
-		g.doubts, g.repeats = 0, repeats{}
-	}
-	if g.lasted(before) {
-		g.brief = 0
-	}
-	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
-	if before.Formation > 0 && (len(failed) > 0 || lost || !g.keeps) {
-		g.again++
-	}
-	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) {
-		g.brief, g.repeats = 0, repeats{} // the program did not end this world
-		return nil
-	}
-	root, own := cause(failed)
-	if root.Excused && !root.Doubt {
-		return nil
-	}
-	if !root.Doubt && !root.Forked && lacked == 0 {
-		g.repeats = g.repeats.add(g.manner(root, before), g.ran())
-	}
-	again := ""
-	if own && lacked > 0 {
-		again, own = fmt.Sprintf(", in a world that lacked %d of %d workers", lacked, g.m.ring.wanted()), false
-	} else {
-		lacked = 0
-	}
-	g.note(before, next, lacked)
-	if root.Forked {
-		again = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
-	}
-	if root.Doubt && !g.completed(before) {
-		if g.doubts++; g.doubts > 1 {
-			again = fmt.Sprintf(", in %d worlds without a completed round", g.doubts)
-		}
-		own = g.doubts >= mostDoubts
-	}
-	most := mostSame
-	if len(next.Sources) > 0 {
-		most = mostSameKept
-	}
-	if !own && g.repeats.Count >= most {
-		return g.stop(root, "not charged")
-	}
-	if !own {
-		g.reportFailure(root, again+"; "+g.goesOn(next)+" (not charged)")
-		return nil
-	}
-	g.restarts++
-	g.doubts = 0
-	if g.restarts <= g.m.Job.Program.MaxRestarts && g.repeats.Count >= most {
-		return g.stop(root, "charged")
-	}
-	if g.restarts <= g.m.Job.Program.MaxRestarts {
-		g.reportFailure(root, again+"; "+g.goesOn(next)+" (charged)")
-		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
-		return nil
-	}
-	g.reportFailure(root, again+"; the job fails (charged)")
-	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s%s", g.times(), root.Rank, root.Pid, reason(root.Failure), again)
-}
-
-// stop returns the error of a job whose program has ended in the same way again and again.
-func (g *program) stop(root failure, charged string) error {
-	g.repeated = true
-	g.reportFailure(root, fmt.Sprintf(", the same %d times in a row; the job fails (%s)", g.repeats.Count, charged))
-	return &sameEnd{g.repeats.Count, fmt.Sprintf("rank %d (pid %d): %s", root.Rank, root.Pid, reason(root.Failure))}
-}
-
 // ran returns how long the processes of the last world have run, -1 if this master does not know it.
 func (g *program) ran() time.Duration {
 	if g.starts.IsZero() {
@@ -330,14 +249,15 @@ func (g *program) ran() time.Duration {
 	return g.m.ring.now().Sub(g.starts)
 }
 
-// manner describes the end of a world by a failure.
-func (g *program) manner(f failure, w rendezvous.World) manner {
+// trace returns what the processes of a world have left: a digest of what they wrote, and the time
+// of the newest checkpoint file.
+func (g *program) trace(w rendezvous.World) manner {
 	var output []string
 	for _, m := range w.Members {
 		output = append(output, g.output[m.Worker])
 	}
 	sum := sha256.Sum256([]byte(strings.Join(output, "\n")))
-	return manner{Signal: f.Signal, Code: f.Code, Message: f.Message[:min(len(f.Message), keptFailure)], Output: hex.EncodeToString(sum[:8]), Checkpoint: g.written}
+	return manner{Output: hex.EncodeToString(sum[:8]), Checkpoint: g.written}
 }
 
 // gotOn is how long the processes of a world that lacks workers have to run until what fails them is not for want of these workers.
@@ -368,26 +288,6 @@ func (g *program) formed(members []*wire.Member) {
 			g.whole++
 		}
 	}
-}
-
-// mostDoubts is how many worlds without a completed round may end with a doubt before the program is charged with the last of them: all
-// are restarts that do not help, as when a firewall keeps the ranks from each other.
-const mostDoubts = 5
-
-// cause returns the failure that has ended a world, and reports whether it is the program's own. A process that was killed, or may have
-// crashed because it was forked, counts before one that doubts its state, this one before others that are excused, and these before the
-// program's own failures: what counts later may follow from it.
-func cause(failed []failure) (root failure, own bool) {
-	for _, kind := range []func(failure) bool{
-		func(f failure) bool { return !f.Excused && (fromOutside(f) || f.Forked) },
-		func(f failure) bool { return f.Doubt },
-		func(f failure) bool { return f.Excused },
-	} {
-		if some := slices.DeleteFunc(slices.Clone(failed), func(f failure) bool { return !kind(f) }); len(some) > 0 {
-			return first(some), false
-		}
-	}
-	return first(failed), true
 }
 
 const (
@@ -465,11 +365,6 @@ func (g *program) paced() time.Duration {
 	return g.starts.Sub(now)
 }
 
-// first returns the earliest failure: the others may follow from it.
-func first(failed []failure) failure {
-	return slices.MinFunc(failed, func(a, b failure) int { return cmp.Compare(a.UnixMs, b.UnixMs) })
-}
-
 // keptFailure is the largest length of a failure's text in bytes, as it is kept in the record.
 const keptFailure = 500
 
@@ -489,19 +384,6 @@ func (g *program) times() string {
 	default:
 		return fmt.Sprintf(" %d times, --max_restarts=%d", g.restarts, most)
 	}
-}
-
-// fromOutside reports whether a process was ended from outside: by a signal that a failing program does not cause itself.
-// The system's, as the worker was out of memory, is the program's own fault.
-func fromOutside(f failure) bool {
-	if f.Memory {
-		return false
-	}
-	switch syscall.Signal(f.Signal) {
-	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
-		return true
-	}
-	return false
 }
 
 // reason returns in one line why a process failed.
