@@ -88,7 +88,7 @@ type contest struct {
 	log    bytes.Buffer // what was done and what it answered
 
 	status *wire.JobStatus // the newest; nil: none yet
-	moved  time.Time       // when the job last got on, or was disturbed
+	moved  time.Time       // when the job last got on, said what it waits for, or was disturbed
 }
 
 // contestJob is the name of each job; its state directory is its own.
@@ -209,10 +209,10 @@ func (c *contest) look() *wire.JobStatus {
 	before := c.status
 	c.status = s
 	still := before != nil && before.State == s.State && before.RecordsDone == s.RecordsDone && before.Version == s.Version
-	if !still {
+	if !still || s.Waiting != "" {
 		c.moved = time.Now()
 	}
-	if since := time.Since(c.moved); since > stillLimit && s.Waiting == "" && s.State == string(job.Running) {
+	if since := time.Since(c.moved); since > stillLimit && s.State == string(job.Running) {
 		c.t.Errorf("the job stands still for %v and does not say why: %s", since.Round(time.Second), text)
 		c.moved = time.Now()
 	}

@@ -154,7 +154,7 @@ var flags = append([]Flag{
 	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere, Usage: "time between checkpoints; 30s if there are no steps; 0 for none", bind: func(c *Command) value { return duration(&c.Job.CheckpointInterval) }},
 	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere, Usage: "newest checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
 	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "begin with the model of another job's checkpoints, of one of them, or with an exported model", bind: func(c *Command) value { return filePath(&c.Job.CheckpointDirForInit) }},
-	{Name: "checkpoint_dir_take_over", Topic: Chkpoints, Effect: Everywhere, Usage: "use --checkpoint_dir, or the checkpoint of a script with the package, even if another job owns it: that job is gone for ever", bind: func(c *Command) value { return boolean(&c.Job.CheckpointDirTakeOver) }},
+	{Name: "checkpoint_dir_take_over", Topic: Chkpoints, Effect: Everywhere, Usage: "use checkpoints that another job owns, which is gone for ever", bind: func(c *Command) value { return boolean(&c.Job.CheckpointDirTakeOver) }},
 }, slices.Concat(programFlags, podFlags, oldFlags)...)
 
 // gracePeriod returns the value of --grace_period, which a job does not name if it is the default.

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -205,7 +206,7 @@ func TestRunNotes(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"model_def", "model_file", "training_data", "num_epochs", "record_per_task", "num_ps_pods", "checkpoint_dir", "loss", "seed", "output"} {
-		if Find(name).With(Run) || strings.Contains(Help(Run), "--"+name) {
+		if Find(name).With(Run) || regexp.MustCompile("--"+name+"\\b").MatchString(Help(Run)) {
 			t.Errorf("--%s, of a model, is in the help text of run", name)
 		}
 	}

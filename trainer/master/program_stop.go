@@ -41,6 +41,13 @@ func (g *program) grace() time.Duration {
 	return g.m.Job.TimeToEnd()
 }
 
+// holds reports whether processes may have a state that no checkpoint has: members of the last
+// world live, and began with a state or have completed a round.
+func (g *program) holds() bool {
+	world, _ := g.m.ring.meeting.World()
+	return g.m.ring.remain() > 0 && (len(world.Sources) > 0 || g.completed(world))
+}
+
 // awaited reports whether the processes are yet to end a round, and to write a checkpoint of it, before the job stops or rests. It notes why
 // nothing is saved if they need not, or have had their time.
 func (g *program) awaited(now time.Time) bool {
@@ -52,6 +59,9 @@ func (g *program) awaited(now time.Time) bool {
 		return false
 	case g.rounds == 0 && g.saved == nil:
 		g.unsaved = "no round was completed"
+		return false
+	case !g.holds():
+		g.unsaved = "no process has a newer state"
 		return false
 	case !now.Before(m.goingBy):
 		g.unsaved = fmt.Sprintf("no round was ended, and written as a checkpoint, within %v (--grace_period)", m.goingBy.Sub(m.goingSince))

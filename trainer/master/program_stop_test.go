@@ -1,6 +1,7 @@
 package master
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,43 @@ func TestStopWithoutACheckpointOfAProgram(t *testing.T) {
 				<-w.ended
 				if s := w.status; s.State != string(job.Stopped) || s.Unsaved != c.unsaved || time.UnixMilli(s.EndedUnixMs).Sub(began).Round(time.Second) != c.after {
 					t.Errorf("after %v: %v", time.UnixMilli(s.EndedUnixMs).Sub(began), s)
+				}
+			})
+		})
+	}
+}
+
+// A stop waits for no checkpoint if no process has a state that is newer than the last one: all were
+// lost, and those that take their place have yet to begin.
+func TestStopWhenAllStateIsLost(t *testing.T) {
+	for _, formed := range []bool{false, true} {
+		t.Run(fmt.Sprint("new world ", formed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := start(t, func(c *Config) {
+					runJob(0)(c)
+					c.Grace = time.Minute
+				})
+				a, b := w.peer(0), w.peer(1)
+				a.enters("1 [0 1] from []")
+				a.says(func(r *wire.HeartbeatRequest) {
+					trains(r)
+					r.Saved = &wire.Saved{Round: 3, Path: "/ck.pt", UnixMs: 1}
+				})
+				for i, p := range []*peer{a, b} {
+					p.close()
+					w.kill(worker(i))
+				}
+				synctest.Wait()
+				if formed {
+					c, d := w.peer(2), w.peer(3)
+					c.enters("2 [2 3] from []")
+					d.enters("2 [2 3] from []")
+				}
+				began := time.Now()
+				w.Stop(w.Context(), &wire.StopRequest{})
+				w.leave()
+				if s := w.status; s.Unsaved != "no process has a newer state" || s.GetSaved().GetRound() != 3 || time.Since(began) >= time.Minute {
+					t.Errorf("after %v: %v", time.Since(began), s)
 				}
 			})
 		})

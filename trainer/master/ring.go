@@ -552,13 +552,18 @@ func (r *ring) works() bool {
 	})
 }
 
-func (r *ring) describe(s *wire.JobStatus) {
-	s.World = r.custody.World().ID
+// remain returns how many members of the last world are left.
+func (r *ring) remain() (n int32) {
 	for _, m := range r.custody.World().Members {
 		if seat := r.seats[m.Worker]; seat != nil && seat.session == m.Session {
-			s.WorldSize++
+			n++
 		}
 	}
+	return n
+}
+
+func (r *ring) describe(s *wire.JobStatus) {
+	s.World, s.WorldSize = r.custody.World().ID, r.remain()
 	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.over && !r.works() {
 		s.Waiting = why
 		if at, ok := r.meeting.Deadline(); ok && why != "" && r.meeting.Gathers() {
