@@ -64,16 +64,16 @@ func TestProgramStandsStill(t *testing.T) {
 		beat(a, wire.Stage_STAGE_IMPORTING, 0)
 		beat(b, wire.Stage_STAGE_IMPORTING, 0)
 		waits("")
-		time.Sleep(6 * time.Second)
+		time.Sleep(6100 * time.Millisecond) // between heartbeats
 		waits("torch to be imported, before processes start, by worker-0, worker-1")
 		beat(a, wire.Stage_STAGE_TRAINING, 1)
 		waits("")
-		time.Sleep(6 * time.Second)
+		time.Sleep(6100 * time.Millisecond) // between heartbeats
 		beat(b, wire.Stage_STAGE_SILENT, 0)
 		waits("the first output of the processes of worker-1")
 		beat(b, wire.Stage_STAGE_TRAINING, 1)
 		waits("")
-		time.Sleep(9 * time.Second)
+		time.Sleep(9200 * time.Millisecond)
 		beat(a, wire.Stage_STAGE_TRAINING, 1)
 		waits("a step of its processes: none was completed for 9s")
 		a.says(func(r *wire.HeartbeatRequest) {
@@ -88,7 +88,7 @@ func TestProgramStandsStill(t *testing.T) {
 			t.Errorf("a problem that is over: %q", s.Problems)
 		}
 		beat(b, wire.Stage_STAGE_TRAINED, 2)
-		time.Sleep(6 * time.Second)
+		time.Sleep(6100 * time.Millisecond) // between heartbeats
 		waits("the processes to end, as the training is complete, of worker-0, worker-1")
 		a.says(func(r *wire.HeartbeatRequest) { r.Stage, r.Finished = wire.Stage_STAGE_TRAINED, 1 })
 		waits("the processes to end, as the training is complete, of worker-1")
