@@ -438,16 +438,6 @@ func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (membership.W
 // farewellLimit is how long a worker that leaves, and whose processes have ended, waits for the master's answer to that.
 const farewellLimit = 2 * time.Second
 
-// leaving reports whether the worker was asked to leave.
-func (a *agent) leaving() bool {
-	select {
-	case <-a.Leave:
-		return true
-	default:
-		return false
-	}
-}
-
 // report delivers the reports of ended leases, in order.
 func (a *agent) report(ctx context.Context) {
 	for {

@@ -95,3 +95,13 @@ func (b *beats) rests(r *wire.Rest) {
 	b.rest = r
 	b.hasten()
 }
+
+// leaving reports whether the worker was asked to leave.
+func (a *agent) leaving() bool {
+	select {
+	case <-a.Leave:
+		return true
+	default:
+		return false
+	}
+}

@@ -89,10 +89,6 @@ func (d dir) rests() bool {
 // release ends the claims of a job that has ended, and has no processes, on checkpoints of its
 // program.
 func (d dir) release() error {
-	uid, err := os.ReadFile(d.path("uid"))
-	if err != nil {
-		return fmt.Errorf("release the checkpoints of job %s: %w", d.name(), err)
-	}
 	record, err := os.ReadFile(d.path(recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -101,6 +97,10 @@ func (d dir) release() error {
 		return fmt.Errorf("release the checkpoints of job %s: %w", d.name(), err)
 	}
 	paths, err := master.Claimed(record)
+	uid, missing := os.ReadFile(d.path("uid"))
+	if len(paths) > 0 {
+		err = errors.Join(err, missing)
+	}
 	for _, path := range paths {
 		err = errors.Join(err, checkpoint.ReleaseOf(path, strings.TrimSpace(string(uid))))
 	}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -60,6 +62,29 @@ func TestSuspendedJob(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(d.path(result), "model.safetensors")); err != nil || string(text) != "of before" {
 		t.Errorf("the model of the job before is gone before there is another: %v", err)
+	}
+}
+
+// A suspended job owns the checkpoints of its program until it is stopped.
+func TestStoppedJobReleasesCheckpoints(t *testing.T) {
+	d, path := resting(t), filepath.Join(t.TempDir(), "kept.pt")
+	record := fmt.Sprintf(`{"format": 1, "life": 1, "program": {"claims": [{"path": %q}, {"path": "/not/there.pt"}]}}`, path)
+	if err := errors.Join(d.write("uid", []byte("u1\n")), d.write(recordFile, []byte(record))); err != nil {
+		t.Fatal(err)
+	}
+	owners := checkpoint.OwnersOf(path)
+	if _, err := owners.Claim(d.owner("u1", 1), checkpoint.Permit{}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	other := checkpoint.Owner{Job: "u2", Name: "other"}
+	if err := owners.MayClaim(other, checkpoint.Permit{}); !errors.Is(err, checkpoint.ErrOwned) {
+		t.Errorf("while it is suspended another job finds %v", err)
+	}
+	if err := Stop(t.Context(), "rests"); err != nil {
+		t.Fatal(err)
+	}
+	if err := owners.MayClaim(other, checkpoint.Permit{}); err != nil {
+		t.Errorf("after it was stopped another job finds %v", err)
 	}
 }
 
