@@ -2,9 +2,12 @@ package role
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 const grace = time.Minute
@@ -56,6 +59,26 @@ func TestStopOutlivesItsLauncher(t *testing.T) {
 				t.Errorf("program %v: after it: %v", program, context.Cause(working))
 			}
 		})
+	}
+}
+
+// A process that runs a program outlives its launcher in a planned stop by the time after which it
+// is killed itself, and any other process ends with the launcher.
+func TestOnlyProgramsOutliveTheirLauncher(t *testing.T) {
+	var runs, rests atomic.Bool
+	runs.Store(true)
+	for name, c := range map[string]struct {
+		role Role
+		want time.Duration
+	}{
+		"a program":                   {Role{Runs: &runs, Grace: 40 * time.Second}, 40 * time.Second},
+		"a program, not said when":    {Role{Runs: &runs}, timing.Grace},
+		"a worker before its program": {Role{Runs: &rests, Grace: 40 * time.Second}, 0},
+		"a server":                    {Role{Grace: 40 * time.Second}, 0},
+	} {
+		if got := c.role.Lasts(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
 
