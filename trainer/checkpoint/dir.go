@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // recordFile is the file that makes a directory a commit.
@@ -98,7 +99,7 @@ type Entry struct {
 }
 
 // Commits returns all commits that were begun, the newest first. One that cannot be read is an entry like the others: it hides none
-// of them. The error tells that the directory itself cannot be read.
+// of them. A file of somebody else, named like a commit, is none. The error tells that the directory itself cannot be read.
 func (d Dir) Commits() ([]Entry, error) { return d.commits(d.has) }
 
 func (d Dir) commits(of func(Name) bool) ([]Entry, error) {
@@ -114,6 +115,9 @@ func (d Dir) commits(of func(Name) bool) ([]Entry, error) {
 		}
 		e := Entry{Name: n}
 		files, err := d.List(text)
+		if errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
 		if err != nil {
 			e.Err = fmt.Errorf("list checkpoint %s: %w", strings.TrimSuffix(d.Path(n, ""), "/"), lasting(err))
 		}

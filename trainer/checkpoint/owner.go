@@ -116,15 +116,22 @@ func (d Dir) Owned() (*Claim, error) {
 	return l.claim, nil
 }
 
-// Filled returns the error of a directory that is to be empty, and in which highest is the number
-// of the newest checkpoint. It names the job that made the last claim, if that can be read.
-func (d Dir) Filled(highest int64) error {
+// ErrUsed is wrapped by errors about a directory that is expected to have no checkpoints.
+var ErrUsed = errors.New("it has checkpoints already")
+
+// Unused returns an [ErrUsed] if a commit was begun in the directory, whoever has begun it. The
+// error names the job that made the last claim, if that can be read.
+func (d Dir) Unused() error {
+	all, err := Dir{Files: d.Files}.Commits()
+	if err != nil || len(all) == 0 {
+		return err
+	}
 	of := ""
 	if l, err := d.lastClaim(); err == nil && l.claim != nil {
-		of = fmt.Sprintf(" of %v", l.claim.Owner)
+		of = fmt.Sprintf(", of %v", l.claim.Owner)
 	}
-	return fmt.Errorf("it has checkpoints%s already, the newest is number %d; expected a directory without any:"+
-		" give another, or begin from these by --checkpoint_dir_for_init", of, highest)
+	return fmt.Errorf("%w%s, the newest is number %d; expected a directory without any:"+
+		" give another, or begin from these by --checkpoint_dir_for_init", ErrUsed, of, all[0].Number)
 }
 
 // use decides whether a job may use the directory, and explains a refusal.

@@ -127,11 +127,14 @@ func (c *checkpoints) highest() (int64, error) {
 		return 0, nil
 	}
 	d := checkpoint.Dir{Files: c.dir.Files}
-	highest, err := d.Highest()
-	if err == nil && highest > 0 && !c.resumes() {
-		err = fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume", c.m.Job.CheckpointDir, errUnfit, d.Filled(highest))
+	if !c.resumes() {
+		if err := d.Unused(); err != nil && !errors.Is(err, checkpoint.ErrUsed) {
+			return 0, err
+		} else if err != nil {
+			return 0, fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume", c.m.Job.CheckpointDir, errUnfit, err)
+		}
 	}
-	return highest, err
+	return d.Highest()
 }
 
 // newestOwn returns the job's newest checkpoint, zero if there is none, and the checkpoints that cannot be used. A restored master needs

@@ -378,11 +378,7 @@ func unused(j *job.Job) error {
 	if err := d.MayClaim(checkpoint.Owner{Name: j.Name}, permit); err != nil {
 		return err
 	}
-	highest, err := d.Highest()
-	if err == nil && highest > 0 {
-		err = d.Filled(highest)
-	}
-	return err
+	return d.Unused()
 }
 
 func readable(path string, params map[string]string) error {
