@@ -76,7 +76,7 @@
 //	kube/incluster/ the master in its pod: the roles as pods, the state, events, certificates; kube/observe/ reads what the cluster says of pods and Jobs
 //	image/        container images, made and pushed without Docker
 //	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket; source/folder/ packs a directory of code
-//	logline/      the format of log lines
+//	logline/      the format of log lines; the order of those of several logs
 //	console/      what several processes write: on one stream of the command, and as lines of a log
 //
 // # Laws

@@ -103,6 +103,14 @@ func TestMergeWaits(t *testing.T) {
 	if third != 2 || !m.Wants(2) || m.Wants(1) {
 		t.Errorf("log %d", third)
 	}
+	m.Put(0, logline.Line{At: at(2000), Text: "f"})
+	m.Put(2, logline.Line{At: at(3000), Text: "i"})
+	due(1700, "f", 0)
+	m.Put(0, logline.Line{Text: "g"}) // without a time: as old as f
+	due(1700, "g", 0)
+	m.Add(at(1700))
+	m.Put(3, logline.Line{At: at(1500), Text: "h"})
+	due(1700, "h", 0) // no line of the first can be older
 }
 
 // Whatever comes whenever: each line is given once, those of a log in their order, and no log delays another for longer than the window.
