@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-//go:embed peers/elastic.py peers/keeping.py peers/replicas.py peers/workload.py
+//go:embed peers/elastic.py peers/gpt.py peers/keeping.py peers/parallel.py peers/replicas.py peers/workload.py
 var scripts embed.FS
 
 // python is an interpreter with PyTorch.
@@ -59,6 +59,7 @@ type setting struct {
 	megabytes int    // size of the parameters in MB; 0 = the MNIST CNN
 	size      int    // number of processes, each on a node of its own
 	limit     time.Duration
+	env       []string // added to the environment of the job; nil: each process has one thread
 }
 
 // command writes the scripts to a directory and returns the words after the interpreter.
@@ -80,8 +81,12 @@ func (s setting) command(dir, steps string) ([]string, error) {
 }
 
 // environ returns the environment of all processes of a script.
-func environ() []string {
-	return append(append(os.Environ(), "GLOO_SOCKET_IFNAME=lo"), threadsOf(1)...)
+func (s setting) environ() []string {
+	own := s.env
+	if own == nil {
+		own = threadsOf(1)
+	}
+	return append(append(os.Environ(), "GLOO_SOCKET_IFNAME=lo"), own...)
 }
 
 // torchrun is an elastic job of PyTorch on this machine: agents of one process each.
@@ -90,6 +95,7 @@ type torchrun struct {
 	python   python
 	endpoint string   // address of the rendezvous
 	args     []string // arguments of every agent
+	env      []string
 	agents   []*exec.Cmd
 	serial   int
 }
@@ -104,7 +110,7 @@ func newTorchrun(ctx context.Context, dir, steps string, s setting, flags []stri
 	if err != nil {
 		return nil, err
 	}
-	t := &torchrun{dir: dir, python: s.python, endpoint: endpoint, args: slices.Concat([]string{
+	t := &torchrun{dir: dir, python: s.python, endpoint: endpoint, env: s.environ(), args: slices.Concat([]string{
 		"-m", "torch.distributed.run", fmt.Sprintf("--nnodes=1:%d", s.size), "--nproc_per_node=1", "--max_restarts=100000",
 		"--rdzv_id=bench", "--rdzv_backend=c10d", "--rdzv_endpoint=" + endpoint,
 		// The default, written for a second worker that does not exist: with Python 3.11, PyTorch 1.13 fails on the default
@@ -148,7 +154,7 @@ func (t *torchrun) start(ctx context.Context, agents int) error {
 // join starts one more agent.
 func (t *torchrun) join(context.Context) error {
 	// PyTorch 2.15's agents share one store by default, and a node that joins later waits in vain for the store's address.
-	env := append(environ(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+	env := append(slices.Clone(t.env), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("agent-%d.log", t.serial)), env, t.python.path, t.args...)
 	if err == nil {
 		t.serial++

@@ -97,7 +97,8 @@ var chapters = []struct{ prefix, title, text string }{
 	{"run/", "Scripts of PyTorch", "`elasticdl run` of four workers of one process each, gloo over loopback, one thread a process. *Unmodified* is `test/bench/peers/elastic.py`, which torchrun runs, too; *package* is `keeping.py`, which uses " +
 		"the Python package. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The scripts save and load no checkpoint. torchrun's node that holds the rendezvous is never killed: the job would end. *A step, undisturbed* says how much of a figure is the step itself. " +
 		"torchft's replica groups are one process of `replicas.py` each, its gloo, and a lighthouse *tuned* by `--heartbeat_timeout_ms=1000 --join_timeout_ms=1000 --quorum_tick_ms=10`; it is a nightly, because with release 0.2.0 " +
-		"every replica ends when one is killed. Its others make one step while a newcomer takes their state, so *a node joins* is the longer of their pauses before and after that step."},
+		"every replica ends when one is killed. Its others make one step while a newcomer takes their state, so *a node joins* is the longer of their pauses before and after that step. " +
+		"*Steps* are of two workers, undisturbed: `gpt.py` has the shape of nanoGPT on a CPU, `parallel.py` splits a perceptron over the ranks; `elasticdl run` has its defaults, torchrun's processes get the same OMP_NUM_THREADS."},
 }
 
 // Bench writes the text between these lines of a page.

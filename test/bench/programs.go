@@ -282,6 +282,7 @@ func programBenchmarks() []benchmark {
 		name := "run/frozen, PyTorch " + p.name
 		all = append(all, benchmark{name: name, long: true, run: func(ctx context.Context, b *bench) error { return b.freezes(ctx, name, p.path) }})
 	}
+	all = append(all, benchmark{name: "run/steps, PyTorch 2.x", long: true, run: besideTorchrunsSteps})
 	return append(all, benchmark{name: "run/torchft", long: true, run: besideTorchft})
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,7 @@ type torchft struct {
 	python     python
 	address    string // address of the lighthouse
 	args       []string
+	env        []string
 	lighthouse *exec.Cmd
 	processes  []*exec.Cmd
 }
@@ -27,12 +29,12 @@ func newTorchft(ctx context.Context, dir, steps string, s setting, flags []strin
 	if err != nil {
 		return nil, err
 	}
-	t := &torchft{dir: dir, python: s.python, args: append([]string{"-u"}, command...)}
+	t := &torchft{dir: dir, python: s.python, env: s.environ(), args: append([]string{"-u"}, command...)}
 	if t.address, err = freeAddress(); err != nil {
 		return nil, err
 	}
 	program := filepath.Join(filepath.Dir(s.python.path), "torchft_lighthouse")
-	t.lighthouse, err = background(filepath.Join(dir, "lighthouse.log"), environ(), program, append([]string{"--min_replicas=1", "--bind=" + t.address}, flags...)...)
+	t.lighthouse, err = background(filepath.Join(dir, "lighthouse.log"), s.environ(), program, append([]string{"--min_replicas=1", "--bind=" + t.address}, flags...)...)
 	if err != nil {
 		return t, err
 	}
@@ -53,7 +55,7 @@ func newTorchft(ctx context.Context, dir, steps string, s setting, flags []strin
 
 // join starts one more replica group.
 func (t *torchft) join(context.Context) error {
-	env := append(environ(), "TORCHFT_LIGHTHOUSE=http://"+t.address)
+	env := append(slices.Clone(t.env), "TORCHFT_LIGHTHOUSE=http://"+t.address)
 	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("replica-%d.log", len(t.processes))), env, t.python.path, t.args...)
 	if err == nil {
 		t.processes = append(t.processes, cmd)

@@ -34,10 +34,11 @@ def over():
 class Log:
     """Writes a line of each step to the process's own file."""
 
-    def __init__(self, world=None):
-        self.world = world
+    def __init__(self, world=None, pause=PAUSE):
+        self.world, self.pause = world, pause
         self.file = open(os.path.join(DIRECTORY, "%d.steps" % os.getpid()), "w", buffering=1)
 
     def step(self, size, world=None):
         self.file.write("STEP %d %d %.6f\n" % (size, self.world if world is None else world, time.time()))
-        time.sleep(PAUSE)
+        if self.pause:
+            time.sleep(self.pause)
