@@ -45,7 +45,9 @@ type program struct {
 	rounds   int64          // newest formation in which processes that keep their state have completed a round
 	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
 	starts   time.Time      // by the master's clock: when the processes of the last world start
-	moved    time.Time      // by the master's clock: when processes have last completed a round, or a world was formed; zero: not since this master is there
+	// moved is when processes have last completed a round, or a world was formed, by the master's
+	// clock; zero: not since this master started.
+	moved    time.Time
 	lacks    int            // number of workers for which that start waits; 0: it does not wait for workers
 	whole    int            // number of members of the last world that brought all their processes; -1: not known
 	again    int            // how often processes were started again

@@ -12,15 +12,21 @@ import (
 
 // charges is what a program has used up of its limits.
 type charges struct {
-	restarts int     // number of charged failures
-	doubts   int     // number of worlds since the last completed round, or charged failure, that have ended with a doubt
-	repeats  repeats // how often in a row it has ended in the same way
+	// restarts is the number of charged failures.
+	restarts int
+	// doubts is the number of worlds that have ended with a doubt since the last completed round,
+	// or charged failure.
+	doubts int
+	// repeats counts how often in a row the program has ended in the same way.
+	repeats repeats
 }
 
 // worldEnd is how a world of a program ended.
 type worldEnd struct {
-	failed    []failure     // failures of its processes
-	left      bool          // a member is lost, was asked to leave, or has not told: the program did not end this world
+	failed []failure // failures of its processes
+	// left states that a member is lost, was asked to leave, or has reported nothing: the program
+	// did not end this world.
+	left      bool
 	completed bool          // its processes have completed a round
 	lacked    int           // number of workers that it lacked and that are on their way
 	wanted    int           // number of workers that it should have had
