@@ -144,7 +144,7 @@ torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 	  cp tools/torch/requirements.txt $(TORCH)/; }
 
 simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them, and servers alone; SEED=first, SEEDS=how many
-	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/ps -schedules 120
+	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/train/ps -schedules 120
 	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
 	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing; do \
 	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \
@@ -186,7 +186,7 @@ mypy: python3
 	@cmp -s tools/mypy/requirements.txt $(MYPY)/requirements.txt || { rm -rf $(MYPY); $(call venv,$(MYPY)); \
 	  $(MYPY)/bin/pip install -q --no-deps --require-hashes -r tools/mypy/requirements.txt; \
 	  cp tools/mypy/requirements.txt $(MYPY)/; }
-	cd trainer/program/python && $(abspath $(MYPY))/bin/mypy --config-file=$(abspath tools/mypy/mypy.ini) --cache-dir=$(abspath $(MYPY))/cache elasticdl elasticai_api
+	cd trainer/run/python && $(abspath $(MYPY))/bin/mypy --config-file=$(abspath tools/mypy/mypy.ini) --cache-dir=$(abspath $(MYPY))/cache elasticdl elasticai_api
 
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...

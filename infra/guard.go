@@ -16,7 +16,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // Kinds of the objects that stacks look up.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // Every wanted value must exist; other values do not matter.

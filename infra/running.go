@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // RuleReplacedCluster is the name of the policy's rule against replacing a cluster.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/test/provider"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // Names of a stack's job in the engine and in Kubernetes.

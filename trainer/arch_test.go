@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -32,87 +33,108 @@ const (
 	shell kind = "shell" // does
 )
 
-// packages is the import law: what of the trainer each of its packages imports. A new import is a
-// decision about the architecture, so it is made here; a new package too.
+// floors is the law of the folders: what the packages of each may import, besides those of their own
+// folder and the small ones.
+var floors = map[string]string{
+	"elastic": "",
+	"wire":    "elastic",
+	"store":   "elastic wire",
+	"master":  "elastic wire store",
+	"train":   "elastic wire store",
+	"run":     "elastic wire store",
+	"runtime": "elastic wire store master train run",
+}
+
+// small are packages that stand beside the folders, and that every package may import.
+const small = "console download logline"
+
+// packages is the import law within the folders: what of the trainer each of its packages imports. A
+// new import is a decision about the architecture, so it is made here; a new package too.
 var packages = map[string]struct {
 	kind    kind
 	imports string
 }{
-	"job":         {pure, "source"},
-	"ledger":      {pure, ""},
-	"task":        {pure, "ledger"},
-	"pod":         {pure, ""},
-	"identity":    {pure, "pod"},
-	"custody":     {pure, "ledger rendezvous"},
-	"evaluation":  {pure, ""},
-	"param":       {pure, ""},
-	"rendezvous":  {pure, ""},
-	"timing":      {pure, ""},
-	"ring":        {pure, "nn/kernel"},
-	"recordio":    {pure, ""},
-	"source":      {pure, ""},
-	"safetensors": {pure, "param"},
-	"nn/kernel":   {pure, "nn/kernel/avx"},
-	"nn":          {pure, "nn/kernel param"},
-	"optim":       {pure, "nn/kernel"},
+	"elastic":            {pure, ""},
+	"elastic/custody":    {pure, "elastic/ledger elastic/rendezvous"},
+	"elastic/evaluation": {pure, ""},
+	"elastic/identity":   {pure, "elastic/pod"},
+	"elastic/job":        {pure, "elastic/source"},
+	"elastic/ledger":     {pure, ""},
+	"elastic/param":      {pure, ""},
+	"elastic/pod":        {pure, ""},
+	"elastic/rendezvous": {pure, ""},
+	"elastic/source":     {pure, ""},
+	"elastic/task":       {pure, "elastic/ledger"},
+	"elastic/timing":     {pure, ""},
 
-	"nn/kernel/avx": {pure, ""},
+	"wire":            {wire, ""},
+	"wire/credential": {wire, "elastic/identity"},
+	"wire/membership": {shell, "wire wire/rpc"},
+	"wire/rpc":        {wire, "elastic/identity elastic/param elastic/pod elastic/timing wire wire/credential"},
 
-	"credential": {wire, "identity"},
+	"store":                 {shell, ""},
+	"store/bucket":          {shell, "store/checkpoint store/outage"},
+	"store/checkpoint":      {shell, "elastic/ledger elastic/param elastic/task store/safetensors"},
+	"store/checkpoint/laws": {shell, "elastic/ledger elastic/param store/checkpoint store/safetensors"},
+	"store/outage":          {shell, "elastic/timing"},
+	"store/prediction":      {shell, "store/checkpoint"},
+	"store/safetensors":     {pure, "elastic/param"},
 
-	"wire": {wire, ""},
-	"rpc":  {wire, "credential identity param pod timing wire"},
+	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job elastic/ledger elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing logline store/checkpoint store/prediction wire wire/rpc"},
 
-	"data/example": {model, ""},
-	"zoo":          {model, "data/example nn nn/kernel optim param"},
+	"train":               {shell, ""},
+	"train/data":          {shell, "elastic/task store/outage train/recordio"},
+	"train/data/dataset":  {shell, "download train/data train/data/example train/recordio"},
+	"train/data/example":  {model, ""},
+	"train/mesh":          {shell, "elastic/identity elastic/pod elastic/timing train/ring wire/credential"},
+	"train/nn":            {pure, "elastic/param train/nn/kernel"},
+	"train/nn/kernel":     {pure, "train/nn/kernel/avx"},
+	"train/nn/kernel/avx": {pure, ""},
+	"train/optim":         {pure, "train/nn/kernel"},
+	"train/ps":            {shell, "elastic/custody elastic/identity elastic/job elastic/ledger elastic/param elastic/pod elastic/timing store/checkpoint store/outage train/nn/kernel train/optim train/zoo wire wire/credential wire/rpc"},
+	"train/recordio":      {pure, ""},
+	"train/ring":          {pure, "train/nn/kernel"},
+	"train/worker":        {shell, "elastic/job elastic/ledger elastic/param elastic/task elastic/timing store/checkpoint store/outage store/prediction train/data train/mesh train/nn train/nn/kernel train/optim train/ps train/ring train/zoo wire wire/membership wire/rpc"},
+	"train/zoo":           {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
-	"logline":       {shell, ""},
-	"console":       {shell, ""},
-	"checkpoint":    {shell, "ledger param safetensors task"},
-	"prediction":    {shell, "checkpoint"},
-	"membership":    {shell, "rpc wire"},
-	"outage":        {shell, "timing"},
-	"data":          {shell, "outage recordio task"},
-	"data/dataset":  {shell, "data data/example download recordio"},
-	"download":      {shell, ""},
-	"source/fetch":  {shell, "checkpoint download source"},
-	"source/folder": {shell, ""},
-	"mesh":          {shell, "credential identity pod ring timing"},
-	"tcpstore":      {shell, ""},
-	"ps":            {shell, "checkpoint credential custody identity job ledger nn/kernel optim outage param pod timing rpc wire zoo"},
-	"master":        {shell, "checkpoint custody evaluation identity job ledger logline param pod prediction rendezvous task timing rpc wire"},
-	"worker":        {shell, "checkpoint data job ledger membership mesh nn nn/kernel optim outage param prediction ps ring task timing rpc wire zoo"},
-	"agent":         {shell, "checkpoint job ledger membership outage program program/python source source/fetch tcpstore timing rpc wire"},
-	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master membership outage pod prediction program ps task timing rpc wire worker zoo"},
-	"local":         {shell, "checkpoint console credential identity job logline master pod program role rpc timing wire"},
-	"program":       {shell, "console logline"},
-	"manifest":      {pure, "job pod timing"},
-	"kube":          {shell, "checkpoint job kube/observe logline manifest pod role wire"},
-	"image":         {shell, "source/folder"},
+	"run":          {shell, ""},
+	"run/agent":    {shell, "elastic/job elastic/ledger elastic/source elastic/timing run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
+	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
+	"run/folder":   {shell, ""},
+	"run/program":  {shell, "console logline"},
+	"run/python":   {shell, ""},
+	"run/tcpstore": {shell, ""},
 
-	"checkpoint/bucket": {shell, "checkpoint outage"},
-	"checkpoint/laws":   {shell, "checkpoint ledger param safetensors"},
-	"kube/incluster":    {shell, "checkpoint credential identity job kube/observe logline manifest master pod role rpc wire"},
-	"kube/observe":      {shell, "manifest pod role"},
-	"program/python":    {shell, ""},
+	"runtime":                {shell, ""},
+	"runtime/image":          {shell, "run/folder"},
+	"runtime/kube":           {shell, "elastic/job elastic/pod logline runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire"},
+	"runtime/kube/incluster": {shell, "elastic/identity elastic/job elastic/pod logline master runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
+	"runtime/kube/observe":   {shell, "elastic/pod runtime/manifest runtime/role"},
+	"runtime/local":          {shell, "console elastic/identity elastic/job elastic/pod elastic/timing logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
+	"runtime/manifest":       {pure, "elastic/job elastic/pod elastic/timing"},
+	"runtime/role":           {shell, "elastic/identity elastic/job elastic/pod elastic/task elastic/timing logline master run/agent run/program store/bucket store/outage store/prediction train/data train/ps train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
+
+	"console":  {shell, ""},
+	"logline":  {shell, ""},
+	"download": {shell, ""},
 }
 
 // confined is what only some packages of the module may import, and why.
 var confined = []struct{ path, to, why string }{
-	{"k8s.io/client-go", "trainer/kube infra/live", "one package of a job and one of a stack talk to Kubernetes, so that the rest needs no cluster"},
-	{"k8s.io/", "trainer/kube trainer/manifest infra", "objects of Kubernetes are made in one place"},
-	{"sigs.k8s.io/", "trainer/kube trainer/manifest infra", "objects of Kubernetes are written in one place"},
-	{"github.com/google/go-containerregistry", "trainer/image", "images are made in one place"},
+	{"k8s.io/client-go", "trainer/runtime/kube infra/live", "one package of a job and one of a stack talk to Kubernetes, so that the rest needs no cluster"},
+	{"k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra", "objects of Kubernetes are made in one place"},
+	{"sigs.k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra", "objects of Kubernetes are written in one place"},
+	{"github.com/google/go-containerregistry", "trainer/runtime/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
-	{"os/exec", "trainer/local trainer/program trainer/image infra/image stacks", "starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
-	{"google.golang.org/grpc", "trainer/wire trainer/rpc trainer/membership trainer/agent trainer/master trainer/ps trainer/worker trainer/role trainer/local trainer/kube", "the wire ends at the shells"},
+	{"os/exec", "trainer/runtime/local trainer/run/program trainer/runtime/image infra/image stacks", "starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
+	{"google.golang.org/grpc", "trainer/wire trainer/wire/rpc trainer/wire/membership trainer/run/agent trainer/master trainer/train/ps trainer/train/worker trainer/runtime/role trainer/runtime/local trainer/runtime/kube", "the wire ends at the shells"},
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
-	{"gocloud.dev", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
-	{"github.com/aws/", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
-	{"cloud.google.com/", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
-	{module + "/trainer/checkpoint/bucket", "trainer/role cmd", "the rest takes checkpoint.Files, and is tested without the clouds' SDKs"},
-	{module + "/trainer/nn/kernel/avx", "trainer/nn/kernel", "assembly checks no argument; package kernel does"},
-	{module + "/trainer/checkpoint/laws", "", "it is for tests"},
+	{"gocloud.dev", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
+	{"github.com/aws/", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
+	{"cloud.google.com/", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
+	{module + "/trainer/store/bucket", "trainer/runtime/role cmd", "the rest takes checkpoint.Files, and is tested without the clouds' SDKs"},
+	{module + "/trainer/train/nn/kernel/avx", "trainer/train/nn/kernel", "assembly checks no argument; package kernel does"},
+	{module + "/trainer/store/checkpoint/laws", "", "it is for tests"},
 	{"github.com/charmbracelet/", "cmd", "views are the command's"},
 	{module + "/cmd", "cmd examples", "the command is on top"},
 	{module + "/stacks", "", "the stacks are on top"},
@@ -120,7 +142,7 @@ var confined = []struct{ path, to, why string }{
 }
 
 // pureFiles are the pure parts of packages that are not.
-var pureFiles = []string{"ps/rule.go", "checkpoint/claim.go"}
+var pureFiles = []string{"train/ps/rule.go", "store/checkpoint/claim.go"}
 
 // settings is the pure package of the infrastructure.
 const settings = "infra/settings"
@@ -135,10 +157,10 @@ var notPure = map[string]string{
 
 // excused is what a pure package imports all the same, and why.
 var excused = map[string]string{
-	"nn sync": "its team of threads", "nn sync/atomic": "its team of threads", "nn go": "its team of threads",
-	"nn/kernel os":                      "ELASTICDL_KERNELS, for tests",
-	"nn/kernel golang.org/x/sys/cpu":    "which assembly there is for the processor",
-	"recordio github.com/golang/snappy": "a compression of the format",
+	"train/nn sync": "its team of threads", "train/nn sync/atomic": "its team of threads", "train/nn go": "its team of threads",
+	"train/nn/kernel os":                      "ELASTICDL_KERNELS, for tests",
+	"train/nn/kernel golang.org/x/sys/cpu":    "which assembly there is for the processor",
+	"train/recordio github.com/golang/snappy": "a compression of the format",
 }
 
 // clock is what of package time a pure package does not use.
@@ -254,6 +276,9 @@ func TestImportsGoOneWay(t *testing.T) {
 				if !slices.Contains(strings.Fields(p.imports), other) {
 					t.Errorf("%s: %s (%s) imports %s (%s): imports go cmd → shells → models → pure", s.path, name, p.kind, other, packages[other].kind)
 				}
+				if why := upstairs(name, other); why != "" {
+					t.Errorf("%s: %s imports %s: %s", s.path, name, other, why)
+				}
 				if seen[name] == nil {
 					seen[name] = make(map[string]bool)
 				}
@@ -276,6 +301,19 @@ func TestImportsGoOneWay(t *testing.T) {
 			}
 		}
 	}
+}
+
+// upstairs says why a package may not import another by the law of the folders, "" if it may.
+func upstairs(name, other string) string {
+	from, _, _ := strings.Cut(name, "/")
+	to, _, _ := strings.Cut(other, "/")
+	if from == to || slices.Contains(strings.Fields(small), to) {
+		return ""
+	}
+	if below, ok := floors[from]; !ok || !slices.Contains(strings.Fields(below), to) {
+		return fmt.Sprintf("%s may import %q, and what is beside the folders", from, below)
+	}
+	return ""
 }
 
 // confinedTo tells whether the package is one of the few that are meant to import the path.
@@ -346,7 +384,7 @@ func TestPureIsPure(t *testing.T) {
 	}
 }
 
-// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and client-go by trainer/kube only, and what is below it.
+// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and client-go by trainer/runtime/kube only, and what is below it.
 func TestBinaryLinksNoInfrastructure(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/elasticdl")
 	cmd.Dir = root
@@ -356,11 +394,11 @@ func TestBinaryLinksNoInfrastructure(t *testing.T) {
 		t.Fatalf("list what the binary links: %v", err)
 	}
 	deps := strings.Fields(string(out))
-	if !slices.Contains(deps, module+"/trainer/local") {
-		t.Fatalf("%d dependencies, trainer/local is not among them", len(deps))
+	if !slices.Contains(deps, module+"/trainer/runtime/local") {
+		t.Fatalf("%d dependencies, trainer/runtime/local is not among them", len(deps))
 	}
 	forbidden := []string{"github.com/pulumi/", "k8s.io/kubernetes/", "k8s.io/apiserver/", "github.com/aws/aws-sdk-go-v2/service/ec2", "cloud.google.com/go/container"}
-	if !slices.Contains(deps, module+"/trainer/kube") {
+	if !slices.Contains(deps, module+"/trainer/runtime/kube") {
 		forbidden = append(forbidden, "k8s.io/")
 	}
 	for _, dep := range deps {
@@ -403,7 +441,7 @@ func TestMapIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range packages {
-		if !strings.Contains(string(doc), name+"/ ") {
+		if !strings.Contains(string(doc), name+"/") {
 			t.Errorf("package %s is not on the map in doc.go", name)
 		}
 		if _, err := os.Stat(name); err != nil {

@@ -22,62 +22,36 @@
 //
 // # Packages
 //
-// Pure ones decide and compute. They do no I/O but over an io.Reader or io.Writer that they are handed, read no
-// clock (now is an argument), start no goroutine, hold no lock and write no log, so
-// that a seed replays them. They know nothing of the wire and of the shells.
+// Each folder has a doc.go that says what belongs there. Imports go one way:
 //
-//	job/          what a job is: parsed from flags, to and from JSON, validated
-//	task/         shards → tasks → leases → done
-//	ledger/       which training records are in a model
-//	pod/          the life of pods; what ended one, and what follows from it
-//	identity/     who speaks in a job, and who may say what
-//	rendezvous/   who is in the ring, with which ranks, and whose state they take
-//	timing/       how long the processes of a job wait for each other, and the laws between these times
-//	ring/         all-reduce, gather and state transfer over a two-method link
-//	custody/      who holds the model, in which life of it, and what follows from a loss
-//	evaluation/   when to measure which version; folding of what was measured
-//	param/        names and shapes of parameters; which server holds which stretch
-//	optim/        SGD, Momentum, Nesterov, Adam, AMSGrad, Adagrad
-//	nn/           tensors, tape, layers, losses; nn/kernel/ is its inner loops; nn/kernel/avx/ is the assembly of them, generated
-//	recordio/     the file format of training data
-//	safetensors/  the file format of trained parameters
-//	source/       where a user's program comes from, as a command names it
-//	manifest/     what a job is on Kubernetes: its objects, its pods, their names
+//	elastic <- wire <- store <- master, train, run <- runtime <- cmd
 //
-// Models stand between: they are read as examples, and run by the worker.
+// train and run never import each other, and master imports neither: what they have in common is
+// below them.
 //
-//	zoo/          the built-in models, one file each, and the engine that runs any model like them
-//	data/example/ tf.train.Example
-//
-// The wire is what the roles say to each other, and what proves who says it. Its calls are generated.
-//
-//	wire/         the calls and messages of a job; generated
-//	rpc/          who speaks in a call, who is let in, how long it may take
-//	membership/   how a worker joins the job and stays in it: its end of the rendezvous
-//	credential/   the job's authority, certificates, mutual TLS on every connection
-//
-// Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.
-//
-//	checkpoint/   the model at rest: commits in a directory, exports; checkpoint/bucket/ opens the directory by its name, in
-//	              object stores too; checkpoint/laws/ tests a kind of place
-//	outage/       failures of a storage that may go away, and waiting for that
-//	prediction/   what was predicted, at rest: parts, and the file that they make
-//	data/         readers of training data; data/dataset/ makes it
-//	master/       the machines behind gRPC
-//	ps/           a parameter server, and the client to all of them
-//	mesh/         the connections of one world: a ring's link
-//	tcpstore/     PyTorch's TCPStore, by which processes of torch.distributed find each other
-//	worker/       lease → read → step → push, or sum with the others → report
-//	role/         what every role does, wherever it runs: its main, its plan, its log, its last words
-//	agent/        a worker whose engine is a user's program: its place in the rendezvous, its processes' records and state
-//	program/      a user's training program: its processes on one node, as torchrun's agent runs them; program/python/ is the package that scripts import
-//	local/        the roles as processes of this machine
-//	kube/         jobs on Kubernetes as their user has them: submit, status, logs, scale, stop, copy; with those below it the only one that talks to Kubernetes
-//	kube/incluster/ the master in its pod: the roles as pods, the state, events, certificates; kube/observe/ reads what the cluster says of pods and Jobs
-//	image/        container images, made and pushed without Docker
-//	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket; source/folder/ packs a directory of code
-//	logline/      the format of log lines; the order of those of several logs
-//	console/      what several processes write: on one stream of the command, and as lines of a log
+//	elastic/    decides: pure machines, which a seed replays
+//	  elastic/job/ elastic/source/ elastic/task/ elastic/ledger/ elastic/pod/ elastic/rendezvous/
+//	  elastic/custody/ elastic/evaluation/ elastic/timing/ elastic/identity/ elastic/param/
+//	wire/       what the roles say to each other: the calls and messages of a job, generated
+//	  wire/rpc/         who speaks in a call, who is let in, how long it may take
+//	  wire/credential/  the job's authority, certificates, mutual TLS on every connection
+//	  wire/membership/  how a worker joins the job and stays in it
+//	store/      what is at rest
+//	  store/checkpoint/ store/checkpoint/laws/ store/bucket/ store/safetensors/ store/prediction/
+//	  store/outage/
+//	master/     the machines behind gRPC: one mutex, one timer, one executor of actions
+//	train/      models in Go
+//	  train/worker/ train/ps/ train/ring/ train/mesh/ train/zoo/ train/nn/ train/nn/kernel/
+//	  train/nn/kernel/avx/ train/optim/ train/data/ train/data/dataset/ train/data/example/
+//	  train/recordio/
+//	run/        users' programs
+//	  run/agent/ run/program/ run/python/ run/tcpstore/ run/fetch/ run/folder/
+//	runtime/    where all of that runs
+//	  runtime/role/ runtime/local/ runtime/kube/ runtime/kube/incluster/ runtime/kube/observe/
+//	  runtime/manifest/ runtime/image/
+//	console/    what several processes write: on one stream of the command, and as lines of a log
+//	logline/    the format of log lines
+//	download/   a file over HTTP
 //
 // # Laws
 //
@@ -94,5 +68,5 @@
 //     state of a member whole or not at all; what is credited is in the state of every survivor. (ring, worker)
 //  6. What is measured is one version of the model on all records. (evaluation)
 //  7. A step's result does not depend on the number of threads, a ring's not on timing. (nn, ring)
-//  8. Imports go one way: cmd → shells → models → pure. arch_test.go asserts it.
+//  8. Imports go one way, by the folders. arch_test.go asserts it.
 package trainer

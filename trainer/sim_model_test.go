@@ -9,11 +9,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/task"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+	"github.com/elasticdl/elasticdl/trainer/train/nn"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 // The simulated model is a linear regression that also counts what is applied: there is a

@@ -11,16 +11,16 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/speak"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/membership"
-	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/ps"
-	"github.com/elasticdl/elasticdl/trainer/rpc"
+	"github.com/elasticdl/elasticdl/trainer/train/ps"
+	"github.com/elasticdl/elasticdl/trainer/train/worker"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
+	"github.com/elasticdl/elasticdl/trainer/wire/membership"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // pods runs roles as goroutines, for a master at a time: its pods are easily killed.

@@ -9,16 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/mesh"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/rendezvous"
-	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/train/mesh"
+	"github.com/elasticdl/elasticdl/trainer/train/worker"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // TestSimulationRing is TestSimulation with a ring of workers and no servers; its flags are the same.

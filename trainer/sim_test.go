@@ -20,14 +20,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/safetensors"
-	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

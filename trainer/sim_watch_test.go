@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
 // watch is what was seen of a job. The simulation's mutex guards it.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // law is a property of every stack, and a way to break it, which the law must detect.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // gpuLabel is the label that is "true" on nodes with GPUs. The device plugin selects nodes by it; no other component sets it.

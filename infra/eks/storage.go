@@ -17,7 +17,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 const nfs = 2049

@@ -13,7 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // want checks inputs, given as "path=value", or as "path" alone for an input that must be absent.

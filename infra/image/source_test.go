@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/image"
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
 // proxy creates a module proxy of files that serves two versions of each module; each has one package that prints its version.

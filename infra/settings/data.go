@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // Names of the claim to a cluster's volume. The jobs of its stack and the tutorials rely on them.

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // defaults returns the settings of a stack whose file is empty; arch is that of this machine. Optional sections have their

@@ -15,8 +15,8 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/elasticdl/elasticdl/trainer/manifest"
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 const page = "../../docs/infrastructure/eks.md"

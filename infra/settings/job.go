@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // placeholder stands for an image that the stack has not built yet.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // Problems collects the problems of a stack's settings, each by its path: "gke.ranges.pods", "gcp:project".

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // All missing programs are reported at once, each with how to install it, and no program that the settings do not need.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // Clouds that a stack may be on: values of elasticdl:cloud.

@@ -1,5 +1,5 @@
 // Package trainingjob is a component of a Pulumi program that submits a training job: it registers the objects that `elasticdl
-// train` creates, built by the same code (trainer/manifest), and nothing else.
+// train` creates, built by the same code (trainer/runtime/manifest), and nothing else.
 //
 //	TrainingJob ── Job ──depends on──> ConfigMaps, ServiceAccount, Role, RoleBinding, Services ──> resources of the stack
 //	                └─owns─> pods of parameter servers and workers, which Pulumi does not manage

@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"github.com/elasticdl/elasticdl/infra"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // gpu is the resource name of GPUs, and the key of the taint of GPU nodes. Pods that request it tolerate the taint: see
-// trainer/manifest.
+// trainer/runtime/manifest.
 const gpu = "nvidia.com/gpu"
 
 // Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: pods that request GPUs, and

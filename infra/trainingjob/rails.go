@@ -12,7 +12,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // rails returns the option that warns in a preview that a running job would end: replaced by another, or suspended.

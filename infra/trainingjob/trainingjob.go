@@ -13,8 +13,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // Type is the component's type.

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/elasticdl/elasticdl/test/prove"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/ps"
 )
 
 // runChild runs one of these roles as a process of its own, whose memory can be measured separately:

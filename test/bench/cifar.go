@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/elasticdl/elasticdl/trainer/data/example"
-	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/train/data/example"
+	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 )
 
 const cifarRecords = 2048

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/prove"
-	"github.com/elasticdl/elasticdl/trainer/credential"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
 func encryptionBenchmarks() []benchmark {

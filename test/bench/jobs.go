@@ -10,12 +10,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/data"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
-	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/train/data"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 func jobBenchmarks() []benchmark {

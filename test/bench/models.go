@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/elasticdl/elasticdl/cmd/elasticdl/cli"
-	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/train/nn"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 // The models for measurements of checkpoints: multilayer perceptrons of different sizes for the shipped digits.

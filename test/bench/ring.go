@@ -14,10 +14,10 @@ import (
 	_ "embed"
 
 	"github.com/elasticdl/elasticdl/test/prove"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/mesh"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/ring"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/train/mesh"
+	"github.com/elasticdl/elasticdl/trainer/train/ring"
 )
 
 //go:embed peers/gloo.py

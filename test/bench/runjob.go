@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
 // runJob is a job of `elasticdl run` on this machine: workers of one process each.

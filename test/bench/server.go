@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/speak"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/ps"
-	"github.com/elasticdl/elasticdl/trainer/rpc"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // modelFloats is the number of values of the model that is pushed and pulled: 100 MB.

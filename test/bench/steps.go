@@ -17,10 +17,10 @@ import (
 
 	_ "embed"
 
-	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/train/nn"
+	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 //go:embed peers/steps.py

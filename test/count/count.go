@@ -25,12 +25,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/recordio"
-	"github.com/elasticdl/elasticdl/trainer/safetensors"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
+	"github.com/elasticdl/elasticdl/trainer/train/nn"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/recordio"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 const (

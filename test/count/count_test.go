@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/recordio"
-	"github.com/elasticdl/elasticdl/trainer/safetensors"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/recordio"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 // TestVerify trains batches by hand, in which records are missing or doubled.

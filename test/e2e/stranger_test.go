@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

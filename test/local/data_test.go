@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 )
 
 // numbered writes a RecordIO file with records of the digits, rotated by so many: each rotation has as many records and bytes.

@@ -21,9 +21,9 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/pace"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/torch"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

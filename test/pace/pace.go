@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/optim"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/train/nn"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 // home is the variable that names the state directory of a job's processes, and hurry the file in it that [Hurry] makes.

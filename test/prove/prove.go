@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/credential"
-	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
 // era is a job and the year of its clock: the clock of a synctest bubble has another year than the machine's.

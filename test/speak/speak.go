@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/elasticdl/elasticdl/test/prove"
-	"github.com/elasticdl/elasticdl/trainer/credential"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/rpc"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // Header returns the identity under which a request is made. For a stream, request is nil.

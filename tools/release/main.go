@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/trainer/image"
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
 // sums is the name of the file with the digests, in the format of sha256sum -c.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
 // ErrHopeless is wrapped by an error of a runtime's Create if the cluster can never accept the pod as it is described. It fails a job that

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/custody"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/ledger"
-	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
 // kept is what a life of the model may begin with: a checkpoint of the job, or the one that it was to start from

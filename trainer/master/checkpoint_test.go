@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/ledger"
-	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

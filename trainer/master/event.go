@@ -3,10 +3,10 @@ package master
 import (
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/rendezvous"
-	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
 // Event is a fact of a job's life: one of the types below. Log lines tell people the same; programs and tests set [Config].OnEvent.

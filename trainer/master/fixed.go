@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/custody"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/prediction"
+	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/store/prediction"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -13,15 +13,15 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/evaluation"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/rpc"
-	"github.com/elasticdl/elasticdl/trainer/task"
-	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 const (
@@ -38,7 +38,7 @@ type Pod struct {
 	OOMs    int    // number of pods of its line that ran out of memory: how often its memory is doubled
 }
 
-// Pods starts and ends pods: processes (trainer/local) or a cluster's. Its calls may
+// Pods starts and ends pods: processes (trainer/runtime/local) or a cluster's. Its calls may
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
 	// Create starts a pod, and returns when it is started. After an error it is called again later; after [ErrFull] for a server, a worker

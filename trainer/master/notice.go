@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
 // noticeGrace is how long a checkpoint may take after a notice by default: half of the grace period of a Kubernetes pod.

@@ -3,7 +3,7 @@ package master
 import (
 	"slices"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
 // vouched is a checkpoint that agents of the job claim.

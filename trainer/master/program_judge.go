@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
 // charges is what a program has used up of its limits.

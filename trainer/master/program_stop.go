@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

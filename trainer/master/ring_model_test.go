@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

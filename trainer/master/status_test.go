@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/ledger"
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

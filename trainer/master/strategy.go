@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/custody"
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // The paths of a job are absolute, so that it can be resumed from another directory; those in

@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
-	"github.com/elasticdl/elasticdl/trainer/data/dataset"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/store/bucket"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 func checkpointCommand() *cobra.Command {

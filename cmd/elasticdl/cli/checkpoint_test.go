@@ -17,10 +17,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
-	"github.com/elasticdl/elasticdl/trainer/ledger"
-	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/store/bucket"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
 // writeCommit writes a commit with a number of shards, as a job does: commit DIR NUMBER SHARDS. With a further argument the

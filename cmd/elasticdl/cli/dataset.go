@@ -13,9 +13,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/data/dataset"
-	"github.com/elasticdl/elasticdl/trainer/image"
-	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 func datasetCommand() *cobra.Command {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
 // endingEvery is how often a command says what a job that is being stopped waits for.

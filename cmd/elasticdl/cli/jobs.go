@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/kube"
-	"github.com/elasticdl/elasticdl/trainer/local"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 

@@ -15,7 +15,7 @@ import (
 	"strings"
 	_ "time/tzdata" // images have no files of time zones
 
-	"github.com/elasticdl/elasticdl/trainer/zoo"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
 // modulePath is this module's.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
 
 // A misspelled job of a cluster is answered with the nearest name of its namespace, and with none if the cluster does not tell them.

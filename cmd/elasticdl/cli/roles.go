@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/kube/incluster"
-	"github.com/elasticdl/elasticdl/trainer/local"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/incluster"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
 // The roles of a job, of this machine or of a cluster. Packages local and kube start them and say what their flags mean.

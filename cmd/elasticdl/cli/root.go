@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/logline"
-	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
 // Exit codes, as [exitCodes] tells users.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // Local workers use the GPUs of this machine: without GPUs, a job with one process per GPU is refused before it starts.

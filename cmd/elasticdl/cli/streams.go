@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/elasticdl/elasticdl/trainer/agent"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/run/agent"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
 // streamsOf returns the streams of a command that runs a program and stays until its end. With asJSON standard output has the job's end only.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // settleCluster completes a command by what only this machine knows: the file of --cluster_spec, and the namespace of the

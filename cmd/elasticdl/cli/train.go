@@ -15,17 +15,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/agent"
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
-	"github.com/elasticdl/elasticdl/trainer/data"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/kube"
-	"github.com/elasticdl/elasticdl/trainer/local"
-	"github.com/elasticdl/elasticdl/trainer/program"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/run/agent"
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
+	"github.com/elasticdl/elasticdl/trainer/store/bucket"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/train/data"
+	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // refresh is how often a job is looked at.

@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/trainer/data/dataset"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/kube"
-	"github.com/elasticdl/elasticdl/trainer/source/folder"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/run/folder"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 // uploading is a directory of this machine that the workers of a job on a cluster start in.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/source/fetch"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/run/fetch"
 )
 
 // The archive contains the files that the job names and that its workers unpack; it is uploaded through a pod of the image that

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/elasticdl/elasticdl/trainer/data/dataset"
-	"github.com/elasticdl/elasticdl/trainer/image"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 func zooCommand() *cobra.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/image"
-	"github.com/elasticdl/elasticdl/trainer/source/folder"
+	"github.com/elasticdl/elasticdl/trainer/run/folder"
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
 // contents says what an image is made of: of a Go package, which is compiled, of a binary, or of a

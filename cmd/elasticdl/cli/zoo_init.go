@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/image"
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
 // scaffold is what zoo init writes: a Go module.

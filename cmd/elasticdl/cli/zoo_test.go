@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
 
 // TestZoo runs the scripts testdata/zoo/*.txtar with a registry, this checkout, and Go's caches, but without a network.
@@ -32,7 +32,7 @@ func TestZoo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Images are compressed, which takes minutes under the race detector; trainer/image has tests for that.
+	// Images are compressed, which takes minutes under the race detector; trainer/runtime/image has tests for that.
 	fast := t.TempDir()
 	build := exec.Command("go", "build", "-C", checkout, "-trimpath", "-buildvcs=false", "-tags", "disable_grpc_modules", "-o", fast, "./cmd/elasticdl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

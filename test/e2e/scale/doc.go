@@ -3,7 +3,7 @@
 // pods; the processes of pods are simulated here:
 //
 //	pod                         simulated by
-//	elasticdl-J-master          the real master (trainer/kube/incluster), a process of this machine
+//	elasticdl-J-master          the real master (trainer/runtime/kube/incluster), a process of this machine
 //	elasticdl-J-ps-I            [Server]: joins, and answers the master's questions over gRPC
 //	elasticdl-J-worker-N        [Worker]: joins, leases, takes a set time for each minibatch, reports
 //	pods of others              nothing: they only take up room

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
 // The experiments are those that ElasticDL published in 2020: two jobs of 13 CPUs on a cluster of 24, the second one 30 s after

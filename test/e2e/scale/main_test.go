@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/elasticdl/elasticdl/trainer/kube/incluster"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/incluster"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 var (

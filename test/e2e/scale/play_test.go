@@ -15,13 +15,13 @@ import (
 
 	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/test/speak"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/rpc"
-	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // stage implements master.Pods with simulated pods.

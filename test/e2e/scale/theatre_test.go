@@ -41,14 +41,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/elasticdl/elasticdl/trainer/credential"
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/manifest"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/recordio"
-	"github.com/elasticdl/elasticdl/trainer/rpc"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // theatre is a namespace with simulated jobs.

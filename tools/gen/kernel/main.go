@@ -1,4 +1,4 @@
-// Command kernel writes the assembly of trainer/nn/kernel/avx and its Go declarations:
+// Command kernel writes the assembly of trainer/train/nn/kernel/avx and its Go declarations:
 //
 //	go run -C <root>/tools/gen ./kernel <folder of the package>
 //

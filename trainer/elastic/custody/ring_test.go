@@ -1,0 +1,170 @@
+package custody
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
+)
+
+// same reports whether two ledgers have the same records.
+func same(a, b ledger.Ledger) bool { return a.Covers(&b) && b.Covers(&a) }
+
+// TestRingModel compares a Ring with a model of its laws: which workers' leases are taken back, when, and with which of their records in
+// the model.
+func TestRingModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRing(1, 0)
+		var (
+			world    rendezvous.World
+			had      ledger.Ledger
+			began    int64
+			last     int // the last worker that joined
+			safe     bool
+			shared   bool
+			gone     = map[int]string{}
+			life     = int64(1)
+			newest   int64
+			present  int64
+			first    int64
+			snapshot int64
+		)
+		settled := func(t *rapid.T, got []Settlement) {
+			t.Helper()
+			want := map[int]string{}
+			if safe {
+				for worker, charge := range gone {
+					if !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return m.Worker == worker }) {
+						want[worker] = charge
+						delete(gone, worker)
+					}
+				}
+			}
+			back := map[int]string{}
+			for _, s := range got {
+				back[s.Worker] = s.Charge
+				if !same(s.Had, had) {
+					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Had, had)
+				}
+			}
+			if !maps.Equal(back, want) {
+				t.Fatalf("taken back %v, want %v; safe %v in %v", back, want, safe, world)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"form": func(t *rapid.T) {
+				next := rendezvous.World{Formation: world.Formation + 1}
+				for _, m := range world.Members {
+					if rapid.Bool().Draw(t, "survives") {
+						next.Members = append(next.Members, m)
+					}
+				}
+				survivors := len(next.Members)
+				for range rapid.IntRange(0, 2).Draw(t, "newcomers") {
+					last++
+					next.Members = append(next.Members, rendezvous.Member{Worker: last, Session: int64(last)})
+				}
+				for rank := range survivors {
+					if rapid.Bool().Draw(t, "has the newest state") {
+						next.Sources = append(next.Sources, rank)
+					}
+				}
+				if survivors > 0 && next.Sources == nil {
+					next.Sources = []int{0}
+				}
+				had = ledger.Ledger{}
+				had.Add(ledger.Task{Epoch: 1, Number: 1}, rapid.Int64Range(0, 9).Draw(t, "records"), 10)
+				version := rapid.Int64Range(0, 9).Draw(t, "version")
+				safe, shared = len(next.Sources) == survivors || next.Sources == nil, next.Sources == nil
+				world = next
+				got := r.Formed(next, had, version)
+				if next.Sources == nil {
+					first = next.Formation
+				}
+				newest, present = max(newest, version), version
+				settled(t, got)
+			},
+			"reclaim": func(t *rapid.T) {
+				worker := rapid.IntRange(0, last+1).Draw(t, "worker")
+				trains, charge := rapid.Bool().Draw(t, "trains"), rapid.SampledFrom([]string{"", "crashed"}).Draw(t, "charge")
+				got := r.Reclaim(worker, trains, charge)
+				waits := trains && (!safe || slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return m.Worker == worker }))
+				if waits {
+					if charge == "" {
+						charge = gone[worker]
+					}
+					gone[worker] = charge
+				}
+				if waits != (len(got) == 0) || !waits && (got[0].Worker != worker || got[0].Charge != charge || !same(got[0].Had, had)) {
+					t.Fatalf("reclaimed %v, safe %v in %v", got, safe, world)
+				}
+			},
+			"heard": func(t *rapid.T) {
+				s := State{Formation: rapid.Int64Range(0, world.Formation).Draw(t, "formation"), Version: rapid.Int64Range(0, 20).Draw(t, "version"), Snapshot: rapid.Int64Range(0, 20).Draw(t, "snapshot")}
+				counts := s.Formation == 0 || s.Formation >= first
+				news := counts && s.Snapshot > snapshot
+				if counts {
+					newest, present, snapshot = max(newest, s.Version), max(present, s.Version), max(snapshot, s.Snapshot)
+				}
+				got, back := r.Heard(s)
+				if (got > 0) != news || news && got != s.Snapshot {
+					t.Fatalf("%+v is news: %d, want %v", s, got, news)
+				}
+				if s.Formation == world.Formation && !shared {
+					safe, shared = true, true
+					settled(t, back)
+				} else if len(back) > 0 {
+					t.Fatalf("%+v takes back %v", s, back)
+				}
+			},
+			"lost": func(t *rapid.T) {
+				begun := rapid.Bool().Draw(t, "begun")
+				before := gone
+				gone, first = map[int]string{}, 1<<62
+				base := rapid.Int64Range(0, 9).Draw(t, "version of the base")
+				if begun || newest > began {
+					life++
+					newest, present, began, snapshot, had = base, base, base, 0, ledger.Ledger{}
+				}
+				if got := r.Lost(begun, base); !maps.Equal(got, before) {
+					t.Fatalf("gone before are %v, want %v", got, before)
+				}
+			},
+			"": func(t *rapid.T) {
+				if r.Life() != life || r.Version() != present {
+					t.Fatalf("life %d at version %d, want %d at %d", r.Life(), r.Version(), life, present)
+				}
+				for worker := range last + 1 {
+					if _, ok := gone[worker]; r.Missed(worker) != ok {
+						t.Fatalf("worker %d is missed: %v", worker, !ok)
+					}
+				}
+			},
+		})
+	})
+}
+
+// An order to apply the accumulated gradients is given once in a life, and repeated until it is done.
+func TestFlush(t *testing.T) {
+	r := NewRing(1, 0)
+	r.Formed(rendezvous.World{Formation: 1}, ledger.Ledger{}, 0)
+	if r.Owed() != 0 || r.Flush() != 1 || r.Flush() != 0 || r.Owed() != 1 {
+		t.Fatal("the first order")
+	}
+	r.Lost(true, 0) // so the order was of a lost life
+	if r.Owed() != 0 || r.Flush() != 2 {
+		t.Fatal("the order of the new life")
+	}
+	r.Heard(State{Formation: 1, Flushed: 2}) // from before the model was lost
+	if r.Owed() != 2 {
+		t.Fatal("a word of the life before counts")
+	}
+	r.Formed(rendezvous.World{Formation: 2}, ledger.Ledger{}, 0)
+	if r.Heard(State{Formation: 2, Flushed: 2}); r.Owed() != 0 {
+		t.Fatal("it is owed after it was done")
+	}
+}

@@ -1,0 +1,393 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/source"
+)
+
+// Program is a training program of the user's, which workers run instead of a model: a PyTorch script as it stands. Its options are torchrun's,
+// by name and meaning, where torchrun has them.
+type Program struct {
+	Command       []string `json:"command,omitempty"`         // what stands after --: a script or a program, and its arguments
+	Processes     string   `json:"processes,omitzero"`        // --nproc_per_node: of each worker; a number, auto, cpu or gpu
+	Module        bool     `json:"module,omitzero"`           // --module: the first word is a Python module
+	NoPython      bool     `json:"noPython,omitzero"`         // --no_python: the first word is a program
+	MaxRestarts   int      `json:"maxRestarts,omitzero"`      // --max_restarts: failures by its own fault before the job fails
+	StartMethod   string   `json:"startMethod,omitzero"`      // --start_method: fork or exec
+	RestartOnJoin string   `json:"restartOnJoin,omitzero"`    // --restart_on_join: now, checkpoint or never
+	Checkpoint    string   `json:"checkpointFile,omitzero"`   // --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
+	Grace         Duration `json:"grace,omitzero"`            // --restart_grace: from SIGTERM to SIGKILL when processes are started again
+	Gather        Duration `json:"gatherTimeout,omitzero"`    // --gather_timeout: for workers, before a start from no state; 0: none
+	Role          string   `json:"role,omitzero"`             // --role: of the processes
+	LogDir        string   `json:"logDir,omitzero"`           // --log_dir: where the processes' output is kept
+	Redirects     string   `json:"redirects,omitzero"`        // --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
+	Tee           string   `json:"tee,omitzero"`              // --tee: likewise, and to the worker's log
+	LocalRanks    string   `json:"localRanksFilter,omitzero"` // --local_ranks_filter: local ranks whose output the worker's log has, 0,1; "" = all
+	SHA256        string   `json:"sha256,omitzero"`           // --program_sha256: of the file that a URL as the first word names
+	GPUs          int      `json:"gpus,omitzero"`             // --gpus: of each worker
+	Interface     string   `json:"interface,omitzero"`        // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
+	AgentImage    string   `json:"agentImage,omitzero"`       // --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has and does
+	Workdir       string   `json:"workdir,omitzero"`          // --workdir: where processes start, as the worker has it; "" = where the worker does
+	Code          string   `json:"code,omitzero"`             // archive on a volume of what --workdir named; each worker unpacks it, and its processes start there
+	CodeSHA256    string   `json:"codeSHA256,omitzero"`       // of the archive
+}
+
+// What --restart_on_join can be: whether processes that keep no state are started again when a worker joins.
+const (
+	RestartNow          = "now"        // at once, as torchrun does
+	RestartAtCheckpoint = "checkpoint" // when the script has written its next checkpoint
+	RestartNever        = "never"      // when they are started again for another reason
+)
+
+// How processes are started.
+const (
+	StartFork = "fork" // by a process that has imported torch
+	StartExec = "exec" // each by itself
+)
+
+var forModels = []Type{Train, Evaluate, Predict}
+
+// programFlags are the flags of `elasticdl run`.
+var programFlags = []Flag{
+	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere, Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value { return processes(&c.Job.Program.Processes) }},
+	{Name: "nnodes", Topic: Processes, Effect: Everywhere, Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers", bind: func(c *Command) value { return nodes(c) }},
+	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program that the job survives [0]; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
+	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
+	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
+	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return startMethod(&c.Job.Program.StartMethod) }},
+	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
+	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, as progress, and for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return filePath(&c.Job.Program.Checkpoint) }},
+	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
+	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere, Usage: "longest wait for all workers at the start, and for the replacement of a lost one; 0: none", bind: func(c *Command) value { return duration(&c.Job.Program.Gather) }},
+	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
+	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker [a temporary one]", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
+	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
+	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
+	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere, Usage: "local ranks whose output the worker's log has, as 0,1; files have that of all", bind: func(c *Command) value { return text(&c.Job.Program.LocalRanks) }},
+	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return filePath(&c.Job.Program.Workdir) }},
+	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
+	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
+	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
+	{Name: "agent_image_name", Topic: Pods, Effect: Cluster, Usage: "has elasticdl, for the master, and workers of any image [$ELASTICDL_AGENT_IMAGE]", bind: func(c *Command) value { return text(&c.Job.Program.AgentImage) }},
+	{Name: "standalone", Topic: Remnants, Effect: Gone, Usage: "no endpoint is needed", bind: toBool},
+	{Name: "rdzv_backend", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "rdzv_endpoint", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "rdzv_id", Topic: Remnants, Effect: Gone, Usage: "see --job_name", bind: toNowhere},
+	{Name: "rdzv_conf", Topic: Remnants, Effect: Gone, Usage: "see --heartbeat_timeout", bind: toNowhere},
+	{Name: "monitor_interval", Topic: Remnants, Effect: Gone, Usage: "nothing is polled", bind: toNowhere},
+	{Name: "node_rank", Topic: Remnants, Effect: Gone, Usage: "the master gives workers their ranks", bind: nodeRank},
+	{Name: "master_addr", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "master_port", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "local_addr", Topic: Remnants, Effect: Gone, Usage: "workers are reached by their pods' addresses; see --network_interface", bind: toNowhere},
+	{Name: "event_log_handler", Topic: Remnants, Effect: Gone, Usage: "see elasticdl status, and the cluster's events", bind: toNowhere},
+	{Name: "signals_to_handle", Topic: Remnants, Effect: Gone, Usage: "a worker that is to end passes SIGTERM on", bind: toNowhere},
+	{Name: "logs_specs", Topic: Remnants, Effect: Later, Usage: "another kind of logs", Instead: "; see --log_dir, --redirects and --tee", bind: toNowhere},
+	{Name: "run_path", Topic: Remnants, Effect: Later, Usage: "run the script by runpy", Instead: "; leave it out: a script is run as python3 runs it", bind: toBool},
+	{Name: "numa_binding", Topic: Remnants, Effect: Later, Usage: "bind processes to the processors of their GPU",
+		Instead: "; bind them in the script, or on a cluster by the kubelet's Topology Manager", bind: toNowhere},
+	{Name: "virtual_local_rank", Topic: Remnants, Effect: Later, Usage: "LOCAL_RANK=0 and one GPU for each process",
+		Instead: "; on a cluster each worker of --nproc_per_node=1 and --gpus=1 has that", bind: toBool},
+}
+
+// Title is the command as messages show it: what a URL is signed with is left out.
+func (g *Program) Title() string {
+	if len(g.Command) == 0 {
+		return ""
+	}
+	return strings.Join(append([]string{source.Shown(g.Command[0])}, g.Command[1:]...), " ")
+}
+
+// defaultProgram has torchrun's defaults, where it has them.
+func defaultProgram() Program {
+	return Program{
+		Processes: "1", StartMethod: StartFork, RestartOnJoin: RestartNow, Role: "default", Redirects: "0", Tee: "0", Grace: Duration{time.Second},
+		Gather: Duration{10 * time.Second},
+	}
+}
+
+// processes is a number, or auto, cpu, gpu.
+func processes(p *string) value {
+	v := text(p)
+	v.kind = "N|auto|cpu|gpu"
+	return v
+}
+
+// nodes is torchrun's --nnodes.
+func nodes(c *Command) value {
+	set := func(s string) error {
+		low, high, elastic := strings.Cut(s, ":")
+		least, err := strconv.Atoi(low)
+		most := least
+		if elastic && err == nil {
+			most, err = strconv.Atoi(high)
+		}
+		if err != nil || least < 1 || most < least {
+			return fmt.Errorf("expected N or MIN:MAX, as 2 or 1:4")
+		}
+		c.Job.MinWorkers, c.Job.MaxWorkers, c.Job.NumWorkers = least, most, most
+		return nil
+	}
+	return value{kind: "N|MIN:MAX", at: new(int), set: set, get: func() string { return "" }}
+}
+
+// startMethod returns the value of --start_method. It takes torchrun's names, too: spawn is exec, which starts a new interpreter, and forkserver is fork.
+func startMethod(p *string) value {
+	v := text(p)
+	v.set = func(s string) error {
+		switch s {
+		case "spawn":
+			s = StartExec
+		case "forkserver":
+			s = StartFork
+		}
+		*p = s
+		return nil
+	}
+	return v
+}
+
+// nodeRank returns the value of torchrun's --node_rank. It refuses all but 0: the command of another node would start the job once more.
+func nodeRank(*Command) value {
+	set := func(s string) error {
+		if s != "0" {
+			return errors.New("expected 0: one command starts the workers of all nodes, so run it once, without this")
+		}
+		return nil
+	}
+	return value{kind: "0", at: new(int), set: set, get: func() string { return "" }}
+}
+
+// sha256 is what a checksum looks like.
+var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// checkProgram refuses what cannot be run.
+func (j *Job) checkProgram(p *problems) {
+	g := &j.Program
+	p.given(len(g.Command) > 0 && g.Command[0] != "", theProgram(), "%v", either{
+		"give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2",
+		"a script or a program, and its arguments, as [python3, main.py, --epochs=2]"})
+	launcher := g.Launcher()
+	p.check(launcher == "", theProgram(launcher), "leave it out: elasticdl starts the processes itself, and has torchrun's options%v", either{
+		", as in: elasticdl run --nproc_per_node=2 main.py --epochs=2",
+		" as fields of their own, as processes: \"2\", command: [main.py, --epochs=2]"})
+	for i, word := range g.Command { // a job is JSON
+		p.check(utf8.ValidString(word), theProgram(), "word %d is %q: expected UTF-8", i+1, word)
+	}
+	if n, err := strconv.Atoi(g.Processes); err == nil {
+		p.atLeast(1, n, "nproc_per_node")
+	} else {
+		p.oneOf(g.Processes, "nproc_per_node", "a number", "auto", "cpu", "gpu")
+	}
+	p.check(!g.Module || !g.NoPython, setting("no_python"), "with %v the first word is a Python module; drop one of the two", setting("module"))
+	p.atLeast(0, g.MaxRestarts, "max_restarts")
+	p.atLeast(0, g.GPUs, "gpus")
+	p.atLeast(0, j.NumMinibatchesPerTask, "num_minibatches_per_task")
+	for _, r := range []Resources{j.Worker.Request, j.Worker.Limit} {
+		other := r[gpu]
+		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), setting("gpus", g.GPUs),
+			"%v and %v say %s=%s; drop one of the two", setting("worker_resource_request"), setting("worker_resource_limit"), gpu, other)
+	}
+	sum := g.SHA256
+	if !sha256.MatchString(sum) {
+		p.check(sum == "", setting("program_sha256", sum), "expected 64 hexadecimal digits")
+		sum = ""
+	}
+	if len(g.Command) > 0 && g.Command[0] != "" {
+		checkSource(g.Command, sum, p)
+	}
+	p.oneOf(g.StartMethod, "start_method", StartFork, StartExec)
+	p.oneOf(g.RestartOnJoin, "restart_on_join", RestartNow, RestartAtCheckpoint, RestartNever)
+	p.check(g.RestartOnJoin != RestartAtCheckpoint || g.Checkpoint != "", setting("restart_on_join", g.RestartOnJoin),
+		"give %v, which the program writes", setting("checkpoint_file"))
+	if _, err := path.Match(g.Checkpoint, ""); err != nil {
+		p.check(false, setting("checkpoint_file", g.Checkpoint), "expected a path, with * and ? for any characters")
+	}
+	p.check(g.Grace.Duration >= 0, setting("restart_grace", g.Grace), "expected 0s or more")
+	p.check(g.Gather.Duration >= 0, setting("gather_timeout", g.Gather), "expected 0s or more")
+	p.check(g.Role != "", setting("role", ""), "expected a name")
+	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
+		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams), "expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")
+	}
+	g.checkLocalRanks(p)
+	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
+}
+
+// checkLocalRanks refuses a filter that is no list, or that hides the output of all processes.
+func (g *Program) checkLocalRanks(p *problems) {
+	if g.LocalRanks == "" {
+		return
+	}
+	count, err := strconv.Atoi(g.Processes) // otherwise each worker has its own number
+	some := err != nil
+	for text := range strings.SplitSeq(g.LocalRanks, ",") {
+		local, err := strconv.Atoi(text)
+		if err != nil || local < 0 {
+			p.check(false, setting("local_ranks_filter", g.LocalRanks), "expected local ranks with commas between, as 0,1")
+			return
+		}
+		some = some || local < count
+	}
+	p.check(some, setting("local_ranks_filter", g.LocalRanks), "no process of %v is among them, and no output would be shown", setting("nproc_per_node", count))
+}
+
+// checkSource refuses a program that is nowhere to be had from.
+func checkSource(command []string, sum string, p *problems) {
+	_, err := source.Parse(command, sum)
+	switch wrong, ok := errors.AsType[*source.Error](err); {
+	case errors.Is(err, source.ErrTwoChecksums):
+		p.check(false, setting("program_sha256", sum), "%v", wrong.Reason)
+	case ok:
+		p.check(false, theProgram(wrong.Location), "%v", wrong.Reason)
+	}
+}
+
+var (
+	streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
+	toFiles = regexp.MustCompile(`(^|:)[1-3]`) // of which some goes to files
+)
+
+// shellSigns are what only a shell understands.
+const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
+
+// settleCommand makes a job to train with a --job_command one that runs a program. One that runs none has no program.
+func (c *Command) settleCommand(p *problems) {
+	switch words := strings.Fields(c.jobCommand); {
+	case c.jobCommand == "" || c.Job.Type != Train && c.Job.Type != Run:
+	case len(c.Job.Program.Command) > 0:
+		p.check(false, setting("job_command", c.jobCommand), "the program is %s already; drop one of the two", c.Job.Program.Command[0])
+	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="): // A=b program
+		c.Job.Type, c.Job.Program.Command = Run, []string{"/bin/sh", "-c", c.jobCommand}
+	default:
+		c.Job.Type, c.Job.Program.Command = Run, words
+	}
+	if !c.Job.Runs() {
+		c.Job.Program = Program{}
+	}
+}
+
+// settleProgram makes what was not given fit what was: a name from the script's.
+func (c *Command) settleProgram() {
+	j := c.Job
+	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData, &j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
+		*of = "" // a model's, of which noteFlagsWithoutEffect says that they have none
+	}
+	if j.Name == "" && len(j.Program.Command) > 0 {
+		j.Name = nameOf(j.Program.Command, j.Program.Module)
+	}
+}
+
+var unnamable = regexp.MustCompile(`[^a-z0-9]+`)
+
+// nameOf is a job's name from its program: "main" of "python3 -u train/main.py" and of "python3 -m train.main".
+func nameOf(command []string, module bool) string {
+	word := command[0]
+	if IsPython(word) {
+		for i, arg := range command[1:] {
+			if !strings.HasPrefix(arg, "-") {
+				word, module = arg, command[i] == "-m"
+				break
+			}
+		}
+	}
+	if module {
+		word = word[strings.LastIndexByte(word, '.')+1:]
+	}
+	word, _, _ = strings.Cut(path.Base(source.Shown(word)), ".")
+	name := strings.Trim(unnamable.ReplaceAllString(strings.ToLower(word), "-"), "-")
+	if name == "" {
+		return "program"
+	}
+	return strings.TrimRight(name[:min(len(name), MaxName)], "-")
+}
+
+var python = regexp.MustCompile(`^python([0-9](\.[0-9]+)?)?$`)
+
+// launchers are the modules that start a script's processes, as the agent does, by the title of each.
+var launchers = map[string]string{
+	"torch.distributed.run": "torch.distributed.run", "torch.distributed.launch": "torch.distributed.launch", "accelerate.commands.launch": "accelerate launch",
+}
+
+// Launcher returns which launcher the command calls instead of the script that it is to start, as "torchrun"; "" if it calls none.
+func (g *Program) Launcher() string {
+	words := g.Command
+	switch {
+	case len(words) == 0:
+		return ""
+	case g.Module:
+		return launchers[words[0]]
+	case path.Base(words[0]) == "torchrun":
+		return "torchrun"
+	case path.Base(words[0]) == "accelerate" && len(words) > 1 && words[1] == "launch":
+		return "accelerate launch"
+	case !IsPython(words[0]):
+		return ""
+	}
+	for i, word := range words[1:] { // the interpreter's own options
+		if word == "-m" && i+2 < len(words) {
+			return launchers[words[i+2]]
+		} else if !strings.HasPrefix(word, "-") {
+			return ""
+		}
+	}
+	return ""
+}
+
+// IsPython tells whether a word is the name of a Python interpreter.
+func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
+
+// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of `elasticdl run`, which go first. An empty one says nothing.
+func FromEnviron(args, environ []string) []string {
+	var said []string
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		name, ok := strings.CutPrefix(name, "PET_")
+		if f := Find(strings.ToLower(name)); ok && f != nil && f.ofProgram() && value != "" {
+			said = append(said, "--"+f.Name+"="+value)
+		}
+	}
+	return append(said, args...)
+}
+
+// gpu is how Kubernetes calls the GPUs that --gpus asks for.
+const gpu = "nvidia.com/gpu"
+
+// settleGPUs has workers ask for the GPUs that their program needs. What is not limited is limited to that.
+func (j *Job) settleGPUs() {
+	if n := j.Program.GPUs; n > 0 && j.Worker.Request[gpu] == "" && j.Worker.Limit[gpu] == "" {
+		asked := maps.Clone(j.Worker.Request)
+		if asked == nil {
+			asked = make(Resources)
+		}
+		asked[gpu] = strconv.Itoa(n)
+		j.Worker.Request = asked
+	}
+}
+
+// checkProgramPods refuses what pods that run a program cannot do.
+func (j *Job) checkProgramPods(p *problems) {
+	g := &j.Program
+	p.given(j.Image != "", setting("image_name"),
+		"name an image that has what the program needs, as pytorch/pytorch, and with %v one that has elasticdl", setting("agent_image_name"))
+	p.check(g.LogDir != "" || !toFiles.MatchString(g.Redirects), setting("redirects", g.Redirects),
+		"without %v the output would be gone with the pods; give a directory on a %v, or %v, by which the workers' logs have it, too",
+		setting("log_dir"), setting("volume"), setting("tee"))
+	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), setting("agent_image_name", g.AgentImage), "expected an image, as registry.example/elasticdl:mnist")
+	j.checkCode(p)
+	asks := j.Worker.Request[gpu] != "" || j.Worker.Limit[gpu] != ""
+	p.check(g.Processes != "gpu" || asks, setting("nproc_per_node", "gpu"), "workers ask for no GPU; give %v", setting("gpus"))
+	for _, v := range j.Volumes {
+		p.check(g.AgentImage == "" || path.Clean(v.MountPath) != AgentDir, setting("volume", v), "elasticdl is at that mount_path; give another")
+	}
+}
+
+// AgentDir is where a worker of an image of the user's finds the elasticdl binary.
+const AgentDir = "/elasticdl-bin"

@@ -1,0 +1,592 @@
+// Package agent is a worker whose engine is a user's program: it takes part in the rendezvous, starts the program's processes with torchrun's
+// environment, watches them, and starts them again when the world changes. A process that keeps its state says so over a socket, and is
+// told of the next world instead.
+//
+//	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the job's end
+//	        ^                                       │
+//	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall the processes
+//
+// The master decides about the program as a whole: whether a failure is charged, which workers are in the world, when the job is done. An
+// agent only reports what it observes.
+//
+// Laws:
+//
+//  1. Processes of two worlds never run at once on a worker, except for those that keep their state and enter the next world. No process
+//     outlives its agent.
+//  2. The key-value store of a world is empty at its beginning, listens before its address is told, and outlives every process of that world.
+//  3. A process that fails by itself is reported to the master once, with its reason, also while its world ends. One that the agent ends is
+//     not.
+//  4. The agent reacts to a departure at once, but processes that are past their training complete what they do before they start again.
+//     Newcomers do not restart running processes unless --restart_on_join allows it.
+//  5. The program goes on while the master is away.
+//  6. A process that is ended gets one SIGTERM. It has --restart_grace if it is to start again, and the whole grace period in a planned stop,
+//     in whatever order the agent hears that its worker is to leave and that the job has ended.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/run/python"
+	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/membership"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
+)
+
+// Config holds what an agent needs for its job.
+type Config struct {
+	Job        *job.Job
+	Keeps      bool // processes of the program keep their state; new ones join a world when they are ready
+	Self       *rpc.Self
+	Master     wire.MasterClient
+	Host       string                                                               // IP address under which other workers reach this one
+	Processors int                                                                  // number of processors that the processes share
+	Limited    bool                                                                 // the processors are fewer than the machine has: libraries do not find that out
+	Workers    int                                                                  // number of workers of the job that share the processors, this one included; 0: this one has them alone
+	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it never is
+	Grace      time.Duration                                                        // time that the processes have to end after SIGTERM, once Leave is closed
+	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
+	Dir        string                                                               // directory for the agent's files, which its creator removes; "": a temporary one of the agent's own
+	ErrorFile  string                                                               // file that receives the first failure of the processes, while they do not run because of it; "": none
+	Output     io.Writer                                                            // log that receives what the processes write, in lines
+	Messages   io.Writer                                                            // receives reports of failures; nil: Output
+	Display    *program.Display                                                     // shows what the processes write; nil: nobody looks
+	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // opens the bucket of a location; nil: code cannot come from buckets
+	Log        *slog.Logger
+}
+
+// errDone ends the work of an agent when the job has ended.
+var errDone = errors.New("the job has ended")
+
+// agent is the shell around one worker's processes. Its loop owns every field that no mutex guards.
+type agent struct {
+	Config
+	count   int // number of processes
+	program *program.Program
+	meeting *membership.Meeting
+	dir     string           // directory of the agent's own, removed at the end
+	workdir string           // working directory of the processes; "": the agent's
+	store   *tcpstore.Server // store of the current world, or for the next one
+	last    *tcpstore.Server // store of the previous world, until the next one is formed
+	closing sync.WaitGroup   // stores that are being closed
+	scripts *scripts
+	records *records
+	reports chan *wire.ReportTaskRequest
+	procs   []*process // by local rank; nil: never started
+	mail    mailbox
+	over    chan struct{} // closed when the master says that the job has ended
+	beats   beats
+	stages  stages
+	blame   errorFile
+	endBy   func() time.Time // end of the grace period; it begins with the first call
+	stop    stopping
+	rested  bool // the processes of the last world were not started: it ended in the pause before
+	watch   *watch
+
+	brokeOff bool // a process may have left the last world in the middle of a round
+	unknown  bool // no process can tell which records are in its state: they have to meet again
+}
+
+// process is one process of the program.
+type process struct {
+	local int
+	rank  int // in its world; -1: it was told none yet
+	pid   int
+	group *program.Group
+	exit  *program.Exit // nil: the process is running
+	// The fields below hold what the process has said over its socket.
+	script  *script // its connection; nil: it has said nothing, and keeps no state
+	waits   *word   // its arrival, while it waits for a world
+	member  bool    // it is in the current world, or will be in the next one
+	done    bool    // it needs no world any more
+	entered int64   // formation of the newest world that it was told
+	joined  int64   // formation of the first world that it was told; 0: none
+	starts  *starts // how often it was started again; nil: not known yet
+	doubt   string  // why it cannot be sure of its state; empty: it is, or has not said why
+}
+
+// keeps reports whether a process enters the next world with its state.
+func (p *process) keeps() bool {
+	return p != nil && p.exit == nil && p.script != nil && p.script.keeps && !p.done
+}
+
+// retired reports whether a process that kept its state needs no further world.
+func (p *process) retired() bool { return p != nil && p.done }
+
+// late reports whether a process is running that has not come to the current world.
+func (p *process) late() bool { return p.lives() && !p.member }
+
+// lives reports whether a process is running.
+func (p *process) lives() bool { return p != nil && p.exit == nil }
+
+// Run works until the job has ended, the worker is asked to leave ([membership.ErrLeft]) or replaced ([membership.ErrReplaced]), or ctx ends. No
+// process of the program is left when it returns.
+func Run(ctx context.Context, c Config) (err error) {
+	a := &agent{Config: c, meeting: membership.New(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a.endBy = sync.OnceValue(func() time.Time { return time.Now().Add(a.Grace) })
+	if a.Messages == nil {
+		a.Messages = a.Output
+	}
+	if a.count, err = Processes(c.Job.Program.Processes, c.Processors); err != nil {
+		return err
+	}
+	if a.dir, err = c.makeDir(); err != nil {
+		return err
+	}
+	defer os.RemoveAll(a.dir)
+	a.records = newRecords(c.Master, c.Self.Header().Index, func(r *wire.ReportTaskRequest) { a.reports <- r })
+	if err := a.withRoom(ctx, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
+		return err
+	}
+	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
+		return err
+	}
+	defer a.scripts.close()
+	a.procs = make([]*process, a.count)
+	ctx, cancel := context.WithCancelCause(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel(nil)
+	background.Go(func() { a.heartbeats(ctx, cancel) }) // also while the program is fetched: a silent worker would count as lost
+	background.Go(func() {
+		select {
+		case <-a.Leave:
+			a.endBy()
+		case <-ctx.Done():
+		}
+	})
+	background.Go(func() {
+		select {
+		case <-a.over:
+			cancel(errDone)
+		case <-ctx.Done():
+		}
+	})
+	if err := a.load(ctx); err != nil {
+		return a.verdict(ctx, err)
+	}
+	defer a.program.Close()
+	background.Go(func() { a.report(ctx) })
+	background.Go(func() { a.observe(ctx) })
+	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
+	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
+	err = a.work(ctx)
+	a.end(a.lastGrace())
+	a.last, a.store = a.release(a.last), a.release(a.store)
+	a.closing.Wait()
+	return a.verdict(ctx, err)
+}
+
+// makeDir makes the directory of the agent's own files.
+func (c Config) makeDir() (string, error) {
+	if c.Dir == "" {
+		return program.MakeTemporary("elasticdl-agent-", len("agent.sock"))
+	}
+	return c.Dir, os.Mkdir(c.Dir, 0o700)
+}
+
+// load fetches the program and makes it ready to be started.
+func (a *agent) load(ctx context.Context) error {
+	a.stages.does(wire.Stage_STAGE_FETCHING)
+	defer a.stages.does(wire.Stage_STAGE_UNKNOWN)
+	command, workdir, err := a.bringCode(ctx)
+	if err != nil {
+		return err
+	}
+	a.workdir = workdir
+	options, err := a.options(command)
+	if err != nil {
+		return err
+	}
+	err = a.withRoom(ctx, func() (err error) {
+		a.program, err = program.New(options)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if hidden := options.Hides("elasticai_api", "elasticdl"); hidden != nil {
+		a.Log.Warn("the program's own packages hide those that elasticdl brings: start it in a directory without them, such as a copy of its scripts", "packages", strings.Join(hidden, " "))
+	}
+	return nil
+}
+
+// verdict returns the error with which the agent ends, given the error err of its work.
+func (a *agent) verdict(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case cause == errDone:
+		return nil
+	case errors.Is(cause, membership.ErrReplaced) && a.leaving():
+		return membership.ErrLeft
+	case cause != nil:
+		return cause
+	}
+	return err
+}
+
+// work goes from one world to the next.
+func (a *agent) work(ctx context.Context) error {
+	arrival := &wire.Arrival{Worker: int32(a.Self.Header().Index), Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64), Round: -1}
+	var beginning int64
+	if a.Keeps {
+		if err := a.prepare(ctx); err != nil {
+			return err
+		}
+	} else if a.Self.Header().Index >= a.Job.NumWorkers { // a replacement or an additional worker: the others are training, and must not wait for its imports
+		a.warm(ctx)
+	}
+	for {
+		if err := a.listen(); err != nil {
+			return err
+		}
+		a.bring(arrival, beginning)
+		next, err := a.arrive(ctx, arrival)
+		if err != nil {
+			return err
+		}
+		arrival.Formation, beginning = next.Formation, next.Beginning
+		if arrival.Failures, err = a.live(ctx, next); err != nil {
+			return err
+		}
+		arrival.Finished = a.finished()
+		arrival.Output, arrival.CheckpointUnixMs = a.progress()
+	}
+}
+
+// finished reports whether all processes of this worker that are in the last world have ended by themselves with 0, and none is running.
+func (a *agent) finished() bool {
+	unfinished := func(p *process) bool {
+		return p == nil || p.lives() || p.member && (p.exit.Failed() || p.exit.Stopped)
+	}
+	return !a.rested && slices.ContainsFunc(a.procs, func(p *process) bool { return p != nil && p.member }) && !slices.ContainsFunc(a.procs, unfinished)
+}
+
+// listen makes the store for the next world, in case this worker becomes its first. The store of the world that it leaves is served until
+// the next one is formed: processes of other workers may still be building their process group, and leave after a round.
+func (a *agent) listen() error {
+	a.last, a.store = a.store, nil
+	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log, Linger: storeLinger})
+	if err != nil {
+		return fmt.Errorf("serve the processes' store: %w", err)
+	}
+	a.store = store
+	return nil
+}
+
+// storeLinger is how long processes that are ending have to close their connections to the store: a reset would abort those of PyTorch 1.x.
+const storeLinger = 5 * time.Second
+
+// release closes the store of a world that is over, and returns none.
+func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
+	if store != nil {
+		a.closing.Go(store.Close)
+	}
+	return nil
+}
+
+// beginnings is the bit of a round's number from which on it holds the formation in which the model began, as in the members of any ring.
+const beginnings = 32
+
+// bring sets in the arrival what the worker's processes bring to the next world: the newest of their states.
+func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
+	arrival.Address = a.store.Addr().String()
+	crew := &wire.Crew{Store: arrival.Address}
+	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger, arrival.BrokeOff = crew, -1, 0, nil, a.brokeOff
+	for _, p := range a.procs {
+		if p != nil {
+			p.member = !p.retired() && (!a.Keeps && !a.leaving() || p.keeps() && p.waits != nil)
+		}
+	}
+	for _, p := range a.crew(math.MaxInt64) {
+		crew.Processes++
+		if !p.keeps() || p.waits == nil || p.waits.Round < 0 {
+			continue
+		}
+		began := beginning
+		if p.waits.Read {
+			began = 0
+		}
+		if round := began<<beginnings | p.waits.Round; round > arrival.Round {
+			arrival.Round, arrival.Version = round, p.waits.Round
+			arrival.Ledger = a.records.ledger(p.waits.Ledger, p.waits.Settled)
+			crew.Source = crew.Processes - 1
+		}
+	}
+	if a.procs[0] == nil && !a.leaving() { // none was started yet
+		crew.Processes = int32(a.count)
+	}
+}
+
+// prepare starts the processes of a worker that joins a program whose processes keep their state, and returns when they are ready, so that
+// the others do not wait for their imports.
+func (a *agent) prepare(ctx context.Context) error {
+	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface(), Threads: a.threads(a.count)}
+	if err := a.launch(ctx, position, allLocals(a.count)); err != nil {
+		return err
+	}
+	for {
+		var failed []program.Exit
+		a.absorb(func(e event) {
+			if e.exit != nil && e.exit.Failed() {
+				failed = append(failed, *e.exit)
+			}
+		})
+		if crashed := forked(failed); len(crashed) > 0 && len(crashed) == len(failed) {
+			if err := a.launch(ctx, position, crashed); err != nil {
+				return err
+			}
+		} else if root := program.RootCause(failed); root != nil {
+			return fmt.Errorf("the program failed before it joined a world: %s", root.Message())
+		}
+		if !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.waits == nil }) {
+			return nil
+		}
+		select {
+		case <-a.mail.ready:
+		case <-a.Leave:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// warm returns when the program's processes can be started at once, or the worker is asked to leave.
+func (a *agent) warm(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.Leave:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	a.program.Ready(ctx)
+}
+
+func allLocals(n int) (locals []int) {
+	for i := range n {
+		locals = append(locals, i)
+	}
+	return locals
+}
+
+// launch starts processes.
+func (a *agent) launch(ctx context.Context, position program.Position, locals []int) error {
+	position.Locals = locals
+	a.stages.does(wire.Stage_STAGE_IMPORTING)
+	defer a.stages.does(wire.Stage_STAGE_UNKNOWN)
+	group, err := a.program.Start(ctx, position)
+	if err != nil {
+		return fmt.Errorf("start the program: %w", err)
+	}
+	pids := group.Pids()
+	started := make(map[int]*process)
+	for i, local := range locals {
+		p := &process{local: local, rank: position.FirstRank + local, pid: pids[i], group: group}
+		if a.Keeps { // it is told when it joins
+			p.rank = -1
+		}
+		a.procs[local], started[local] = p, p
+	}
+	a.show()
+	a.stages.watch(a.procs)
+	go func() {
+		for e := range group.Exits() {
+			a.mail.put(event{exit: &e, of: started[e.Local]})
+		}
+	}()
+	return nil
+}
+
+// arrive waits for the next world.
+func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (membership.World, error) {
+	met := make(chan struct{})
+	defer close(met)
+	go func() {
+		select {
+		case <-a.Leave:
+			a.beats.readyToLeave() // the master's answer is that the worker may go
+		case <-met:
+		}
+	}()
+	if a.leaving() && !slices.ContainsFunc(a.procs, (*process).lives) { // it only tells how they ended: a master that is away need not know
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, farewellLimit, membership.ErrLeft)
+		defer cancel()
+	}
+	return a.meeting.Arrive(ctx, arrival)
+}
+
+// farewellLimit is how long a worker that leaves, and whose processes have ended, waits for the master's answer to that.
+const farewellLimit = 2 * time.Second
+
+// report delivers the reports of ended leases, in order.
+func (a *agent) report(ctx context.Context) {
+	for {
+		select {
+		case r := <-a.reports:
+			err := membership.Retry(ctx, func() error {
+				_, err := a.Master.ReportTask(ctx, r)
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
+				a.Log.Warn("The lease was taken back before its report", "lease", r.Lease, "error", err)
+			}
+			a.records.reported(r.Lease)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// kill begins to end the processes for which fits is true: SIGTERM, and SIGKILL after the grace.
+func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
+	for _, p := range a.procs {
+		if p.lives() && fits(p) {
+			p.group.Kill(p.local, grace)
+		}
+	}
+}
+
+// lastGrace returns how long the processes have to end when the work of this worker has: what the master says at the end of the job, what
+// is left of the worker's grace period if it was asked to leave, or else as long as when they start again.
+func (a *agent) lastGrace() time.Duration {
+	grace := a.Job.Program.Grace.Duration
+	if a.leaving() {
+		grace = max(grace, time.Until(a.endBy()))
+	}
+	return max(grace, a.beats.endGrace())
+}
+
+// end ends all processes, and returns when they have ended.
+func (a *agent) end(grace time.Duration) {
+	a.kill(grace, func(*process) bool { return true })
+	a.await(grace+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
+}
+
+// killLimit is how long processes may take to end after SIGKILL: a driver may delay them.
+const killLimit = 30 * time.Second
+
+// await handles events, and passes each to tell, until ready. It returns false when stop is closed, or after the limit.
+func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event), ready func() bool) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		a.absorb(tell)
+		if ready() {
+			return true
+		}
+		select {
+		case <-a.mail.ready:
+		case <-stop:
+			return false
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// account asks the processes which records are in the state of every rank. If none can tell, they report it at the next rendezvous.
+func (a *agent) account() {
+	asked := false
+	for _, p := range a.procs {
+		if p.lives() && p.script != nil && p.member && !p.done {
+			asked = true
+			p.script.say(map[string]any{"op": "account"})
+		}
+	}
+	if !asked && !a.beats.ask() { // not told meanwhile, either
+		a.unknown = true
+		a.meeting.Recall()
+	}
+}
+
+// event is the end of a process, a message of one, the order of the master that the job is to stop, or none of these: then the master asks
+// for the account.
+type event struct {
+	exit *program.Exit
+	of   *process
+	said *message
+	stop time.Time // time by which the job is to stop
+}
+
+// absorb updates the state by the events that are waiting, and passes each to tell.
+func (a *agent) absorb(tell func(event)) {
+	events := a.mail.drain()
+	if len(events) > 0 {
+		defer func() { a.stages.watch(a.procs) }()
+	}
+	for _, e := range events {
+		switch {
+		case !e.stop.IsZero():
+			a.stops(e.stop)
+		case e.exit == nil && e.said == nil:
+			a.account()
+		case e.exit != nil:
+			e.of.exit = e.exit
+			a.show()
+			switch {
+			case e.of.exit.Failed(): // it failed in what follows the training
+				e.of.done = false
+			case e.of.script != nil && e.of.waits == nil:
+				e.of.done = true // it has completed the training with its state
+			}
+			if e.of.script != nil {
+				a.letGo(e.of.script)
+			}
+		case e.said.Op == "":
+			e.said.from.ended = true
+			a.letGo(e.said.from)
+		case e.said.Op == "hello":
+			e.of = a.greet(e.said)
+		default:
+			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })
+			if i < 0 {
+				continue // the process has ended
+			}
+			e.of = a.procs[i]
+			switch e.said.Op {
+			case "arrive":
+				e.of.waits = &e.said.word
+			case "done":
+				e.of.done = true
+				a.beats.end()
+				a.pastTraining(e.of)
+			case "account":
+				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
+			case "saved":
+				a.beats.saves(&wire.Saved{Round: e.said.Round, Path: e.said.Path, UnixMs: time.Now().UnixMilli()})
+			case "unsaved":
+				a.beats.fails(fmt.Sprintf("%s: %s", e.said.Path, e.said.Why))
+			case "rest":
+				a.beats.rests(&wire.Rest{Round: e.said.Round, Problem: e.said.Why})
+			case "met":
+				a.beats.meet(e.said.Formation)
+			case "round": // the master is to know of it when that world ends
+				a.beats.hasten()
+			case "doubt":
+				e.of.doubt = e.said.Why
+				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)
+			}
+		}
+		tell(e)
+	}
+}

@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+)
+
+// errorFile is the file to which the agent writes the first failure of its processes, as torchrun's agent does when it ends with one. This
+// agent does not know whether a failure ends the job, so the file is there from the failure until the processes start again.
+type errorFile struct {
+	path    string // "": none is wanted
+	written bool
+}
+
+// write writes the failure that came first. It does nothing if there is none.
+func (f *errorFile) write(failed []program.Exit) error {
+	root := program.RootCause(failed)
+	if root == nil || f.path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		return err
+	}
+	f.written = true
+	return os.WriteFile(f.path, root.ErrorFile(), 0o644)
+}
+
+// remove removes what was written: the job goes on. A file that cannot be removed, such as a container's termination log, is emptied.
+func (f *errorFile) remove() error {
+	if !f.written {
+		return nil
+	}
+	f.written = false
+	if os.Remove(f.path) == nil {
+		return nil
+	}
+	return os.Truncate(f.path, 0)
+}

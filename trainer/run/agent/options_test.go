@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"net"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// Processes are told the minibatches of a task if the job says how many.
+func TestMinibatchesAreTold(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	a := &agent{Config: Config{Job: job.DefaultOf(job.Run)}, scripts: &scripts{listener: listener}}
+	const variable = "ELASTICDL_NUM_MINIBATCHES_PER_TASK="
+	if env := a.environment(); slices.ContainsFunc(env, func(v string) bool { return len(v) >= len(variable) && v[:len(variable)] == variable }) {
+		t.Errorf("a job that says nothing: %q", env)
+	}
+	a.Job.NumMinibatchesPerTask = 4
+	if env := a.environment(); !slices.Contains(env, variable+"4") {
+		t.Errorf("four: %q", env)
+	}
+}
+
+// The program has the options that the job says.
+func TestOptions(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	a := &agent{Config: Config{Job: job.DefaultOf(job.Run)}, scripts: &scripts{listener: listener}}
+	for text, want := range map[string][]int{"": nil, "0,3": {0, 3}} {
+		a.Job.Program.LocalRanks = text
+		if o, err := a.options([]string{"main.py"}); err != nil || !slices.Equal(o.LocalRanksFilter, want) {
+			t.Errorf("%q: %v, %v", text, o.LocalRanksFilter, err)
+		}
+	}
+}
+
+// All processes of the job on a machine share its processors, whichever worker they are of; those of a pod share its own. The only process of
+// a machine finds them by itself.
+func TestThreads(t *testing.T) {
+	for _, c := range []struct {
+		processors, count, workers, world int
+		limited                           bool
+		want                              int
+	}{
+		{2, 1, 2, 1, false, 1}, // two workers on this machine, before the second has come
+		{2, 1, 2, 2, false, 1},
+		{8, 1, 2, 2, false, 4},
+		{8, 2, 2, 4, false, 2},
+		{8, 1, 1, 1, false, 0},
+		{8, 1, 1, 4, false, 2}, // scaled after its start
+		{8, 1, 5, 1, false, 1}, // more processes than half of the processors
+		{4, 8, 1, 8, false, 1},
+		{4, 1, 0, 16, false, 0}, // a pod that has a whole node
+		{2, 1, 0, 16, true, 2},  // with --worker_resource_limit=cpu=2
+		{16, 4, 0, 16, false, 4},
+		{1, 4, 0, 16, true, 1},
+	} {
+		a := &agent{Config: Config{Processors: c.processors, Workers: c.workers, Limited: c.limited}, count: c.count}
+		if n := a.threads(c.world); n != c.want {
+			t.Errorf("%+v: %d", c, n)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/membership"
+)
+
+const (
+	// leaseLimit is how long the master may take to answer a request for records: the program waits meanwhile.
+	leaseLimit = 2 * time.Second
+	// again is how long the master's answer "nothing now" is reused: processes ask often.
+	again = 30 * time.Millisecond
+)
+
+// records is what the processes of this worker hold of the data set. What a process has trained on is safe, and reported to the master,
+// when the process has completed the beginning of another round: then every rank has completed the round before.
+type records struct {
+	master wire.MasterClient
+	index  int32
+	report func(*wire.ReportTaskRequest) // delivers a report, in order, and calls reported; it does not block
+
+	mu      sync.Mutex
+	dataset *wire.Dataset
+	held    map[int64]*lease
+	done    map[int64]bool // ended leases of which the master may not know yet: it would grant them again if they were not held
+	waits   time.Time      // until then the master has no lease to grant
+	over    bool           // there are no more records
+	settled int            // complete epochs when the world began
+	steps   int64
+	version int64 // rounds in the state
+	round0  int64 // newest round of this world; 0: none
+	loss    float32
+	rounds  int64 // newest formation in which a round was made
+}
+
+// lease is a lease that a process of this worker holds.
+type lease struct {
+	task  *wire.Task
+	owner *script // connection of the process; nil: it has ended, and all that was sent on it is read
+	told  int64   // records in the process's state
+	safe  int64   // records in the state of every rank
+}
+
+func (l *lease) size() int64 { return l.task.End - l.task.Start }
+
+func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTaskRequest)) *records {
+	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), done: make(map[int64]bool)}
+}
+
+// declare announces the data set of the program to the master.
+func (r *records) declare(ctx context.Context, w word) error {
+	d := &wire.Dataset{Size: w.Size, Epochs: w.Epochs, Shuffle: w.Shuffle, Seed: w.Seed, Task: w.RecordsPerTask}
+	err := membership.Retry(ctx, func() error {
+		reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: d})
+		if err == nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.dataset = d
+			r.hold(reply.Task)
+		}
+		return err
+	})
+	if err != nil {
+		return errors.New(status.Convert(err).Message())
+	}
+	return nil
+}
+
+// ids returns the leases that are held, and those whose end is being reported.
+func (r *records) ids() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Keys(r.held)), slices.Collect(maps.Keys(r.done)))
+}
+
+// reported notes that the master knows of the end of a lease, or has no use for it.
+func (r *records) reported(lease int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.done, lease)
+}
+
+// hold keeps a lease for any process. The caller holds the mutex.
+func (r *records) hold(t *wire.Task) {
+	switch t.GetKind() {
+	case wire.TaskKind_TRAINING:
+		if r.held[t.Lease] == nil {
+			r.held[t.Lease] = &lease{task: t, told: t.Done, safe: t.Done}
+		}
+	case wire.TaskKind_END:
+		r.over = true
+	}
+}
+
+// lease returns the next lease of a process, in the form in which the process gets it.
+func (r *records) lease(ctx context.Context, by *script) (any, error) {
+	r.mu.Lock()
+	if r.dataset == nil {
+		r.mu.Unlock()
+		return nil, errors.New("no data set was declared: call elasticdl.records with the number of records first")
+	}
+	if grant, ok := r.orphan(by); ok || r.over || time.Now().Before(r.waits) {
+		over := r.over
+		defer r.mu.Unlock()
+		switch {
+		case ok:
+			return grant, nil
+		case over:
+			return map[string]any{"over": true}, nil
+		}
+		return map[string]any{"wait": true}, nil
+	}
+	dataset := r.dataset
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, leaseLimit)
+	defer cancel()
+	reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: dataset})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if status.Code(err) == codes.FailedPrecondition {
+			return nil, errors.New(status.Convert(err).Message())
+		}
+		r.waits = time.Now().Add(again)
+		return map[string]any{"wait": true}, nil // the master is away: the processes go on with the leases that they hold
+	}
+	r.hold(reply.Task)
+	if grant, ok := r.orphan(by); ok {
+		return grant, nil
+	}
+	if r.over {
+		return map[string]any{"over": true}, nil
+	}
+	r.waits = time.Now().Add(again)
+	return map[string]any{"wait": true}, nil
+}
+
+// orphan gives a process a lease whose process has ended. The caller holds the mutex.
+func (r *records) orphan(by *script) (map[string]any, bool) {
+	var first *lease
+	for _, l := range r.held {
+		if l.owner == nil && (first == nil || l.task.Lease < first.task.Lease) {
+			first = l
+		}
+	}
+	if first == nil {
+		return nil, false
+	}
+	first.owner = by
+	t := first.task
+	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
+}
+
+// met handles the message of a process that has met all other ranks since it told its progress: that is in the state of each.
+func (r *records) met(by *script) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secure(by)
+}
+
+// round handles the message of a process that has completed a round, and reports whether it is the first one of its world on this worker. All
+// ranks had begun it, so they have what the process had told before.
+func (r *records) round(by *script, w word) (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secure(by)
+	r.noteProgress(by, w.Leases)
+	if w.Round > r.round0 { // the first process of this worker that completes it
+		r.steps++
+		r.round0, r.version = w.Round, w.Round
+	}
+	if w.Loss != nil {
+		r.loss = *w.Loss
+	}
+	r.waits = time.Time{}
+	first = w.Formation > r.rounds
+	r.rounds = max(r.rounds, w.Formation)
+	return first
+}
+
+// receivedState handles the message of a process that has received its state from others: what is in it.
+func (r *records) receivedState(by *script, leases [][2]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noteProgress(by, leases)
+}
+
+// noteProgress notes progress that is not safe yet. The caller holds the mutex.
+func (r *records) noteProgress(by *script, leases [][2]int64) {
+	for _, progress := range leases {
+		if l := r.held[progress[0]]; l != nil {
+			l.owner = by
+			l.told = max(l.told, min(progress[1], l.size()))
+		}
+	}
+}
+
+// secure notes that every rank has what a process had told before, and reports the leases that are done. The caller holds the mutex.
+func (r *records) secure(by *script) {
+	var done []int64
+	for id, l := range r.held {
+		if l.owner == by {
+			l.safe = l.told
+			if l.safe == l.size() {
+				done = append(done, id)
+			}
+		}
+	}
+	slices.Sort(done)
+	for _, id := range done {
+		delete(r.held, id)
+		r.done[id] = true
+		r.report(&wire.ReportTaskRequest{Worker: r.index, Lease: id})
+	}
+}
+
+// gone notes that a process has ended, and that all it has said is handled: its leases go to other processes of this worker. Which of their
+// records are in the model, the ledger tells.
+func (r *records) gone(of *script) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.held {
+		if l.owner == of {
+			l.owner, l.told = nil, l.safe
+		}
+	}
+}
+
+// enter begins a world: leases below the floor are void. What the members have told is in the state of all when they have made a round.
+func (r *records) enter(floor int64, settled int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settled = settled
+	for id := range r.held {
+		if id < floor {
+			delete(r.held, id)
+		}
+	}
+	r.over, r.waits, r.round0, r.version = false, time.Time{}, 0, 0 // the state may be an older one
+}
+
+// beat adds the progress of the rounds and the leases to a heartbeat.
+func (r *records) beat(b *wire.HeartbeatRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b.Steps, b.Loss, b.Version, b.Rounds = r.steps, r.loss, r.version, r.rounds
+	for id, l := range r.held {
+		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: id, Done: l.safe, Epoch: l.task.Epoch, Number: l.task.Number, Effort: r.steps})
+	}
+	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
+}
+
+// told reports whether the master knows of all leases that have ended.
+func (r *records) told() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.done) == 0
+}
+
+// ledger encodes for the master what a process says of its state.
+func (r *records) ledger(stretches [][3]int64, settled int) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var l ledger.Ledger
+	l.Settle(max(r.settled, settled))
+	for _, s := range stretches {
+		of := s[2] + 1
+		if d := r.dataset; d != nil && d.Task > 0 {
+			of = min(d.Task, d.Size-s[1]*d.Task)
+		}
+		l.Add(ledger.Task{Epoch: int(s[0]) + 1, Number: int(s[1])}, min(s[2], of), of)
+	}
+	return l.Append(nil)
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// signsEvery is the time between two looks at the signs of life of the processes.
+const signsEvery = 2 * time.Second
+
+// signs is what heartbeats report of the processes that run: that they work, and what they write.
+// The mutex of beats guards it.
+type signs struct {
+	shown []shown
+	seen  map[int]sign // by pid
+}
+
+// shown is a process that runs.
+type shown struct {
+	local, rank, pid int
+	group            *program.Group
+}
+
+// sign is what was seen of a process.
+type sign struct {
+	cores  float64 // -1: not known yet
+	output program.Output
+}
+
+// show notes which processes run, and their ranks. Only the loop calls it.
+func (a *agent) show() {
+	var all []shown
+	for _, p := range a.procs {
+		if p.lives() {
+			all = append(all, shown{p.local, p.rank, p.pid, p.group})
+		}
+	}
+	a.beats.mu.Lock()
+	defer a.beats.mu.Unlock()
+	a.beats.signs.shown = all
+}
+
+// reports returns the reports of the processes that run, for a heartbeat that is sent now.
+func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
+	for _, p := range s.shown {
+		r := &wire.ProcessReport{Rank: int32(p.rank), Local: int32(p.local), Pid: int32(p.pid), Cores: -1, QuietMs: -1}
+		if seen, ok := s.seen[p.pid]; ok {
+			r.Cores, r.Output = float32(math.Round(100*seen.cores)/100), seen.output.Line
+			if at := seen.output.At; !at.IsZero() { // the clock of a file's server may be ahead
+				r.QuietMs = max(0, now.Sub(at).Milliseconds())
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// observe looks at the processes every signsEvery until ctx ends. Heartbeats do not wait for it: the
+// output of a process may be in a file whose server does not answer.
+func (a *agent) observe(ctx context.Context) {
+	ticker := time.NewTicker(signsEvery)
+	defer ticker.Stop()
+	var usage program.Usage
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		a.beats.mu.Lock()
+		all := slices.Clone(a.beats.signs.shown)
+		a.beats.mu.Unlock()
+		seen := a.look(all, &usage)
+		a.beats.mu.Lock()
+		a.beats.signs.seen = seen
+		a.beats.mu.Unlock()
+	}
+}
+
+// look returns the signs of life of processes, by pid.
+func (a *agent) look(all []shown, usage *program.Usage) map[int]sign {
+	var pids []int
+	for _, p := range all {
+		pids = append(pids, p.pid)
+	}
+	seen := make(map[int]sign)
+	if len(all) == 0 {
+		return seen
+	}
+	cores, secrets := usage.Cores(time.Now(), program.Processes(), pids), a.secrets()
+	for _, p := range all {
+		seen[p.pid] = sign{cores[p.pid], p.group.Output(p.local, secrets)}
+	}
+	return seen
+}
+
+// secrets returns the values of --env_secret: a status is read by others than a log.
+func (a *agent) secrets() (values []string) {
+	for name := range a.Job.EnvSecrets {
+		values = append(values, os.Getenv(name))
+	}
+	return values
+}

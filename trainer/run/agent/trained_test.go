@@ -1,0 +1,347 @@
+package agent
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// A newcomer, or a worker that leaves, does not disturb what follows the training: the world stays until all processes have ended.
+func TestStaysAfterTheTraining(t *testing.T) {
+	t.Run("recalled after it", func(t *testing.T) {
+		h, a := open(t, 2, self("world=done", "world=ask", "recall=exit")...)
+		h.give(a)
+		h.hear("answer 1", 0, 1)
+		h.recall(1, false)
+		h.stays()
+	})
+	t.Run("recalled before its end", func(t *testing.T) {
+		h, a := open(t, 2, self("recall=done")...)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		h.recall(1, false)
+		h.hear("recall 1", 0, 1)
+		h.stays()
+	})
+}
+
+// The account that a process tells as it completes the training in the round after which it was to leave its world is known to a restored
+// master, also when none can tell it any more.
+func TestTellsItsStateAfterTheTraining(t *testing.T) {
+	h, a := open(t, 1, self("recall=account", "recall=done", "recall=ask")...)
+	h.give(a)
+	h.hear("world 1", 0)
+	h.recall(1, false)
+	h.hear("answer 1", 0)
+	h.stays()
+	h.ask()
+	select {
+	case r := <-h.ledgers:
+		if r.Formation != 1 {
+			t.Errorf("the ledger is of world %d, want 1", r.Formation)
+		}
+	case a := <-h.arrivals:
+		t.Errorf("it has left the world: %v", a)
+	case <-time.After(limit):
+		t.Error("timed out waiting for the ledger")
+	}
+	h.stays()
+}
+
+// A process that is killed after the training has all start again, but not before those that live have completed what follows it. The
+// master decides whether anything is at fault.
+func TestKilledAfterTheTraining(t *testing.T) {
+	h, a := open(t, 2, self("world 1=done", "world 1=ask", "recall=arrive")...)
+	h.give(a)
+	pids := h.hear("answer 1", 0, 1)
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.stays()
+	end(t, pids[0])
+	a = h.arrival()
+	h.told(a, 1, 0, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+	if a.Finished {
+		t.Error("it says that all have ended with 0")
+	}
+	h.againBoth(a, pids)
+}
+
+// A member that is lost after the training has all start again, but not before those that live have completed what follows it.
+func TestLosesAMemberAfterTheTraining(t *testing.T) {
+	h, a := open(t, 2, self("world 1=done", "world 1=ask", "recall=arrive")...)
+	h.give(a)
+	pids := h.hear("answer 1", 0, 1)
+	h.recall(1, true)
+	h.stays()
+	end(t, pids[0])
+	h.stays()
+	end(t, pids[1])
+	a = h.arrival()
+	h.told(a, 1, 0)
+	if !a.Finished {
+		t.Error("it does not say that all have ended with 0")
+	}
+	h.againBoth(a, pids)
+}
+
+// end makes a process exit with 0.
+func end(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// againBoth checks that both processes start again in the world that follows an arrival, and join when they are ready.
+func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
+	h.Helper()
+	for {
+		h.give(a)
+		if a.Crew.Processes == 2 { // one may be ready long before the other
+			break
+		}
+		a = h.arrival()
+	}
+	if again := h.hear(fmt.Sprintf("world %d", a.Formation+1), 0, 1); again[0] == before[0] || again[1] == before[1] {
+		h.Error("a process is the same")
+	}
+}
+
+// A worker that is asked to leave after the training lets its processes complete what follows it, and says so. It does not meet the others
+// again, which would begin anew without it.
+func TestLeavesAfterTheTraining(t *testing.T) {
+	h, a := openFor(t, time.Hour, 1, self("world 1=done", "world 1=ask")...)
+	h.give(a)
+	pids := h.hear("answer 1", 0)
+	close(h.leave)
+	h.hear("leave 0", 0)
+	h.stays()
+	end(t, pids[0])
+	for beat := next(h, "a heartbeat", h.beats); beat.Finished != 1 || beat.Leave != wire.Leave_ASKED; {
+		beat = next(h, "a heartbeat", h.beats)
+	}
+	h.stays()
+}
+
+// It ends them when its grace period does, whatever code they end with.
+func TestLeavesInTheEndAfterTheTraining(t *testing.T) {
+	for _, program := range [][]string{self("world 1=done", "world 1=ask"), self("world 1=done", "world 1=ask", "term=end")} {
+		h, a := open(t, 1, program...) // its grace is 1 s
+		h.give(a)
+		h.hear("answer 1", 0)
+		close(h.leave)
+		a = h.arrival()
+		h.told(a, 1, 0)
+		if a.Finished {
+			t.Errorf("%v: it says that all have ended with 0", program[1:])
+		}
+	}
+}
+
+// A process that is starting when the training ends is ended: the worker has finished when the others have.
+func TestTheTrainingEndsWithoutOne(t *testing.T) {
+	t.Setenv(lateEnv, filepath.Join(t.TempDir(), "late"))
+	h, a := open(t, 2, self("recall=arrive", "0:world 2=done")...)
+	h.give(a)
+	pids := h.hear("world 1", 0, 1)
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	a = h.arrival()
+	h.told(a, 1, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+	h.give(a)
+	h.hear("world 2", 0)
+	h.stays()
+	end(t, pids[0])
+	for beat := next(h, "a heartbeat", h.beats); beat.Finished != 2; {
+		beat = next(h, "a heartbeat", h.beats)
+	}
+	h.stays()
+}
+
+// The package's codes ask for a restart. 83 follows from the end of a world, and is not reported at all; 82, which it does not use any more, and all
+// others are the script's own.
+func TestAsksRestart(t *testing.T) {
+	for code := range 256 {
+		if got, want := asksRestart(code), code == 80 || code == 81; got != want {
+			t.Errorf("code %d asks for a restart: %v, want %v", code, got, want)
+		}
+	}
+}
+
+// stays checks that the agent does not leave its world for some heartbeats.
+func (h *hall) stays() {
+	h.Helper()
+	for range 5 {
+		next(h, "a heartbeat", h.beats)
+	}
+	if len(h.arrivals) > 0 {
+		h.Errorf("it has left the world: %v", <-h.arrivals)
+	}
+}
+
+// A worker that is asked to leave during the pause before its processes start leaves the world once, and waits in the next one.
+func TestLeavesInThePause(t *testing.T) {
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
+	pause := func() {
+		w := following(a)
+		w.PauseMs = 60_000
+		h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
+	}
+	pause()
+	close(h.leave)
+	a = h.arrival()
+	h.told(a, 1, 0)
+	pause()
+	h.stays()
+}
+
+// With --restart_on_join=checkpoint, too, the others learn that the processes of a worker that leaves have ended.
+func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
+	h.job.Program.RestartOnJoin, h.job.Program.Checkpoint = "checkpoint", "/no/such/directory/*"
+	h.give(a)
+	h.hear("it", 0)
+	h.recall(1, false)
+	h.stays()
+	close(h.leave)
+	if a = h.arrival(); !a.BrokeOff {
+		t.Error("the others are not told")
+	}
+}
+
+// The failure of a process is excused if a recall comes before it is reported: it may follow from the end of processes whose workers had heard
+// of it before.
+func TestFailsJustBeforeARecall(t *testing.T) {
+	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; exec sleep 3600`)
+	h.give(a)
+	pids := h.hear("it", 0, 1)
+	for syscall.Kill(pids[0], 0) == nil { // until the agent has seen its end
+		runtime.Gosched()
+	}
+	h.recall(1, false) // the other one takes the whole grace to end
+	h.told(h.arrival(), 1, 2, &wire.Failure{Local: 0, Code: 7, Excused: true})
+}
+
+// The master learns which states are of no world, but read from a checkpoint.
+func TestBringsACheckpoint(t *testing.T) {
+	for read, want := range map[string]int64{"": 7<<beginnings | 1, "1": 1} {
+		t.Setenv(readEnv, read)
+		h, a := open(t, 1, self("recall=arrive")...)
+		w := following(a)
+		w.Beginning = 7
+		h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
+		h.hear("world 1", 0)
+		h.recall(1, false)
+		if a = h.arrival(); a.Round != want || a.Version != 1 {
+			t.Errorf("read %q: it brings round %d, version %d, want %d and 1", read, a.Round, a.Version, want)
+		}
+	}
+}
+
+// The master hears at once of the first round of a world, and in each heartbeat of the newest world with one.
+func TestTellsOfRounds(t *testing.T) {
+	r := newRecords(nil, 0, nil)
+	for i, c := range []struct {
+		formation int64
+		first     bool
+		newest    int64
+	}{{3, true, 3}, {3, false, 3}, {2, false, 3}, {4, true, 4}} {
+		var beat wire.HeartbeatRequest
+		first := r.round(new(script), word{Formation: c.formation})
+		if r.beat(&beat); first != c.first || beat.Rounds != c.newest {
+			t.Errorf("round %d: the first of its world %v, heartbeats tell of world %d, want %v, %d", i, first, beat.Rounds, c.first, c.newest)
+		}
+	}
+	b := beats{urgent: make(chan struct{}, 1)}
+	if b.meet(3); len(b.urgent) == 0 {
+		t.Error("the heartbeat is not due at once")
+	}
+	h, a := open(t, 1, self("world=declare", "account 1=round", "recall=arrive")...)
+	h.give(a)
+	h.hear("answer 1", 0)
+	next(h, "a heartbeat", h.beats) // it may be older than the data set
+	beat := next(h, "a heartbeat", h.beats)
+	if beat.Rounds != 0 || beat.Met != 0 || beat.Formation != 1 {
+		t.Errorf("in world %d without a round heartbeats tell of world %d, and of the state in world %d", beat.Formation, beat.Rounds, beat.Met)
+	}
+	h.ask()
+	for beat.Met != 1 || beat.Rounds != 1 {
+		beat = next(h, "a heartbeat", h.beats)
+	}
+	if beat.Rounds != 1 {
+		t.Errorf("after a round heartbeats tell of world %d, want 1", beat.Rounds)
+	}
+	h.recall(1, false)
+	h.give(h.arrival())
+	h.hear("world 2", 0)
+	for beat.Formation != 2 {
+		beat = next(h, "a heartbeat", h.beats)
+	}
+	if beat.Rounds != 1 || beat.Met != 1 {
+		t.Errorf("heartbeats in the next world tell of a round of world %d, and of the state in world %d, want 1", beat.Rounds, beat.Met)
+	}
+}
+
+// The master is told that a process doubts its state, and why.
+func TestDoubts(t *testing.T) {
+	h, a := open(t, 2, self("1:world=doubt", "0:recall=arrive", "1:recall=81")...)
+	h.give(a)
+	h.hear("world 1", 0, 1)
+	for !strings.Contains(next(h, "the doubt", h.logs), "doubts its state") {
+	}
+	h.recall(1, false)
+	a = h.arrival()
+	h.told(a, 1, 1, &wire.Failure{Local: 1, Code: exitDoubt, Excused: true, Doubt: true})
+	if got := a.Failures[0].Message; got != "no group" {
+		t.Errorf("its reason is told as %q", got)
+	}
+}
+
+// A process that ends because its world has ended, with the package's codes, is not reported: neither beside the failure that has ended the
+// world nor alone. One that doubts its state because a member is lost is none that doubts.
+func TestEndsWithItsWorld(t *testing.T) {
+	t.Run("by a failure", func(t *testing.T) {
+		h, a := open(t, 2, self("0:recall=83", "1:account=exit")...)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		h.ask()
+		h.told(h.arrival(), 1, 0, &wire.Failure{Local: 1, Code: 7})
+	})
+	for _, code := range []string{"83", "81"} {
+		t.Run("by a loss, with code "+code, func(t *testing.T) {
+			h, a := open(t, 2, self("0:recall=arrive", "1:recall="+code)...)
+			h.give(a)
+			h.hear("world 1", 0, 1)
+			h.recall(1, true)
+			h.told(h.arrival(), 1, 1)
+		})
+	}
+}
+
+// The code of a doubt is a script's own if the script does not use the package.
+func TestDoubtsWithoutThePackage(t *testing.T) {
+	h, a := open(t, 1, "/bin/sh", "-c", "exit 81")
+	h.give(a)
+	h.told(h.arrival(), 1, 1, &wire.Failure{Code: exitDoubt})
+}
+
+// A process that exits with 0 has completed the training, but not if it waits for a world: then it is started again.
+func TestExitsWithZero(t *testing.T) {
+	for waits, want := range map[*word]bool{nil: true, {Op: "arrive"}: false} {
+		p := &process{script: &script{}, waits: waits}
+		a := &agent{mail: newMailbox(), records: newRecords(nil, 0, nil), procs: []*process{p}}
+		a.mail.put(event{exit: &program.Exit{}, of: p})
+		if a.absorb(func(event) {}); p.retired() != want {
+			t.Errorf("waits %v: it has completed the training: %v, want %v", waits != nil, p.retired(), want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
+)
+
+// absent is a master that does not answer heartbeats between two times.
+type absent struct {
+	wire.MasterClient
+	from, until time.Time
+	vanished    bool // its node is lost: calls get no answer instead of being refused
+}
+
+func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+	if now := time.Now(); now.Before(m.from) || !now.Before(m.until) {
+		return new(wire.HeartbeatReply), nil
+	}
+	if m.vanished {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return nil, status.Error(codes.Unavailable, "connection refused")
+}
+
+// A process whose collective has failed gives up its state when the master, had it lost a member, would have said so, and did not. The wait
+// stands still while the master is away, and includes the time in which a restored master counts no worker as lost.
+func TestUnexplained(t *testing.T) {
+	const timeout = 5 * time.Second
+	limit := timing.Explain(timeout)
+	for _, c := range []struct {
+		name        string
+		from, until time.Duration // after the failure
+		vanished    bool
+		least       time.Duration
+	}{
+		{"there", time.Hour, time.Hour, false, limit},
+		{"lost before", -time.Second, time.Minute, false, time.Minute + timing.Return + limit},
+		{"lost with a node", 0, time.Minute, true, time.Minute + timing.Return + limit},
+		{"lost afterwards", limit / 2, time.Minute, true, time.Minute + timing.Return + limit},
+		{"another at once", limit / 2, limit/2 + time.Second, false, limit/2 + time.Second + timing.Return + limit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				failed := time.Now().Add(time.Minute + timing.Beat/2)
+				j := job.DefaultOf(job.Run)
+				j.HeartbeatTimeout.Duration = timeout
+				a := &agent{watch: newWatch(), records: newRecords(nil, 0, nil), beats: beats{urgent: make(chan struct{}, 1)}, Config: Config{
+					Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: &absent{from: failed.Add(c.from), until: failed.Add(c.until), vanished: c.vanished},
+				}}
+				go a.heartbeats(ctx, cancel)
+				time.Sleep(time.Until(failed))
+				if err := a.unexplained(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if waited := time.Since(failed); waited < c.least || waited > c.least+timing.BeatLimit+2*timing.Beat {
+					t.Errorf("it is given up after %v, want %v and little more", waited, c.least)
+				}
+			})
+		})
+	}
+}
+
+// The wait ends with its world.
+func TestUnexplainedUntilRecalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agent{watch: newWatch(), Config: Config{Job: job.DefaultOf(job.Run)}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := a.unexplained(ctx); err != context.DeadlineExceeded {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+}
+
+// Only time counts in which one master has answered without a break, and in which this process was not suspended.
+func TestWatch(t *testing.T) {
+	began := time.Now()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	w := newWatch()
+	for second := range 60 {
+		switch {
+		case second == 20:
+			w.missed()
+		case second > 40 && second < 50: // stopped
+		case second < 30:
+			w.answered(at(second), 1)
+		default:
+			w.answered(at(second), 2)
+		}
+		want := 0
+		switch {
+		case second < 20:
+			want = second - 5
+		case second > 20 && second < 30:
+			want = second - 26
+		case second >= 30 && second < 50:
+			want = min(second, 40) - 35
+		case second >= 50:
+			want = second - 55
+		}
+		if kept, _ := w.kept(began); max(0, kept) != time.Duration(max(0, want))*time.Second {
+			t.Errorf("after %d s: %v, want %d s", second, kept, want)
+		}
+	}
+}

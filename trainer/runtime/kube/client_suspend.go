@@ -1,0 +1,248 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
+)
+
+// labelQueue, of a Job, names the queue of Kueue that suspends and starts it.
+const labelQueue = "kueue.x-k8s.io/queue-name"
+
+// Suspend suspends a job until it is resumed, and returns when its pods have ended. Its master makes a checkpoint before. It calls progress
+// with the number of remaining pods whenever that changes.
+func (c *Client) Suspend(ctx context.Context, name string, progress func(pods int)) error {
+	root, err := c.job(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case root == nil:
+		return c.notFound(name)
+	case root.DeletionTimestamp != nil:
+		return fmt.Errorf("suspend job %s: it is being deleted", name)
+	case outcomeOf(root) != "":
+		return fmt.Errorf("suspend job %s: it has ended: %s", name, outcomeOf(root))
+	case !observe.Suspended(root):
+		if err := c.setSuspend(ctx, name, true); err != nil {
+			return err
+		}
+	}
+	for told := 1 << 30; ; {
+		pods, err := c.pods(ctx, name)
+		if err != nil {
+			return err
+		}
+		left := 0
+		for i := range pods {
+			if !observe.Pod(&pods[i]).Phase.Ended() {
+				left++
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if left < told {
+			told = left
+			progress(left)
+		}
+		if err := pause(ctx, goneEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// Resume resumes a suspended job. For a job that has ended without success it creates a new Job of the same spec, which continues from the
+// newest checkpoint. The error says why a job cannot be resumed: [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded],
+// [job.ErrNoCheckpoints].
+func (c *Client) Resume(ctx context.Context, name string) error {
+	root, err := c.job(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case root == nil:
+		return c.notFound(name)
+	case root.DeletionTimestamp != nil:
+		return fmt.Errorf("resume job %s: it is being deleted; its checkpoints are there: start a job with --checkpoint_dir_for_init", name)
+	case outcomeOf(root) != "":
+		return c.again(ctx, name, root)
+	case !observe.Suspended(root):
+		return fmt.Errorf("job %s %w", name, job.ErrRunning)
+	}
+	if queue := root.Labels[labelQueue]; queue != "" {
+		c.note("job %s is in queue %s, which suspends it again if it does not admit it", name, queue)
+	}
+	return c.setSuspend(ctx, name, false)
+}
+
+// outcomeOf returns the state in which a Job has ended, or is about to; "" if it has not.
+func outcomeOf(root *batch.Job) job.State {
+	switch {
+	case observe.JobCondition(root, batch.JobComplete) != nil || observe.JobCondition(root, batch.JobSuccessCriteriaMet) != nil:
+		return job.Succeeded
+	case observe.Failure(root) != nil:
+		return job.Failed
+	}
+	return ""
+}
+
+func (c *Client) setSuspend(ctx context.Context, name string, suspend bool) error {
+	doing := map[bool]string{true: "suspend job ", false: "start job "}[suspend] + name
+	_, err := ask(ctx, c, doing, func(ctx context.Context) (*batch.Job, error) {
+		patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)
+		return c.set.BatchV1().Jobs(c.namespace).Patch(ctx, manifest.MasterName(name), types.MergePatchType, patch, meta.PatchOptions{})
+	})
+	return err
+}
+
+// withheld reports whether the cluster suspends a Job that is created to run, as queues of jobs do: they start it.
+func (c *Client) withheld(ctx context.Context, o *batch.Job) bool {
+	o = o.DeepCopy()
+	o.Spec.Suspend = new(false)
+	would, err := once(ctx, c.limit(), func(ctx context.Context) (*batch.Job, error) {
+		return c.set.BatchV1().Jobs(c.namespace).Create(ctx, o, meta.CreateOptions{DryRun: []string{meta.DryRunAll}})
+	})
+	return err == nil && observe.Suspended(would)
+}
+
+// again replaces a Job that has ended without success by one that continues from its checkpoints. Objects that the old Job owns are deleted
+// with it and created again; others, of a job that was made with kubectl apply or by a stack, stay.
+func (c *Client) again(ctx context.Context, name string, root *batch.Job) error {
+	spec, err := c.configMap(ctx, manifest.SpecName(name))
+	if err != nil {
+		return err
+	}
+	if spec == nil {
+		return fmt.Errorf("resume job %s: configmap %s, which says what the job is, is gone; start a job with --checkpoint_dir_for_init", name, manifest.SpecName(name))
+	}
+	j, err := resumed(spec, outcomeOf(root))
+	if err != nil {
+		return err
+	}
+	j.Namespace = c.namespace
+	s, err := manifest.Submit(j)
+	if err != nil {
+		return fmt.Errorf("resume job %s: %w", name, err)
+	}
+	s.Spec.Data[manifest.KeyNumWorkers] = spec.Data[manifest.KeyNumWorkers]
+	inherit(s.Job, root)
+	lineage := strings.TrimSpace(spec.Data[manifest.KeyLineage] + " " + string(root.UID))
+	last, err := c.Status(ctx, name) // the state may be deleted with the old Job
+	if err != nil {
+		return fmt.Errorf("resume job %s: %w", name, err)
+	}
+	history, err := role.EncodeHistory(role.HistoryOf(last))
+	if err != nil {
+		return fmt.Errorf("resume job %s: %w", name, err)
+	}
+	if err := c.clearAway(ctx, name, root); err != nil {
+		return err
+	}
+	if len(spec.OwnerReferences) > 0 {
+		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
+			s.Spec.Data[manifest.KeyResume], s.Spec.Data[manifest.KeyLineage] = string(uid), lineage
+			s.Spec.Data[manifest.KeyHistory] = string(history)
+			return c.createRest(ctx, s, uid)
+		})
+	} else {
+		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
+			return nil, c.mark(ctx, spec.Name, uid, lineage, string(history))
+		})
+	}
+	switch {
+	case err != nil && j.Runs():
+		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: what the program has saved is where it was", name, err)
+	case err != nil:
+		return fmt.Errorf("resume job %s: %w; its checkpoints are in %s: start a job with --checkpoint_dir_for_init", name, err, j.CheckpointDir)
+	}
+	return nil
+}
+
+// Job returns what a job is, as it was submitted.
+func (c *Client) Job(ctx context.Context, name string) (*job.Job, error) {
+	spec, err := c.configMap(ctx, manifest.SpecName(name))
+	if err != nil {
+		return nil, err
+	}
+	if spec == nil {
+		return nil, c.notFound(name)
+	}
+	j := new(job.Job)
+	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), j); err != nil {
+		return nil, fmt.Errorf("read %s of configmap %s: %w", manifest.KeyJob, spec.Name, err)
+	}
+	return j, nil
+}
+
+// resumed returns the job of a spec, if it can be resumed after it has ended in a state.
+func resumed(spec *core.ConfigMap, ended job.State) (*job.Job, error) {
+	j := new(job.Job)
+	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), j); err != nil {
+		return nil, fmt.Errorf("read %s of configmap %s: %w", manifest.KeyJob, spec.Name, err)
+	}
+	return j, j.Resumable(ended)
+}
+
+// inherit copies to a Job what others have written to the one before it: a stack's annotations, and its hash of the spec.
+func inherit(o, before *batch.Job) {
+	theirs := maps.Clone(before.Annotations)
+	maps.DeleteFunc(theirs, func(key, _ string) bool {
+		return key == annotationSubmission || strings.HasPrefix(key, "batch.kubernetes.io/")
+	})
+	maps.Copy(theirs, o.Annotations)
+	o.Annotations = theirs
+	for key, value := range before.Labels {
+		if _, own := o.Labels[key]; !own && !strings.HasPrefix(key, "batch.kubernetes.io/") {
+			meta.SetMetaDataLabel(&o.ObjectMeta, key, value)
+		}
+	}
+	if hash := before.Spec.Template.Annotations[manifest.AnnotationSpec]; hash != "" {
+		meta.SetMetaDataAnnotation(&o.Spec.Template.ObjectMeta, manifest.AnnotationSpec, hash)
+	}
+}
+
+// clearAway deletes a Job, and returns when it is deleted.
+func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) error {
+	if err := c.remove(ctx, name, root.UID); err != nil {
+		return err
+	}
+	for {
+		now, err := c.job(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case now == nil:
+			return nil
+		case now.UID != root.UID:
+			return fmt.Errorf("resume job %s: another job of that name was made meanwhile", name)
+		}
+		if err := pause(ctx, goneEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// mark writes to an existing spec which Job continues from its checkpoints, which Jobs were before it, and what went wrong in them.
+func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage, history string) error {
+	_, err := ask(ctx, c, "change configmap "+spec, func(ctx context.Context) (*core.ConfigMap, error) {
+		patch, err := json.Marshal(map[string]any{"data": map[string]string{
+			manifest.KeyResume: string(uid), manifest.KeyLineage: lineage, manifest.KeyHistory: history,
+		}})
+		if err != nil {
+			return nil, err
+		}
+		return c.set.CoreV1().ConfigMaps(c.namespace).Patch(ctx, spec, types.MergePatchType, patch, meta.PatchOptions{})
+	})
+	return err
+}

@@ -1,0 +1,51 @@
+package incluster
+
+import (
+	"context"
+	"fmt"
+
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+)
+
+// allowed uses once what a master may do to hear of its pods and of its spec, and what it needs at its end. What watches them goes on
+// half deaf without a permission, as well as it can; a job that lacks one is to fail and name it instead.
+func (m *kubeMaster) allowed(ctx context.Context) error {
+	pods, maps := m.Client.CoreV1().Pods(m.Namespace), m.Client.CoreV1().ConfigMaps(m.Namespace)
+	of := meta.ListOptions{LabelSelector: manifest.LabelJob + "=" + m.Job, Limit: 1}
+	for _, try := range []struct {
+		doing   string
+		request func(context.Context) error
+	}{
+		{"list pods", func(ctx context.Context) error {
+			_, err := pods.List(ctx, of)
+			return err
+		}},
+		{"watch pods", func(ctx context.Context) error {
+			return glance(pods.Watch(ctx, meta.ListOptions{LabelSelector: of.LabelSelector}))
+		}},
+		{"read the Job", func(ctx context.Context) error {
+			_, err := m.Client.BatchV1().Jobs(m.Namespace).Get(ctx, manifest.MasterName(m.Job), meta.GetOptions{})
+			return err
+		}},
+		{"patch the Job", func(ctx context.Context) error { return m.patchJob(ctx, "{}") }}, // which changes nothing
+		{"watch what the job is", func(ctx context.Context) error {
+			return glance(maps.Watch(ctx, meta.ListOptions{FieldSelector: named(manifest.SpecName(m.Job))}))
+		}},
+	} {
+		if err := insist(ctx, m.log, try.doing, try.request); err != nil {
+			return fmt.Errorf("%s: %w", try.doing, err)
+		}
+	}
+	return nil
+}
+
+// glance stops a watch at once.
+func glance(w watch.Interface, err error) error {
+	if err == nil {
+		w.Stop()
+	}
+	return err
+}

@@ -1,0 +1,279 @@
+package incluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+)
+
+// Reasons of the events of a job.
+const (
+	reasonAnew      = "TrainingBegunAnew"
+	reasonBack      = "TrainingRolledBack"
+	reasonDamaged   = "CheckpointDamaged"
+	reasonUnsaved   = "CheckpointFailed"
+	reasonSucceeded = "TrainingSucceeded"
+	reasonFailed    = "TrainingFailed"
+	reasonStopped   = "TrainingStopped"
+	reasonPodFailed = "PodFailed"    // by its own fault, which is charged
+	reasonRejected  = "PodRejected"  // by its node
+	reasonReplaced  = "PodReplaced"  // because it does not do its work
+	reasonCreate    = "FailedCreate" // as Kubernetes' own controllers call it
+)
+
+// How many events of one reason a job has: a burst, then one in a while that counts the others, as client-go limits those of
+// Kubernetes' own components. A cluster keeps them for an hour, in which there are some twenty.
+const (
+	eventBurst = 10
+	eventEvery = 5 * time.Minute
+)
+
+// eventWords is how many bytes a message may have: as many as events.k8s.io allows.
+const eventWords = 1024
+
+// eventLimit is how long a master stays for events that are not written when its job is over and its last state is written,
+// which says the same: of the 30 s that a pod has which was deleted, the pods and the state may have taken leaveLimit each.
+const eventLimit = 5 * time.Second
+
+// eventWriter writes what happens to a job as events of its Job. It only creates them, when they are complete: client-go's recorder also
+// needs the permission to patch them, and does not wait until they are written at its end.
+type eventWriter struct {
+	events typed.EventInterface
+	job    string
+	event  core.Event // what all have in common
+	log    *slog.Logger
+	denied bool     // one could not be written, and that was said
+	late   []string // reasons of those that were not written when there was no more time
+
+	fresh   chan struct{} // something is waiting that was not looked at
+	ending  chan struct{} // what is waiting is to be written at once, and is the last
+	routine sync.WaitGroup
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	last    int64 // the time, in nanoseconds, by which the last event was named
+	reasons map[string]*reason
+}
+
+// reason is the events of one reason.
+type reason struct {
+	rate    *rate.Limiter
+	waiting *core.Event // until due; nil: none
+	due     time.Time
+}
+
+func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node string, log *slog.Logger) *eventWriter {
+	return &eventWriter{
+		events: events, job: job, log: log, fresh: make(chan struct{}, 1), ending: make(chan struct{}), reasons: make(map[string]*reason),
+		event: core.Event{
+			ObjectMeta: meta.ObjectMeta{Namespace: namespace},
+			InvolvedObject: core.ObjectReference{
+				APIVersion: batch.SchemeGroupVersion.String(), Kind: "Job", Namespace: namespace, Name: manifest.MasterName(job), UID: types.UID(uid),
+			},
+			Source:              core.EventSource{Component: observe.Component, Host: node},
+			ReportingController: observe.Component, ReportingInstance: pod,
+		},
+	}
+}
+
+// hear queues an event of the job, if it is of interest to users. It does not block, and holds at most one event of each reason: one that
+// comes before that could be written is counted in it.
+func (w *eventWriter) hear(e master.Event) {
+	kind, why, message := w.describe(e)
+	if why == "" {
+		return
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.reasons[why]
+	if r == nil {
+		r = &reason{rate: rate.NewLimiter(rate.Every(eventEvery), eventBurst)}
+		w.reasons[why] = r
+	}
+	if r.waiting == nil {
+		r.due = now.Add(r.rate.ReserveN(now, 1).DelayFrom(now))
+		r.waiting = w.make(kind, why, message, now)
+	} else {
+		gather(r.waiting, message, now)
+	}
+	select {
+	case w.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// describe puts an event of the master's into words. The reason is "" if it is none of the users'.
+func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
+	switch e := e.(type) {
+	case master.BegunAnew:
+		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values: %s; %s records were trained on till then", e.Reason, logline.Thousands(e.Records))
+	case master.RolledBack:
+		return core.EventTypeWarning, reasonBack, fmt.Sprintf("the training goes back to checkpoint %d at version %s, with %s of %s records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept), logline.Thousands(e.Records), e.Reason)
+	case master.ProgramResumed:
+		return core.EventTypeWarning, reasonBack, e.Words()
+	case master.CheckpointDamaged:
+		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
+	case master.CheckpointFailed:
+		return core.EventTypeWarning, reasonUnsaved, fmt.Sprintf("checkpoint %d was given up, and is tried again: %s", e.Number, e.Reason)
+	case master.PodEnded:
+		text := manifest.PodName(w.job, e.ID) + ": " + e.Reason
+		switch {
+		case e.GivenUp:
+			return core.EventTypeWarning, reasonPodFailed, text + "; it is not replaced: --relaunch_on_worker_failure allows no more"
+		case e.Charged:
+			return core.EventTypeWarning, reasonPodFailed, text
+		case e.Rejected:
+			return core.EventTypeWarning, reasonRejected, text
+		}
+	case master.PodReplaced:
+		return core.EventTypeWarning, reasonReplaced, manifest.PodName(w.job, e.ID) + ": " + e.Reason
+	case master.PodRefused:
+		return core.EventTypeWarning, reasonCreate, manifest.PodName(w.job, e.ID) + ": " + e.Reason
+	case master.Ended:
+		switch {
+		case e.State == job.Succeeded && e.Err == nil:
+			return core.EventTypeNormal, reasonSucceeded, "every record of every epoch was trained on"
+		case e.State == job.Stopped:
+			return core.EventTypeWarning, reasonStopped, fmt.Sprint(e.Err)
+		}
+		return core.EventTypeWarning, reasonFailed, fmt.Sprint(e.Err)
+	}
+	return "", "", ""
+}
+
+// make returns an event that has happened once. The mutex is held.
+func (w *eventWriter) make(kind, why, message string, now time.Time) *core.Event {
+	w.last = max(w.last+1, now.UnixNano())
+	e := w.event.DeepCopy()
+	e.Name = fmt.Sprintf("%s.%x", e.InvolvedObject.Name, w.last) // as others name theirs; no two are of one name
+	e.Type, e.Reason, e.Message, e.Count = kind, why, shorten(message), 1
+	e.FirstTimestamp = meta.NewTime(now)
+	e.LastTimestamp = e.FirstTimestamp
+	return e
+}
+
+// gather counts what has happened again in an event that is not written yet, and says it of the last time.
+func gather(e *core.Event, message string, now time.Time) {
+	const combined = "(combined from similar events): " // the words that users know from Kubernetes' own
+	if e.Message != shorten(message) {
+		message = combined + message
+	}
+	e.Message, e.LastTimestamp = shorten(message), meta.NewTime(now)
+	e.Count++
+}
+
+// shorten returns a text on one line, of a length that an event may have.
+func shorten(text string) string {
+	const rest = "…"
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= eventWords {
+		return text
+	}
+	return strings.ToValidUTF8(text[:eventWords-len(rest)], "") + rest
+}
+
+// start begins to write, until end.
+func (w *eventWriter) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	w.routine.Go(func() { w.run(ctx) })
+}
+
+// end writes what is waiting, for eventLimit, and returns when nothing more is written.
+func (w *eventWriter) end() {
+	defer time.AfterFunc(eventLimit, w.cancel).Stop()
+	close(w.ending)
+	w.routine.Wait()
+	w.cancel()
+	for e, _ := w.next(time.Now(), true); e != nil; e, _ = w.next(time.Now(), true) {
+		w.late = append(w.late, e.Reason)
+	}
+	if len(w.late) > 0 {
+		w.log.Warn("Events of the job were not written in time", "events", strings.Join(w.late, " "))
+	}
+}
+
+// run writes each event when it is due: all that are waiting when the end begins, and then no more.
+func (w *eventWriter) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ending, last := w.ending, false
+	for ctx.Err() == nil {
+		e, due := w.next(time.Now(), last)
+		if e != nil {
+			w.write(ctx, e)
+			continue
+		}
+		if last {
+			return
+		}
+		timer.Stop()
+		if !due.IsZero() {
+			timer.Reset(time.Until(due))
+		}
+		select {
+		case <-timer.C:
+		case <-w.fresh:
+		case <-ending:
+			ending, last = nil, true
+		case <-ctx.Done():
+		}
+	}
+}
+
+// next takes the event that is due first, or any if it is the end. Without one, due is when there will be; zero: nothing is waiting.
+func (w *eventWriter) next(now time.Time, last bool) (e *core.Event, due time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var first *reason
+	for _, r := range w.reasons {
+		if r.waiting != nil && (first == nil || r.due.Before(first.due)) {
+			first = r
+		}
+	}
+	switch {
+	case first == nil:
+		return nil, time.Time{}
+	case first.due.After(now) && !last:
+		return nil, first.due
+	}
+	e, first.waiting = first.waiting, nil
+	return e, time.Time{}
+}
+
+// write creates an event, however long the API server does not answer. That it is refused is no error of the job's.
+func (w *eventWriter) write(ctx context.Context, e *core.Event) {
+	err := insist(ctx, w.log, "write an event", func(ctx context.Context) error {
+		_, err := w.events.Create(ctx, e, meta.CreateOptions{})
+		if api.IsAlreadyExists(err) { // the answer was lost
+			return nil
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		w.late = append(w.late, e.Reason)
+	case !w.denied:
+		w.denied = true
+		w.log.Warn("Events of the job are not written: kubectl describe and kubectl events do not show them", "reason", e.Reason, "error", err)
+	}
+}

@@ -1,0 +1,165 @@
+package role
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/run/agent"
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/store/bucket"
+	"github.com/elasticdl/elasticdl/trainer/train/ps"
+	"github.com/elasticdl/elasticdl/trainer/train/worker"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
+)
+
+// Role is the configuration of a server or worker: the flags of its command, and its environment.
+type Role struct {
+	Master    string        // --master_address
+	Index     int           // --index
+	Launch    int           // --launch: incarnation of the pod, from 1
+	Job       string        // UID of the job, by the environment: see [Role.Identify]
+	Authority string        // certificate of the job's authority, by the environment of a pod
+	Token     string        // file of the pod's token, by the environment of a pod
+	Card      []byte        // certificate and key of a process of this machine; nil: the master gives a certificate
+	Address   string        // --address: where a server listens; "" = any port of the loopback interface
+	Advertise string        // --advertise: where others reach a server; "" = where it listens
+	Listen    string        // --listen: where other workers of a ring reach a worker; "" = any port of the loopback interface
+	ErrorFile string        // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
+	Scratch   string        // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
+	Grace     time.Duration // --grace: from SIGTERM until the runtime kills this process; 0: the default of --grace_period
+	Runs      *atomic.Bool  // set when this worker begins to run a program; nil: nobody asks
+	Threads   int           // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
+	Workers   int           // --workers: number of workers of the job on this machine, this one included; 0 = one has its container alone
+	LogLevel  string        // --log_level; "" = INFO
+	Log       io.Writer     // standard error
+
+	Display *program.Display // of the command that attends the job of a worker; nil: none does
+}
+
+// inPod reports whether this process is the main one of a container: only there it is given an address to advertise.
+func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
+
+// lastWords returns err, after writing it to the termination log of a pod.
+func (r Role) lastWords(err error) error {
+	if r.inPod() {
+		LastWords(err)
+	}
+	return err
+}
+
+// RunPS runs a parameter server. It is the main function of the process.
+func RunPS(ctx context.Context, r Role) error {
+	r.Log = Lossy(r.Log)
+	log := Logger(r.Log, r.LogLevel)
+	self, stopRenewing, err := r.prove(ctx, pod.PS, log)
+	if err != nil {
+		return r.lastWords(err)
+	}
+	defer stopRenewing()
+	listener, err := listen(ctx, cmp.Or(r.Address, r.local()))
+	if err != nil {
+		return r.lastWords(err)
+	}
+	defer listener.Close()
+	serving, stop := ctx, func() {}
+	var leave <-chan struct{}
+	if r.inPod() { // on this machine a server is asked to leave only when the job ends
+		serving, stop = work(ctx, timing.Leave(r.killed()), r.runsProgram)
+		leave = ctx.Done()
+	}
+	defer stop()
+	err = ps.Run(serving, ps.Config{
+		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
+		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: log,
+	})
+	if err == nil && ctx.Err() != nil && r.inPod() { // it was asked to leave, and its job may go on
+		err = ErrLeft
+	}
+	return r.lastWords(err)
+}
+
+// listen listens on an address. It waits up to ten seconds for one in use: a
+// server that replaces another takes over its port.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
+}
+
+// host is the address under which other workers reach this one.
+func (r Role) host() string {
+	host, _, err := net.SplitHostPort(cmp.Or(r.Listen, r.local()))
+	if err != nil {
+		return "127.0.0.1"
+	}
+	return host
+}
+
+// local is the address at which a process of this machine listens, on any port: that of the loopback interface which its master uses.
+func (r Role) local() string {
+	host, _, err := net.SplitHostPort(r.Master)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsLoopback() {
+		return net.JoinHostPort(host, "0")
+	}
+	return "127.0.0.1:0"
+}
+
+// RunWorker runs a worker. It is the main function of the process.
+func RunWorker(ctx context.Context, r Role) error {
+	r.Log = Lossy(r.Log)
+	messages := attended(r.Log, r.Display)
+	log := Logger(messages, r.LogLevel)
+	self, stopRenewing, err := r.prove(ctx, pod.Worker, log)
+	if err != nil {
+		return r.lastWords(err)
+	}
+	defer stopRenewing()
+	conn, err := rpc.Connect(r.Master, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
+	if err != nil {
+		return r.lastWords(err)
+	}
+	defer conn.Close()
+	if r.Threads == 0 {
+		r.Threads = processors("/sys/fs/cgroup")
+	}
+	cpus := processors("/sys/fs/cgroup")
+	working, stop := work(ctx, timing.Leave(r.killed()), r.runsProgram)
+	defer stop()
+	return r.lastWords(worker.Main(working, worker.Options{
+		Program: func(working context.Context, j *job.Job, keeps bool) error {
+			if r.Runs != nil {
+				r.Runs.Store(true)
+			}
+			return agent.Run(working, agent.Config{
+				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
+				Leave: ctx.Done(), Grace: timing.Script(r.killed()), Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages, Display: r.Display, Open: bucket.Open, Log: log,
+			})
+		},
+		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),
+		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: log,
+		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, r.local())) },
+	}))
+}

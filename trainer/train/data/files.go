@@ -1,0 +1,252 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+	"github.com/elasticdl/elasticdl/trainer/store/outage"
+	"golang.org/x/sync/errgroup"
+)
+
+// Files reads the files of a directory. It is a [Reader].
+type Files struct {
+	path string // as given to Open, for errors
+	dir  string // the directory of the files
+	only string // the single file in dir that is read; empty: all files
+	options
+
+	closed  atomic.Bool
+	scanned atomic.Int64 // bytes that the last call of Shards has indexed
+	size    atomic.Int64 // bytes that the last call of Shards has to index
+	looked  atomic.Int64 // bytes read by all indexing
+
+	mu      sync.Mutex              // guards the fields below
+	indexes map[string]*index       // by shard: complete indexes
+	known   map[string][]task.Block // by shard: blocks passed to Learn, in order
+	cache   cache                   // blocks read last
+	orders  map[string][]int        // by CSV file: which fields of its rows become those of records; nil: all as they are
+	want    *columns                // of CSV files; nil: not known yet
+	like    *Files                  // those whose columns f has; nil: it has its own
+}
+
+// Close makes running and later reads fail.
+func (f *Files) Close() error {
+	f.closed.Store(true)
+	return nil
+}
+
+// Scanned returns how many bytes of the files [Files.Shards] has indexed, and how many there are. It may be called while
+// Shards runs.
+func (f *Files) Scanned() (bytes, of int64) { return f.scanned.Load(), f.size.Load() }
+
+// within calls use with the directory of the files. It opens the directory for each call, because on a network file system a
+// handle that is kept may become stale.
+func (f *Files) within(use func(*os.Root) error) error {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return outage.Of(cause(err))
+	}
+	defer root.Close()
+	return use(root)
+}
+
+// Looked implements [Reader].
+func (f *Files) Looked() int64 { return f.looked.Load() }
+
+// indexers is how many files are indexed at once, to hide the latency of network file systems.
+const indexers = 8
+
+// Shards indexes all files, and lists those that have records.
+func (f *Files) Shards() ([]task.Shard, error) {
+	names, sizes, err := f.names()
+	if err != nil {
+		return nil, err
+	}
+	f.scanned.Store(0)
+	f.size.Store(0)
+	for _, size := range sizes {
+		f.size.Add(size)
+	}
+	shards := make([]task.Shard, len(names))
+	var g errgroup.Group
+	g.SetLimit(indexers)
+	for i, name := range names {
+		g.Go(func() error {
+			x, err := f.index(name)
+			if err != nil {
+				return err
+			}
+			shards[i] = task.Shard{Name: name, Count: x.records, Bytes: x.bytes, Sum: x.sum}
+			f.scanned.Add(sizes[i])
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	full := shards[:0]
+	for _, s := range shards {
+		if s.Count > 0 {
+			full = append(full, s)
+		}
+	}
+	if len(full) == 0 {
+		return nil, fmt.Errorf("read data %s: %w", f.path, f.nothing(names, sizes))
+	}
+	return full, nil
+}
+
+// nothing describes files without a record.
+func (f *Files) nothing(names []string, sizes []int64) error {
+	const want = "want RecordIO files, as elasticdl dataset writes them, or .csv files"
+	for i, name := range names {
+		if f.csv(name) && f.header && sizes[i] > 0 {
+			return fmt.Errorf("no record in %d files: the first row of %s names the columns, and no other follows; if the files have no header: --data_reader_params=header=false; %s",
+				len(names), name, want)
+		}
+	}
+	return fmt.Errorf("no record in %d files; %s", len(names), want)
+}
+
+// names lists the files, sorted, with the size of each in bytes.
+func (f *Files) names() (names []string, sizes []int64, err error) {
+	err = f.walk(func(name string, info fs.FileInfo) error {
+		names, sizes = append(names, name), append(sizes, info.Size())
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read data %s: %w", f.path, err)
+	}
+	return names, sizes, nil
+}
+
+// walk calls visit with each file, sorted by name.
+func (f *Files) walk(visit func(name string, info fs.FileInfo) error) error {
+	return f.within(func(root *os.Root) error {
+		if f.only != "" {
+			info, err := root.Stat(f.only)
+			if err != nil {
+				return outage.Of(err)
+			}
+			return visit(f.only, info)
+		}
+		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return outage.Of(err)
+			case hidden(name):
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			case d.IsDir():
+				return nil
+			}
+			info, err := root.Stat(name) // follows links
+			if _, ok := errors.AsType[syscall.Errno](err); err != nil && !ok && d.Type()&fs.ModeSymlink != 0 {
+				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or links to files in it", name)
+			}
+			if err == nil && info.Mode().IsRegular() {
+				return visit(name, info)
+			}
+			return outage.Of(err)
+		})
+	})
+}
+
+// ReadAt implements [Reader].
+func (f *Files) ReadAt(shard string, i int64) ([]byte, error) {
+	b, err := f.block(shard, i)
+	if err != nil {
+		return nil, err
+	}
+	key := blockKey{shard, b}
+	f.mu.Lock()
+	records, ok := f.cache.get(key)
+	f.mu.Unlock()
+	if !ok {
+		if records, err = f.read(shard, b); err != nil {
+			return nil, err
+		}
+		f.mu.Lock()
+		f.cache.put(key, records)
+		f.mu.Unlock()
+	}
+	return records[i-b.First], nil
+}
+
+// index returns the index of a file. It makes the index on the first call.
+func (f *Files) index(shard string) (*index, error) {
+	f.mu.Lock()
+	x, ok := f.indexes[shard]
+	f.mu.Unlock()
+	if ok {
+		return x, nil
+	}
+	if f.only != "" && shard != f.only {
+		return nil, fmt.Errorf("read %s: not the file %s", f.name(shard), f.path)
+	}
+	err := f.open(shard, func(r io.ReaderAt, size int64) (err error) {
+		seen := &counted{ReaderAt: r, all: []*atomic.Int64{&f.scanned, &f.looked}}
+		x, err = f.format(shard).index(seen, size)
+		f.scanned.Add(-seen.here) // Shards counts whole files
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f.csv(shard) {
+		if _, err := f.orderOf(shard); err != nil {
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	f.indexes[shard] = x
+	f.mu.Unlock()
+	return x, nil
+}
+
+// open calls use with an open file, and adds the file's name to the error. Files are open only while they are read, so that
+// their number is not limited.
+func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
+	err := f.within(func(root *os.Root) error {
+		// A pipe would block Open.
+		if info, err := root.Stat(filepath.FromSlash(shard)); err != nil {
+			return outage.Of(cause(err))
+		} else if !info.Mode().IsRegular() {
+			return errors.New("not a regular file")
+		}
+		file, err := root.Open(filepath.FromSlash(shard))
+		if err != nil {
+			return outage.Of(cause(err))
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return outage.Of(cause(err))
+		}
+		return use(stored{file, &f.closed}, info.Size())
+	})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.name(shard), err)
+	}
+	return nil
+}
+
+func (f *Files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
+
+// cause strips operation and path from an error of the file system; callers name the file themselves.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,373 @@
+package mesh
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/train/ring"
+)
+
+var _ ring.Link = (*Mesh)(nil)
+
+// Mesh is the connections of one world. Send, Recv, Flush and Arrived are for one goroutine at a time; Break and
+// Close for any.
+type Mesh struct {
+	world Group
+	links []*link // by rank; nil: none
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	err     *BrokenError
+	broken  chan struct{}
+	taken   *link         // that Recv reads
+	timer   *time.Timer   // to watch
+	arrived chan struct{} // what the last Arrived returned
+	heard   bool          // and it is closed
+}
+
+// BrokenError is what every call returns once a mesh is broken, and why it cannot be connected.
+type BrokenError struct {
+	Formation int64
+	Rank      int // whose connection failed first, seen from here: it may itself have closed because of another; -1: none, it was Break
+	Err       error
+}
+
+func (e *BrokenError) Error() string {
+	if e.Rank < 0 {
+		return fmt.Sprintf("world %d broken: %v", e.Formation, e.Err)
+	}
+	return fmt.Sprintf("world %d broken at rank %d: %v", e.Formation, e.Rank, e.Err)
+}
+
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// ErrClosed is in the BrokenError of a mesh that was closed.
+var ErrClosed = errors.New("mesh closed")
+
+// readAhead is the buffer of a link: what is shorter is read through it.
+const readAhead = 4 << 10
+
+// quiet is how long after the last Recv all links are watched: who waits for one peer, or computes, then
+// hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
+const quiet = 20 * time.Millisecond
+
+// keep has the kernel tell when the other machine has vanished; best effort.
+func keep(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetKeepAliveConfig(keepAlive)
+	}
+}
+
+// keepAlive has the kernel ask whether the other machine is there while nothing is under way to it.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests}
+
+// link is one connection.
+type link struct {
+	rank int
+	conn net.Conn
+	in   *bufio.Reader
+	near near
+	got  atomic.Int64  // bytes
+	sent atomic.Int64  // bytes that the kernel has taken
+	owes bool          // since the last Flush it received a message that its sender still has
+	kept [][]byte      // what it has sent since then, and the other copies: nobody else may hold it
+	peek chan struct{} // closed when the first byte is in the buffer; nil: nobody looks
+
+	mu      sync.Mutex
+	changed sync.Cond
+	direct  *direct  // nil: there is no such way
+	queue   [][]byte // to be written; the first is being so
+	closed  bool
+}
+
+func newMesh(w Group, conns map[int]net.Conn, nears map[int]near) *Mesh {
+	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.timer = time.AfterFunc(quiet, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.watch()
+	})
+	for r, conn := range conns {
+		l := &link{rank: r, conn: conn, near: nears[r]}
+		l.in = bufio.NewReaderSize(counting{conn, &l.got}, readAhead)
+		l.changed.L = &l.mu
+		l.direct = newDirect(conn)
+		m.links[r] = l
+		m.wg.Go(func() { m.write(l) })
+	}
+	return m
+}
+
+// Group is what was connected.
+func (m *Mesh) Group() Group { return m.world }
+
+// Send implements [ring.Link].
+func (m *Mesh) Send(to int, b []byte) error {
+	l := m.links[to]
+	if l.near.read && nearby(b) {
+		l.kept = append(l.kept, b)
+		b = addressOf(b)
+	}
+	if !l.send(b) {
+		return m.cause()
+	}
+	return nil
+}
+
+// send queues b, unless the link is closed.
+func (l *link) send(b []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if len(l.queue) == 0 && l.direct != nil {
+		n := l.direct.write(b)
+		l.sent.Add(int64(n))
+		b = b[n:]
+		if len(b) == 0 {
+			return true
+		}
+	}
+	l.queue = append(l.queue, b)
+	l.changed.Broadcast()
+	for !l.closed && len(l.queue) > ring.Ahead {
+		l.changed.Wait()
+	}
+	return !l.closed
+}
+
+// Recv implements [ring.Link].
+func (m *Mesh) Recv(from int, b []byte) error {
+	if len(b) == 0 { // it may be the last, so that no byte comes after it
+		return m.cause()
+	}
+	l := m.links[from]
+	seen, err := m.claim(l)
+	if err != nil {
+		return err
+	}
+	if seen != nil {
+		<-seen
+	}
+	if err := l.receive(b); err != nil {
+		return m.fail(l.rank, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken = nil
+	if m.err != nil {
+		return m.err
+	}
+	m.timer.Reset(quiet)
+	return nil
+}
+
+// receive fills b with the next message.
+func (l *link) receive(b []byte) error {
+	if !l.near.reads || !nearby(b) {
+		_, err := io.ReadFull(l.in, b)
+		return err
+	}
+	var place [8]byte
+	if _, err := io.ReadFull(l.in, place[:]); err != nil {
+		return err
+	}
+	l.owes = true
+	return l.near.memory.read(b, uintptr(binary.NativeEndian.Uint64(place[:])))
+}
+
+// claim makes Recv the only reader of a link, after whoever looks is done.
+func (m *Mesh) claim(l *link) (seen <-chan struct{}, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return nil, m.err
+	}
+	seen, l.peek, m.taken = l.peek, nil, l
+	return seen, nil
+}
+
+// Flush implements [ring.Link].
+func (m *Mesh) Flush() error {
+	for _, l := range m.links {
+		if l != nil && l.owes && !l.send(received) {
+			return m.cause()
+		}
+	}
+	for _, l := range m.links {
+		if l == nil {
+			continue
+		}
+		l.owes = false
+		if len(l.kept) > 0 {
+			if err := m.Recv(l.rank, make([]byte, len(received))); err != nil {
+				return err
+			}
+			clear(l.kept)
+			l.kept = l.kept[:0]
+		}
+		if !l.flush() {
+			return m.cause()
+		}
+	}
+	return nil
+}
+
+// received is the word that messages that their sender had kept are no more needed.
+var received = []byte{1}
+
+// flush waits until all is written, or the link is closed.
+func (l *link) flush() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.closed && len(l.queue) > 0 {
+		l.changed.Wait()
+	}
+	return !l.closed
+}
+
+// write writes what is queued until the link is closed.
+func (m *Mesh) write(l *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for !l.closed && len(l.queue) == 0 {
+			l.changed.Wait()
+		}
+		if l.closed {
+			return
+		}
+		b := l.queue[0]
+		l.mu.Unlock()
+		n, err := l.conn.Write(b)
+		l.sent.Add(int64(n))
+		if err != nil {
+			m.fail(l.rank, err)
+		}
+		l.mu.Lock()
+		l.queue = l.queue[1:]
+		l.changed.Broadcast()
+	}
+}
+
+// Arrived returns a channel that is closed when bytes that nobody has received are here from any peer, or the mesh is
+// broken. It takes none of them.
+func (m *Mesh) Arrived() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.arrived == nil || m.heard {
+		m.arrived, m.heard = make(chan struct{}), false
+	}
+	if m.err != nil {
+		m.closeArrived()
+	}
+	for _, l := range m.links {
+		if l != nil && l.peek != nil {
+			select {
+			case <-l.peek:
+				m.closeArrived()
+			default:
+			}
+		}
+	}
+	m.watch()
+	return m.arrived
+}
+
+// watch looks at every link that nobody reads: for bytes, and for its end.
+func (m *Mesh) watch() {
+	if m.err != nil {
+		return
+	}
+	for _, l := range m.links {
+		if l != nil && l.peek == nil && l != m.taken {
+			seen := make(chan struct{})
+			l.peek = seen
+			m.wg.Go(func() { m.awaitByte(l, seen) })
+		}
+	}
+}
+
+// awaitByte waits for the first byte of a link.
+func (m *Mesh) awaitByte(l *link, seen chan struct{}) {
+	if _, err := l.in.Peek(1); err != nil {
+		m.fail(l.rank, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closeArrived()
+	close(seen) // with that: a channel of Arrived is made before both, or sees this one closed
+}
+
+// closeArrived closes the channel of Arrived.
+func (m *Mesh) closeArrived() {
+	if m.arrived != nil && !m.heard {
+		m.heard = true
+		close(m.arrived)
+	}
+}
+
+// Broken is closed when the mesh is broken or closed.
+func (m *Mesh) Broken() <-chan struct{} { return m.broken }
+
+// cause is why the mesh is broken.
+func (m *Mesh) cause() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		return nil
+	}
+	return m.err
+}
+
+// Break closes every connection, because of err. The first of all failures and Breaks counts.
+func (m *Mesh) Break(err error) { m.fail(-1, err) }
+
+// fail breaks the mesh, if it is not broken yet, and returns why it is.
+func (m *Mesh) fail(rank int, err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	for _, l := range m.links {
+		if l != nil {
+			l.near.guard.clear()
+		}
+	}
+	m.err = &BrokenError{m.world.Formation, rank, err}
+	m.closeArrived()
+	m.timer.Stop()
+	close(m.broken)
+	for _, l := range m.links {
+		if l != nil {
+			l.close()
+		}
+	}
+	return m.err
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.conn.Close()
+	l.changed.Broadcast()
+}
+
+// Close breaks the mesh with [ErrClosed] and waits for its goroutines. What was flushed still reaches the peers.
+func (m *Mesh) Close() {
+	m.Break(ErrClosed)
+	m.wg.Wait()
+}

@@ -1,0 +1,295 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+)
+
+const (
+	// stall is how long a sender may take for the next chunk of values. The others
+	// wait that long for one that hangs.
+	stall = 2 * time.Second
+	// drag is how long a reader may take for the next chunk; it keeps nobody waiting.
+	drag = 30 * time.Second
+	// leastRate is how fast a sender must be, in bytes per second, beside that: it keeps the others waiting.
+	leastRate = 1 << 20
+	// afterWait is how long a pull waits for an update before it answers: not yet.
+	afterWait = 250 * time.Millisecond
+)
+
+// dataConn is the server's end of one data connection.
+type dataConn struct {
+	server  *Server
+	raw     net.Conn      // as it was accepted
+	conn    net.Conn      // what is said
+	peer    identity.Name // who has dialled
+	known   func()        // is called when the worker has said who it is
+	opened  bool
+	worker  int
+	life    int64 // in which it was opened: it serves no other
+	scratch []float32
+}
+
+// serve answers requests until the connection ends.
+func (d *dataConn) serve() error {
+	head := make([]byte, requestSize)
+	for {
+		if _, err := io.ReadFull(d.conn, head); err != nil {
+			return err
+		}
+		req, err := parseRequest(head)
+		if err != nil {
+			return err
+		}
+		if err := d.answer(req); err != nil {
+			return err
+		}
+	}
+}
+
+var (
+	errUnopened = errors.New("a request before the connection says whose it is, or another after")
+	errLife     = errors.New("the model has begun anew")
+)
+
+func (d *dataConn) answer(req request) error {
+	if (req.op == opOpen) == d.opened {
+		return errUnopened
+	}
+	switch req.op {
+	case opOpen:
+		return d.open(req)
+	case opPush:
+		if want := 4 * uint64(d.server.span.Len()); req.length != want {
+			return fmt.Errorf("payload of %d bytes, want %d", req.length, want)
+		}
+		return d.push(req)
+	default:
+		return d.pull(req)
+	}
+}
+
+// open reads who the worker is. The deadline of the greeting stands until then, and no memory is taken.
+func (d *dataConn) open(req request) error {
+	s := d.server
+	text := make([]byte, req.length)
+	if _, err := io.ReadFull(d.conn, text); err != nil {
+		return err
+	}
+	self := s.self.Header()
+	caller, err := identity.Parse(text)
+	if err == nil {
+		err = identity.Admit(self, caller, d.peer, pod.Worker)
+	}
+	if err != nil {
+		return errors.Join(err, d.refuse(reply{status: statusRefused}, err.Error()))
+	}
+	if err := d.enter(caller); err != nil {
+		return err
+	}
+	return d.refuse(reply{status: statusOK}, string(self.Append(nil)))
+}
+
+// enter makes the connection one of the server's life, if the worker is in that.
+func (d *dataConn) enter(caller identity.Header) error {
+	s := d.server
+	s.mu.Lock()
+	life, span := s.life, s.span
+	if caller.Life == life {
+		s.data[d.raw] = true
+	}
+	s.mu.Unlock()
+	if caller.Life != life {
+		return errors.Join(errLife, d.refuse(reply{status: statusLife, detail: life}, ""))
+	}
+	d.known()
+	d.opened, d.worker, d.life = true, caller.Index, life
+	d.scratch = make([]float32, (replySize+trailerSize)/4+min(chunk, span.Len()))
+	return d.conn.SetDeadline(time.Time{})
+}
+
+// reply answers without values.
+func (d *dataConn) reply(st status) error { return d.refuse(reply{status: st}, "") }
+
+// refuse answers with a text.
+func (d *dataConn) refuse(r reply, text string) error {
+	text = text[:min(len(text), maxText)]
+	r.length, r.version = uint64(len(text)), d.server.Version()
+	d.conn.SetWriteDeadline(time.Now().Add(drag))
+	_, err := d.conn.Write(append(r.appendTo(nil), text...))
+	return err
+}
+
+// current reports whether the life which the connection was opened in is the server's. The caller holds mu.
+func (d *dataConn) current() bool { return d.life == d.server.life }
+
+// push receives a gradient, and gathers it if the rule takes it.
+func (d *dataConn) push(req request) error {
+	s := d.server
+	p := push{d.worker, req.version, ledger.Task{Epoch: req.epoch, Number: int(req.task)}, req.from, req.to, req.of}
+	if err := s.enter(p); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	current, v, had := d.current(), s.rule.judge(p), s.rule.done(p.task)
+	s.mu.Unlock()
+	switch {
+	case !current:
+		s.yieldTurn()
+		return errLife
+	case v != taken:
+		s.yieldTurn()
+		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: had}, stale: {status: statusStale}}[v]
+		return errors.Join(d.drain(req.length), d.refuse(r, ""))
+	}
+	bad, err := d.pushTurn(p)
+	switch {
+	case err != nil:
+		return err
+	case bad != "":
+		return d.refuse(reply{status: statusRefused}, "gradient of "+bad)
+	}
+	return d.reply(statusOK)
+}
+
+// pushTurn does what push does with the turn, which it yields.
+func (d *dataConn) pushTurn(p push) (bad string, err error) {
+	s := d.server
+	defer s.yieldTurn()
+	if bad, err = d.receive(s.store.room()); bad == "" && err == nil {
+		s.gather(p)
+		s.copyCut()
+	}
+	return bad, err
+}
+
+// receive fills x. If it is not finite, bad says where.
+func (d *dataConn) receive(x []float32) (bad string, err error) {
+	latest := time.Now().Add(stall + time.Duration(4*len(x))*time.Second/leastRate)
+	for a := 0; a < len(x); a += chunk {
+		part := x[a:min(a+chunk, len(x))]
+		by := time.Now().Add(stall)
+		if latest.Before(by) {
+			by = latest
+		}
+		d.conn.SetReadDeadline(by)
+		if err := readFloats(d.conn, part); err != nil {
+			return "", fmt.Errorf("receive values: %w", err)
+		}
+		if bad == "" {
+			bad = notFinite(d.server.layout, d.server.span.Start+a, part)
+		}
+	}
+	return bad, d.conn.SetReadDeadline(time.Time{})
+}
+
+// drain reads a payload that has no effect.
+func (d *dataConn) drain(length uint64) error {
+	for length > 0 {
+		b := param.Bytes(d.scratch)
+		b = b[:min(length, uint64(len(b)))]
+		d.conn.SetReadDeadline(time.Now().Add(stall))
+		if _, err := io.ReadFull(d.conn, b); err != nil {
+			return fmt.Errorf("drain values: %w", err)
+		}
+		length -= uint64(len(b))
+	}
+	return d.conn.SetReadDeadline(time.Time{})
+}
+
+// pull sends the values, or a snapshot of them.
+func (d *dataConn) pull(req request) error {
+	s := d.server
+	if req.snapshot != 0 && req.snapshot != s.Snapshot() {
+		return d.reply(statusNoSnapshot)
+	}
+	if !s.await(func() bool {
+		return d.current() && (req.flags&flagAfter != 0 && s.rule.waits(d.worker) || req.flags&flagWhole != 0 && s.updating)
+	}) {
+		return d.reply(statusWait)
+	}
+	return d.send(req.snapshot)
+}
+
+// await waits until busy, which is asked with mu held at each update, is false; not longer than afterWait.
+func (s *Server) await(busy func() bool) bool {
+	var limit <-chan time.Time
+	for {
+		s.mu.Lock()
+		wait, changed := busy(), s.changed
+		s.mu.Unlock()
+		if !wait {
+			return true
+		}
+		if limit == nil {
+			limit = time.After(afterWait)
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// send copies the values chunk by chunk, each under the lock, and writes them
+// without it.
+func (d *dataConn) send(snapshot int64) error {
+	s := d.server
+	n := s.span.Len()
+	begun := s.store.times()
+	begin, torn := s.moment()
+	if err := d.checkLife(); err != nil {
+		return err
+	}
+	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(d.scratch)[:0])
+	for a := 0; ; a += chunk {
+		b := min(a+chunk, n)
+		part := d.scratch[replySize/4:][:b-a]
+		if !s.store.read(part, a, snapshot, begun) {
+			return fmt.Errorf("send snapshot %d of life %d: gone meanwhile", snapshot, d.life)
+		}
+		param.Decode(part) // to the order of the wire is the same turn
+		out = out[:len(out)+4*len(part)]
+		if b == n {
+			end, updating := s.moment()
+			torn = snapshot == 0 && (torn || updating || begin != end)
+			out = trailer{torn, end}.appendTo(out)
+		}
+		d.conn.SetWriteDeadline(time.Now().Add(drag))
+		if _, err := d.conn.Write(out); err != nil {
+			return err
+		}
+		if b == n {
+			return nil
+		}
+		out = param.Bytes(d.scratch)[replySize:replySize]
+	}
+}
+
+// checkLife returns an error if the connection's life is over.
+func (d *dataConn) checkLife() error {
+	d.server.mu.Lock()
+	defer d.server.mu.Unlock()
+	if !d.current() {
+		return errLife
+	}
+	return nil
+}
+
+// moment returns the version, and whether an update is being applied.
+func (s *Server) moment() (version int64, updating bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rule.version, s.updating
+}

@@ -1,0 +1,146 @@
+package ps
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+)
+
+// failure is why the server has nothing: it cannot read what the life begins with.
+type failure struct {
+	life  int64
+	since time.Time // the first try
+	err   error     // of the last one, which is not to be tried again; nil: it is
+}
+
+// beginLife begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
+// any more, and nobody sees it: whoever is being answered loses the connection. The error is [checkpoint.ErrDamaged] if another
+// try would not help.
+func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.yieldTurn()
+	s.mu.Lock()
+	before, version, failed := s.life, s.rule.version, s.failed
+	s.mu.Unlock()
+	switch {
+	case life <= before:
+		return nil
+	case life == failed.life && failed.err != nil:
+		return failed.err
+	case base.Number == 0:
+		s.log.Info("The model begins anew, from its initial values", "life", life, "version", version)
+		return s.fill(life)
+	}
+	s.log.Info("The model goes back to a checkpoint", "life", life, "version", version, "checkpoint", base.Number, "directory", base.Dir)
+	err := s.restore(life, base)
+	if err == nil {
+		return nil
+	}
+	if failed.life != life {
+		failed = failure{life: life, since: time.Now()}
+	}
+	if errors.Is(err, checkpoint.ErrDamaged) {
+		failed.err = err
+	} else if tried := time.Since(failed.since); tried >= timing.Storage {
+		failed.err = fmt.Errorf("%w: it could not be read for %v: %w", checkpoint.ErrDamaged, tried.Round(time.Second), err)
+	}
+	s.mu.Lock()
+	s.failed = failed
+	s.mu.Unlock()
+	return cmp.Or(failed.err, err)
+}
+
+// fill makes the server one that knows nothing but the model's initial values, in that life. Until they are made it has
+// none, and is in no life: there is not the memory for both.
+func (s *Server) fill(life int64) error {
+	s.empty()
+	layout, values, err := s.config.Initial()
+	if err == nil {
+		err = layout.Validate()
+	}
+	if err == nil && len(values) != layout.Len() {
+		err = fmt.Errorf("%d values of a layout of %d", len(values), layout.Len())
+	}
+	if err != nil {
+		return fmt.Errorf("make the initial values: %w", err)
+	}
+	span := s.spanOf(layout)
+	own := values
+	if span.Len() < len(values) {
+		own = slices.Clone(values[span.Start:span.End])
+	}
+	s.store.fill(layout, span, own, 0)
+	if span.Len() < len(values) {
+		collect(len(values))
+	}
+	s.enterLife(life, layout, new(ledger.Ledger), 0)
+	return nil
+}
+
+// restore makes the server one that has what a checkpoint has of its elements, in that life.
+func (s *Server) restore(life int64, base custody.Base) error {
+	s.empty()
+	dir, err := s.config.Open.Open(base.Dir)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", base.Dir, err)
+	}
+	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, s.layout, s.config.Optimizer.Name)
+	if err != nil {
+		return err
+	}
+	layout := c.ParamLayout()
+	span := s.spanOf(layout)
+	s.store.fill(layout, span, make([]float32, span.Len()), c.Version)
+	if err := dir.Restore(c, s.store.part()); err != nil {
+		return err
+	}
+	had := &c.Ledger
+	if base.Fresh {
+		had = new(ledger.Ledger)
+	}
+	s.enterLife(life, layout, had, c.Version)
+	return nil
+}
+
+func (s *Server) spanOf(layout param.Layout) param.Range {
+	return param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
+}
+
+// enterLife makes what is in the store that of a life, at a version, with what the ledger says in it. The caller has the turn, or is the
+// only one to know the server.
+func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.layout == nil { // the same in each life, and read without a lock
+		s.layout, s.span = layout, s.spanOf(layout)
+	}
+	s.rule, s.life, s.failed = newRule(s.config), life, failure{}
+	s.rule.had, s.rule.version = had.Clone(), version
+	s.self.SetLife(life)
+	s.releaseCut(custody.Report{})
+	if s.config.CheckpointDir != "" { // gradients wait for the first copy, too
+		s.copy.Prepare(s.store.part(), nil)
+	}
+}
+
+// empty drops all that the server has, and the connections of workers, which have yet to hear of it.
+func (s *Server) empty() {
+	s.mu.Lock()
+	s.life = 0
+	for conn := range s.data {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	s.store.empty()
+}

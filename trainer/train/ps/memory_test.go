@@ -1,0 +1,149 @@
+//go:build linux && !race
+
+package ps
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/test/prove"
+	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+)
+
+const memoryElements = 16 << 20 // 64 MiB
+
+// TestMemory: the peak memory of a server process over that of its parameters,
+// while four workers push and pull at once, in one life of the model and in the next.
+func TestMemory(t *testing.T) {
+	const n = memoryElements
+	for _, c := range []struct {
+		optimizer string
+		limit     float64
+	}{{optim.SGD, 2.5}, {optim.Adam, 4.5}} {
+		authority, err := prove.Authority(uid).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := exec.Command(os.Args[0], "-test.run=TestMemoryServer$")
+		server.Env = append(os.Environ(), "ELASTICDL_TEST_SERVER="+c.optimizer, "ELASTICDL_TEST_AUTHORITY="+string(authority))
+		end, err := server.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := server.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		addr, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		pushAll(t, strings.TrimSpace(addr), n, 1)
+		fmt.Fprintln(end, "anew")
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		pushAll(t, strings.TrimSpace(addr), n, 2)
+		peak := peakMemory(t, server.Process.Pid)
+		end.Close()
+		server.Wait()
+		ratio := float64(peak) / (4 * n)
+		t.Logf("%s: %.2f of the parameters' memory", c.optimizer, ratio)
+		if ratio > c.limit {
+			t.Errorf("%s: a server takes %.2f of its parameters' memory, want at most %v", c.optimizer, ratio, c.limit)
+		}
+	}
+}
+
+// TestMemoryServer is the other process of TestMemory: it serves until its input ends, and begins the model anew at each line.
+func TestMemoryServer(t *testing.T) {
+	optimizer := os.Getenv("ELASTICDL_TEST_SERVER")
+	if optimizer == "" {
+		return
+	}
+	if err := prove.Share(uid, []byte(os.Getenv("ELASTICDL_TEST_AUTHORITY"))); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServer(ServerConfig{
+		Optimizer: optim.Config{Name: optimizer},
+		Self:      speak.Self(identity.Header{Role: pod.PS, Life: 1}),
+		Initial: func() (param.Layout, []float32, error) {
+			return dense(memoryElements, 0), filled(memoryElements, 1), nil // memory that is written to
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(lis)
+	fmt.Println(lis.Addr())
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if err := s.beginLife(t.Context(), s.self.Life()+1, custody.Base{}); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(s.self.Life())
+	}
+	s.Stop()
+}
+
+func pushAll(t *testing.T, addr string, n int, life int64) {
+	grads, values := make([]float32, n), make([]float32, n)
+	pull := new(sync.Mutex) // one array for all
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			c, err := Dial(t.Context(), ClientConfig{
+				Self: speak.Self(identity.Header{Role: pod.Worker, Index: worker, Life: life}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			for range 4 {
+				if _, err := c.Push(t.Context(), grads, Gradient{Versions: Versions{0}}); err != nil {
+					t.Error(err)
+				}
+				pull.Lock()
+				if _, err := c.Pull(t.Context(), values, PullOptions{}); err != nil {
+					t.Error(err)
+				}
+				pull.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// peakMemory is the most that the process has had in memory, in bytes.
+func peakMemory(t *testing.T, pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kb int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kb); n == 1 {
+			return kb << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}

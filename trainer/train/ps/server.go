@@ -1,0 +1,378 @@
+package ps
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
+)
+
+// ServerConfig is what a server is.
+type ServerConfig struct {
+	Index, Servers int // Servers 0: 1
+	// Self is who the server is; its life is that of the model.
+	Self *rpc.Self
+	// Initial makes the model's layout and initial values, all of them, the same each time. It is called again for each life.
+	// The values are the server's from then on.
+	Initial   func() (param.Layout, []float32, error)
+	Optimizer optim.Config
+	// LearningRate is of the version that an update starts from, and of how many workers' gradients an update
+	// averages: GradsToWait, or 1 if Async. nil: the optimizer's.
+	LearningRate func(version int64, workers int) float64
+
+	Async                 bool // every gradient is an update, none is too old
+	GradsToWait           int  // gradients in an update; 0: 1
+	SyncVersionTolerance  *int // nil: not given
+	LRStalenessModulation bool
+
+	Base          custody.Base // what the life begins with
+	CheckpointDir string       // where a copy of what the server has is written when the master orders it
+	OnCut         func()       // called when there is news of such a copy; must not block
+	// Open opens a directory of checkpoints; nil: on this machine.
+	Open checkpoint.Opener
+
+	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
+	OnSnapshot      func(version int64) // called when one was taken; must not block
+
+	// PlainData has data connections leave TLS when both ends are proved, on a network that encrypts below.
+	PlainData bool
+	Log       *slog.Logger // nil: none
+}
+
+// workers returns how many workers' gradients an update averages.
+func (c ServerConfig) workers() int {
+	if c.Async {
+		return 1
+	}
+	return max(1, c.GradsToWait)
+}
+
+// Server is one parameter server.
+type Server struct {
+	config ServerConfig
+	self   *rpc.Self
+	store  store
+	log    *slog.Logger
+
+	// turn is held by the one who receives a push, and until it is applied; by
+	// whoever else changes the store, too. The other pushes wait in their sockets.
+	turn chan struct{}
+
+	strangers credential.Strangers // connections that have not said what they are
+
+	ctx     context.Context // until Stop
+	cancel  context.CancelFunc
+	control *grpc.Server
+	handoff *handoff // connections for control
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	life     int64 // of what is in the store and in the rule
+	order    int64 // the newest that the master gave
+	cut      copying
+	lastCut  int64           // the highest number of a checkpoint that was ordered
+	copy     checkpoint.Copy // of what is in the store; used with the turn, and by who writes it
+	copyBusy bool            // it is being written
+	failed   failure
+	rule     *rule
+	layout   param.Layout
+	span     param.Range // of the layout: this server's
+	updating bool
+	changed  chan struct{}      // closed, and replaced, when an update is done, or a hold
+	data     map[net.Conn]bool  // open data connections
+	open     map[io.Closer]bool // listeners and connections
+}
+
+// NewServer checks the configuration and makes the initial values.
+func NewServer(config ServerConfig) (*Server, error) {
+	config.Servers = cmp.Or(config.Servers, 1)
+	if config.Index < 0 || config.Index >= config.Servers {
+		return nil, fmt.Errorf("ps-%d of %d servers: no such index", config.Index, config.Servers)
+	}
+	if config.Async && (config.GradsToWait > 1 || config.SyncVersionTolerance != nil) {
+		return nil, fmt.Errorf("ps-%d: asynchronous, and told to wait for gradients or to refuse some", config.Index)
+	}
+	optimizer, err := optim.New(config.Optimizer)
+	if err != nil {
+		return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
+	}
+	s := &Server{
+		config:  config,
+		self:    config.Self,
+		store:   store{optimizer: optimizer},
+		log:     config.Log,
+		turn:    make(chan struct{}, 1),
+		control: rpc.NewServer(config.Self, false),
+		changed: make(chan struct{}),
+		data:    make(map[net.Conn]bool),
+		open:    make(map[io.Closer]bool),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.rule = newRule(config)
+	if config.Base.Number == 0 { // else the master's first order has it read, and hears of it if it cannot be
+		if err := s.fill(s.self.Life()); err != nil {
+			return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
+		}
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.handoff = &handoff{conns: make(chan net.Conn), done: s.ctx.Done()}
+	wire.RegisterParameterServerServer(s.control, &control{server: s})
+	return s, nil
+}
+
+// Serve accepts connections, for control and for data, until Stop. It closes lis.
+func (s *Server) Serve(lis net.Listener) error {
+	if !s.own(lis) {
+		return nil
+	}
+	defer s.disown(lis)
+	s.handoff.addr = lis.Addr()
+	s.wg.Go(func() { s.control.Serve(s.handoff) })
+	for {
+		conn, err := lis.Accept()
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		if e, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, net.ErrClosed) {
+			s.log.Warn("Cannot accept a connection", "error", e) // too many open files: some will be closed
+			time.Sleep(acceptPause)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		if s.own(conn) {
+			known := s.strangers.Admit(owned{conn, s}, maxStrangers)
+			go s.greet(conn, known)
+		}
+	}
+}
+
+// Stop ends Serve, every connection and every call, and waits for them.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	s.cancel()
+	for c := range s.open {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.control.Stop()
+	s.wg.Wait()
+}
+
+// own makes Stop close c and wait until it is disowned; after Stop it closes c itself.
+func (s *Server) own(c io.Closer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		c.Close()
+		return false
+	}
+	s.open[c] = true
+	s.wg.Add(1)
+	return true
+}
+
+// disown closes c, once.
+func (s *Server) disown(c io.Closer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[c] {
+		delete(s.open, c)
+		c.Close()
+		s.wg.Done()
+	}
+}
+
+const (
+	greeting     = timing.Greeting        // how long a connection may take to say what it is
+	acceptPause  = 100 * time.Millisecond // before the next try to accept one
+	maxStrangers = 256                    // connections that have not said what they are
+)
+
+// owned is a connection that Stop ends. Whoever closes it disowns it.
+type owned struct {
+	net.Conn
+	server *Server
+}
+
+// Close implements [net.Conn].
+func (o owned) Close() error {
+	o.server.disown(o.Conn)
+	return nil
+}
+
+// greet has whoever dialled prove who it is, and tells a data connection from one for control. It calls known when that is done.
+func (s *Server) greet(conn net.Conn, known func()) {
+	conn.SetDeadline(time.Now().Add(greeting))
+	made, err := s.self.Credential().Server(s.ctx, owned{conn, s}, false, s.pushes(), credential.GRPC)
+	if err != nil {
+		known()
+		if !errors.Is(err, io.EOF) { // as of a kubelet, which looks whether there is somebody
+			s.log.Debug("Refused a connection", "from", conn.RemoteAddr(), "error", err)
+		}
+		return
+	}
+	if made.Protocol == credential.GRPC {
+		known()
+		conn.SetDeadline(time.Time{})
+		s.handoff.give(made)
+		return
+	}
+	defer made.Close()
+	d := dataConn{server: s, raw: conn, conn: made.Bare(), peer: made.Peer, known: known}
+	defer d.known()
+	defer s.forget(conn)
+	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
+		s.log.Debug("Data connection ended", "worker", d.worker, "error", err)
+	}
+}
+
+// pushes returns how data connections are spoken.
+func (s *Server) pushes() credential.Protocol {
+	if s.config.PlainData {
+		return credential.Push.Plain()
+	}
+	return credential.Push
+}
+
+// forget drops a data connection that has ended.
+func (s *Server) forget(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.data, conn)
+}
+
+// Version returns the number of updates applied.
+func (s *Server) Version() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rule.version
+}
+
+// Snapshot returns the version whose snapshot is held, 0 if none.
+func (s *Server) Snapshot() int64 {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	return s.store.held
+}
+
+// standing returns how far the server is, all of it in one life of the model: at which version, and of which it holds
+// the snapshot, 0 if of none.
+func (s *Server) standing() (life, version, snapshot int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life, s.rule.version, s.Snapshot()
+}
+
+// takeTurn waits for the turn.
+func (s *Server) takeTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Server) yieldTurn() { <-s.turn }
+
+// gather adds what was received, which is p's, to the sum, and applies that if it is
+// due. The caller has the turn, and the rule takes p.
+func (s *Server) gather(p push) {
+	s.mu.Lock()
+	s.rule.accept(p)
+	weights, due := s.rule.weights(), s.rule.due()
+	s.mu.Unlock()
+	s.store.add(weights)
+	if due {
+		s.update()
+	}
+}
+
+// update applies the sum. The caller has the turn.
+func (s *Server) update() {
+	s.mu.Lock()
+	weights, version := s.rule.weights(), s.rule.version
+	s.updating = true
+	s.mu.Unlock()
+
+	s.store.apply(weights, s.store.optimizer.Rate(s.config.LearningRate, version, s.config.workers()))
+
+	s.mu.Lock()
+	s.rule.applied()
+	version = s.rule.version
+	s.updating = false
+	s.stir()
+	s.mu.Unlock()
+
+	if steps := int64(s.config.EvaluationSteps); steps > 0 && version%steps == 0 && s.store.keep(version) && s.config.OnSnapshot != nil {
+		s.config.OnSnapshot(version)
+	}
+}
+
+// stir wakes whoever waits for a change. mu is held.
+func (s *Server) stir() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// settle applies the sum if it is due, which is asked with mu held.
+func (s *Server) settle(ctx context.Context, due func() bool) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.yieldTurn()
+	s.mu.Lock()
+	now := due()
+	s.mu.Unlock()
+	if now {
+		s.update()
+	}
+	return nil
+}
+
+// handoff is the listener of the control plane: it accepts what greet gives.
+type handoff struct {
+	conns chan net.Conn
+	done  <-chan struct{}
+	addr  net.Addr
+}
+
+func (h *handoff) give(conn net.Conn) {
+	select {
+	case h.conns <- conn:
+	case <-h.done:
+		conn.Close()
+	}
+}
+
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case conn := <-h.conns:
+		return conn, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handoff) Close() error   { return nil }
+func (h *handoff) Addr() net.Addr { return h.addr }

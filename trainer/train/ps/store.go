@@ -1,0 +1,187 @@
+package ps
+
+import (
+	"runtime/debug"
+	"sync"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/train/optim"
+)
+
+// store is a server's memory. One goroutine at a time, the holder of the
+// server's turn, calls its methods, read apart.
+type store struct {
+	optimizer *optim.Optimizer
+	layout    param.Layout
+	span      param.Range // of the layout: what is here
+	trainable int         // elements below it have a gradient
+	updates   int64
+
+	mu       sync.RWMutex // of what read reads, taken chunk by chunk
+	begun    int          // how often
+	values   []float32
+	snapshot []float32
+	held     int64 // the version of snapshot, 0 if none
+	released int64 // snapshots up to this version are of no use: none is taken
+
+	slots    [][]float32
+	received []float32 // the push that is being received
+	sum      []float32 // of the gradients gathered
+	views    [][]float32
+}
+
+// empty makes the store hold nothing: what is read of it is gone.
+func (s *store) empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+	dropped := len(s.values)
+	s.values, s.slots, s.views = nil, nil, nil
+	s.snapshot, s.held, s.released, s.received, s.sum = nil, 0, 0, nil, nil
+	collect(dropped)
+}
+
+// fill makes an empty store hold a span of a layout, after so many updates. It keeps the values, which are the span's.
+func (s *store) fill(layout param.Layout, span param.Range, values []float32, updates int64) {
+	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layout, s.span, s.trainable, s.updates = layout, span, trainable, updates
+	s.values, s.slots = values, s.optimizer.NewSlots(trainable)
+	s.views = make([][]float32, len(s.slots))
+	s.begun++
+}
+
+// part is what the store holds, not a copy.
+func (s *store) part() checkpoint.Part {
+	return checkpoint.Part{Start: s.span.Start, Values: s.values, Slots: s.slots}
+}
+
+// large is how many dropped values are worth a collection: left to itself, the runtime lets a server grow to twice of what
+// it holds before it collects.
+const large = 1 << 20
+
+// collect gives back the memory of so many values.
+func collect(dropped int) {
+	if dropped >= large {
+		debug.FreeOSMemory()
+	}
+}
+
+// room is where a push is received.
+func (s *store) room() []float32 {
+	if s.received == nil {
+		s.received = make([]float32, len(s.values))
+	}
+	return s.received
+}
+
+// add adds what was received to the sum, as the last of those that weigh weights.
+func (s *store) add(weights []float64) {
+	last := len(weights) - 1
+	if last == 0 {
+		s.sum, s.received = s.received, s.sum
+		return
+	}
+	if w := float32(weights[0]); last == 1 && w != 1 {
+		kernel.Scale(w, s.sum[:s.trainable])
+	}
+	kernel.Axpy(float32(weights[last]), s.received[:s.trainable], s.sum[:s.trainable])
+	kernel.Add(s.sum[s.trainable:], s.received[s.trainable:])
+}
+
+// apply updates the values by the sum of gradients with the weights, at the
+// learning rate.
+func (s *store) apply(weights []float64, rate float64) {
+	s.updates++
+	if len(weights) == 1 {
+		rate *= weights[0]
+	}
+	mean := 1 / float32(len(weights))
+	for a := 0; a < len(s.values); a += chunk {
+		b := min(a+chunk, len(s.values))
+		if mean != 1 {
+			kernel.Scale(mean, s.sum[a:b])
+		}
+		s.mu.Lock()
+		s.move(a, b, rate)
+		s.mu.Unlock()
+	}
+	if s.received == nil { // no second buffer unless gradients are summed
+		s.sum, s.received = nil, s.sum
+	}
+}
+
+// move applies the sum to the elements from a to b.
+func (s *store) move(a, b int, rate float64) {
+	if t := min(b, s.trainable); a < t {
+		for i, slot := range s.slots {
+			s.views[i] = slot[a:t]
+		}
+		s.optimizer.Apply(s.values[a:t], s.sum[a:t], s.views, s.updates, rate)
+	}
+	if t := max(a, s.trainable); t < b {
+		s.layout.Average(s.span.Start+t, s.values[t:b], s.sum[t:b])
+	}
+}
+
+// keep takes the snapshot of version, if none is held and it is not released already.
+func (s *store) keep(version int64) bool {
+	s.mu.RLock()
+	useless := s.held != 0 || version <= s.released
+	s.mu.RUnlock()
+	if useless {
+		return false
+	}
+	if s.snapshot == nil {
+		s.snapshot = make([]float32, len(s.values))
+	}
+	copy(s.snapshot, s.values)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if version <= s.released { // meanwhile
+		return false
+	}
+	s.held = version
+	return true
+}
+
+// release drops the snapshot if it is of version or an older one, and has none of those taken from now on, until the next
+// call says otherwise.
+func (s *store) release(version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = version
+	if s.held <= version {
+		s.held = 0
+	}
+}
+
+// times is how often the store has begun.
+func (s *store) times() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.begun
+}
+
+// read copies the elements from a on, of the snapshot of that version or, if that
+// is 0, of the values. It may run beside everything else; false: the snapshot is gone, or the store has begun anew since
+// it began so many times.
+func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if begun != s.begun || s.values == nil {
+		return false
+	}
+	from := s.values
+	if snapshot != 0 {
+		if snapshot != s.held {
+			return false
+		}
+		from = s.snapshot
+	}
+	copy(dst, from[a:])
+	return true
+}

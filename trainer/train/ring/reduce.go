@@ -1,0 +1,190 @@
+package ring
+
+import (
+	"fmt"
+
+	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
+)
+
+const (
+	// segment is how many numbers are sent at a time round the ring, and segments how many of them a rank's chunk of
+	// a group has. lead is by how many a rank's sending is ahead of its receiving: less than segments, since a
+	// segment is passed on that many later.
+	segment  = 16 << 10
+	segments = 2
+	lead     = 1
+	// chunk is how many numbers each of few ranks sums up at a time. Two stay in the second-level cache with three
+	// groups of chunks, under way together; more ranks wait for one another longer than that saves, so theirs are larger.
+	chunk     = 16 << 10
+	moreChunk = 64 << 10
+	// few is up to how many ranks exchange chunks with all others instead of round the ring: they wait for one
+	// another twice in a group, and not at each of 2(size-1) steps. Each of them is a peer of all others.
+	few = 5
+	// small is up to how many numbers, of all ranks together, are gathered on each. More than few ranks gather more: that takes log2(size)
+	// steps, and the ring 2*(size-1).
+	small     = 16 << 10
+	moreSmall = 64 << 10
+
+	// ScratchSize is how many numbers the scratch of [Reduce] has.
+	ScratchSize = max(segment, chunk, moreChunk, small, moreSmall)
+)
+
+// Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize elements at least.
+func Reduce(l Link, rank, size int, data, scratch []float32) error {
+	if len(scratch) < ScratchSize {
+		panic(fmt.Sprintf("ring.Reduce: scratch of %d elements, needs %d", len(scratch), ScratchSize))
+	}
+	var err error
+	switch {
+	case size == 1 || len(data) == 0:
+		return nil
+	case size*len(data) <= small, size > few && size*len(data) <= moreSmall:
+		err = reduceSmall(l, rank, size, data, scratch)
+	case size <= few:
+		err = reduceFew(l, rank, size, data, scratch)
+	default:
+		err = reduceRing(l, rank, size, data, scratch)
+	}
+	if err != nil {
+		return err
+	}
+	return l.Flush()
+}
+
+// reduceSmall gathers all ranks' numbers and adds them up in the order of ranks.
+func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
+	n := len(data)
+	copy(scratch, data) // block i is of rank+i
+	for d := 1; d < size; d *= 2 {
+		blocks := min(d, size-d)
+		if err := l.Send((rank-d+size)%size, raw(scratch[:blocks*n])); err != nil {
+			return err
+		}
+		if err := l.Recv((rank+d)%size, raw(scratch[d*n:][:blocks*n])); err != nil {
+			return err
+		}
+	}
+	clear(data)
+	for r := range size {
+		block := (r - rank + size) % size
+		kernel.Add(data, scratch[block*n:][:n])
+	}
+	return nil
+}
+
+// groupOf returns how many numbers few ranks have under way at a time.
+func groupOf(size int) int {
+	if size == 2 {
+		return size * chunk
+	}
+	return size * moreChunk
+}
+
+// reduceFew goes through data in groups, of which each rank sums up one chunk: it sends the
+// others theirs, receives its own from them, adds them up, and sends the sum back. In turn g it sends of
+// group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent before.
+//
+// Nobody waits in a circle: who has come least far waits neither to receive, since the others are past sending
+// it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving. A
+// chunk that was sent is changed when the sum of it is received: the other has it.
+func reduceFew(l Link, rank, size int, data, scratch []float32) error {
+	group := groupOf(size)
+	piece := func(g, owner int) []float32 {
+		all := data[min(max(g*group, 0), len(data)):min(max((g+1)*group, 0), len(data))]
+		lo, hi := part(len(all), size, owner%size)
+		return all[lo:hi]
+	}
+	for g := -1; (g-1)*group < len(data); g++ {
+		for d := 1; d < size; d++ {
+			to := rank + d
+			if err := l.Send(to%size, raw(piece(g+1, to))); err != nil {
+				return err
+			}
+		}
+		mine := piece(g, rank)
+		for d := 1; d < size; d++ {
+			theirs := scratch[:len(mine)]
+			if err := l.Recv((rank+size-d)%size, raw(theirs)); err != nil {
+				return err
+			}
+			kernel.Add(mine, theirs)
+		}
+		for d := 1; d < size; d++ {
+			if err := l.Send((rank+d)%size, raw(mine)); err != nil {
+				return err
+			}
+		}
+		for d := 1; d < size; d++ {
+			from := rank + size - d
+			if err := l.Recv(from%size, raw(piece(g-1, from))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reduceRing goes through data in groups of size chunks, each of some segments. In
+// size-1 rounds a rank receives a segment of a chunk, adds its own, and passes the sum on; in as many
+// more it receives sums that are complete, and passes them on. A chunk's sum begins at the rank of
+// its number and ends at the one before. A rank changes what it sent when it receives the sum of
+// it, which went through the other.
+//
+// Nobody waits in a circle: a rank that waits to send waits for its neighbour to receive what it sent
+// segments before, so that one is behind it by segments-lead at least, and so on round the ring.
+func reduceRing(l Link, rank, size int, data, scratch []float32) error {
+	p := plan{rank: rank, size: size, n: len(data)}
+	next, prev := (rank+1)%size, (rank-1+size)%size
+	total := p.blocks()
+	for t := -lead; t < total; t++ {
+		if s := t + lead; s < total {
+			_, lo, hi := p.block(s, 0)
+			if err := l.Send(next, raw(data[lo:hi])); err != nil {
+				return err
+			}
+		}
+		if t < 0 {
+			continue
+		}
+		round, lo, hi := p.block(t, 1)
+		mine := data[lo:hi]
+		into := mine
+		if round < size-1 {
+			into = scratch[:len(mine)]
+		}
+		if err := l.Recv(prev, raw(into)); err != nil {
+			return err
+		}
+		if round < size-1 {
+			kernel.Add(mine, into)
+		}
+	}
+	return nil
+}
+
+// plan is the order in which a rank sends and receives the blocks of n numbers.
+type plan struct{ rank, size, n int }
+
+// blocks returns how many blocks are sent, which equals how many are received. Some of the last may be empty.
+func (p plan) blocks() int {
+	per := p.size * segment * segments
+	return (p.n + per - 1) / per * p.rounds() * segments
+}
+
+func (p plan) rounds() int { return 2 * (p.size - 1) }
+
+// block is the t-th to be sent, if back is 0, or to be received, if back is 1: which round it is of, and [lo, hi).
+func (p plan) block(t, back int) (round, lo, hi int) {
+	s := t % segments
+	t /= segments
+	round = t % p.rounds()
+	from := t / p.rounds() * p.size * segment * segments
+	n := min(p.size*segment*segments, p.n-from)
+	chunk := ((p.rank-round-back)%p.size + 2*p.size) % p.size
+	lo, hi = part(n, p.size, chunk)
+	a, b := part(hi-lo, segments, s)
+	return round, from + lo + a, from + lo + b
+}
+
+// part returns the i-th of k nearly equal parts of n.
+func part(n, k, i int) (lo, hi int) { return n * i / k, n * (i + 1) / k }

@@ -1,0 +1,245 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
+)
+
+// ErrRecalled is the reason to leave a world before one of its links breaks.
+var ErrRecalled = errors.New("the world has lost a member")
+
+// Meeting is the worker's end of the rendezvous: a stream on which it reports its position, and
+// receives worlds and recalls. When a stream ends, for example because the master is replaced, the
+// worker goes on in its world and opens another stream.
+type Meeting struct {
+	client wire.MasterClient
+	self   *rpc.Self
+	worlds chan World    // the newest world that this worker was given and has not entered yet
+	wake   chan struct{} // the master has said something that an idle rank has to know
+	moved  chan struct{} // stands has changed since it was sent to the master
+
+	mu         sync.Mutex
+	stands     *wire.Arrival // the worker's position; nil: it has not arrived yet
+	recalled   int64         // formation from which it is recalled
+	drop       context.CancelCauseFunc
+	afterRound int64     // formation from which it is recalled after a round; since then perhaps at once
+	joins      bool      // the only reason of that is that workers wait to join
+	current    int64     // formation of the world that drop cancels
+	life       int64     // life of the model in the newest world
+	flush      int64     // number of the newest flush order in that life
+	ordered    *wire.Cut // newest checkpoint order; nil: none
+}
+
+// World is a world that this worker is a member of. Its context ends when the worker is to leave
+// the world.
+type World struct {
+	*wire.World
+	ctx  context.Context
+	drop context.CancelCauseFunc
+}
+
+// Of returns the membership in a world, which ends with ctx or by [World.Leave].
+func Of(ctx context.Context, w *wire.World) World {
+	ctx, drop := context.WithCancelCause(ctx)
+	return World{World: w, ctx: ctx, drop: drop}
+}
+
+// Context ends when the worker is to leave the world: it has lost a member, or there is a newer one.
+func (w World) Context() context.Context { return w.ctx }
+
+// Lost is closed when the worker is to leave the world and go to the rendezvous at once.
+func (w World) Lost() <-chan struct{} { return w.ctx.Done() }
+
+// Leave ends the world's context for a reason.
+func (w World) Leave(cause error) { w.drop(cause) }
+
+// New returns the rendezvous of a worker that has not arrived yet.
+func New(master wire.MasterClient, self *rpc.Self) *Meeting {
+	return &Meeting{
+		client: master, self: self,
+		worlds: make(chan World, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
+}
+
+// Arrive reports that the worker stands between two worlds, and waits for the next one. A world stays
+// valid when the master is replaced.
+func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (World, error) {
+	m.mu.Lock()
+	if m.current <= a.Formation { // otherwise the next world is here already
+		m.stands = proto.Clone(a).(*wire.Arrival)
+		signal(m.moved)
+	}
+	m.mu.Unlock()
+	select {
+	case next := <-m.worlds:
+		return next, nil
+	case <-ctx.Done():
+		return World{}, context.Cause(ctx)
+	}
+}
+
+// standing returns the worker's position for the master.
+func (m *Meeting) standing() *wire.Arrival {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stands
+}
+
+// lasting is how long a stream has to last to count as a success. Shorter ones are followed by a pause.
+const lasting = time.Second
+
+// Attend keeps a stream to the master, from the first arrival on, until ctx is done. It returns an
+// error if the worker has to end.
+func (m *Meeting) Attend(ctx context.Context) error {
+	select {
+	case <-m.moved:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		err := Retry(ctx, func() error {
+			began := time.Now()
+			err := m.converse(ctx)
+			if _, ends := conclusive(err); !ends && ctx.Err() == nil && time.Since(began) > lasting {
+				return nil // the next one is opened at once
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// converse runs one stream until it ends. It begins by sending the worker's position.
+func (m *Meeting) converse(ctx context.Context) error {
+	streaming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.client.Rendezvous(streaming)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			said, err := stream.Recv()
+			if err != nil {
+				ended <- fmt.Errorf("rendezvous: %w", err)
+				return
+			}
+			m.Hear(ctx, said)
+		}
+	}()
+	for first := true; ; first = false {
+		select { // the position is sent now
+		case <-m.moved:
+		default:
+		}
+		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil { // the master knows the world that it has given since
+			return <-ended
+		}
+		select {
+		case <-m.moved:
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// Hear takes what the master says: a world, a recall, an order to flush or to copy for a checkpoint.
+func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch word := said.Word.(type) {
+	case *wire.Assembly_World:
+		p := Of(ctx, word.World)
+		m.self.SetLife(p.Life)
+		if m.drop != nil {
+			m.drop(ErrRecalled) // the previous world, which the others may have left
+		}
+		m.current, m.drop = p.Formation, p.drop
+		if m.stands != nil {
+			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address, Process: m.stands.Process, Formation: p.Formation, Works: true}
+		}
+		if p.Life != m.life { // also if this worker was not in the first world of that life
+			m.life, m.flush = p.Life, 0
+		}
+		select {
+		case <-m.worlds:
+		default:
+		}
+		m.worlds <- p
+	case *wire.Assembly_Recall:
+		if word.Recall.Formation != m.current {
+			return
+		}
+		m.recalled = word.Recall.Formation
+		if word.Recall.Now {
+			m.drop(ErrRecalled)
+		} else {
+			m.afterRound, m.joins = word.Recall.Formation, word.Recall.Joins
+		}
+	case *wire.Assembly_Flush:
+		m.flush = max(m.flush, word.Flush)
+	case *wire.Assembly_Cut:
+		if word.Cut.GetNumber() > m.ordered.GetNumber() {
+			m.ordered = word.Cut
+		}
+	}
+	m.Stir()
+}
+
+// Stir wakes an idle rank to look for work.
+func (m *Meeting) Stir() { signal(m.wake) }
+
+// Heard returns what the master has asked of the members of a formation.
+// Hear takes what the master says: a world, a recall, an order to flush or to copy for a checkpoint.
+func (m *Meeting) Heard(formation int64) (recalled bool, flush int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recalled == formation, m.flush
+}
+
+// Cut returns the newest checkpoint that the master has ordered, nil if there is none.
+func (m *Meeting) Cut() *wire.Cut {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ordered
+}
+
+// Recalled reports whether the members of a formation were told to come to the rendezvous at their
+// convenience, even if one is lost since; joins reports whether the only reason was that workers
+// wait to join.
+func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.afterRound == formation, m.joins
+}
+
+// Recall makes the worker leave its world as if the master had recalled it.
+func (m *Meeting) Recall() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recalled, m.afterRound, m.joins = m.current, m.current, false
+	m.Stir()
+}
+
+// Wake returns a channel that has an element when the master has said something new.
+func (m *Meeting) Wake() <-chan struct{} { return m.wake }
+
+// signal puts an element into a channel of capacity 1 without waiting; one that is there already
+// suffices.
+func signal(word chan<- struct{}) {
+	select {
+	case word <- struct{}{}:
+	default:
+	}
+}
