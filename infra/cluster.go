@@ -8,35 +8,54 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Cluster has what the packages of the clouds return to the rest of the stack: how to reach the cluster, and which resources
-// must exist first.
+// Cluster has what the packages of the clouds return to the rest of the stack: how to reach the
+// cluster, and which resources must exist first.
 type Cluster struct {
-	Name       pulumi.StringOutput
-	ID         pulumi.StringInput  // identity of the cluster for the Kubernetes provider; if it changes, all objects within are replaced
-	Kubeconfig pulumi.StringOutput // it names a command that gets credentials, and contains no key
-	Context    string              // context of the kubeconfig; "" = its current one
-	Adopted    bool                // the cluster existed before the stack, and this machine's kubeconfig has its context
-	Guard      *Guard              // guards all objects that the stack creates in it; nil = objects are neither marked nor looked up
-	Resource   pulumi.Resource     // objects within are deleted with this resource, and need not be deleted one by one; nil = they must be
-	Ready      []pulumi.Resource   // resources that must exist before any object within: nodes, access, addons
+	Name pulumi.StringOutput
+	// identity of the cluster for the Kubernetes provider; if it changes, all objects within are
+	// replaced
+	ID pulumi.StringInput
+	// it names a command that gets credentials, and contains no key
+	Kubeconfig pulumi.StringOutput
+	// context of the kubeconfig; "" = its current one
+	Context string
+	// the cluster existed before the stack, and this machine's kubeconfig has its context
+	Adopted bool
+	// guards all objects that the stack creates in it; nil = objects are neither marked nor looked
+	// up
+	Guard *Guard
+	// objects within are deleted with this resource, and need not be deleted one by one; nil = they
+	// must be
+	Resource pulumi.Resource
+	// resources that must exist before any object within: nodes, access, addons
+	Ready []pulumi.Resource
 
-	Volume      *Volume                        // storage for data that all pods share; nil = none
-	Registry    pulumi.StringOutput            // registry of the stack's images: "us-central1-docker.pkg.dev/p/elasticdl"; zero Output = none
-	Login       *Login                         // how to log in to the registry; nil = no login is needed
-	Identity    map[string]pulumi.StringOutput // annotations that map the job's ServiceAccount to an identity of the cloud
-	GPU         GPU
-	Spot        *Spot // how workers get onto spot nodes; nil = workers without GPUs run on on-demand nodes
-	NetPolicies bool  // the cluster's network enforces NetworkPolicies
+	// storage for data that all pods share; nil = none
+	Volume *Volume
+	// registry of the stack's images: "us-central1-docker.pkg.dev/p/elasticdl"; zero Output = none
+	Registry pulumi.StringOutput
+	// how to log in to the registry; nil = no login is needed
+	Login *Login
+	// annotations that map the job's ServiceAccount to an identity of the cloud
+	Identity map[string]pulumi.StringOutput
+	GPU      GPU
+	// how workers get onto spot nodes; nil = workers without GPUs run on on-demand nodes
+	Spot *Spot
+	// the cluster's network enforces NetworkPolicies
+	NetPolicies bool
 }
 
 // GPU has what pods that request GPUs must select on this cluster.
 type GPU struct {
-	NodeSelector map[string]string // nil = the stack has no GPUs
-	DevicePlugin bool              // the cluster needs NVIDIA's device plugin from the stack
+	// nil = the stack has no GPUs
+	NodeSelector map[string]string
+	// the cluster needs NVIDIA's device plugin from the stack
+	DevicePlugin bool
 }
 
-// Spot has what workers without GPUs must select and tolerate to run on spot nodes, which the cloud may take back at any time.
-// These nodes have a taint that masters and parameter servers do not tolerate, so that they run elsewhere.
+// Spot has what workers without GPUs must select and tolerate to run on spot nodes, which the cloud
+// may take back at any time. These nodes have a taint that masters and parameter servers do not
+// tolerate, so that they run elsewhere.
 type Spot struct {
 	NodeSelector map[string]string
 	Tolerations  []job.Toleration
@@ -44,11 +63,16 @@ type Spot struct {
 
 // Volume describes where a static PersistentVolume stores its data.
 type Volume struct {
-	Claim      string                        // name of the claim, which jobs rely on: "fileserver-claim"
-	ID         pulumi.StringInput            // identity of the storage; storage with another ID has none of the data
-	CapacityGB int                           // GiB
-	Source     core.PersistentVolumeSource   // source of the volume; its strings may contain placeholders, see Holes
-	Holes      map[string]pulumi.StringInput // values of the placeholders: see [Register]
+	// name of the claim, which jobs rely on: "fileserver-claim"
+	Claim string
+	// identity of the storage; storage with another ID has none of the data
+	ID pulumi.StringInput
+	// GiB
+	CapacityGB int
+	// source of the volume; its strings may contain placeholders, see Holes
+	Source core.PersistentVolumeSource
+	// values of the placeholders: see [Register]
+	Holes map[string]pulumi.StringInput
 }
 
 // Login describes how to get the password of a registry: by a command that prints it.

@@ -9,8 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Here returns a path that is relative to Pulumi.yaml as a path relative to the program's working directory, in which its
-// commands start. The result is the same on every machine that has the stack.
+// Here returns a path that is relative to Pulumi.yaml as a path relative to the program's working
+// directory, in which its commands start. The result is the same on every machine that has the
+// stack.
 func Here(s *settings.Settings, path string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -28,7 +29,8 @@ func relative(from, to string) (string, error) {
 	return filepath.ToSlash(path), err
 }
 
-// Program returns the path of the elasticdl binary that a setting names, relative to a directory if it is not on PATH.
+// Program returns the path of the elasticdl binary that a setting names, relative to a directory if
+// it is not on PATH.
 func Program(s *settings.Settings, command, from string) (string, error) {
 	path := cmp.Or(command, "elasticdl")
 	if !strings.Contains(path, "/") || filepath.IsAbs(path) {
@@ -39,7 +41,8 @@ func Program(s *settings.Settings, command, from string) (string, error) {
 		return "", err
 	}
 	path, err = relative(from, there)
-	if !strings.Contains(path, "/") { // without a slash a shell would search for it on PATH
+	// without a slash a shell would search for it on PATH
+	if !strings.Contains(path, "/") {
 		path = "./" + path
 	}
 	return path, err

@@ -7,7 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Commands are found relative to the directory in which they start, and the name of a directory is not searched for on PATH.
+// Commands are found relative to the directory in which they start, and the name of a directory is
+// not searched for on PATH.
 func TestProgram(t *testing.T) {
 	root := t.TempDir()
 	s := &settings.Settings{Root: root}

@@ -1,15 +1,17 @@
-// Package infra is the infrastructure of a training job as a Pulumi program. It contains what its parts share: [Load] reads the
-// stack's settings, a [Cluster] has what the package of a cloud returns to the rest, [Register] registers objects of
-// Kubernetes.
+// Package infra is the infrastructure of a training job as a Pulumi program. It contains what its
+// parts share: [Load] reads the stack's settings, a [Cluster] has what the package of a cloud
+// returns to the rest, [Register] registers objects of Kubernetes.
 //
 //	settings ──> gke | eks | minikube ──> Cluster ──> platform ──> image ──> dataset ──> trainingjob
 //
-// The packages of the clouds do not depend on each other, because their SDKs take minutes to compile; infra imports none of
-// them. Package policy checks every resource that any of them requests.
+// The packages of the clouds do not depend on each other, because their SDKs take minutes to
+// compile; infra imports none of them. Package policy checks every resource that any of them
+// requests.
 //
 // Laws:
 //
-//  1. Every problem of a configuration is reported at once, by its path in the stack's file, before any resource is requested.
+//  1. Every problem of a configuration is reported at once, by its path in the stack's file, before
+//     any resource is requested.
 //  2. No change of a setting replaces a resource that holds data.
 //  3. No secret is stored in plain text: kubeconfigs name a command that gets credentials.
 package infra

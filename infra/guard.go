@@ -28,24 +28,27 @@ var (
 	KindPriorityClass = schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}
 )
 
-// AnnotationStack is the annotation that marks each object of a stack. Its value is unique to one Pulumi state: see [Guard].
+// AnnotationStack is the annotation that marks each object of a stack. Its value is unique to one
+// Pulumi state: see [Guard].
 const AnnotationStack = "elasticdl-stack"
 
-// Guard checks which objects exist in a cluster before the engine changes them. The Kubernetes provider does not: it takes over
-// an object that exists already, and `pulumi destroy` then deletes it.
+// Guard checks which objects exist in a cluster before the engine changes them. The Kubernetes
+// provider does not: it takes over an object that exists already, and `pulumi destroy` then deletes
+// it.
 //
 //	BeforeCreate: the object exists without the mark of this stack     ──> refused, with the choices of the user
 //	BeforeUpdate: the object is in the state and not in the cluster    ──> refused, with the command that repairs it
 //
-// Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi up`, refuses nothing; the
-// update checks again.
+// Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi
+// up`, refuses nothing; the update checks again.
 type Guard struct {
 	ctx      *pulumi.Context
 	live     Live
 	settings *settings.Settings
 	cluster  *Cluster
 	hooks    *pulumi.ResourceHookBinding
-	plan     []*unstructured.Unstructured // objects to look up before the first object is created
+	// objects to look up before the first object is created
+	plan []*unstructured.Unstructured
 }
 
 // NewGuard returns the guard of a cluster. With mocks the guard marks objects, and checks nothing.
@@ -74,14 +77,15 @@ func (g *Guard) Hook(name string, f pulumi.ResourceHookFunction) (*pulumi.Resour
 	return NewHook(g.ctx, name, f)
 }
 
-// First returns the option of the resource by which all objects are reached. It checks before that resource is created: at that
-// time the stack has none of the planned objects yet, so each one that exists belongs to someone else, and all of them are
-// reported at once.
+// First returns the option of the resource by which all objects are reached. It checks before that
+// resource is created: at that time the stack has none of the planned objects yet, so each one that
+// exists belongs to someone else, and all of them are reported at once.
 func (g *Guard) First(plan []runtime.Object) (pulumi.ResourceOption, error) {
 	if g == nil || g.hooks == nil {
 		return pulumi.ResourceHooks(nil), nil
 	}
-	for _, o := range plan { // now: the program changes them while the engine calls the hook
+	// now: the program changes them while the engine calls the hook
+	for _, o := range plan {
 		u, err := tree(o)
 		if err != nil {
 			return nil, err
@@ -107,8 +111,9 @@ func (g *Guard) allNew() error {
 	return errors.Join(found...)
 }
 
-// beforeCreate refuses to create an object that exists and does not belong to this stack. Stacks of older versions have no
-// marks: an object without a mark in the stack's namespace is its own, because the namespace was checked before it was created.
+// beforeCreate refuses to create an object that exists and does not belong to this stack. Stacks of
+// older versions have no marks: an object without a mark in the stack's namespace is its own,
+// because the namespace was checked before it was created.
 func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
 	o := objectOf(inputs)
 	mark, _ := g.mark()
@@ -131,8 +136,8 @@ func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
 	return g.refusal(o, mark)
 }
 
-// beforeUpdate refuses to change an object that was deleted outside of Pulumi: the provider would fail with a less helpful
-// error.
+// beforeUpdate refuses to change an object that was deleted outside of Pulumi: the provider would
+// fail with a less helpful error.
 func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 	o := objectOf(inputs)
 	if _, known := g.kubeconfig(); !known {
@@ -157,8 +162,8 @@ type Found struct {
 	Own    bool           // it has the mark of this stack
 }
 
-// Find looks up an object, after it has waited until the engine knows the cluster. It returns nil in a preview in which the
-// cluster is unknown or does not answer.
+// Find looks up an object, after it has waited until the engine knows the cluster. It returns nil
+// in a preview in which the cluster is unknown or does not answer.
 func (g *Guard) Find(kind schema.GroupVersionKind, namespace, name string) (*Found, error) {
 	if g == nil || g.hooks == nil {
 		return nil, nil
@@ -177,7 +182,8 @@ func (g *Guard) Find(kind schema.GroupVersionKind, namespace, name string) (*Fou
 	return &Found{Object: is.Object, Own: known && is.GetAnnotations()[AnnotationStack] == mark}, nil
 }
 
-// unseen returns nil in a preview, which refuses nothing that it cannot check, and the error in an update, which ends by it.
+// unseen returns nil in a preview, which refuses nothing that it cannot check, and the error in an
+// update, which ends by it.
 func (g *Guard) unseen(err error) error {
 	if g.ctx.DryRun() {
 		return nil
@@ -204,8 +210,8 @@ func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unst
 	return g.getFrom(kubeconfig, kind, namespace, name)
 }
 
-// getFrom returns an object of the cluster that a kubeconfig names. With "" it uses this machine's kubeconfig, which has the
-// contexts of adopted clusters.
+// getFrom returns an object of the cluster that a kubeconfig names. With "" it uses this machine's
+// kubeconfig, which has the contexts of adopted clusters.
 func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
 	is, err := g.live.Get(g.ctx.Context(), kubeconfig, g.cluster.Context, kind, namespace, name)
 	if err != nil || is == nil {
@@ -233,16 +239,17 @@ func (g *Guard) mark() (string, bool) {
 	return g.markOf(id), true
 }
 
-// markOf returns the mark: the stack's name, for people to read, and a hash of the stack and the identity of its cluster, so
-// that no two states share a mark.
+// markOf returns the mark: the stack's name, for people to read, and a hash of the stack and the
+// identity of its cluster, so that no two states share a mark.
 func (g *Guard) markOf(cluster string) string {
 	sum := sha256.Sum256([]byte(g.settings.Project + "/" + g.settings.Stack + " on " + cluster))
 	return fmt.Sprintf("%s.%x", g.settings.Stack, sum[:4])
 }
 
-// marked returns the mark of an object as an input. In a preview it is unknown if a change at one of the fixed paths replaces
-// the object: then the provider does not try to create the new object beside the existing one, which the API server would
-// refuse. The provider handles only some of these cases by itself.
+// marked returns the mark of an object as an input. In a preview it is unknown if a change at one
+// of the fixed paths replaces the object: then the provider does not try to create the new object
+// beside the existing one, which the API server would refuse. The provider handles only some of
+// these cases by itself.
 func (g *Guard) marked(o *unstructured.Unstructured, wanted pulumi.Map, fixed []string) pulumi.StringOutput {
 	mark := g.cluster.ID.ToStringOutput().ApplyT(g.markOf).(pulumi.StringOutput)
 	if !g.ctx.DryRun() || g.hooks == nil || len(fixed) == 0 {
@@ -270,7 +277,8 @@ func at(v any, keys []string) any {
 	return v
 }
 
-// within reports whether the object that exists has every wanted value, as JSON. It may have other values besides.
+// within reports whether the object that exists has every wanted value, as JSON. It may have other
+// values besides.
 func within(want, is any) bool {
 	switch w := want.(type) {
 	case nil:

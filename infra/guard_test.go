@@ -91,8 +91,8 @@ func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind, 
 	return o.object, nil
 }
 
-// A job counts as running from its start to its end, except while it is suspended or being deleted; a preview says for how long
-// it has run.
+// A job counts as running from its start to its end, except while it is suspended or being deleted;
+// a preview says for how long it has run.
 func TestRunningIn(t *testing.T) {
 	const is = "job test has been running for 2h0m0s (`elasticdl status test --namespace=training` says how far it is)"
 	condition := func(kind, status string) map[string]any {
@@ -168,8 +168,8 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// Stacks look up kinds in versions that the API server has: an unknown version would return nothing, and nothing would be
-// refused.
+// Stacks look up kinds in versions that the API server has: an unknown version would return
+// nothing, and nothing would be refused.
 func TestKinds(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{core.AddToScheme, batch.AddToScheme, scheduling.AddToScheme} {

@@ -2,10 +2,10 @@ package infra
 
 import "github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
-// NewHook registers a function that the engine calls before it changes a resource to which the hook is bound, in previews, too.
-// So a check runs before the user is asked whether to continue. The function refuses by returning an error, which is shown
-// after the name of the hook, and warns by the context's log. NewHook returns nil with mocks, which have no engine that would
-// call it.
+// NewHook registers a function that the engine calls before it changes a resource to which the hook
+// is bound, in previews, too. So a check runs before the user is asked whether to continue. The
+// function refuses by returning an error, which is shown after the name of the hook, and warns by
+// the context's log. NewHook returns nil with mocks, which have no engine that would call it.
 //
 // No hook is bound to deletions: `pulumi destroy` does not run the program.
 func NewHook(ctx *pulumi.Context, name string, f pulumi.ResourceHookFunction) (*pulumi.ResourceHook, error) {
@@ -15,12 +15,14 @@ func NewHook(ctx *pulumi.Context, name string, f pulumi.ResourceHookFunction) (*
 	return ctx.RegisterResourceHook(name, f, &pulumi.ResourceHookOptions{OnDryRun: true})
 }
 
-// BeforeCreate returns the option that binds a hook to creations, including those that replace a resource.
+// BeforeCreate returns the option that binds a hook to creations, including those that replace a
+// resource.
 func BeforeCreate(h *pulumi.ResourceHook) pulumi.ResourceOption {
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{h}})
 }
 
-// BeforeUpdate returns the option that binds a hook to updates; the hook gets the old and the new inputs.
+// BeforeUpdate returns the option that binds a hook to updates; the hook gets the old and the new
+// inputs.
 func BeforeUpdate(h *pulumi.ResourceHook) pulumi.ResourceOption {
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeUpdate: []*pulumi.ResourceHook{h}})
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// projectDirectory returns the directory of Pulumi.yaml, as the engine passes it. Older language hosts do not pass it: they run
-// the program in its source directory, which is below that of Pulumi.yaml.
+// projectDirectory returns the directory of Pulumi.yaml, as the engine passes it. Older language
+// hosts do not pass it: they run the program in its source directory, which is below that of
+// Pulumi.yaml.
 func projectDirectory(said string) (string, error) {
 	dir, err := filepath.Abs(said)
 	if said != "" || err != nil {
@@ -30,8 +31,8 @@ func projectDirectory(said string) (string, error) {
 	}
 }
 
-// Load reads the configuration of a stack by [settings.Parse], and adds the name of the stack to its error. It logs the
-// settings' notes as warnings. Dates in the settings are compared with now.
+// Load reads the configuration of a stack by [settings.Parse], and adds the name of the stack to
+// its error. It logs the settings' notes as warnings. Dates in the settings are compared with now.
 func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settings.Settings, error) {
 	root, err := projectDirectory(ctx.RootDirectory())
 	if err != nil {
@@ -44,8 +45,8 @@ func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settin
 			return err == nil && info.IsDir(), err
 		},
 	}
-	// The SDK returns one key at a time, so a misspelt key would never be asked for. The environment that the CLI sets has all
-	// keys.
+	// The SDK returns one key at a time, so a misspelt key would never be asked for. The
+	// environment that the CLI sets has all keys.
 	if all := os.Getenv(pulumi.EnvConfig); all != "" {
 		if err := json.Unmarshal([]byte(all), &in.Config); err != nil {
 			return nil, fmt.Errorf("read %s: %w", pulumi.EnvConfig, err)
@@ -60,7 +61,8 @@ func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settin
 		}
 	}
 	s, err := settings.Parse(in, others...)
-	if err != nil { // one line for each problem: the engine writes its own prefix before the first
+	// one line for each problem: the engine writes its own prefix before the first
+	if err != nil {
 		return nil, fmt.Errorf("the configuration of stack %s cannot be used:\n%w", in.Stack, err)
 	}
 	for _, note := range s.Notes {

@@ -15,8 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-// engineConfig returns the configuration of the stack gke, including the values that only its user knows, as the engine passes
-// it to a program: sections are JSON.
+// engineConfig returns the configuration of the stack gke, including the values that only its user
+// knows, as the engine passes it to a program: sections are JSON.
 func engineConfig(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")
@@ -57,7 +57,8 @@ func TestLoad(t *testing.T) {
 		}
 		return s, err
 	}
-	t.Chdir("../stacks") // where older language hosts run the program; Pulumi.yaml is one directory above
+	// where older language hosts run the program; Pulumi.yaml is one directory above
+	t.Chdir("../stacks")
 	s, err := load(config)
 	if err != nil {
 		t.Fatal(err)

@@ -15,18 +15,22 @@ import (
 
 // Object is an object of Kubernetes that a stack creates.
 type Object struct {
-	Name   string // name of the resource in the Pulumi program
+	// name of the resource in the Pulumi program
+	Name   string
 	Object runtime.Object
 
-	// Holes maps placeholders to values that are not known before `pulumi up`, such as an address. A placeholder may be a part
-	// of a longer text, and should be a text that does not occur otherwise.
+	// Holes maps placeholders to values that are not known before `pulumi up`, such as an address.
+	// A placeholder may be a part of a longer text, and should be a text that does not occur
+	// otherwise.
 	Holes map[string]pulumi.StringInput
-	// Fixed lists the paths of fields that the API server refuses to change: another value there replaces the object.
+	// Fixed lists the paths of fields that the API server refuses to change: another value there
+	// replaces the object.
 	Fixed []string
 }
 
-// Register registers an object under its own kind, with the guard's mark, and checked by the guard; a nil guard neither marks
-// nor checks. So the objects of a stack are the same as those that the command line creates, by the same code.
+// Register registers an object under its own kind, with the guard's mark, and checked by the guard;
+// a nil guard neither marks nor checks. So the objects of a stack are the same as those that the
+// command line creates, by the same code.
 func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
 	name, o, holes := is.Name, is.Object, is.Holes
 	gvk := o.GetObjectKind().GroupVersionKind()
@@ -70,7 +74,8 @@ func tree(o runtime.Object) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: is}, nil
 }
 
-// filled returns a tree of JSON as an input, with the placeholders in its texts replaced by their values.
+// filled returns a tree of JSON as an input, with the placeholders in its texts replaced by their
+// values.
 func filled(tree any, holes map[string]pulumi.StringInput) pulumi.Input {
 	switch v := tree.(type) {
 	case map[string]any:
@@ -104,7 +109,8 @@ func fill(text string, holes map[string]pulumi.StringInput) pulumi.StringInput {
 	slices.Sort(in)
 	var values []any
 	for _, hole := range in {
-		values = append(values, holes[hole].ToStringOutput()) // converts IDs, which are StringInputs, too
+		// converts IDs, which are StringInputs, too
+		values = append(values, holes[hole].ToStringOutput())
 	}
 	return pulumi.All(values...).ApplyT(func(values []any) string {
 		var pairs []string

@@ -22,8 +22,8 @@ import (
 
 const holeAddress, holeName, holeSecret = "{{address}}", "{{a name}}", "{{secret}}"
 
-// registered returns an object as the engine gets it, with placeholders whose values come from a resource "source" when that
-// exists.
+// registered returns an object as the engine gets it, with placeholders whose values come from a
+// resource "source" when that exists.
 func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
@@ -54,8 +54,8 @@ func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 	return all[i]
 }
 
-// holed returns a volume with placeholders at the beginning, in the middle and at the end of texts, alone and together, in maps
-// and lists.
+// holed returns a volume with placeholders at the beginning, in the middle and at the end of texts,
+// alone and together, in maps and lists.
 func holed() *core.PersistentVolume {
 	return &core.PersistentVolume{
 		TypeMeta:   meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
@@ -90,7 +90,8 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// In a preview the value of a placeholder is unknown, and so is the text around it. All other values are known.
+// In a preview the value of a placeholder is unknown, and so is the text around it. All other
+// values are known.
 func TestHolesInPreview(t *testing.T) {
 	r := registered(t, true, holed())
 	spec := r.Inputs["spec"].ObjectValue()
@@ -119,8 +120,8 @@ func TestSecretHole(t *testing.T) {
 	}
 }
 
-// Numbers are integers with all of their digits, false and empty texts are kept, and fields that the API server writes are left
-// out.
+// Numbers are integers with all of their digits, false and empty texts are kept, and fields that
+// the API server writes are left out.
 func TestPlainObjects(t *testing.T) {
 	for _, test := range []struct {
 		object runtime.Object
@@ -133,7 +134,8 @@ func TestPlainObjects(t *testing.T) {
 		}, "kubernetes:scheduling.k8s.io/v1:PriorityClass", []string{`"value":1000000000`}, []string{"creationTimestamp", "e+"}},
 		{&core.PersistentVolumeClaim{
 			TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: meta.ObjectMeta{Name: "c"},
-			Spec: core.PersistentVolumeClaimSpec{StorageClassName: new("")}, // no class, and not the default one
+			// no class, and not the default one
+			Spec: core.PersistentVolumeClaimSpec{StorageClassName: new("")},
 		}, "kubernetes:core/v1:PersistentVolumeClaim", []string{`"storageClassName":""`}, []string{"status", "creationTimestamp"}},
 		{&apps.DaemonSet{
 			TypeMeta: meta.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: meta.ObjectMeta{Name: "d"},

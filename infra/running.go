@@ -21,7 +21,8 @@ func (g *Guard) Running() string {
 	return g.RunningIn(kubeconfig)
 }
 
-// RunningIn returns the same as Running for the cluster of another kubeconfig, such as the cluster that is replaced.
+// RunningIn returns the same as Running for the cluster of another kubeconfig, such as the cluster
+// that is replaced.
 func (g *Guard) RunningIn(kubeconfig string) string {
 	if g.settings.Job == nil {
 		return ""

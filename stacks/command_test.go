@@ -16,8 +16,9 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/auto"
 )
 
-// command is the Pulumi CLI without the calls that the Automation API adds after each operation and that no test needs: for a
-// stack's outputs, twice, and its history. Each call is a process, which takes as long as a small preview.
+// command is the Pulumi CLI without the calls that the Automation API adds after each operation and
+// that no test needs: for a stack's outputs, twice, and its history. Each call is a process, which
+// takes as long as a small preview.
 type command struct{ auto.PulumiCommand }
 
 // installed returns the CLI on PATH, whose version is looked up once.
@@ -33,12 +34,12 @@ func (c command) Run(ctx context.Context, dir string, in io.Reader, out, problem
 	return c.PulumiCommand.Run(ctx, dir, in, out, problems, env, args...)
 }
 
-// keeper is the URL of the service that encrypts the key of a stack's secrets. With a passphrase each process would derive the
-// key again, which takes a sixth of a second of CPU time.
+// keeper is the URL of the service that encrypts the key of a stack's secrets. With a passphrase
+// each process would derive the key again, which takes a sixth of a second of CPU time.
 const keeper = "hashivault://stacks"
 
-// keep serves a keeper until the test ends, and returns the environment of its clients. It only wraps the key: the CLI itself
-// encrypts the secrets.
+// keep serves a keeper until the test ends, and returns the environment of its clients. It only
+// wraps the key: the CLI itself encrypts the secrets.
 func keep(t *testing.T) map[string]string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const wrapped = "vault:v1:"

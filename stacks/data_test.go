@@ -13,7 +13,8 @@ import (
 
 const bringsData = "command:local:Command dataset"
 
-// The data is copied once, before the job is created; again only if the data set or the volume changes.
+// The data is copied once, before the job is created; again only if the data set or the volume
+// changes.
 func TestData(t *testing.T) {
 	for _, test := range []struct{ name, claim, volume, image string }{
 		{"gke", "fileserver-claim", "instances/elasticdl-gke of ", "us-central1-docker.pkg.dev/"},

@@ -14,8 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// TestMain runs the tests; under another name this binary is the program of the stacks, for the CLI in [site.testPage], which
-// then need not compile it.
+// TestMain runs the tests; under another name this binary is the program of the stacks, for the CLI
+// in [site.testPage], which then need not compile it.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == programName {
 		main()
@@ -24,8 +24,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The commands of minikube's page run on a real cluster, from the first to the last, and then once more: Pulumi, its engine,
-// the program, kubectl, elasticdl and the job are the real ones. Only commands that manage a profile have stand-ins.
+// The commands of minikube's page run on a real cluster, from the first to the last, and then once
+// more: Pulumi, its engine, the program, kubectl, elasticdl and the job are the real ones. Only
+// commands that manage a profile have stand-ins.
 func (s *site) testPage(t *testing.T) {
 	const stack = "minikube"
 	tr, debug := s.newProviders(t, stack)
@@ -47,15 +48,17 @@ func (s *site) testPage(t *testing.T) {
 	r.left = func() []string { return append(tr.cloud.Left(), tr.live()...) }
 	r.settle([][2]string{
 		{"namespace: elasticdl\n", "namespace: " + tr.namespace + "\n"},
-		{"source: cmd/elasticdl\n", "source: " + s.zoo + "\n"},                                                           // an image that no other test uses
-		{"path: mnist #", "source: " + filepath.Join(s.repository, "examples", "mnist", "data") + "\n    path: mnist #"}, // use local files instead of a download
-		{"mnist_functional_api", "mnist_mlp"},                                                                            // a model that trains quickly
+		{"source: cmd/elasticdl\n", "source: " + s.zoo + "\n"}, // an image that no other test uses
+		// use local files instead of a download
+		{"path: mnist #", "source: " + filepath.Join(s.repository, "examples", "mnist", "data") + "\n    path: mnist #"},
+		{"mnist_functional_api", "mnist_mlp"}, // a model that trains quickly
 		{"numEpochs: 2\n", "numEpochs: 1\n"},
 	})
 
-	// This process runs the commands of the stack: in the reader's directory, with the reader's environment, and with the
-	// elasticdl that the page has built.
-	if _, err := provider.SchemaOf("command:local:Command"); err != nil { // only the module of this directory has the schema
+	// This process runs the commands of the stack: in the reader's directory, with the reader's
+	// environment, and with the elasticdl that the page has built.
+	// only the module of this directory has the schema
+	if _, err := provider.SchemaOf("command:local:Command"); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(r.dir)
@@ -107,7 +110,8 @@ func sections(t *testing.T, file string, of ...string) (all []step) {
 	return all
 }
 
-// goes adds the directories of Go's caches and settings to an environment, because they depend on the home directory.
+// goes adds the directories of Go's caches and settings to an environment, because they depend on
+// the home directory.
 func goes(t *testing.T, environment map[string]string) {
 	t.Helper()
 	names := []string{"GOCACHE", "GOENV", "GOFLAGS", "GOMODCACHE", "GOPROXY"}

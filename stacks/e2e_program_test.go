@@ -23,7 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// quickStart is the script in the bucket: it takes the arguments of imagenet.py, which needs Pillow, and steps as plain.py does.
+// quickStart is the script in the bucket: it takes the arguments of imagenet.py, which needs
+// Pillow, and steps as plain.py does.
 const quickStart = `import argparse, os, runpy, sys
 parser = argparse.ArgumentParser()
 for name in "input_path", "epochs", "batch_size", "num_data_workers", "checkpoint_file":
@@ -34,10 +35,11 @@ sys.argv[1:] = [os.path.dirname(args.checkpoint_file), "0.1"]
 runpy.run_path("/scripts/plain.py", run_name="__main__")
 `
 
-// The job of torchelastic's quick start, in the steps of its page and with the settings of its file: the job is suspended until
-// its code is in the bucket and its data on the claim; then it has two workers of at most three, in an image without elasticdl;
-// then three. Replaced is what this machine does not have: the image with CUDA, the bucket of Amazon and the identity that may
-// read it, the claim on EFS, GPUs, and large nodes.
+// The job of torchelastic's quick start, in the steps of its page and with the settings of its
+// file: the job is suspended until its code is in the bucket and its data on the claim; then it has
+// two workers of at most three, in an image without elasticdl; then three. Replaced is what this
+// machine does not have: the image with CUDA, the bucket of Amazon and the identity that may read
+// it, the claim on EFS, GPUs, and large nodes.
 func (s *site) testProgram(t *testing.T) {
 	registry, err := os.ReadFile(filepath.Join(s.dir, "registry"))
 	if err != nil {
@@ -130,8 +132,8 @@ func (s *site) example(t *testing.T, name, of string) section {
 	return sub(file, "config", of)
 }
 
-// bucket serves an object in a bucket of this machine to pods, with a Secret that has access, and returns the rest of its
-// location.
+// bucket serves an object in a bucket of this machine to pods, with a Secret that has access, and
+// returns the rest of its location.
 func (tr *trial) bucket(name, key, content string) (query string) {
 	tr.t.Helper()
 	store := s3mem.New()

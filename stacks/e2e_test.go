@@ -20,7 +20,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// The Kubernetes objects of every stack work on a real cluster, with the real engine; the clouds are simulated.
+// The Kubernetes objects of every stack work on a real cluster, with the real engine; the clouds
+// are simulated.
 func TestRealCluster(t *testing.T) {
 	s := newSite(t)
 	t.Run("objects", s.testObjects)
@@ -30,14 +31,15 @@ func TestRealCluster(t *testing.T) {
 	t.Run("page", s.testPage)
 }
 
-// The API server, which refuses unknown fields, accepts every object of every stack with every option on, and the pods that its
-// master would create. A second update changes nothing.
+// The API server, which refuses unknown fields, accepts every object of every stack with every
+// option on, and the pods that its master would create. A second update changes nothing.
 func (s *site) testObjects(t *testing.T) {
 	quota := section{"pods": "50", "requests.cpu": "64", "requests.memory": "256Gi", "limits.cpu": "64", "limits.memory": "256Gi", "persistentvolumeclaims": "1"}
 	for _, test := range []struct {
 		stack  string
 		change func(config section)
-		more   string // kinds of objects that not every stack has
+		// kinds of objects that not every stack has
+		more string
 	}{
 		{"gke", func(config section) {
 			config["gcp:project"] = "elasticdl-test"
@@ -63,7 +65,8 @@ func (s *site) testObjects(t *testing.T) {
 				delete(config, "elasticdl:image")
 				delete(config, "elasticdl:data") // a pod would have to write the data
 				sub(config, "elasticdl:job")["suspend"] = true
-				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can pull this image
+				// no node can pull this image
+				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none"
 				test.change(config)
 			})
 			tr.up()
@@ -108,9 +111,9 @@ func (s *site) testObjects(t *testing.T) {
 	}
 }
 
-// A stack on an existing profile, which has objects of others: they are checked before, shared if the settings say so, and
-// kept. Every change that the pages allow can be previewed, also if the API server refuses to change the object, and after a
-// stop.
+// A stack on an existing profile, which has objects of others: they are checked before, shared if
+// the settings say so, and kept. Every change that the pages allow can be previewed, also if the
+// API server refuses to change the object, and after a stop.
 func (s *site) testOthers(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
 		sub(config, "elasticdl:minikube")["adopt"] = true
@@ -150,7 +153,8 @@ func (s *site) testOthers(t *testing.T) {
 	tr.run("kubectl", "get", "configmap", "precious")
 }
 
-// masterMayMakePods asks the API server whether the master may create its pods within the namespace's limits.
+// masterMayMakePods asks the API server whether the master may create its pods within the
+// namespace's limits.
 func (tr *trial) masterMayMakePods() {
 	tr.t.Helper()
 	var spec struct{ Data map[string]string }
@@ -184,7 +188,8 @@ func (tr *trial) masterMayMakePods() {
 	}
 }
 
-// resumes starts a suspended job by one update, and checks that the API server accepts its master's pod.
+// resumes starts a suspended job by one update, and checks that the API server accepts its master's
+// pod.
 func (tr *trial) resumes() {
 	tr.t.Helper()
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["suspend"] = false })
@@ -204,7 +209,8 @@ const (
 	jobMaster = "batch/v1/Job elasticdl-test-mnist-master"
 )
 
-// A job on minikube is built from the source of its model, runs to its end, and follows changes of its configuration.
+// A job on minikube is built from the source of its model, runs to its end, and follows changes of
+// its configuration.
 func (s *site) testJob(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
 		// In an adopted profile objects are deleted one by one, and the cluster is kept.
@@ -283,7 +289,8 @@ func (tr *trial) drifts() {
 	tr.t.Helper()
 	tr.run("kubectl", "delete", "role,rolebinding", manifest.SpecName(jobName))
 	tr.run("kubectl", "delete", "service", manifest.MasterName(jobName))
-	tr.run("kubectl", "label", "namespace", tr.namespace, "app-") // a label with another value would be a conflict, which up reports
+	// a label with another value would be a conflict, which up reports
+	tr.run("kubectl", "label", "namespace", tr.namespace, "app-")
 	found := tr.refresh()
 	if found["delete"] != 3 {
 		tr.t.Errorf("refresh found %v, want 3 deletions", found)
@@ -294,7 +301,8 @@ func (tr *trial) drifts() {
 	tr.unchanged()
 }
 
-// isDestroyed destroys the stack while its job runs: pods are deleted before the objects that they use, and nothing is left.
+// isDestroyed destroys the stack while its job runs: pods are deleted before the objects that they
+// use, and nothing is left.
 func (tr *trial) isDestroyed() {
 	tr.t.Helper()
 	before := len(tr.cluster.Calls())

@@ -41,13 +41,16 @@ const patience = 3 * time.Minute
 
 // site has what all trials share.
 type site struct {
-	dir        string // directory of the cluster
+	// directory of the cluster
+	dir        string
 	kubectl    string
 	kubeconfig string
 	elasticdl  string
 	repository string
-	data       string // empty directory of this machine, which every node shares
-	zoo        string // a module of models, like that of a user
+	// empty directory of this machine, which every node shares
+	data string
+	// a module of models, like that of a user
+	zoo string
 }
 
 // newSite finds the cluster, and creates the directories of data and models.
@@ -69,7 +72,8 @@ func newSite(t *testing.T) *site {
 		t.Fatalf("no cluster (make cluster-up): %v", err)
 	}
 	t.Setenv("PATH", filepath.Dir(absolute(*pulumiCLI))+string(os.PathListSeparator)+os.Getenv("PATH"))
-	for path := s.data; path != filepath.Clean(os.TempDir()) && path != filepath.Dir(path); path = filepath.Dir(path) { // pods must be able to write to it
+	// pods must be able to write to it
+	for path := s.data; path != filepath.Clean(os.TempDir()) && path != filepath.Dir(path); path = filepath.Dir(path) {
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +83,9 @@ func newSite(t *testing.T) *site {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
-	// A change of the model gives the image a content that no other test has: a kubelet that has pulled an image from a
-	// registry lets only pods with access to that registry use it, even if it was loaded otherwise since.
+	// A change of the model gives the image a content that no other test has: a kubelet that has
+	// pulled an image from a registry lets only pods with access to that registry use it, even if
+	// it was loaded otherwise since.
 	model := filepath.Join(s.zoo, "model_zoo", "mnist", "mnist_functional_api.go")
 	text, err := os.ReadFile(model)
 	if err != nil {
@@ -112,7 +117,8 @@ type trial struct {
 // section is a part of a configuration.
 type section = map[string]any
 
-// newTrial creates a stack of the shipped configuration, changed so that it can run on the test's cluster.
+// newTrial creates a stack of the shipped configuration, changed so that it can run on the test's
+// cluster.
 func (s *site) newTrial(t *testing.T, name string, change func(config section)) *trial {
 	t.Helper()
 	tr, debug := s.newProviders(t, name)
@@ -152,8 +158,8 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 
 const debugProviders = "PULUMI_DEBUG_PROVIDERS"
 
-// newProviders serves simulated clouds for a stack, and the real cluster. It also returns the value of [debugProviders].
-// Everything that was created in the cluster is deleted when the test ends.
+// newProviders serves simulated clouds for a stack, and the real cluster. It also returns the value
+// of [debugProviders]. Everything that was created in the cluster is deleted when the test ends.
 func (s *site) newProviders(t *testing.T, name string) (tr *trial, debug string) {
 	t.Helper()
 	tr = &trial{site: s, t: t, name: name, job: jobName, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
@@ -191,8 +197,8 @@ func (tr *trial) source() string {
 	return path
 }
 
-// onCluster writes an elasticdl command that runs on the test's cluster what it is told to run on the simulated minikube. It
-// loads that one's images first.
+// onCluster writes an elasticdl command that runs on the test's cluster what it is told to run on
+// the simulated minikube. It loads that one's images first.
 func (s *site) onCluster(t *testing.T) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "elasticdl")
@@ -212,7 +218,8 @@ done
 	return script
 }
 
-// realCluster reads the objects of the test's cluster, whatever cluster the kubeconfig of a simulated cloud names.
+// realCluster reads the objects of the test's cluster, whatever cluster the kubeconfig of a
+// simulated cloud names.
 type realCluster struct {
 	kubeconfig string
 	provider   *cluster.Provider // the provider that applied the object
@@ -263,8 +270,9 @@ func sub(within section, path ...string) section {
 	return within
 }
 
-// up runs a preview, and then the update that it has shown, as `pulumi up` does. It returns how many resources were created,
-// updated, and so on. The resources with the given URNs are replaced in any case.
+// up runs a preview, and then the update that it has shown, as `pulumi up` does. It returns how
+// many resources were created, updated, and so on. The resources with the given URNs are replaced
+// in any case.
 func (tr *trial) up(replace ...string) map[string]int {
 	tr.t.Helper()
 	shown := tr.previewed(replace...)
@@ -401,7 +409,8 @@ func (tr *trial) clean() {
 	}
 }
 
-// left returns the objects that the stack has created and not deleted, in the order of their creation.
+// left returns the objects that the stack has created and not deleted, in the order of their
+// creation.
 func (tr *trial) left() []cluster.Call {
 	var there []cluster.Call
 	for _, c := range tr.cluster.Calls() {
@@ -442,7 +451,8 @@ func (tr *trial) run(program string, args ...string) string {
 	return out
 }
 
-// try runs a program in the stack's namespace, unless its arguments name another, and returns its output.
+// try runs a program in the stack's namespace, unless its arguments name another, and returns its
+// output.
 func (tr *trial) try(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

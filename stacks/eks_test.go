@@ -14,7 +14,8 @@ func (s steps) only(kind string) steps {
 	return slices.DeleteFunc(slices.Clone(s), func(step string) bool { return !strings.Contains(step, kind) })
 }
 
-// Changes of a stack on EKS keep the running nodes, the control plane, and the labels of disks and nodes.
+// Changes of a stack on EKS keep the running nodes, the control plane, and the labels of disks and
+// nodes.
 func TestChangesOfEKS(t *testing.T) {
 	t.Parallel()
 	const group, template, cluster = "aws:eks/nodeGroup:NodeGroup", "aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/cluster:Cluster"
@@ -48,14 +49,16 @@ func TestChangesOfEKS(t *testing.T) {
 		}
 	}
 
-	e.now = func() time.Time { return today.AddDate(1, 0, 0) } // only extended support is left for the version then, which the stack does not want
+	// only extended support is left for the version then, which the stack does not want
+	e.now = func() time.Time { return today.AddDate(1, 0, 0) }
 	e.expect("after a year", preview())
 	e.now = func() time.Time { return today.AddDate(2, 0, 0) }
 	e.expect("after two years", preview())
 
 	for _, test := range []struct {
-		why, path    string
-		by, to, want int // number of nodes set by hand, in the setting, and afterwards
+		why, path string
+		// number of nodes set by hand, in the setting, and afterwards
+		by, to, want int
 	}{
 		{"scaled to 0 by hand, then a higher maximum", "maxNodes", 0, 5, 0},
 		{"scaled up by hand, then a higher minimum", "minNodes", 4, 1, 4},
@@ -108,8 +111,9 @@ func TestChangesOfEKS(t *testing.T) {
 	e.expect("after all that and a refresh", preview())
 }
 
-// A version without standard support is refused for a new cluster before anything is created, whatever the clock of the machine
-// that runs the tests; and the user is told which quotas of the account the stack needs.
+// A version without standard support is refused for a new cluster before anything is created,
+// whatever the clock of the machine that runs the tests; and the user is told which quotas of the
+// account the stack needs.
 func TestNewEKS(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")

@@ -31,9 +31,11 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// TestMain changes to the directory of Pulumi.yaml, as the CLI does, and puts the CLI and its language host on PATH.
+// TestMain changes to the directory of Pulumi.yaml, as the CLI does, and puts the CLI and its
+// language host on PATH.
 //
-// Under another name this binary is the program of a stack, for the CLI in [TestPages], which then need not compile it.
+// Under another name this binary is the program of a stack, for the CLI in [TestPages], which then
+// need not compile it.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == programName {
 		pulumi.Run(program(world{now: func() time.Time { return today }, live: remote(os.Getenv(remoteURL)), find: exec.LookPath}))
@@ -66,18 +68,21 @@ func TestMain(m *testing.M) {
 type engine struct {
 	*testing.T
 	stack auto.Stack
-	now   func() time.Time // clock of the program
+	// clock of the program
+	now   func() time.Time
 	cloud *provider.Cloud
-	file  string // the stack's file, in a directory of the test
-	saved string // file of the engine's state
+	// the stack's file, in a directory of the test
+	file string
+	// file of the engine's state
+	saved string
 	env   map[string]string
 }
 
 // today is the day of all simulated clocks; all shipped versions are supported then.
 var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// user returns the settings that the shipped files leave to their user, and a source of the image that nobody edits during the
-// tests.
+// user returns the settings that the shipped files leave to their user, and a source of the image
+// that nobody edits during the tests.
 func user(name string) map[string]any {
 	set := map[string]any{"elasticdl:image.source": filepath.Join("stacks", "testdata", "model")}
 	switch name {
@@ -126,7 +131,8 @@ func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine 
 	return e
 }
 
-// userFile writes a stack's file with the settings of its user to a directory, and returns its path.
+// userFile writes a stack's file with the settings of its user to a directory, and returns its
+// path.
 func userFile(t *testing.T, dir, name string) string {
 	t.Helper()
 	shipped, err := os.ReadFile(filepath.Join("stacks", "Pulumi."+name+".yaml"))
@@ -180,8 +186,8 @@ func setIn(t *testing.T, file, path string, value any) {
 	}
 }
 
-// steps lists what an operation of the engine did or would do, except for resources that do not change: "update
-// kubernetes:core/v1:ConfigMap test-mnist data.job".
+// steps lists what an operation of the engine did or would do, except for resources that do not
+// change: "update kubernetes:core/v1:ConfigMap test-mnist data.job".
 type steps []string
 
 // of returns the steps of an operation.
@@ -214,7 +220,8 @@ func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 	select {
 	case <-read:
 		return did, err
-	case <-time.After(10 * time.Second): // an engine that ends before it sends events never closes the channel
+	case <-time.After(10 * time.Second):
+		// an engine that ends before it sends events never closes the channel
 		return nil, err
 	}
 }
@@ -226,7 +233,8 @@ func (e *engine) tryPreview() (steps, error) {
 	})
 }
 
-// up runs a preview, and then the update that it has shown, as `pulumi up` does. It fails the test if either fails.
+// up runs a preview, and then the update that it has shown, as `pulumi up` does. It fails the test
+// if either fails.
 func (e *engine) up() steps {
 	e.Helper()
 	did, err := e.tryUp()
@@ -236,8 +244,8 @@ func (e *engine) up() steps {
 	return did
 }
 
-// tryUp does the same as up, and returns an error if preview or update fails. The test fails if the preview has shown other
-// steps than the update.
+// tryUp does the same as up, and returns an error if preview or update fails. The test fails if the
+// preview has shown other steps than the update.
 func (e *engine) tryUp() (steps, error) {
 	e.Helper()
 	began := time.Now()
@@ -254,8 +262,8 @@ func (e *engine) tryUp() (steps, error) {
 	if err != nil {
 		return did, err
 	}
-	// If a provider's arguments are not known yet, the engine shows a replacement of it, and updates without a difference of
-	// its objects, which may then not happen.
+	// If a provider's arguments are not known yet, the engine shows a replacement of it, and
+	// updates without a difference of its objects, which may then not happen.
 	missing := slices.DeleteFunc(shown.without(did), func(step string) bool {
 		return strings.HasPrefix(step, "replace pulumi:providers:") || strings.HasPrefix(step, "update ") && strings.Count(step, " ") == 2
 	})
@@ -265,8 +273,8 @@ func (e *engine) tryUp() (steps, error) {
 	return did, nil
 }
 
-// without returns the steps that are not among others. It compares operation and resource, and not the changed properties:
-// those that are unknown in a preview appear as changed.
+// without returns the steps that are not among others. It compares operation and resource, and not
+// the changed properties: those that are unknown in a preview appear as changed.
 func (s steps) without(others steps) steps {
 	what := func(step string) string {
 		words := strings.SplitN(step, " ", 4)
@@ -285,7 +293,8 @@ func (e *engine) unchanged(why string) {
 	}
 }
 
-// unchangedAfterRefresh refreshes the stack first, so that the state has the values that the clouds have filled in or changed.
+// unchangedAfterRefresh refreshes the stack first, so that the state has the values that the clouds
+// have filled in or changed.
 func (e *engine) unchangedAfterRefresh(why string) {
 	e.Helper()
 	e.refresh()
@@ -360,7 +369,8 @@ func (e *engine) pulumi(args ...string) string {
 	return string(out)
 }
 
-// resources returns the resources of the state, except for the stack itself and the default providers.
+// resources returns the resources of the state, except for the stack itself and the default
+// providers.
 func (e *engine) resources() []apitype.ResourceV3 {
 	e.Helper()
 	var state struct {
@@ -374,8 +384,8 @@ func (e *engine) resources() []apitype.ResourceV3 {
 	})
 }
 
-// gone checks that nothing is left in the clouds and in the state, and that every resource that was created was deleted, by
-// itself or with its cluster.
+// gone checks that nothing is left in the clouds and in the state, and that every resource that was
+// created was deleted, by itself or with its cluster.
 func (e *engine) gone() {
 	e.Helper()
 	if left := e.cloud.Left(); len(left) > 0 {

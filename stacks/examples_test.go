@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Every example can be brought up, violates no rule, and has nothing to do afterwards, also after a refresh.
+// Every example can be brought up, violates no rule, and has nothing to do afterwards, also after a
+// refresh.
 func TestExamples(t *testing.T) {
 	paths, err := filepath.Glob("examples/*/Pulumi.*.yaml")
 	if err != nil || len(paths) != 6 {
@@ -34,7 +35,8 @@ func TestExamples(t *testing.T) {
 				}
 			}
 			if strings.Contains(string(text), "  data: data ") || strings.Contains(string(text), "  data: data\n") {
-				e.set("elasticdl:minikube.data", t.TempDir()) // a directory of its user, which is not in the repository
+				// a directory of its user, which is not in the repository
+				e.set("elasticdl:minikube.data", t.TempDir())
 			}
 			e.up()
 			for _, when := range []string{"after the first up", "after a refresh"} {

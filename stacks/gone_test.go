@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// The cluster was deleted outside of Pulumi. `pulumi destroy` deletes the rest, and need not reach the objects that were
-// deleted with the cluster.
+// The cluster was deleted outside of Pulumi. `pulumi destroy` deletes the rest, and need not reach
+// the objects that were deleted with the cluster.
 func TestDestroyWithoutCluster(t *testing.T) {
 	t.Run("eks", func(t *testing.T) {
 		t.Parallel()
@@ -21,7 +21,8 @@ func TestDestroyWithoutCluster(t *testing.T) {
 		e.set("elasticdl:protectStorage", false)
 		e.up()
 		e.lose("aws:eks/cluster:Cluster", "cluster")
-		e.cloud.LogsReturn = true // EKS may create the log group again: the next up fails, and the page says how to continue
+		// EKS may create the log group again: the next up fails, and the page says how to continue
+		e.cloud.LogsReturn = true
 		e.destroy()
 		page, err := os.ReadFile(filepath.Join("docs", "infrastructure", "eks.md"))
 		if err != nil {
@@ -48,8 +49,8 @@ func TestDestroyWithoutCluster(t *testing.T) {
 	})
 }
 
-// To get the cluster back, its user refreshes, and states that unreachable objects are deleted: the stack must not assume that
-// by itself, because a network failure looks the same.
+// To get the cluster back, its user refreshes, and states that unreachable objects are deleted: the
+// stack must not assume that by itself, because a network failure looks the same.
 func TestUpWithoutCluster(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")
@@ -72,7 +73,8 @@ func TestUpWithoutCluster(t *testing.T) {
 	e.gone()
 }
 
-// An adopted profile is kept, without the objects that the stack created there; a profile that is not adopted is not touched.
+// An adopted profile is kept, without the objects that the stack created there; a profile that is
+// not adopted is not touched.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	e := start(t, "minikube")
@@ -97,8 +99,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// The stack may give up a profile that it started: then it is kept, without the objects that the stack created there, also if
-// flags of its start have changed since.
+// The stack may give up a profile that it started: then it is kept, without the objects that the
+// stack created there, also if flags of its start have changed since.
 func TestGivesProfileAway(t *testing.T) {
 	t.Parallel()
 	e := start(t, "minikube")
@@ -115,8 +117,9 @@ func TestGivesProfileAway(t *testing.T) {
 	}
 }
 
-// A stack does not replace its cluster. The engine would delete the objects within by a provider that it has closed before
-// (pulumi/pulumi#14650), and then fail with all of them left. Another cluster needs destroy and up.
+// A stack does not replace its cluster. The engine would delete the objects within by a provider
+// that it has closed before (pulumi/pulumi#14650), and then fail with all of them left. Another
+// cluster needs destroy and up.
 func TestOtherCluster(t *testing.T) {
 	for _, test := range []struct {
 		stack, path string

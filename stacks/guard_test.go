@@ -24,8 +24,8 @@ func adopts(t *testing.T, cloud *provider.Cloud, name, profile string) *engine {
 	return e
 }
 
-// refused checks that the preview fails with all of these messages, so that an up with a preview does not begin, and that it
-// has changed nothing.
+// refused checks that the preview fails with all of these messages, so that an up with a preview
+// does not begin, and that it has changed nothing.
 func (e *engine) refused(want ...string) {
 	e.Helper()
 	before := len(e.cloud.Calls())
@@ -56,8 +56,8 @@ func (e *engine) warned() string {
 	return strings.Join(lines, "")
 }
 
-// D13: an adopted profile has objects of others. The preview names all of them at once; shared objects stay unchanged, to the
-// end of the stack and after it.
+// D13: an adopted profile has objects of others. The preview names all of them at once; shared
+// objects stay unchanged, to the end of the stack and after it.
 func TestAdoptBesideOthers(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
@@ -146,8 +146,8 @@ func TestTwoStacks(t *testing.T) {
 	first.gone()
 }
 
-// D13: every change that the pages allow can be previewed and applied, also if the API server refuses to change the object, and
-// if a job was stopped outside of Pulumi.
+// D13: every change that the pages allow can be previewed and applied, also if the API server
+// refuses to change the object, and if a job was stopped outside of Pulumi.
 func TestChangesOfObjects(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
@@ -164,10 +164,12 @@ func TestChangesOfObjects(t *testing.T) {
 	}
 	e.unchanged("the class has that value")
 
-	// The volume's source can be changed, and the claim is replaced with it, when no job uses the claim.
+	// The volume's source can be changed, and the claim is replaced with it, when no job uses the
+	// claim.
 	e.set("elasticdl:minikube.data", t.TempDir())
 	e.refused("the volume and its claim have to be made anew", "elasticdl stop")
-	if err := cloud.Kubernetes.Remove(jobObject, specObject, stateOf); err != nil { // as elasticdl stop deletes them
+	// as elasticdl stop deletes them
+	if err := cloud.Kubernetes.Remove(jobObject, specObject, stateOf); err != nil {
 		t.Fatal(err)
 	}
 	e.set("elasticdl:job.numWorkers", 3)

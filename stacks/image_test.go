@@ -14,7 +14,8 @@ import (
 
 const buildsImage = "command:local:Command image"
 
-// A job is replaced if, and only if, its image changes; and not if the stack's file pins the current one.
+// A job is replaced if, and only if, its image changes; and not if the stack's file pins the
+// current one.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")

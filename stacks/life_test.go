@@ -28,17 +28,22 @@ const (
 	jobObject  = "batch/v1/Job elasticdl/elasticdl-test-mnist-master"
 )
 
-// remembers is the step of the component that records the kinds of nodes, so that previews can warn of drained ones.
+// remembers is the step of the component that records the kinds of nodes, so that previews can warn
+// of drained ones.
 const remembers = "update elasticdl:platform:Platform platform"
 
 // Each shipped stack works from its first `pulumi up` to its end.
 func TestLife(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		with   map[string]any // settings that the file has as a comment
-		change map[string]any // settings of other hardware
-		want   []string       // steps of that change
-		keeps  []string       // what `pulumi destroy` keeps unless protection is turned off
+		name string
+		// settings that the file has as a comment
+		with map[string]any
+		// settings of other hardware
+		change map[string]any
+		// steps of that change
+		want []string
+		// what `pulumi destroy` keeps unless protection is turned off
+		keeps []string
 	}{
 		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
 			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
@@ -118,7 +123,8 @@ func (e *engine) golden(asked steps) {
 	e.Logf("%s: %d resources", e.stack.Name(), len(kinds))
 }
 
-// keepsSecrets checks that no credential is in plain text in the state, or in the output of `pulumi stack output`.
+// keepsSecrets checks that no credential is in plain text in the state, or in the output of `pulumi
+// stack output`.
 func (e *engine) keepsSecrets() {
 	e.Helper()
 	state := string(e.state())
@@ -169,8 +175,8 @@ func around(text, part string) string {
 	return text[max(0, i-200):min(len(text), i+200)]
 }
 
-// usesItsProvider checks that all objects of Kubernetes belong to the stack's own provider, which knows the identity of the
-// cluster.
+// usesItsProvider checks that all objects of Kubernetes belong to the stack's own provider, which
+// knows the identity of the cluster.
 func (e *engine) usesItsProvider() {
 	e.Helper()
 	n := 0
@@ -197,8 +203,8 @@ func (e *engine) usesItsProvider() {
 	}
 }
 
-// scales checks that another number of workers updates the job's spec and nothing else, also if another command, such as
-// `elasticdl scale`, has written there since.
+// scales checks that another number of workers updates the job's spec and nothing else, also if
+// another command, such as `elasticdl scale`, has written there since.
 func (e *engine) scales() {
 	e.Helper()
 	j := e.job()
@@ -220,7 +226,8 @@ func (e *engine) scales() {
 	}
 }
 
-// drifts checks that changes by clouds, masters and time are not reverted, and that a job that has ended does not start again.
+// drifts checks that changes by clouds, masters and time are not reverted, and that a job that has
+// ended does not start again.
 func (e *engine) drifts() {
 	e.Helper()
 	e.change(stateOf, func(is provider.Props) { is["data"] = provider.Props{"journal": "H4sI"} })
@@ -246,7 +253,8 @@ func (e *engine) trainsLonger() {
 	}
 }
 
-// replacesNoStorage checks that a preview refuses, by the name of the resource, a change that needs another file system.
+// replacesNoStorage checks that a preview refuses, by the name of the resource, a change that needs
+// another file system.
 func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	e.Helper()
 	shipped, err := os.ReadFile(e.file)
@@ -264,8 +272,8 @@ func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	}
 }
 
-// replacesStorage checks that another file system, when allowed, comes with another volume and claim, when no job uses the old
-// ones; and that the data is copied again.
+// replacesStorage checks that another file system, when allowed, comes with another volume and
+// claim, when no job uses the old ones; and that the data is copied again.
 func (e *engine) replacesStorage() {
 	e.Helper()
 	e.ends()
@@ -284,8 +292,8 @@ func (e *engine) ends() {
 	})
 }
 
-// protects checks that resources with data are not destroyed by default. The preview of destroy fails at them; or they are
-// kept, and the next up uses them.
+// protects checks that resources with data are not destroyed by default. The preview of destroy
+// fails at them; or they are kept, and the next up uses them.
 func (e *engine) protects(keeps ...string) {
 	e.Helper()
 	there := e.cloud.Left()

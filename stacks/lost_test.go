@@ -11,8 +11,9 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
 )
 
-// The cluster of a stack with protected files, code and images was deleted outside of Pulumi. Each way to continue in eks.md
-// works: another cluster with the same files, now or after a `pulumi destroy` of all the rest; and the deletion of everything.
+// The cluster of a stack with protected files, code and images was deleted outside of Pulumi. Each
+// way to continue in eks.md works: another cluster with the same files, now or after a `pulumi
+// destroy` of all the rest; and the deletion of everything.
 func TestLostBesideProtected(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
@@ -20,13 +21,14 @@ func TestLostBesideProtected(t *testing.T) {
 	there := e.cloud.Left()
 	up := func(when string, opts ...optup.Option) {
 		t.Helper()
-		// The test does not use e.up: a preview does not know that the security group of the new cluster has the same name as
-		// the former one here.
+		// The test does not use e.up: a preview does not know that the security group of the new
+		// cluster has the same name as the former one here.
 		if _, err := e.stack.Up(t.Context(), append(opts, optup.SuppressProgress())...); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
 	}
-	// Resources with data are neither deleted nor replaced; the policies of bucket and registry are.
+	// Resources with data are neither deleted nor replaced; the policies of bucket and registry
+	// are.
 	kept := func(when string, calls int) {
 		t.Helper()
 		for _, c := range e.cloud.Calls()[calls:] {

@@ -1,5 +1,5 @@
-// Command stacks is the program of the Pulumi project in Pulumi.yaml: it creates the cluster that Pulumi.<stack>.yaml
-// describes, with all that a training job needs, and the job on it.
+// Command stacks is the program of the Pulumi project in Pulumi.yaml: it creates the cluster that
+// Pulumi.<stack>.yaml describes, with all that a training job needs, and the job on it.
 //
 //	Pulumi.<stack>.yaml ──> gke | eks | minikube ──> platform ──> image ──> dataset ──> trainingjob
 package main
@@ -59,7 +59,8 @@ func program(w world) pulumi.RunFunc {
 	return func(ctx *pulumi.Context) error { return w.run(ctx) }
 }
 
-// run registers the whole stack. It reports the problems of the settings before it requests any resource.
+// run registers the whole stack. It reports the problems of the settings before it requests any
+// resource.
 func (w world) run(ctx *pulumi.Context) error {
 	s, err := infra.Load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
@@ -92,7 +93,8 @@ func (w world) run(ctx *pulumi.Context) error {
 	return train(ctx, s, cluster, on)
 }
 
-// train submits the stack's job, if it has one, after its image is built and its data is copied, if the stack does that.
+// train submits the stack's job, if it has one, after its image is built and its data is copied, if
+// the stack does that.
 func train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
 	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
 	if s.Image != nil {

@@ -78,7 +78,8 @@ func (b block) steps(t *testing.T) (all []step) {
 
 var heredoc = regexp.MustCompile(`<<-?['"]?(\w+)`)
 
-// complete reports whether text is a complete command for a shell, which would not wait for more lines.
+// complete reports whether text is a complete command for a shell, which would not wait for more
+// lines.
 func complete(t *testing.T, text string) bool {
 	t.Helper()
 	if strings.HasSuffix(text, "\\\n") {
@@ -92,8 +93,8 @@ func complete(t *testing.T, text string) bool {
 	return check.Run() == nil
 }
 
-// script returns a script that runs commands in one shell, prints each, and ends at the first that fails. Placeholders for the
-// reader are replaced by values.
+// script returns a script that runs commands in one shell, prints each, and ends at the first that
+// fails. Placeholders for the reader are replaced by values.
 func script(all []step, values map[string]string) string {
 	var s strings.Builder
 	s.WriteString("set -u -o pipefail\n")

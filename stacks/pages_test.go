@@ -17,11 +17,14 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// tour is a page about a stack, whose commands are run from the first to the last, and then again from the start.
+// tour is a page about a stack, whose commands are run from the first to the last, and then again
+// from the start.
 type tour struct {
-	stack  string
-	values map[string]string // values of the placeholders for the reader
-	jobs   int               // how often the job is created in both runs
+	stack string
+	// values of the placeholders for the reader
+	values map[string]string
+	// how often the job is created in both runs
+	jobs int
 }
 
 var tours = []tour{
@@ -30,9 +33,10 @@ var tours = []tour{
 	{"minikube", nil, 3},
 }
 
-// The commands of the pages work as they are: a shell runs them from the first to the last, and then again from the start.
-// Pulumi, its engine and the program are real; clouds are simulated, and stacks/testdata/page/tools.sh answers for the other
-// commands. The table [played] says which blocks of which page are run when.
+// The commands of the pages work as they are: a shell runs them from the first to the last, and
+// then again from the start. Pulumi, its engine and the program are real; clouds are simulated, and
+// stacks/testdata/page/tools.sh answers for the other commands. The table [played] says which
+// blocks of which page are run when.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, tour := range tours {
@@ -100,8 +104,9 @@ func TestReadmeCloud(t *testing.T) {
 	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
 }
 
-// The page on pull requests sets up accounts, which are not simulated: a shell accepts its commands, stand-ins know each of
-// them, and its JSON can be parsed. The test replaces the place of the state and its key.
+// The page on pull requests sets up accounts, which are not simulated: a shell accepts its
+// commands, stand-ins know each of them, and its JSON can be parsed. The test replaces the place of
+// the state and its key.
 func TestPageOfAccounts(t *testing.T) {
 	t.Parallel()
 	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project; export PULUMI_CONFIG_PASSPHRASE=…\n"}}
@@ -146,9 +151,9 @@ func simulated(t *testing.T, stack string) *reader {
 	return r
 }
 
-// happens adds the command `happens EVENT` to the script, which simulates the event that the page describes in the clouds of
-// this process. It also passes to the Kubernetes provider of this process a variable that the real one reads from its
-// environment.
+// happens adds the command `happens EVENT` to the script, which simulates the event that the page
+// describes in the clouds of this process. It also passes to the Kubernetes provider of this
+// process a variable that the real one reads from its environment.
 func (r *reader) happens(bin string) {
 	r.Helper()
 	events := map[string]func() error{

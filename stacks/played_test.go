@@ -12,18 +12,25 @@ import (
 type play struct {
 	page    string
 	section string
-	begins  string // the blocks that begin with this text; "" = all without another entry
-	on      string // the stack on which they are run, or accounts
-	before  string // the command of that stack's page before which they are run in the second run; "" = they are run in their own place
-	after   string // the event after them
-	excused string // the reason why they are not run
+	// the blocks that begin with this text; "" = all without another entry
+	begins string
+	// the stack on which they are run, or accounts
+	on string
+	// the command of that stack's page before which they are run in the second run; "" = they are
+	// run in their own place
+	before string
+	// the event after them
+	after string
+	// the reason why they are not run
+	excused string
 }
 
 const (
 	guide      = "docs/infrastructure/"
 	install    = "Install" // headings of the README
 	oneCommand = "A cluster with one command"
-	accounts   = "GitHub, and accounts of a cloud" // commands that only stand-ins of stacks/testdata/page/tools.sh answer, in TestPageOfAccounts
+	// commands that only stand-ins of stacks/testdata/page/tools.sh answer, in TestPageOfAccounts
+	accounts = "GitHub, and accounts of a cloud"
 )
 
 // played has every block of commands of the pages on stacks, and of the README's sections on them.
@@ -86,7 +93,8 @@ func blocksOf(t *testing.T, page string) (all []block) {
 	return all
 }
 
-// Every block of commands is run or excused; every entry of the table has a block, and every stack a tour.
+// Every block of commands is run or excused; every entry of the table has a block, and every stack
+// a tour.
 func TestPlayed(t *testing.T) {
 	pages, err := filepath.Glob(guide + "*.md")
 	if err != nil || len(pages) < 6 {

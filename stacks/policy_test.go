@@ -21,8 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// Each shipped stack and example violates no rule, including those that need all resources. The tests of the engine judge
-// updates while they run.
+// Each shipped stack and example violates no rule, including those that need all resources. The
+// tests of the engine judge updates while they run.
 func TestPolicyOfStacks(t *testing.T) {
 	stacks, err := filepath.Glob("stacks/Pulumi.*.yaml")
 	if err != nil || len(stacks) != 3 {
@@ -55,8 +55,8 @@ func TestPolicyOfStacks(t *testing.T) {
 	}
 }
 
-// If valid settings violate a rule, the preview of the stack fails: here for an image that is not pinned, of the master and of
-// the pods that it would create. The stack's file can allow it.
+// If valid settings violate a rule, the preview of the stack fails: here for an image that is not
+// pinned, of the master and of the pods that it would create. The stack's file can allow it.
 func TestPolicyRefuses(t *testing.T) {
 	e := start(t, "gke")
 	e.set("elasticdl:image", nil)
@@ -101,8 +101,8 @@ func judged(all []graph.Resource) (judged []policy.Resource) {
 	return judged
 }
 
-// configOf returns the configuration in a stack's file, with the settings of its user, as the engine passes it to the program:
-// values that are not texts as JSON.
+// configOf returns the configuration in a stack's file, with the settings of its user, as the
+// engine passes it to the program: values that are not texts as JSON.
 func configOf(t *testing.T, shipped string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(shipped)

@@ -17,7 +17,8 @@ const programName = "elasticdl-stack"
 
 const fromNothing = "From nothing to a running job, and back"
 
-const login = "pulumi login --local" // the login of the pages, which keeps the state in the home directory
+// the login of the pages, which keeps the state in the home directory
+const login = "pulumi login --local"
 
 // loginTo returns a login that keeps the state in a directory of the test.
 func loginTo(t *testing.T) string { return "pulumi login file://" + t.TempDir() }
@@ -33,15 +34,16 @@ type reader struct {
 	left       func() []string // returns what is left of the stack
 }
 
-// newReader returns a reader with a home directory, who finds commands in bin before those on PATH. The environment is that of
-// the clouds, with changes.
+// newReader returns a reader with a home directory, who finds commands in bin before those on PATH.
+// The environment is that of the clouds, with changes.
 func newReader(t *testing.T, repository, stack, bin, home string, cloud *provider.Cloud, change map[string]string) *reader {
 	t.Helper()
 	r := &reader{T: t, repository: repository, stack: stack, dir: t.TempDir(), cloud: cloud, left: cloud.Left}
 	r.copy()
 	r.compiled(bin)
 	environment := cloud.Env()
-	for _, said := range []string{"PULUMI_CONFIG_PASSPHRASE", "PULUMI_BACKEND_URL"} { // the page sets them, if they are needed
+	// the page sets them, if they are needed
+	for _, said := range []string{"PULUMI_CONFIG_PASSPHRASE", "PULUMI_BACKEND_URL"} {
 		delete(environment, said)
 	}
 	maps.Copy(environment, map[string]string{
@@ -68,8 +70,8 @@ func link(t *testing.T, program, as string) {
 	}
 }
 
-// compiled makes Pulumi run the program without compiling it, by a language host before the real one on PATH: the program is
-// this test binary, under the name that [TestMain] knows.
+// compiled makes Pulumi run the program without compiling it, by a language host before the real
+// one on PATH: the program is this test binary, under the name that [TestMain] knows.
 func (r *reader) compiled(bin string) {
 	r.Helper()
 	self, err := os.Executable()
@@ -142,7 +144,8 @@ func (r *reader) plays(when, script string) {
 	c := exec.CommandContext(r.Context(), "bash", "-c", script)
 	c.Dir, c.Env = r.dir, r.env
 	out, err := c.CombinedOutput()
-	if err != nil || strings.Contains(string(out), "no page's command") { // a loop hides its exit status
+	// a loop hides its exit status
+	if err != nil || strings.Contains(string(out), "no page's command") {
 		r.Fatalf("%s: %v\n%s", when, err, lastOf(string(out), 60))
 	}
 	r.Logf("%s: %d commands in %v", when, strings.Count("\n"+string(out), "\n# "), time.Since(began).Round(100*time.Millisecond))
@@ -150,7 +153,8 @@ func (r *reader) plays(when, script string) {
 		r.Errorf("%s: the page ends, and there is still\n\t%s", when, strings.Join(left, "\n\t"))
 	}
 	settings, err := os.ReadFile(filepath.Join(r.dir, r.file()))
-	first, _, _ := strings.Cut(r.shipped(), "\n") // the first line is a comment, which stays when settings change
+	// the first line is a comment, which stays when settings change
+	first, _, _ := strings.Cut(r.shipped(), "\n")
 	if err != nil || !strings.Contains(string(settings), first) {
 		r.Errorf("%s: the page ends without the settings that are shipped: %v\n%s", when, err, settings)
 	}

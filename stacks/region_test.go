@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// A regional cluster begins with nodes for the cluster's own pods, and keeps its nodes: neither the values that GKE fills in
-// for machines with local disks, nor other labels, other limits or another zone replace a node.
+// A regional cluster begins with nodes for the cluster's own pods, and keeps its nodes: neither the
+// values that GKE fills in for machines with local disks, nor other labels, other limits or another
+// zone replace a node.
 func TestRegion(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")

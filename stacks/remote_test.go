@@ -14,8 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// remoteURL is the name of the variable with the URL of the simulated clusters, for programs that the CLI runs: the clusters
-// are in the process of the test.
+// remoteURL is the name of the variable with the URL of the simulated clusters, for programs that
+// the CLI runs: the clusters are in the process of the test.
 const remoteURL = "ELASTICDL_TEST_OBJECTS"
 
 // remote implements infra.Live by the simulated clusters at a URL.

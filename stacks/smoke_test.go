@@ -13,13 +13,15 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// Each stack runs as its user runs it: the CLI reads Pulumi.yaml, and builds and runs the program by itself.
+// Each stack runs as its user runs it: the CLI reads Pulumi.yaml, and builds and runs the program
+// by itself.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	bin := linksOnce(t)
 	for _, name := range []string{"gke", "eks", "minikube"} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir() // for another project of the same name, since `stack init` writes into its directory
+			// for another project of the same name, since `stack init` writes into its directory
+			dir := t.TempDir()
 			project, err := os.ReadFile("Pulumi.yaml")
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +60,8 @@ func TestCommandLine(t *testing.T) {
 			if !strings.Contains(out, "+ "+n+" to create") {
 				t.Errorf("%s resources are expected:\n%s", n, out)
 			}
-			if name == "minikube" { // only the environment of the real CLI has all keys of a file
+			// only the environment of the real CLI has all keys of a file
+			if name == "minikube" {
 				setIn(t, file, "elasticdl:jobb", map[string]any{"numWorkers": 3})
 				if out, err := pulumi(".", "preview", "--config-file", file); err == nil || !strings.Contains(out, "elasticdl:jobb: unknown field") || strings.Contains(out, "program failed") || strings.Contains(out, "error occurred:") {
 					t.Errorf("a section that nobody knows: %v\n%s", err, out)
@@ -68,8 +71,9 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// linksOnce returns a directory with a go command that links the program at its first call. Later calls, for which go would
-// link the same again, get that result. Linking takes seven seconds of CPU time.
+// linksOnce returns a directory with a go command that links the program at its first call. Later
+// calls, for which go would link the same again, get that result. Linking takes seven seconds of
+// CPU time.
 func linksOnce(t *testing.T) string {
 	t.Helper()
 	real, err := exec.LookPath("go")

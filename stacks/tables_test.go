@@ -40,8 +40,9 @@ func (b base) try(changes ...change) (all []trial) {
 	return all
 }
 
-// TestTables compares what the pages say of changes with what the engine would do. The words in bold are checked: each outcome
-// in a cell must be that of one of the changes below, and there must be no other.
+// TestTables compares what the pages say of changes with what the engine would do. The words in
+// bold are checked: each outcome in a cell must be that of one of the changes below, and there must
+// be no other.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
@@ -154,18 +155,22 @@ var replacements = []struct{ kind, outcome string }{
 	{"", "replaces something else"},
 }
 
-// rolls matches updates that replace the nodes of a pool. A group of EKS follows its launch template.
+// rolls matches updates that replace the nodes of a pool. A group of EKS follows its launch
+// template.
 var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeConfig\.(machineType|diskType|diskSizeGb|imageType)|` +
 	`aws:ec2/launchTemplate:LaunchTemplate .*(blockDeviceMappings|metadataOptions|tagSpecifications)|aws:eks/nodeGroup:NodeGroup .*version)`)
 
 // outcomeOf returns what a preview would do, in the words of the pages.
 func outcomeOf(did steps, err error) string {
 	switch {
-	case err != nil && strings.Contains(err.Error(), "unable to replace resource"): // the resource is protected
+	case err != nil && strings.Contains(err.Error(), "unable to replace resource"):
+		// the resource is protected
 		return "refused"
-	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"): // the policy refuses it
+	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"):
+		// the policy refuses it
 		return "replaces the cluster"
-	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"): // refused because a job is running
+	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"):
+		// refused because a job is running
 		return "replaces the volume"
 	case err != nil:
 		return "refused"
@@ -189,8 +194,8 @@ var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 )
 
-// settingsOf returns the rows of a page's tables whose last column is "a change". The name of a setting in a section has the
-// section's name as prefix.
+// settingsOf returns the rows of a page's tables whose last column is "a change". The name of a
+// setting in a section has the section's name as prefix.
 func settingsOf(t *testing.T, file string) map[string]row {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -218,7 +223,8 @@ func settingsOf(t *testing.T, file string) map[string]row {
 				}
 			}
 			slices.Sort(says)
-			rows[of+quoted.FindStringSubmatch(first)[1]] = row{n, last, says} // the other names in the cell have the same row
+			// the other names in the cell have the same row
+			rows[of+quoted.FindStringSubmatch(first)[1]] = row{n, last, says}
 		}
 	}
 	if len(rows) < 8 {

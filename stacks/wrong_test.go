@@ -72,8 +72,8 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// A secret would be stored in plain text in the ConfigMap that the master reads, and in the stack's state: it is refused, and
-// not shown.
+// A secret would be stored in plain text in the ConfigMap that the master reads, and in the stack's
+// state: it is refused, and not shown.
 func TestSecretSetting(t *testing.T) {
 	t.Parallel()
 	e := start(t, "minikube")

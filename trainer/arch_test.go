@@ -27,14 +27,16 @@ const (
 type kind string
 
 const (
-	pure  kind = "pure"  // decides and computes: no I/O, clock, goroutine, lock or log
+	// decides and computes: no I/O, clock, goroutine, lock or log
+	pure  kind = "pure"
 	model kind = "model" // what users write, and what that needs
-	wire  kind = "wire"  // how the roles speak: generated calls, and the certificates that prove who makes them
+	// how the roles speak: generated calls, and the certificates that prove who makes them
+	wire  kind = "wire"
 	shell kind = "shell" // does
 )
 
-// floors is the law of the folders: what the packages of each may import, besides those of their own
-// folder and the small ones.
+// floors is the law of the folders: what the packages of each may import, besides those of their
+// own folder and the small ones.
 var floors = map[string]string{
 	"elastic": "",
 	"wire":    "elastic",
@@ -48,8 +50,8 @@ var floors = map[string]string{
 // small are packages that stand beside the folders, and that every package may import.
 const small = "console download logline"
 
-// packages is the import law within the folders: what of the trainer each of its packages imports. A
-// new import is a decision about the architecture, so it is made here; a new package too.
+// packages is the import law within the folders: what of the trainer each of its packages imports.
+// A new import is a decision about the architecture, so it is made here; a new package too.
 var packages = map[string]struct {
 	kind    kind
 	imports string
@@ -384,7 +386,8 @@ func TestPureIsPure(t *testing.T) {
 	}
 }
 
-// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and client-go by trainer/runtime/kube only, and what is below it.
+// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and
+// client-go by trainer/runtime/kube only, and what is below it.
 func TestBinaryLinksNoInfrastructure(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/elasticdl")
 	cmd.Dir = root
@@ -471,8 +474,8 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// Generated code has packages of its own, so that what is written is found and read without it. Beside it stands the package's
-// doc, with the command that generates.
+// Generated code has packages of its own, so that what is written is found and read without it.
+// Beside it stands the package's doc, with the command that generates.
 func TestGeneratedStandsApart(t *testing.T) {
 	generated := make(map[string]bool)
 	for _, s := range load(t) {

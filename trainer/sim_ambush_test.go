@@ -113,7 +113,8 @@ func (s *simulation) killThat() func(string) string {
 	}
 }
 
-// anyone is a pod that is there when it is called: rarely a server, as each one's end costs the whole training.
+// anyone is a pod that is there when it is called: rarely a server, as each one's end costs the
+// whole training.
 func (s *simulation) anyone() func() (id pod.ID, ok bool) {
 	i, role := s.random.IntN(1<<20), pod.Worker
 	if s.ring == nil && s.random.IntN(4) == 0 {
@@ -145,8 +146,8 @@ func (s *simulation) hauntAny() func(string) string {
 	}
 }
 
-// killNewest kills two: that has others in different rounds at times, and the one that has the newest state as it begins
-// to pass it on.
+// killNewest kills two: that has others in different rounds at times, and the one that has the
+// newest state as it begins to pass it on.
 func (s *simulation) killNewest() func(string) string {
 	first := s.killAny()
 	return func(pod string) string {

@@ -17,15 +17,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// observer is a worker's client of the master that sees which task it leases.
-// Its calls go wrong at times: they are made twice, or what they did is not heard of, or they arrive once more much later.
+// observer is a worker's client of the master that sees which task it leases. Its calls go wrong at
+// times: they are made twice, or what they did is not heard of, or they arrive once more much
+// later.
 type observer struct {
 	wire.MasterClient
 	wire.JobClient
-	epoch     atomic.Int32
-	exporting atomic.Bool // the last lease is the export's
+	epoch atomic.Int32
+	// the last lease is the export's
+	exporting atomic.Bool
 	garble    func() garbling
-	later     func(call func(context.Context, wire.MasterClient)) // makes a call once more, in a while
+	// makes a call once more, in a while
+	later func(call func(context.Context, wire.MasterClient))
 }
 
 type garbling int
@@ -33,8 +36,9 @@ type garbling int
 const (
 	well  garbling = iota
 	twice          // the call is made again
-	late           // and arrives again in a while, after others
-	mute           // the answer is lost
+	// and arrives again in a while, after others
+	late
+	mute // the answer is lost
 )
 
 var errMute = status.Error(codes.Unavailable, "the answer was lost")
@@ -120,8 +124,8 @@ func (s *simulation) garbler(p *host) func() garbling {
 	}
 }
 
-// repeater makes calls of one pod once more, as late as packets can be: with the header of who the pod was then, beside
-// what the pod says now.
+// repeater makes calls of one pod once more, as late as packets can be: with the header of who the
+// pod was then, beside what the pod says now.
 func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context, wire.MasterClient)) {
 	var mu sync.Mutex
 	r := s.source(h.name, h.launch, "late")
@@ -155,7 +159,8 @@ func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context,
 	}
 }
 
-// source is the random numbers of one actor for one purpose: what the others draw changes nothing about them.
+// source is the random numbers of one actor for one purpose: what the others draw changes nothing
+// about them.
 func (s *simulation) source(name string, launch int, purpose string) *rand.Rand {
 	h := hash(name, purpose)
 	return rand.New(rand.NewPCG(s.job.Seed, h^uint64(launch)))

@@ -41,7 +41,8 @@ func newDisk(seed uint64, n *network) *disk {
 	return &disk{network: n, random: r, files: make(map[string][]byte), pace: []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond}[r.IntN(3)]}
 }
 
-// open opens the directory of checkpoints from a host, or another, which is one of this machine. What a dead host writes is nowhere.
+// open opens the directory of checkpoints from a host, or another, which is one of this machine.
+// What a dead host writes is nowhere.
 func (d *disk) open(h *host) func(dir string) (checkpoint.Dir, error) {
 	return func(dir string) (checkpoint.Dir, error) {
 		if dir != checkpointDir {
@@ -142,8 +143,9 @@ func (m mount) Remove(name string) error {
 type draft struct {
 	mount
 	name, temporary string
-	exclusive       bool // it appears only if there is none of its name
-	done            bool
+	// it appears only if there is none of its name
+	exclusive bool
+	done      bool
 }
 
 func (f *draft) Write(b []byte) (int, error) {
@@ -226,9 +228,9 @@ func (d *disk) commit() *checkpoint.Commit {
 	return nil
 }
 
-// share has another job that uses the directory, too, write a commit beside the newest one of the job: of the same data and the same
-// model, with another state. Its claim has the same number, as if both had claimed at once where that cannot be refused. None of its
-// files may be removed.
+// share has another job that uses the directory, too, write a commit beside the newest one of the
+// job: of the same data and the same model, with another state. Its claim has the same number, as
+// if both had claimed at once where that cannot be refused. None of its files may be removed.
 func (d *disk) share(ahead int64) (string, bool) {
 	c := d.commit()
 	if c == nil {
@@ -268,7 +270,8 @@ func (d *disk) litter() string {
 	return name
 }
 
-// replace has another commit take the place of one of the job's, under its name: damage, whatever its own checksums say.
+// replace has another commit take the place of one of the job's, under its name: damage, whatever
+// its own checksums say.
 func (d *disk) replace() (string, bool) {
 	c := d.commit()
 	if c == nil {
@@ -369,18 +372,22 @@ func (s *simulation) drawCheckpoints(seed uint64) {
 	}
 	if !s.calm && !s.gentle {
 		for _, f := range troubles {
-			if r.IntN(2) == 0 && (s.stopped == 0 || f.name != "disk rots" && f.name != "commit replaced") { // a job that has nothing to go on from fails
+			// a job that has nothing to go on from fails
+			if r.IntN(2) == 0 && (s.stopped == 0 || f.name != "disk rots" && f.name != "commit replaced") {
 				s.faults = append(s.faults, f)
 			}
 		}
 	}
 }
 
-// shelf is the checkpoints that a job can go back to, as its events tell. The simulation's mutex guards it.
+// shelf is the checkpoints that a job can go back to, as its events tell. The simulation's mutex
+// guards it.
 type shelf struct {
-	kept    []master.CheckpointWritten
-	base    int64 // version that the newest model began with
-	damaged bool  // one was found to be, since the last life began
+	kept []master.CheckpointWritten
+	// version that the newest model began with
+	base int64
+	// one was found to be, since the last life began
+	damaged bool
 }
 
 // shelve takes an event.
@@ -421,7 +428,8 @@ func (s *simulation) shelve(e master.Event) {
 	}
 }
 
-// find takes a checkpoint that a master before has written, which was not heard any more, and forgets newer ones that the present one does not know of.
+// find takes a checkpoint that a master before has written, which was not heard any more, and
+// forgets newer ones that the present one does not know of.
 func (s *simulation) find(e master.Resumed) {
 	if s.lost == 0 {
 		return
@@ -460,7 +468,8 @@ func (s *simulation) checkShelf(t *testing.T) {
 			whole++
 		}
 	}
-	if most := s.job.KeepCheckpointMax; err != nil || most > 0 && whole > most+1+s.lost { // the disk may have failed to remove one, and each master may have died before it did
+	// the disk may have failed to remove one, and each master may have died before it did
+	if most := s.job.KeepCheckpointMax; err != nil || most > 0 && whole > most+1+s.lost {
 		t.Errorf("%d checkpoints are there, want at most %d; %v", whole, most, err)
 	}
 	if s.stopped == 0 && s.job.Strategy == job.ParameterServer && len(c.Shards) != s.job.NumPS {
@@ -477,8 +486,9 @@ func readNumber(dir checkpoint.Dir, number int64) (*checkpoint.Commit, error) {
 	return dir.ReadCommit(n)
 }
 
-// look complains if a checkpoint that is written has not, on every part, as many records as it says, each once and the same ones, and
-// beside them what the optimizer keeps of the steps that they made.
+// look complains if a checkpoint that is written has not, on every part, as many records as it
+// says, each once and the same ones, and beside them what the optimizer keeps of the steps that
+// they made.
 func (s *simulation) look(e master.CheckpointWritten) {
 	d := s.disk.still()
 	if s.disk.isRotten() {

@@ -13,8 +13,9 @@ import (
 
 // fault is something that goes wrong. It says what it did, or "" if there was nothing to do it to.
 type fault struct {
-	name  string
-	rare  int // it goes wrong one time in so many; 0: each time
+	name string
+	// it goes wrong one time in so many; 0: each time
+	rare  int
 	where where
 	do    func(s *simulation) string
 }
@@ -91,7 +92,8 @@ var faults = []fault{
 		a, b, ok := s.pickPair()
 		most := 4 * time.Second
 		if s.ring != nil {
-			most += 2 * s.job.HeartbeatTimeout.Duration // so that many are noticed, and some are over before
+			// so that many are noticed, and some are over before
+			most += 2 * s.job.HeartbeatTimeout.Duration
 		}
 		return said(ok, "%s", s.partition(a, b, s.between(100*time.Millisecond, most)))
 	}},
@@ -165,7 +167,8 @@ func (s *simulation) ask(id pod.ID) bool {
 	return s.pods.ask(id, pod.Exit{Preempted: true}, grace, s.random.IntN(2) == 0)
 }
 
-// crashes is how many pods of a job may end by their own fault: more would end a job that is right to end then.
+// crashes is how many pods of a job may end by their own fault: more would end a job that is right
+// to end then.
 const crashes = 2
 
 func (s *simulation) crash() string {
@@ -233,7 +236,8 @@ func said(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// calm is when nothing goes wrong any more: some seeds are so bad that no record would ever be done.
+// calm is when nothing goes wrong any more: some seeds are so bad that no record would ever be
+// done.
 const calm = 2 * time.Minute
 
 // inject makes things go wrong until then, or until ctx is done.

@@ -16,7 +16,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// masters is the masters of a job, one after the other, and what they leave for the next one. The simulation's mutex guards it.
+// masters is the masters of a job, one after the other, and what they leave for the next one. The
+// simulation's mutex guards it.
 type masters struct {
 	reign  *reign        // the present one, nil while there is none
 	number int           // of the last
@@ -75,7 +76,8 @@ func (r *reign) Delete(ctx context.Context, id pod.ID) error {
 	return r.pods.Delete(ctx, id)
 }
 
-// Adopt implements master.Pods. What becomes of the pods afterwards is told to the present master only.
+// Adopt implements master.Pods. What becomes of the pods afterwards is told to the present master
+// only.
 func (r *reign) Adopt(context.Context) ([]pod.Event, error) {
 	if !r.is() {
 		return r.pods.list(), nil
@@ -110,8 +112,8 @@ func (p *pods) list() (all []pod.Event) {
 	return all
 }
 
-// dethrone has the present master be followed by another, after a while. Whether it is killed, or goes on for as long as it does not find out,
-// it can write and create nothing any more.
+// dethrone has the present master be followed by another, after a while. Whether it is killed, or
+// goes on for as long as it does not find out, it can write and create nothing any more.
 func (s *simulation) dethrone(kill bool, after time.Duration) bool {
 	var r *reign
 	s.note(func() {
@@ -196,7 +198,8 @@ var coups = []fault{
 		return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
 	}},
 	{name: "another master begins", rare: 12, do: func(s *simulation) string {
-		for _, id := range s.pods.all() { // they may go on to speak to the one before
+		// they may go on to speak to the one before
+		for _, id := range s.pods.all() {
 			s.strike(id.String())
 		}
 		return said(s.dethrone(false, s.any(time.Millisecond, time.Second)), "another master begins, and the one before does not know")
@@ -238,8 +241,8 @@ func (s *simulation) drawMasters(seed uint64, of where) {
 	}
 }
 
-// TestWorldOutlivesMasters runs jobs of rings to which nothing happens but that their masters are killed, one after the other, when all workers
-// are in the world and it works: it stays as it is.
+// TestWorldOutlivesMasters runs jobs of rings to which nothing happens but that their masters are
+// killed, one after the other, when all workers are in the world and it works: it stays as it is.
 func TestWorldOutlivesMasters(t *testing.T) {
 	lost, bridged := 0, 0
 	for seed := uint64(1); seed <= 10; seed++ {

@@ -22,19 +22,21 @@ import (
 //	server 0                  server 1                   …
 //	weights │ record×column   weights │ record×column
 //
-// Every server has a part of its own with all of that, so that the exported model says of each server which records it
-// has applied, and how often. Counts start at a value that is not zero, so that a server which starts again from
-// anything but the initial values lacks records. A ring has one part.
+// Every server has a part of its own with all of that, so that the exported model says of each
+// server which records it has applied, and how often. Counts start at a value that is not zero, so
+// that a server which starts again from anything but the initial values lacks records. A ring has
+// one part.
 //
-// The optimizer is Adagrad without an initial accumulator: its first step is the rate whatever the gradient's size, so an
-// update that is a mean over several gradients moves a record's parameter as far as one over one. A second step is
-// shorter, and not none.
+// The optimizer is Adagrad without an initial accumulator: its first step is the rate whatever the
+// gradient's size, so an update that is a mean over several gradients moves a record's parameter as
+// far as one over one. A second step is shorter, and not none.
 const (
 	features = 4
-	columns  = 6 // workers, modulo; one in a ring, where updates are means over the records of all
-	rate     = 0.1
-	start    = 0.5 // of the counts
-	keeps    = 0.9 // a moving average, of itself
+	// workers, modulo; one in a ring, where updates are means over the records of all
+	columns = 6
+	rate    = 0.1
+	start   = 0.5 // of the counts
+	keeps   = 0.9 // a moving average, of itself
 )
 
 // example is record i of a shard: features and what they amount to.
@@ -52,8 +54,9 @@ func example(shard string, i int64) (x [features]float32, y float32) {
 // dataset is the shards of a simulated job.
 type dataset struct {
 	shards []task.Shard
-	first  map[string]int64 // number of a shard's first record among all
-	total  int64
+	// number of a shard's first record among all
+	first map[string]int64
+	total int64
 }
 
 func newDataset(prefix string, counts []int) *dataset {
@@ -121,8 +124,8 @@ var model = &zoo.Model{
 	},
 }
 
-// metric is the value of one of the model's metrics. That of print is the fingerprint of the values that all records were
-// measured with, NaN if it was not the same ones.
+// metric is the value of one of the model's metrics. That of print is the fingerprint of the values
+// that all records were measured with, NaN if it was not the same ones.
 func metric(name string, state []float64) float64 {
 	switch name {
 	case "error":
@@ -139,7 +142,8 @@ func metric(name string, state []float64) float64 {
 // fingerprint tells values apart, bit by bit.
 func fingerprint(values []float32) uint32 {
 	b, _ := binary.Append(nil, binary.LittleEndian, values)
-	return crc32.Checksum(b, castagnoli) >> 8 // so few bits that sums of squares are exact
+	// so few bits that sums of squares are exact
+	return crc32.Checksum(b, castagnoli) >> 8
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -147,9 +151,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // shape is how the model's parameters lie.
 type shape struct {
 	parts, columns int
-	records        int64 // over all epochs
-	ring           bool
-	ballast        int // of a ring: parameters that do nothing but weigh
+	// over all epochs
+	records int64
+	ring    bool
+	// of a ring: parameters that do nothing but weigh
+	ballast int
 }
 
 // part is the length of one, so that each server has one.
@@ -192,15 +198,20 @@ func (s shape) Layout() param.Layout {
 // engine computes it.
 type engine struct {
 	shape
-	column        int
-	step, measure time.Duration // what a minibatch takes to compute, and to evaluate
-	write         func()        // returns when a model that is being exported is written
-	stand         func()        // returns when the pod is not stopped
+	column int
+	// what a minibatch takes to compute, and to evaluate
+	step, measure time.Duration
+	// returns when a model that is being exported is written
+	write func()
+	// returns when the pod is not stopped
+	stand         func()
 	values, grads []float32
-	use           []float32 // nil: values
-	noise         uint64
-	announce      func(lo, hi int)
-	began         func(b *zoo.Batch) // of a ring: hears of every step
+	// nil: values
+	use      []float32
+	noise    uint64
+	announce func(lo, hi int)
+	// of a ring: hears of every step
+	began func(b *zoo.Batch)
 }
 
 func newEngine(s shape, column int) *engine {

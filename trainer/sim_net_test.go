@@ -15,22 +15,30 @@ import (
 // network is what the simulated pods are connected by. It delays, blocks and cuts
 // connections; what is blocked arrives later, as it does over TCP.
 type network struct {
-	mu        sync.Mutex
-	listeners map[string][]*listener // by address; the last one hears, while it lives
+	mu sync.Mutex
+	// by address; the last one hears, while it lives
+	listeners map[string][]*listener
 	conns     map[*conn]bool
-	blocked   map[string]chan struct{} // by pod or by pair: closed when it is open again
-	delays    map[string]time.Duration // by pair
-	latency   time.Duration            // of everything, always
-	seed      uint64                   // of what makes no two packets arrive at the same time
-	writes    int                      // not to the master, by those that dialled
+	// by pod or by pair: closed when it is open again
+	blocked map[string]chan struct{}
+	// by pair
+	delays map[string]time.Duration
+	// of everything, always
+	latency time.Duration
+	// of what makes no two packets arrive at the same time
+	seed uint64
+	// not to the master, by those that dialled
+	writes int
 }
 
 // host is one launch of a pod, as the network knows it. The network's mutex guards what changes.
 type host struct {
 	name   string
 	launch int
-	dead   bool           // its connections are cut, and it gets no more
-	dialed map[string]int // connections, by address
+	// its connections are cut, and it gets no more
+	dead bool
+	// connections, by address
+	dialed map[string]int
 	hears  []*listener
 }
 
@@ -110,14 +118,17 @@ func (n *network) dial(from *host) func(context.Context, string) (net.Conn, erro
 	}
 }
 
-// slot is how far apart the instants are at which one direction of a connection delivers. No two connections have the
-// same ones: what arrived at the same time could be handled in any order, and in another each time that a seed is replayed.
+// slot is how far apart the instants are at which one direction of a connection delivers. No two
+// connections have the same ones: what arrived at the same time could be handled in any order, and
+// in another each time that a seed is replayed.
 const slot = 100 * time.Microsecond
 
 // flow is one direction of a connection. The network's mutex guards it.
 type flow struct {
-	offset time.Duration // of its slots
-	passed time.Time     // when it let something through: what is sent at the same instant goes with that
+	// of its slots
+	offset time.Duration
+	// when it let something through: what is sent at the same instant goes with that
+	passed time.Time
 }
 
 // flows is the two directions of a host's next connection.
@@ -184,7 +195,8 @@ func (n *network) cut(a, b string) {
 	}
 }
 
-// block holds up what is sent for a while: everything of a pod, or what is between a pair. False: it is held up already.
+// block holds up what is sent for a while: everything of a pod, or what is between a pair. False:
+// it is held up already.
 func (n *network) block(key string, d time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -296,7 +308,8 @@ func (c *conn) pass(f *flow, cancel <-chan struct{}) error {
 	return nil
 }
 
-// gate is what somebody has to wait for who began to send then: until nothing blocks, and until when.
+// gate is what somebody has to wait for who began to send then: until nothing blocks, and until
+// when.
 func (c *conn) gate(f *flow, began time.Time) (blocked <-chan struct{}, due time.Time) {
 	n := c.network
 	n.mu.Lock()

@@ -26,16 +26,20 @@ import (
 // pods runs roles as goroutines, for a master at a time: its pods are easily killed.
 type pods struct {
 	network *network
-	start   func(p master.Pod) (delay time.Duration, refused error) // what becomes of a creation
-	run     func(ctx context.Context, it *process) error
-	grace   time.Duration // between the deletion of a worker and its end; 0: none
-	wg      sync.WaitGroup
+	// what becomes of a creation
+	start func(p master.Pod) (delay time.Duration, refused error)
+	run   func(ctx context.Context, it *process) error
+	// between the deletion of a worker and its end; 0: none
+	grace time.Duration
+	wg    sync.WaitGroup
 
-	mu      sync.Mutex
-	events  chan pod.Event
-	closing chan struct{} // closed when the job is over
+	mu     sync.Mutex
+	events chan pod.Event
+	// closed when the job is over
+	closing chan struct{}
 	live    map[pod.ID]*process
-	ghost   []*process // they run, and the cluster says that they are gone
+	// they run, and the cluster says that they are gone
+	ghost []*process
 }
 
 type process struct {
@@ -115,8 +119,8 @@ func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 	})
 }
 
-// restart ends a pod's process and starts another in it, as a kubelet does by --restart_policy: the cluster says nothing of
-// it. False: there is none that is to stay.
+// restart ends a pod's process and starts another in it, as a kubelet does by --restart_policy: the
+// cluster says nothing of it. False: there is none that is to stay.
 func (p *pods) restart(id pod.ID, delay time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,8 +142,8 @@ func (p *pods) Delete(_ context.Context, id pod.ID) error {
 	return nil
 }
 
-// ask has a worker leave within its grace. Told: the master hears of it from the cluster, too. False: there is
-// none, or it was asked before.
+// ask has a worker leave within its grace. Told: the master hears of it from the cluster, too.
+// False: there is none, or it was asked before.
 func (p *pods) ask(id pod.ID, why pod.Exit, grace time.Duration, told bool) bool {
 	p.mu.Lock()
 	it := p.live[id]
@@ -175,7 +179,8 @@ func (p *pods) isAsked(name string) bool {
 // kill ends a pod as kill -9 does. False: there is none.
 func (p *pods) kill(id pod.ID, exit pod.Exit) bool { return p.end(id, nil, exit) }
 
-// haunt has the cluster say that a pod is gone, as it does of one whose node it cannot reach, while it runs on for a while.
+// haunt has the cluster say that a pod is gone, as it does of one whose node it cannot reach, while
+// it runs on for a while.
 func (p *pods) haunt(id pod.ID, d time.Duration) bool {
 	p.mu.Lock()
 	it := p.live[id]

@@ -21,7 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// TestSimulationRing is TestSimulation with a ring of workers and no servers; its flags are the same.
+// TestSimulationRing is TestSimulation with a ring of workers and no servers; its flags are the
+// same.
 func TestSimulationRing(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -80,22 +81,37 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 // ringWatch sees the members of a ring train.
 type ringWatch struct {
 	*simulation
-	left     map[string]error     // pods that left by themselves before the job's end
-	models   []int64              // formations with which a model began
-	formed   int                  // worlds
-	members  map[string]bool      // of the last one, but for those whose end was ordered or told since
-	first    map[string]time.Time // that a member was in a world
-	holders  map[string]bool      // those of them who had the model that it begins with
-	trained  bool                 // the training is finished
-	moved    bool                 // the model was updated since it began
-	began    *trace               // what the next model begins with; nil: the initial values
-	world    int64                // formation of the last world
-	works    bool                 // and it has made an update
-	stands   bool                 // nothing happens that a world could be formed for
-	bridged  int                  // updates while no master was there
-	marks    map[mark]trace
-	noise    map[int32]uint64 // of a minibatch, by its first record
-	computed map[int32]int    // how often, by record
+	// pods that left by themselves before the job's end
+	left map[string]error
+	// formations with which a model began
+	models []int64
+	// worlds
+	formed int
+	// of the last one, but for those whose end was ordered or told since
+	members map[string]bool
+	// that a member was in a world
+	first map[string]time.Time
+	// those of them who had the model that it begins with
+	holders map[string]bool
+	// the training is finished
+	trained bool
+	// the model was updated since it began
+	moved bool
+	// what the next model begins with; nil: the initial values
+	began *trace
+	// formation of the last world
+	world int64
+	// and it has made an update
+	works bool
+	// nothing happens that a world could be formed for
+	stands bool
+	// updates while no master was there
+	bridged int
+	marks   map[mark]trace
+	// of a minibatch, by its first record
+	noise map[int32]uint64
+	// how often, by record
+	computed map[int32]int
 }
 
 // mark is an update as a world made it, by its formation. trace is what it left.
@@ -177,8 +193,8 @@ func (w *ringWatch) forget() {
 	w.members, w.holders, w.first, w.marks = nil, nil, make(map[string]time.Time), make(map[mark]trace)
 }
 
-// bereaved hears that the model is lost. The mutex is held. A master may be lost before a world hears of itself: then nobody has the
-// model that it was to begin with.
+// bereaved hears that the model is lost. The mutex is held. A master may be lost before a world
+// hears of itself: then nobody has the model that it was to begin with.
 func (w *ringWatch) bereaved(reason string) {
 	if len(w.holders) > 0 && w.moved && !w.damaged {
 		w.complain("the training goes back (%s), and %v live who had its model", reason, slices.Collect(maps.Keys(w.holders)))
@@ -224,13 +240,14 @@ func (w *ringWatch) lose(id pod.ID) {
 	delete(w.holders, id.String())
 }
 
-// notice is how much longer than the silence that a pod is granted it may take until it is noticed: a round that is being
-// computed, and the master's pulse.
+// notice is how much longer than the silence that a pod is granted it may take until it is noticed:
+// a round that is being computed, and the master's pulse.
 const notice = 2 * time.Second
 
-// mute complains if a member of the world that the master cannot hear for so long is not replaced. One that was not heard yet has
-// no silence: the end of its connection is noticed, after timing.Vanish. Nor has anybody as long as a master that follows another one has not
-// come back: it may be reading checkpoints still.
+// mute complains if a member of the world that the master cannot hear for so long is not replaced.
+// One that was not heard yet has no silence: the end of its connection is noticed, after
+// timing.Vanish. Nor has anybody as long as a master that follows another one has not come back: it
+// may be reading checkpoints still.
 func (w *ringWatch) mute(name string, d time.Duration) {
 	limit := w.job.HeartbeatTimeout.Duration + notice
 	var heard bool
@@ -253,8 +270,9 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	})
 }
 
-// part complains if members of the world that cannot speak to each other for so long go on in it as if they could, and nothing
-// else goes wrong that would keep the world from working. Of few workers each has something from each other in every round.
+// part complains if members of the world that cannot speak to each other for so long go on in it as
+// if they could, and nothing else goes wrong that would keep the world from working. Of few workers
+// each has something from each other in every round.
 func (w *ringWatch) part(a, b string, d time.Duration) {
 	const few = 5
 	limit := w.job.HeartbeatTimeout.Duration + notice
@@ -349,7 +367,8 @@ func (s *simulation) checkRing(t *testing.T, status *wire.JobStatus) {
 		t.Errorf("version %d was exported; the status has version %d, %v", version, status.Version, status.Evaluations)
 	}
 	for _, e := range status.Evaluations {
-		if e.Version <= s.base { // it is of the model that the checkpoint is of
+		// it is of the model that the checkpoint is of
+		if e.Version <= s.base {
 			continue
 		}
 		of, _ := w.last(e.Version)
@@ -365,8 +384,8 @@ func (s *simulation) checkRing(t *testing.T, status *wire.JobStatus) {
 	}
 }
 
-// checkGentle asserts that those that leave in good order take nothing with them: at most the minibatch that one
-// has computed when the others have heard already that it is the last round.
+// checkGentle asserts that those that leave in good order take nothing with them: at most the
+// minibatch that one has computed when the others have heard already that it is the last round.
 func (s *simulation) checkGentle(t *testing.T) {
 	again := 0
 	for _, times := range s.ring.computed {
@@ -377,7 +396,8 @@ func (s *simulation) checkGentle(t *testing.T) {
 	}
 }
 
-// checkCalm asserts that nothing is done in vain if nothing goes wrong, and nobody asks for rounds that nobody needs.
+// checkCalm asserts that nothing is done in vain if nothing goes wrong, and nobody asks for rounds
+// that nobody needs.
 func (s *simulation) checkCalm(t *testing.T, status *wire.JobStatus) {
 	again := 0
 	for _, times := range s.ring.computed {
@@ -387,7 +407,9 @@ func (s *simulation) checkCalm(t *testing.T, status *wire.JobStatus) {
 		t.Errorf("%d records were computed again, and nothing had gone wrong", again)
 	}
 	if s.shape.ballast > 0 || len(s.faults) > 0 || s.measure > 0 {
-		return // the number of writes is another: of one who measures for long the others ask whether it is there
+		// the number of writes is another: of one who measures for long the others ask whether it
+		// is there
+		return
 	}
 	n, perUpdate := s.job.NumWorkers, 1.5
 	if s.job.GlobalBatchSize > 0 {

@@ -36,8 +36,8 @@ var (
 	seeds     = flag.Uint64("seeds", 20, "how many seeds TestSimulation runs")
 )
 
-// TestSimulation runs whole jobs: the real master, parameter servers and workers in one bubble of virtual time,
-// connected by a network that, like the pods, goes wrong by the seed.
+// TestSimulation runs whole jobs: the real master, parameter servers and workers in one bubble of
+// virtual time, connected by a network that, like the pods, goes wrong by the seed.
 //
 //	go test ./trainer -run TestSimulation -seeds 1000
 //	go test ./trainer -run TestSimulation -seed 17 -seeds 1 -v     to see what seed 17 did
@@ -54,36 +54,55 @@ type simulation struct {
 	job        *job.Job
 	training   *dataset
 	validation *dataset
-	shape      shape         // of the model
-	step       time.Duration // what a minibatch takes to compute,
-	measure    time.Duration // and to evaluate;
-	export     time.Duration // what a model takes to be written
-	faults     []fault
-	pause      time.Duration // mean, between faults
-	refuse     int           // one creation in so many is refused, 0: none
-	delay      int           // one creation in so many takes long, 0: none
-	calm       bool          // nothing goes wrong
-	gentle     bool          // nothing but that workers are asked to leave
-	homes      bool          // who follows a lost worker of a ring listens under its address
-	grace      time.Duration // of workers that are deleted
-	ring       *ringWatch    // nil: parameter servers
-	disk       *disk         // of checkpoints
-	stopped    time.Duration // when the job is stopped, to be resumed; 0: never
+	// of the model
+	shape shape
+	// what a minibatch takes to compute,
+	step time.Duration
+	// and to evaluate;
+	measure time.Duration
+	// what a model takes to be written
+	export time.Duration
+	faults []fault
+	// mean, between faults
+	pause time.Duration
+	// one creation in so many is refused, 0: none
+	refuse int
+	// one creation in so many takes long, 0: none
+	delay int
+	// nothing goes wrong
+	calm bool
+	// nothing but that workers are asked to leave
+	gentle bool
+	// who follows a lost worker of a ring listens under its address
+	homes bool
+	// of workers that are deleted
+	grace time.Duration
+	// nil: parameter servers
+	ring *ringWatch
+	// of checkpoints
+	disk *disk
+	// when the job is stopped, to be resumed; 0: never
+	stopped time.Duration
 
-	random  *rand.Rand // of faults
+	// of faults
+	random  *rand.Rand
 	crashed int
 	network *network
 	pods    *pods
-	user    *observer // who scales the job
-	logs    slog.Handler
-	began   time.Time
+	// who scales the job
+	user  *observer
+	logs  slog.Handler
+	began time.Time
 
-	mu       sync.Mutex
-	garbled  time.Time // until then calls to the master go wrong
-	full     time.Time // until then there is no room for pods
-	hit      map[string]bool
-	trap     *trap
-	newest   func(worker string) // hears who passes the next world's state on
+	mu sync.Mutex
+	// until then calls to the master go wrong
+	garbled time.Time
+	// until then there is no room for pods
+	full time.Time
+	hit  map[string]bool
+	trap *trap
+	// hears who passes the next world's state on
+	newest   func(worker string)
 	happened []string
 	watch
 	shelf
@@ -93,8 +112,8 @@ type simulation struct {
 // limit is the virtual time within which every job must end.
 const limit = time.Hour
 
-// simulate runs one seed. It has one processor: with more, what happens at the same time happens in another order each
-// time that a seed is replayed.
+// simulate runs one seed. It has one processor: with more, what happens at the same time happens in
+// another order each time that a seed is replayed.
 func simulate(t *testing.T, seed uint64, s *simulation) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var logs bytes.Buffer
@@ -175,7 +194,8 @@ func (s *simulation) draw(r *rand.Rand, of where) {
 	switch r.IntN(8) {
 	case 0:
 		s.calm = true
-		s.export = min(s.export, s.job.TaskTimeout.Duration-time.Second) // who writes nothing for longer is replaced
+		// who writes nothing for longer is replaced
+		s.export = min(s.export, s.job.TaskTimeout.Duration-time.Second)
 		if r.IntN(2) == 0 {
 			s.faults = []fault{grow}
 		}
@@ -207,7 +227,8 @@ func (s *simulation) String() string {
 	return fmt.Sprintf("job %+v\nrecords %d, step %v, measure %v, export %v, faults %v every %v", *s.job, s.training.total, s.step, s.measure, s.export, names, s.pause)
 }
 
-// run runs the job to its end: at once, or stopped in the middle, and resumed with as many servers and workers as it says then.
+// run runs the job to its end: at once, or stopped in the middle, and resumed with as many servers
+// and workers as it says then.
 func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -339,8 +360,9 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	}
 }
 
-// alone is the error after so many updates, each by one minibatch, if one trains alone and nothing goes wrong. What jobs gain is 0.7 of that
-// at least: less where some train on older values, more where updates are by more.
+// alone is the error after so many updates, each by one minibatch, if one trains alone and nothing
+// goes wrong. What jobs gain is 0.7 of that at least: less where some train on older values, more
+// where updates are by more.
 func (s *simulation) alone(updates int64) float64 {
 	var weights, squares [features]float32
 	miss := func(x [features]float32, y float32) float32 {
@@ -427,7 +449,8 @@ func (s *simulation) exported(t *testing.T) ([]float32, int64) {
 	return values, version
 }
 
-// checkApplied reads off the exported model which records are in it: each one once, on every server.
+// checkApplied reads off the exported model which records are in it: each one once, on every
+// server.
 func (s *simulation) checkApplied(t *testing.T) {
 	values, _ := s.exported(t)
 	for part := range s.shape.parts {

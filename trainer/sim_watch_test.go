@@ -11,20 +11,33 @@ import (
 
 // watch is what was seen of a job. The simulation's mutex guards it.
 type watch struct {
-	leased   []task.Task    // first leases of training tasks, in order, since the training began (anew)
-	before   []task.Task    // those of before the job was stopped, unless it has begun with a checkpoint since
-	epochs   int            // finished since then
-	lives    int            // how often it began anew
-	life     int64          // the last that was told
-	cause    bool           // a server ended since then
-	back     bool           // it went back to a checkpoint, and no epoch has ended since
-	returned time.Time      // when the last master came back
-	follows  bool           // another master has come back, and no epoch has ended since
-	again    int            // restarts of servers in place that may have yet to be noticed: the process joins late
-	struck   int            // how often something went wrong
-	ending   bool           // the job is over
-	tries    map[pod.ID]int // creations
-	wrong    []string
+	// first leases of training tasks, in order, since the training began (anew)
+	leased []task.Task
+	// those of before the job was stopped, unless it has begun with a checkpoint since
+	before []task.Task
+	// finished since then
+	epochs int
+	// how often it began anew
+	lives int
+	// the last that was told
+	life int64
+	// a server ended since then
+	cause bool
+	// it went back to a checkpoint, and no epoch has ended since
+	back bool
+	// when the last master came back
+	returned time.Time
+	// another master has come back, and no epoch has ended since
+	follows bool
+	// restarts of servers in place that may have yet to be noticed: the process joins late
+	again int
+	// how often something went wrong
+	struck int
+	// the job is over
+	ending bool
+	// creations
+	tries map[pod.ID]int
+	wrong []string
 }
 
 // complain says what was wrong. The mutex is held.
@@ -41,16 +54,19 @@ func (s *simulation) hear(e master.Event) {
 		switch e := e.(type) {
 		case master.Leased:
 			s.noteLease(e.Lease.Task)
-			// With what shows no progress for longer than the limit one may be replaced, and the next one has more time.
+			// With what shows no progress for longer than the limit one may be replaced, and the
+			// next one has more time.
 			if e.Lease.Kind == task.Export && s.export > 0 || e.Lease.Kind == task.Evaluation && s.measure > 0 {
 				s.hit[fmt.Sprint("worker-", e.Lease.Worker)] = true
 			}
 		case master.EpochFinished:
 			s.epochs++
 			switch {
-			case s.back && e.Epoch == s.epochs-1: // the checkpoint had all of its records, and its end not
+			case s.back && e.Epoch == s.epochs-1:
+				// the checkpoint had all of its records, and its end not
 				s.epochs--
-			case s.follows && e.Epoch > s.epochs: // a master before, which may have gone on unheard, has seen the end of the others
+			case s.follows && e.Epoch > s.epochs:
+				// a master before, which may have gone on unheard, has seen the end of the others
 				s.epochs = e.Epoch
 			}
 			s.back, s.follows = false, false
@@ -71,9 +87,11 @@ func (s *simulation) hear(e master.Event) {
 		case master.BegunAnew:
 			s.noteLife(e.Life, e.Reason)
 			s.leased, s.epochs = nil, 0
-		case master.Resumed: // also with a checkpoint of a master that was not heard any more
+		case master.Resumed:
+			// also with a checkpoint of a master that was not heard any more
 			s.leased, s.before = append(s.before, s.leased...), nil
-		case master.RolledBack: // what was leased first since then is not leased for the first time again
+		case master.RolledBack:
+			// what was leased first since then is not leased for the first time again
 			s.noteLife(e.Life, e.Reason)
 			s.epochs, s.back = int(e.Kept/s.training.total), true
 		case master.Ended:

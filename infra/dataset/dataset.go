@@ -1,14 +1,15 @@
-// Package dataset copies a public data set to the volume of a stack, by `elasticdl dataset --to=claim:…`, so that the job,
-// which is created after it, has its data.
+// Package dataset copies a public data set to the volume of a stack, by `elasticdl dataset
+// --to=claim:…`, so that the job, which is created after it, has its data.
 //
 // Laws:
 //
-//  1. The data is copied once. It is copied again only if the data set, its source, its path or the volume changes. A new
-//     image, kubeconfig or elasticdl copies nothing.
-//  2. The data is complete or absent, and files that exist already stay as they are; so the next `pulumi up` retries a copy
-//     that failed.
-//  3. The kubeconfig may contain a key: it is a secret of the state, and is passed by the environment into a file that only its
-//     owner can read and that is deleted at the end. It is in no command's arguments.
+//  1. The data is copied once. It is copied again only if the data set, its source, its path or the
+//     volume changes. A new image, kubeconfig or elasticdl copies nothing.
+//  2. The data is complete or absent, and files that exist already stay as they are; so the next
+//     `pulumi up` retries a copy that failed.
+//  3. The kubeconfig may contain a key: it is a secret of the state, and is passed by the
+//     environment into a file that only its owner can read and that is deleted at the end. It is in
+//     no command's arguments.
 //
 // Deleting the command deletes no data: the data belongs to the volume.
 package dataset
@@ -30,15 +31,16 @@ import (
 // Name is the name of the command's resource.
 const Name = "dataset"
 
-// Values are passed to the command by the environment, so that none needs quotes. A shell that a signal ends does not run its
-// EXIT trap, hence the second trap.
+// Values are passed to the command by the environment, so that none needs quotes. A shell that a
+// signal ends does not run its EXIT trap, hence the second trap.
 const bring = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && trap 'exit 1' HUP INT TERM && printf '%s\n' "$CREDENTIALS" >"$t" && unset CREDENTIALS &&
 "$ELASTICDL" dataset "$DATASET" --to="$TO" --namespace="$NAMESPACE" --image_name="$IMAGE" --kubeconfig="$t"`
 
 // patience is the time limit for a node to start, an image to be pulled, and the data to be copied.
 const patience = "30m"
 
-// New registers the command that copies the data set of s.Data to the platform's claim, through a pod of the job's image.
+// New registers the command that copies the data set of s.Data to the platform's claim, through a
+// pod of the job's image.
 func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
 	args, err := command(s, cluster, on, job)
 	if err != nil {
@@ -47,7 +49,8 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *
 	return local.NewCommand(ctx, Name, args, append(opts,
 		pulumi.DependsOn(on.Ready),
 		pulumi.Timeouts(&pulumi.CustomTimeouts{Create: patience}),
-		// The environment does not trigger a copy. When a trigger replaces the command, the copy uses the current environment.
+		// The environment does not trigger a copy. When a trigger replaces the command, the copy
+		// uses the current environment.
 		pulumi.IgnoreChanges([]string{"environment"}),
 	)...)
 }
@@ -86,7 +89,8 @@ func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform
 	optional("CONTEXT", "context", cluster.Context)
 	optional("PULL_POLICY", "image_pull_policy", policy)
 	return &local.CommandArgs{
-		Create: pulumi.String(line + " >&2"), Update: pulumi.String(":"), // without an update command, an update would run the create command
+		// without an update command, an update would run the create command
+		Create: pulumi.String(line + " >&2"), Update: pulumi.String(":"),
 		Environment: environment,
 		Triggers:    pulumi.Array{pulumi.String(s.Data.Dataset), pulumi.String(s.Data.Path), pulumi.String(source), cluster.Volume.ID},
 		Logging:     local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(false),

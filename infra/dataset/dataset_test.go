@@ -31,7 +31,8 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 	t.Helper()
 	all, err := graph.Record(graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
 		if preview {
-			return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig)} // Pulumi's mocks refuse unknown secrets
+			// Pulumi's mocks refuse unknown secrets
+			return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig)}
 		}
 		return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig), "volume": resource.NewProperty("fs-1"), "image": resource.NewProperty("r/mnist@sha256:1")}
 	}}, func(ctx *pulumi.Context) error {
@@ -65,7 +66,8 @@ func configured() *settings.Settings {
 func TestGolden(t *testing.T) {
 	graph.Golden(t, "preview", record(t, true, configured(), "", nil))
 	s := configured()
-	s.Data.Source, s.Data.Command = "examples/digits", "build/elasticdl" // relative to the directory in which the program runs
+	// relative to the directory in which the program runs
+	s.Data.Source, s.Data.Command = "examples/digits", "build/elasticdl"
 	graph.Golden(t, "up", record(t, false, s, "minikube", nil))
 	for _, all := range [][]graph.Resource{record(t, true, s, "", nil), record(t, false, s, "", nil)} {
 		made := graph.Find(all, kindCommand, Name)
@@ -82,7 +84,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// run executes a command as Pulumi's provider does, with an elasticdl that reports how it was called.
+// run executes a command as Pulumi's provider does, with an elasticdl that reports how it was
+// called.
 func run(t *testing.T, all []graph.Resource, which, script string) (said, dir string, err error) {
 	t.Helper()
 	bin, work := t.TempDir(), t.TempDir()
@@ -127,7 +130,8 @@ func TestCommand(t *testing.T) {
 	for _, want := range []string{
 		"[dataset][mnist][--to=claim:efs-claim/data/mnist][--namespace=team][--image_name=r/mnist@sha256:1][--kubeconfig=" + dir + "/",
 		"]\n" + kubeconfig + "\n-rw-------\n",
-		"[--source=" + s.Data.Source + "][--context=my minikube][--image_pull_policy=Never].\n", // and there are no credentials in the environment
+		// and there are no credentials in the environment
+		"[--source=" + s.Data.Source + "][--context=my minikube][--image_pull_policy=Never].\n",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("lacks %s\n%s", want, said)
@@ -157,7 +161,8 @@ func TestImageOfJob(t *testing.T) {
 	}
 }
 
-// Only the data set, its source, its path and the volume are triggers: neither the image nor the credentials.
+// Only the data set, its source, its path and the volume are triggers: neither the image nor the
+// credentials.
 func TestTriggers(t *testing.T) {
 	of := func(change func(s *settings.Settings), context string, job *trainingjob.Args) string {
 		s := configured()

@@ -19,7 +19,8 @@ func (p *parts) addCluster() error {
 	if err != nil {
 		return err
 	}
-	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the cluster is deleted.
+	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the
+	// cluster is deleted.
 	logs, err := p.register("aws:cloudwatch/logGroup:LogGroup", "cluster", pulumi.Map{
 		"name":            pulumi.String("/aws/eks/" + p.name + "/cluster"),
 		"retentionInDays": pulumi.Int(p.e.LogRetentionDays),
@@ -30,8 +31,8 @@ func (p *parts) addCluster() error {
 	}
 	public := &eks.ClusterVpcConfigArgs{
 		SubnetIds: append(p.net.subnets(), p.net.public...),
-		// Nodes reach the API within the VPC, so the list of addresses that may reach it from outside need not contain those of
-		// the NAT.
+		// Nodes reach the API within the VPC, so the list of addresses that may reach it from
+		// outside need not contain those of the NAT.
 		EndpointPrivateAccess: pulumi.Bool(true),
 		EndpointPublicAccess:  pulumi.Bool(p.e.PublicAccess),
 	}
@@ -59,7 +60,8 @@ func (p *parts) addCluster() error {
 		VpcConfig:     public,
 		AccessConfig: &eks.ClusterAccessConfigArgs{
 			AuthenticationMode: pulumi.String("API"),
-			// The creator gets no implicit access: access is given by entries of the stack, which its state shows.
+			// The creator gets no implicit access: access is given by entries of the stack, which
+			// its state shows.
 			BootstrapClusterCreatorAdminPermissions: pulumi.Bool(false),
 		},
 		BootstrapSelfManagedAddons: pulumi.Bool(false), // the stack installs them as addons
@@ -68,9 +70,10 @@ func (p *parts) addCluster() error {
 	}, p.options(
 		// Without the role's policy a cluster cannot delete what it has created in the VPC.
 		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
-		pulumi.DeleteBeforeReplace(true), // the name is taken until the old cluster is deleted
-		// EKS refuses subnets in zones other than those with which the cluster was created, and needs none: nodes may be in any
-		// subnet of the VPC.
+		// the name is taken until the old cluster is deleted
+		pulumi.DeleteBeforeReplace(true),
+		// EKS refuses subnets in zones other than those with which the cluster was created, and
+		// needs none: nodes may be in any subnet of the VPC.
 		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
 	)); err != nil {
 		return err
@@ -89,21 +92,23 @@ func (p *parts) exportVPC() {
 	}))
 }
 
-// addAccess gives access to the administrators of the settings, or else to the identity that creates the stack. EKS creates the
-// entries for nodes.
+// addAccess gives access to the administrators of the settings, or else to the identity that
+// creates the stack. EKS creates the entries for nodes.
 func (p *parts) addAccess() error {
 	if len(p.e.Admins) == 0 {
-		return p.addAdmin("creator", p.caller, pulumi.IgnoreChanges([]string{"principalArn"})) // an identity that runs `pulumi up` later does not replace the creator
+		// an identity that runs `pulumi up` later does not replace the creator
+		return p.addAdmin("creator", p.caller, pulumi.IgnoreChanges([]string{"principalArn"}))
 	}
 	if !slices.Contains(p.e.Admins, p.caller) {
 		p.ctx.Log.Warn("eks.admins has no "+p.caller+", who runs this: Kubernetes will refuse it", nil)
 	}
 	for _, arn := range p.e.Admins {
-		_, who, _ := strings.Cut(arn, "::") // "123456789012:role/x"; a "::" would end the name of a resource
+		// "123456789012:role/x"; a "::" would end the name of a resource
+		_, who, _ := strings.Cut(arn, "::")
 		var opts []pulumi.ResourceOption
 		if arn == p.caller {
-			// EKS allows one entry for an identity: the creator's entry is kept when a list that names the creator is added
-			// later.
+			// EKS allows one entry for an identity: the creator's entry is kept when a list that
+			// names the creator is added later.
 			opts = append(opts, pulumi.Aliases([]pulumi.Alias{{Name: pulumi.String("creator")}}))
 		}
 		if err := p.addAdmin("admin-"+who, arn, opts...); err != nil {
@@ -130,8 +135,8 @@ func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error 
 	return err
 }
 
-// addon creates one of Amazon's addons, in the version that is EKS's default for the cluster's version when the addon is
-// created.
+// addon creates one of Amazon's addons, in the version that is EKS's default for the cluster's
+// version when the addon is created.
 func (p *parts) addon(name string, args eks.AddonArgs, wait ...[]pulumi.Resource) (pulumi.Resource, error) {
 	args.ClusterName = p.cluster.Name
 	args.AddonName = pulumi.String(name)
@@ -141,8 +146,8 @@ func (p *parts) addon(name string, args eks.AddonArgs, wait ...[]pulumi.Resource
 	return eks.NewAddon(p.ctx, name, &args, p.options(after(wait...), pulumi.IgnoreChanges([]string{"addonVersion"})))
 }
 
-// kubeconfig returns a kubeconfig that names a command that gets a token, and contains no token. The command uses the
-// provider's AWS profile, if it has one.
+// kubeconfig returns a kubeconfig that names a command that gets a token, and contains no token.
+// The command uses the provider's AWS profile, if it has one.
 func (p *parts) kubeconfig() pulumi.StringOutput {
 	env := ""
 	if p.e.Profile != "" {

@@ -1,14 +1,16 @@
-// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, shared files, a bucket for code and a
-// registry of images.
+// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, shared
+// files, a bucket for code and a registry of images.
 //
 //	VPC ──> control plane ──> vpc-cni, kube-proxy, pod identity ──┐
 //	 │           └──> access entries                              ├──> groups of nodes ──> coredns, EFS driver
 //	 └──> EFS ──> a mount target per zone, open to the cluster ───┘
 //
-// An arrow points to the resource that is created later; deletion runs in reverse. So nodes, and the pods on them, end while
-// their files are still mounted; the network plugin and the network's way out outlast the nodes.
+// An arrow points to the resource that is created later; deletion runs in reverse. So nodes, and
+// the pods on them, end while their files are still mounted; the network plugin and the network's
+// way out outlast the nodes.
 //
-// No autoscaler runs: a group starts with desiredNodes, and later has the number that `aws eks update-nodegroup-config` sets.
+// No autoscaler runs: a group starts with desiredNodes, and later has the number that `aws eks
+// update-nodegroup-config` sets.
 package eks
 
 import (
@@ -53,17 +55,24 @@ type parts struct {
 	s   *settings.Settings
 	e   *settings.EKS
 
-	name      string // name of the cluster, and a part of many other names; also of its log group, which must exist before it
+	// name of the cluster, and a part of many other names; also of its log group, which must exist
+	// before it
+	name      string
 	partition *aws.GetPartitionResult
 	account   string
-	caller    string   // ARN of the role or user that runs the program
-	existing  []subnet // subnets of an existing VPC
-	live      *live    // what exists of the cluster in the account
+	// ARN of the role or user that runs the program
+	caller string
+	// subnets of an existing VPC
+	existing []subnet
+	// what exists of the cluster in the account
+	live *live
 
-	net      *network
-	cluster  *eks.Cluster
-	volume   *infra.Volume     // the shared file system, or nil
-	mounted  []pulumi.Resource // the mounts of the volume; nodes are deleted before them
+	net     *network
+	cluster *eks.Cluster
+	// the shared file system, or nil
+	volume *infra.Volume
+	// the mounts of the volume; nodes are deleted before them
+	mounted  []pulumi.Resource
 	registry pulumi.StringOutput
 	ready    []pulumi.Resource
 }
@@ -72,15 +81,16 @@ type parts struct {
 func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: p.cluster.Name,
-		// The ARN stays the same when a cluster of the same name is created again, although its objects are lost. Endpoints are
-		// never used twice.
+		// The ARN stays the same when a cluster of the same name is created again, although its
+		// objects are lost. Endpoints are never used twice.
 		ID: p.cluster.Endpoint, Kubeconfig: p.kubeconfig(), Context: p.name,
 		Resource: p.cluster, Ready: p.ready, Volume: p.volume,
 		Registry:    p.registry,
 		Login:       &infra.Login{User: "AWS", Command: "aws ecr get-login-password --region " + p.e.Region},
 		NetPolicies: true,
 	}
-	if p.e.Profile != "" { // the provider's profile: another identity may have no access to the cluster and the registry
+	// the provider's profile: another identity may have no access to the cluster and the registry
+	if p.e.Profile != "" {
 		c.Login.Command += " --profile '" + p.e.Profile + "'"
 	}
 	if p.e.GPUGroup != nil {

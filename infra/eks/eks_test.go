@@ -68,8 +68,10 @@ type view struct {
 	s       *settings.Settings
 	all     []graph.Resource
 	cluster *infra.Cluster
-	ready   []string          // resources that must exist first, as "type name"
-	texts   map[string]string // outputs that are known, by name
+	// resources that must exist first, as "type name"
+	ready []string
+	// outputs that are known, by name
+	texts   map[string]string
 	preview bool
 }
 
@@ -161,7 +163,8 @@ func outputs(r graph.Resource) resource.PropertyMap {
 	return nil
 }
 
-// unknown returns outputs that a preview does not know although their names are among the inputs: a part of each is unknown.
+// unknown returns outputs that a preview does not know although their names are among the inputs: a
+// part of each is unknown.
 func unknown(r graph.Resource) resource.PropertyMap {
 	if r.Type != "aws:eks/cluster:Cluster" {
 		return nil
@@ -202,8 +205,9 @@ func TestCluster(t *testing.T) {
 	}
 	c := v.cluster
 	for name, want := range map[string]string{
-		"name":     "elasticdl-test",
-		"id":       "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", // another cluster of the same name has another endpoint
+		"name": "elasticdl-test",
+		// another cluster of the same name has another endpoint
+		"id":       "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com",
 		"registry": account + ".dkr.ecr.us-west-2.amazonaws.com/elasticdl-test",
 	} {
 		if v.texts[name] != want {
@@ -247,7 +251,8 @@ func TestKubeconfig(t *testing.T) {
 			Context struct{ Namespace string }
 		}
 	}
-	raw, err := yaml.YAMLToJSON([]byte(v.texts["kubeconfig"])) // parsed as kubectl does, which requires a text here
+	// parsed as kubectl does, which requires a text here
+	raw, err := yaml.YAMLToJSON([]byte(v.texts["kubeconfig"]))
 	if err == nil {
 		err = json.Unmarshal(raw, &config)
 	}
@@ -404,7 +409,8 @@ func (a aliases) Call(c pulumi.MockCallArgs) (resource.PropertyMap, error) {
 	return call(c.Token, c.Args), nil
 }
 
-// A creator whom a list of administrators names later keeps the one entry that EKS allows for an identity.
+// A creator whom a list of administrators names later keeps the one entry that EKS allows for an
+// identity.
 func TestAdministratorsLater(t *testing.T) {
 	got := aliases{}
 	err := pulumi.RunErr(func(ctx *pulumi.Context) error {

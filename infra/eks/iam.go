@@ -30,8 +30,8 @@ func document(all ...statement) string {
 	return string(text)
 }
 
-// trusts returns a policy that lets a service assume a role. EKS and its pods tag their sessions, and would be refused without
-// the right to do so.
+// trusts returns a policy that lets a service assume a role. EKS and its pods tag their sessions,
+// and would be refused without the right to do so.
 func trusts(service string) string {
 	action := []string{"sts:AssumeRole", "sts:TagSession"}
 	if service == "ec2.amazonaws.com" {
@@ -61,12 +61,13 @@ func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulum
 	return role, attached, nil
 }
 
-// version is the version of Amazon's SDK in go.mod. The SDK passes it to the engine, and so must resources that are registered
-// without the SDK: otherwise the engine would start a second provider.
+// version is the version of Amazon's SDK in go.mod. The SDK passes it to the engine, and so must
+// resources that are registered without the SDK: otherwise the engine would start a second
+// provider.
 const version = "6.83.0"
 
-// untyped is a resource that is registered without the SDK's type: for five resources of S3 and CloudWatch, their packages
-// would take longer to compile than all others except EC2's together.
+// untyped is a resource that is registered without the SDK's type: for five resources of S3 and
+// CloudWatch, their packages would take longer to compile than all others except EC2's together.
 type untyped struct {
 	pulumi.CustomResourceState
 

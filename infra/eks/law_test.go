@@ -158,10 +158,12 @@ var laws = []law{
 		system := v.named(groupType, "system")
 		late := []string{"coredns", "aws-efs-csi-driver"}
 		if v.s.EKS.GPUGroup != nil {
-			late = append(late, "eks-node-monitoring-agent") // without it a broken GPU is not detected
+			// without it a broken GPU is not detected
+			late = append(late, "eks-node-monitoring-agent")
 		}
 		wrong = append(wrong, count(v.of(addonType), 3+len(late))...)
-		wrong = append(wrong, is(v.named(addonType, "aws-efs-csi-driver")[0], "preserve", "true")...) // the addon is deleted before the nodes that it serves
+		// the addon is deleted before the nodes that it serves
+		wrong = append(wrong, is(v.named(addonType, "aws-efs-csi-driver")[0], "preserve", "true")...)
 		for _, name := range late {
 			wrong = append(wrong, v.wait(v.named(addonType, name), system...)...)
 		}
@@ -343,7 +345,8 @@ var laws = []law{
 		wrong = append(is(f, "encrypted", "true"), is(f, "throughputMode", mode)...)
 		stay := append(v.of(repoType), f)
 		for i := range v.all {
-			if strings.HasPrefix(v.all[i].Type, "aws:s3/") { // without its public access block a bucket may be made public
+			// without its public access block a bucket may be made public
+			if strings.HasPrefix(v.all[i].Type, "aws:s3/") {
 				stay = append(stay, &v.all[i])
 			}
 		}
@@ -354,7 +357,8 @@ var laws = []law{
 		}
 		for _, kind := range []string{vpcType, clusterType, subnetType} {
 			for _, r := range v.of(kind) {
-				wrong = append(wrong, v.dontWait(f, r)...) // otherwise replacing one of those would replace the file system
+				// otherwise replacing one of those would replace the file system
+				wrong = append(wrong, v.dontWait(f, r)...)
 			}
 		}
 		if v.s.EKS.EFS.UID == nil {
@@ -475,7 +479,8 @@ func toSet(all []string) map[string]bool {
 	return m
 }
 
-// jobAccounts returns the ServiceAccounts of all pods of a job, as "namespace/name", by the job's objects.
+// jobAccounts returns the ServiceAccounts of all pods of a job, as "namespace/name", by the job's
+// objects.
 func jobAccounts(j *job.Job) (map[string]bool, error) {
 	all, err := manifest.Submit(j)
 	if err != nil {

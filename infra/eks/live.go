@@ -13,10 +13,12 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// live has what exists of the stack's cluster in the account when the program starts. The zero value means that nothing exists
-// yet.
+// live has what exists of the stack's cluster in the account when the program starts. The zero
+// value means that nothing exists yet.
 type live struct {
-	control []subnetRange // subnets of the control plane, in the order of their IDs; empty for a VPC that the stack did not create
+	// subnets of the control plane, in the order of their IDs; empty for a VPC that the stack did
+	// not create
+	control []subnetRange
 	groups  []group
 }
 
@@ -84,10 +86,10 @@ func (g group) stays(want *settings.EKSGroup, subnets int) bool {
 	return slices.Equal(slices.Sorted(slices.Values(g.types)), slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
 }
 
-// desired returns the number of nodes to request, and whether the engine must ignore that number. The engine must ignore it
-// unless something else of the group changes, because EKS updates the number together with the bounds, and the number in the
-// state dates from the group's creation. The number of nodes that run is kept: within new bounds, and by a group that replaces
-// another.
+// desired returns the number of nodes to request, and whether the engine must ignore that number.
+// The engine must ignore it unless something else of the group changes, because EKS updates the
+// number together with the bounds, and the number in the state dates from the group's creation. The
+// number of nodes that run is kept: within new bounds, and by a group that replaces another.
 func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore bool, err error) {
 	is := -1
 	for i, g := range l.groups {
@@ -109,8 +111,9 @@ func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore
 	return max(g.desired, want.MinNodes), false, nil
 }
 
-// check returns an error if a change of the zones would break the cluster: the control plane keeps the zones with which it was
-// created, and the range of a subnet follows from the position of its zone in the list.
+// check returns an error if a change of the zones would break the cluster: the control plane keeps
+// the zones with which it was created, and the range of a subnet follows from the position of its
+// zone in the list.
 func (l *live) check(vpc settings.VPC) error {
 	cidr, err := netip.ParsePrefix(vpc.CIDR)
 	if vpc.ID != "" || err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-// The program requests the number of nodes that run, unless only the setting of that number has changed.
+// The program requests the number of nodes that run, unless only the setting of that number has
+// changed.
 func TestDesired(t *testing.T) {
 	is := func(min, desired, max int) group {
 		return group{id: "worker-1", name: "worker", types: []string{"m6i.large"}, min: min, desired: desired, max: max, subnets: 2}
@@ -119,8 +120,8 @@ func TestLookUpDenied(t *testing.T) {
 	}
 }
 
-// Existing parts of the stack are found: groups of other names and groups that are being deleted do not count, and a zone
-// cannot be removed.
+// Existing parts of the stack are found: groups of other names and groups that are being deleted do
+// not count, and a zone cannot be removed.
 func TestLookUps(t *testing.T) {
 	answer := func(token string, args resource.PropertyMap, result resource.PropertyMap) {
 		maps.Copy(result, answers(token, args))

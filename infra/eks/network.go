@@ -13,10 +13,13 @@ import (
 
 // network is the network of the nodes.
 type network struct {
-	vpc     pulumi.StringInput
-	private []subnet           // one per zone, for nodes and mount targets
-	public  pulumi.StringArray // subnets for load balancers and NAT; the control plane uses those of an existing VPC, too
-	ways    []pulumi.Resource  // routes that nodes need to reach the internet; nodes cannot join a cluster without them
+	vpc pulumi.StringInput
+	// one per zone, for nodes and mount targets
+	private []subnet
+	// subnets for load balancers and NAT; the control plane uses those of an existing VPC, too
+	public pulumi.StringArray
+	// routes that nodes need to reach the internet; nodes cannot join a cluster without them
+	ways []pulumi.Resource
 }
 
 type subnet struct {
@@ -32,7 +35,8 @@ func (n *network) subnets() pulumi.StringArray {
 	return ids
 }
 
-// lookUpVPC returns the subnets of an existing VPC with their zones, and an error if files could not be mounted there.
+// lookUpVPC returns the subnets of an existing VPC with their zones, and an error if files could
+// not be mounted there.
 func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 	given := p.e.VPC
 	vpc, err := ec2.LookupVpc(p.ctx, &ec2.LookupVpcArgs{Id: &given.ID})
@@ -70,8 +74,8 @@ func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 	return subnets, errors.Join(problems...)
 }
 
-// addNetwork uses the network of the settings, or creates one: each zone has a public subnet, for load balancers and NAT, and a
-// private one, for nodes and pods.
+// addNetwork uses the network of the settings, or creates one: each zone has a public subnet, for
+// load balancers and NAT, and a private one, for nodes and pods.
 func (p *parts) addNetwork() error {
 	if p.e.VPC.ID != "" {
 		p.net = &network{vpc: pulumi.String(p.e.VPC.ID), private: p.existing, public: pulumi.ToStringArray(p.e.VPC.PublicSubnets)}
@@ -82,16 +86,17 @@ func (p *parts) addNetwork() error {
 		return fmt.Errorf("eks.vpc.cidr: %w", err)
 	}
 	vpc, err := ec2.NewVpc(p.ctx, "network", &ec2.VpcArgs{
-		CidrBlock:          pulumi.String(cidr.String()),
-		EnableDnsHostnames: pulumi.Bool(true), // without this, names of EFS and of the private endpoint do not resolve
+		CidrBlock: pulumi.String(cidr.String()),
+		// without this, names of EFS and of the private endpoint do not resolve
+		EnableDnsHostnames: pulumi.Bool(true),
 		EnableDnsSupport:   pulumi.Bool(true),
 		Tags:               p.tags(p.name),
 	}, p.options(pulumi.IgnoreChanges([]string{"cidrBlock"})))
 	if err != nil {
 		return err
 	}
-	// All mount targets of a file system are in one VPC, and a cluster cannot move to another: a change of the range would
-	// replace both.
+	// All mount targets of a file system are in one VPC, and a cluster cannot move to another: a
+	// change of the range would replace both.
 	stays := pulumi.All(vpc.ID(), vpc.CidrBlock).ApplyT(func(is []any) (string, error) {
 		if was := is[1].(string); was != cidr.String() {
 			return "", fmt.Errorf("eks.vpc.cidr: %s: the stack's VPC has %s, which cannot change: make another stack", cidr, was)
@@ -120,7 +125,8 @@ func (p *parts) addNetwork() error {
 				return err
 			}
 		}
-		// Each zone has its own table even if all use one NAT: so a NAT for each zone can be added without new tables.
+		// Each zone has its own table even if all use one NAT: so a NAT for each zone can be added
+		// without new tables.
 		private, err := p.table("private-"+zone, &ec2.RouteArgs{NatGatewayId: nat.ID()})
 		if err != nil {
 			return err
@@ -132,7 +138,8 @@ func (p *parts) addNetwork() error {
 		tables = append(tables, private.ID())
 		n.private = append(n.private, subnet{zone, inside.ID().ToStringOutput()})
 	}
-	// Data sets and image layers come from S3. Traffic through NAT is charged per GB; traffic through this endpoint is free.
+	// Data sets and image layers come from S3. Traffic through NAT is charged per GB; traffic
+	// through this endpoint is free.
 	_, err = ec2.NewVpcEndpoint(p.ctx, "s3", &ec2.VpcEndpointArgs{
 		VpcId: n.vpc, VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
 		ServiceName: pulumi.String(p.partition.ReverseDnsPrefix + "." + p.e.Region + ".s3"),
@@ -144,8 +151,8 @@ func (p *parts) addNetwork() error {
 // loadBalancer is the tag by which load balancers find public subnets.
 const loadBalancer = "kubernetes.io/role/elb"
 
-// table creates a route table with a route out of the VPC. The route is a resource of its own: a table that also lists routes
-// inline would delete it.
+// table creates a route table with a route out of the VPC. The route is a resource of its own: a
+// table that also lists routes inline would delete it.
 func (p *parts) table(name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
 	table, err := ec2.NewRouteTable(p.ctx, name, &ec2.RouteTableArgs{VpcId: p.net.vpc, Tags: p.tags(p.name + "-" + name)}, p.options())
 	if err != nil {
@@ -182,9 +189,10 @@ func (p *parts) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (
 		p.options(after([]pulumi.Resource{gateway})))
 }
 
-// privateRange and publicRange return the ranges of the i-th zone, from 0. They do not depend on the number of zones, so that
-// adding one replaces nothing. Each of up to seven private subnets has an eighth of the VPC, because every pod takes an
-// address; public ones have an eighth of the last eighth.
+// privateRange and publicRange return the ranges of the i-th zone, from 0. They do not depend on
+// the number of zones, so that adding one replaces nothing. Each of up to seven private subnets has
+// an eighth of the VPC, because every pod takes an address; public ones have an eighth of the last
+// eighth.
 func privateRange(vpc netip.Prefix, i int) string { return part(vpc, 3, i).String() }
 func publicRange(vpc netip.Prefix, i int) string  { return part(part(vpc, 3, 7), 3, i).String() }
 

@@ -16,11 +16,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// gpuLabel is the label that is "true" on nodes with GPUs. The device plugin selects nodes by it; no other component sets it.
+// gpuLabel is the label that is "true" on nodes with GPUs. The device plugin selects nodes by it;
+// no other component sets it.
 const gpuLabel = "nvidia.com/gpu.present"
 
-// spotKey is the key of a label and a taint of spot nodes, which the cloud may take back at any time: masters and parameter
-// servers run elsewhere.
+// spotKey is the key of a label and a taint of spot nodes, which the cloud may take back at any
+// time: masters and parameter servers run elsewhere.
 const spotKey = "elasticdl.org/spot"
 
 // spot returns what workers must select and tolerate to run on spot nodes.
@@ -31,8 +32,8 @@ func spot() *infra.Spot {
 	}
 }
 
-// addNodes creates the groups of nodes and the addons that come before and after them. The mount targets of the file system are
-// deleted after the nodes.
+// addNodes creates the groups of nodes and the addons that come before and after them. The mount
+// targets of the file system are deleted after the nodes.
 func (p *parts) addNodes() error {
 	role, attached, err := p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
 	if err != nil {
@@ -42,8 +43,8 @@ func (p *parts) addNodes() error {
 	if err != nil {
 		return err
 	}
-	// No node is ready without a network plugin. When a node is deleted, its plugin releases the node's addresses, so the
-	// plugin must be deleted after the nodes.
+	// No node is ready without a network plugin. When a node is deleted, its plugin releases the
+	// node's addresses, so the plugin must be deleted after the nodes.
 	var first []pulumi.Resource
 	for _, name := range []string{"vpc-cni", "kube-proxy", "eks-pod-identity-agent"} {
 		var args eks.AddonArgs
@@ -69,7 +70,8 @@ func (p *parts) addNodes() error {
 	system := all[:1]
 	more := []string{"coredns"}
 	if p.e.GPUGroup != nil {
-		more = append(more, "eks-node-monitoring-agent") // EKS repairs nodes with broken GPUs only if this addon reports them
+		// EKS repairs nodes with broken GPUs only if this addon reports them
+		more = append(more, "eks-node-monitoring-agent")
 	}
 	for _, name := range more {
 		addon, err := p.addon(name, eks.AddonArgs{}, system)
@@ -89,7 +91,8 @@ func (p *parts) addNodes() error {
 	return nil
 }
 
-// quotas returns the option that logs once, before the first group is created, against which quotas its nodes count.
+// quotas returns the option that logs once, before the first group is created, against which quotas
+// its nodes count.
 func (p *parts) quotas() (pulumi.ResourceOption, error) {
 	var once sync.Once
 	hook, err := infra.NewHook(p.ctx, "quotas of the account", func(*pulumi.ResourceHookArgs) (err error) {
@@ -130,7 +133,8 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 	case g.Name == "gpu":
 		image = "AL2023_x86_64_NVIDIA"
 		labels[gpuLabel] = pulumi.String("true")
-		taint("nvidia.com/gpu", "present") // EKS sets no taint, and pods that need no GPU would fill the nodes
+		// EKS sets no taint, and pods that need no GPU would fill the nodes
+		taint("nvidia.com/gpu", "present")
 	case g.Spot:
 		labels[spotKey] = pulumi.String("true")
 		taint(spotKey, "true")
@@ -149,20 +153,23 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 		Labels:           labels,
 		Taints:           taints,
 		Tags:             p.tags(p.name + "-" + g.Name),
-		// Pulumi chooses the name, so that a replacement can be created before the old group is deleted.
+		// Pulumi chooses the name, so that a replacement can be created before the old group is
+		// deleted.
 	}, p.options(opts...))
 }
 
-// template creates the launch template of a group. EKS adds image, instance type, role and security group, which the template
-// must not set.
+// template creates the launch template of a group. EKS adds image, instance type, role and security
+// group, which the template must not set.
 func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 	full := p.name + "-" + g.Name
 	opts := []pulumi.ResourceOption{pulumi.DeleteBeforeReplace(true)}
-	if !p.e.LabelNodes { // a new version of a template would replace every node of its group only to change a label
+	// a new version of a template would replace every node of its group only to change a label
+	if !p.e.LabelNodes {
 		opts = append(opts, pulumi.IgnoreChanges([]string{"tagSpecifications"}))
 	}
 	var tags ec2.LaunchTemplateTagSpecificationArray
-	for _, kind := range []string{"instance", "volume", "network-interface"} { // these are billed, and do not inherit the tags of the group
+	// these are billed, and do not inherit the tags of the group
+	for _, kind := range []string{"instance", "volume", "network-interface"} {
 		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: p.tags(full)})
 	}
 	return ec2.NewLaunchTemplate(p.ctx, g.Name, &ec2.LaunchTemplateArgs{
@@ -171,10 +178,12 @@ func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 			DeviceName: pulumi.String("/dev/xvda"),
 			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
 				VolumeType: pulumi.String("gp3"), Encrypted: pulumi.String("true"), DeleteOnTermination: pulumi.String("true"),
-				VolumeSize: pulumi.Int(cmp.Or(g.DiskGB, 100)), // images with CUDA do not fit on the 20 GiB that EKS gives by default
+				// images with CUDA do not fit on the 20 GiB that EKS gives by default
+				VolumeSize: pulumi.Int(cmp.Or(g.DiskGB, 100)),
 			},
 		}},
-		// With one hop the metadata service answers nodes, but not pods: pods do not get the role of the nodes.
+		// With one hop the metadata service answers nodes, but not pods: pods do not get the role
+		// of the nodes.
 		MetadataOptions: &ec2.LaunchTemplateMetadataOptionsArgs{
 			HttpEndpoint: pulumi.String("enabled"), HttpTokens: pulumi.String("required"), HttpPutResponseHopLimit: pulumi.Int(1),
 		},

@@ -14,8 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Amazon's SDK knows every input, also those of resources that are registered without its types; and every resource that can
-// have tags has the stack's labels.
+// Amazon's SDK knows every input, also those of resources that are registered without its types;
+// and every resource that can have tags has the stack's labels.
 func TestInputsOfTheSDK(t *testing.T) {
 	dir, got := sdk(t)
 	if "v"+version != got {

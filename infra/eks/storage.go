@@ -29,7 +29,8 @@ func (p *parts) addFiles() error {
 	}
 	name := p.name + "-data"
 	fs, err := efs.NewFileSystem(p.ctx, "data", &efs.FileSystemArgs{
-		Encrypted:       pulumi.Bool(true), // neither this nor the mode can be changed later without another file system
+		// neither this nor the mode can be changed later without another file system
+		Encrypted:       pulumi.Bool(true),
 		PerformanceMode: pulumi.String("generalPurpose"),
 		ThroughputMode:  pulumi.String(cmp.Or(p.e.EFS.ThroughputMode, "elastic")),
 		// Files that are not read for a month move to cheaper storage, and back when they are read.
@@ -52,8 +53,8 @@ func (p *parts) addFiles() error {
 		return nil
 	}
 	uid := pulumi.Int(*p.e.EFS.UID)
-	// EFS does not support fsGroup. Through the access point every file belongs to that user, and so does the directory that it
-	// creates.
+	// EFS does not support fsGroup. Through the access point every file belongs to that user, and
+	// so does the directory that it creates.
 	point, err := efs.NewAccessPoint(p.ctx, "data", &efs.AccessPointArgs{
 		FileSystemId: fs.ID(),
 		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
@@ -73,7 +74,8 @@ func (p *parts) addFiles() error {
 	return nil
 }
 
-// addMounts creates a mount target in each zone: a node can resolve the file system's name only in a zone that has one.
+// addMounts creates a mount target in each zone: a node can resolve the file system's name only in
+// a zone that has one.
 func (p *parts) addMounts(fs *efs.FileSystem) error {
 	group, err := ec2.NewSecurityGroup(p.ctx, "efs", &ec2.SecurityGroupArgs{
 		Description: pulumi.String("NFS from the nodes of " + p.name), VpcId: p.net.vpc, Tags: p.tags(p.name + "-efs"),
@@ -101,20 +103,22 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 	return nil
 }
 
-// driver installs the CSI driver of EFS, with the right to create access points for dynamic volumes.
+// driver installs the CSI driver of EFS, with the right to create access points for dynamic
+// volumes.
 func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 	role, attached, err := p.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
 	if err != nil {
 		return nil, err
 	}
-	// When the stack is destroyed, addons that need nodes are deleted before the nodes. The driver's pods are preserved, so
-	// that they can unmount files.
+	// When the stack is destroyed, addons that need nodes are deleted before the nodes. The
+	// driver's pods are preserved, so that they can unmount files.
 	return p.addon("aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true), PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
 		&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"), RoleArn: role.Arn},
 	}}, nodes, attached)
 }
 
-// addCode creates the bucket for training code, and gives the job's pods, not the nodes, the right to read it.
+// addCode creates the bucket for training code, and gives the job's pods, not the nodes, the right
+// to read it.
 func (p *parts) addCode() error {
 	if !p.e.CodeBucket {
 		return nil
@@ -144,15 +148,18 @@ func (p *parts) addCode() error {
 		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace), ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
 		RoleArn: role.Arn, Tags: p.tags(p.name),
 	}, p.options(after([]pulumi.Resource{may})))
-	p.ready = append(p.ready, is) // pods that start before the association have no role
+	// pods that start before the association have no role
+	p.ready = append(p.ready, is)
 	return err
 }
 
 // bucket creates a bucket that is private, encrypted and versioned.
 func (p *parts) bucket(name string) (*untyped, error) {
-	kept := pulumi.Protect(p.s.ProtectStorage) // protects also the bucket's settings, so that a bucket that is kept stays private
+	// protects also the bucket's settings, so that a bucket that is kept stays private
+	kept := pulumi.Protect(p.s.ProtectStorage)
 	bucket, err := p.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
-		"bucket":       pulumi.String(p.s.Name(50, name) + "-" + p.account), // bucket names are global
+		// bucket names are global
+		"bucket":       pulumi.String(p.s.Name(50, name) + "-" + p.account),
 		"forceDestroy": pulumi.Bool(!p.s.ProtectStorage),
 		"tags":         p.tags(p.name + "-" + name),
 	}, kept, pulumi.DeleteBeforeReplace(true))
@@ -180,8 +187,8 @@ func (p *parts) bucket(name string) (*untyped, error) {
 	return bucket, nil
 }
 
-// addRegistry creates the repository to which the stack's image is pushed. The registry's name is the repository's without the
-// image's name: Amazon needs a repository for each image.
+// addRegistry creates the repository to which the stack's image is pushed. The registry's name is
+// the repository's without the image's name: Amazon needs a repository for each image.
 func (p *parts) addRegistry() error {
 	image := "model"
 	if p.s.Job != nil {
@@ -200,8 +207,8 @@ func (p *parts) addRegistry() error {
 	if err != nil {
 		return err
 	}
-	// Images expire by number and not by age: a job that runs for weeks starts workers of an image that may have lost its tag
-	// since.
+	// Images expire by number and not by age: a job that runs for weeks starts workers of an image
+	// that may have lost its tag since.
 	expiry, err := json.Marshal(map[string]any{"rules": []any{map[string]any{
 		"rulePriority": 1, "description": "the last 100 without a tag",
 		"selection": map[string]any{"tagStatus": "untagged", "countType": "imageCountMoreThan", "countNumber": 100},
@@ -218,9 +225,10 @@ func (p *parts) addRegistry() error {
 // volume returns the EFS file system as a volume for a PersistentVolume.
 func volume(handle string, id pulumi.StringInput, holes map[string]pulumi.StringInput) *infra.Volume {
 	return &infra.Volume{
-		Claim:      settings.ClaimEKS,
-		ID:         id,
-		CapacityGB: 1024, // EFS has no limit; Kubernetes wants a number
+		Claim: settings.ClaimEKS,
+		ID:    id,
+		// EFS has no limit; Kubernetes wants a number
+		CapacityGB: 1024,
 		Source:     core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{Driver: "efs.csi.aws.com", VolumeHandle: handle}},
 		Holes:      holes,
 	}

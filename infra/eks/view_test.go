@@ -85,7 +85,8 @@ func at(r *graph.Resource, path string) (resource.PropertyValue, bool) {
 	return parse(path).Get(resource.NewProperty(r.Inputs))
 }
 
-// text returns an input as fmt prints it: "<none>" if it is absent, "(unknown)" if it depends on unknown outputs.
+// text returns an input as fmt prints it: "<none>" if it is absent, "(unknown)" if it depends on
+// unknown outputs.
 func text(r *graph.Resource, path string) string {
 	v, ok := at(r, path)
 	switch {

@@ -10,12 +10,14 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// addCluster creates the control plane. The API requires nodes with it: their pool is deleted as soon as the cluster exists.
+// addCluster creates the control plane. The API requires nodes with it: their pool is deleted as
+// soon as the cluster exists.
 func (p *parts) addCluster() (err error) {
 	args := &container.ClusterArgs{
-		Name:                  pulumi.String(p.s.Name(maxCluster)),
-		Location:              pulumi.String(p.g.Location),
-		DeletionProtection:    pulumi.Bool(p.g.DeletionProtection), // the provider's default is true
+		Name:     pulumi.String(p.s.Name(maxCluster)),
+		Location: pulumi.String(p.g.Location),
+		// the provider's default is true
+		DeletionProtection:    pulumi.Bool(p.g.DeletionProtection),
 		RemoveDefaultNodePool: pulumi.Bool(true),
 		InitialNodeCount:      pulumi.Int(1),
 		NodeConfig:            p.firstNode(),
@@ -43,15 +45,15 @@ func (p *parts) addCluster() (err error) {
 	p.connect(args)
 	p.cluster, err = container.NewCluster(p.ctx, "cluster", args, p.named(
 		pulumi.DependsOn(slices.Concat(p.services, p.beneath)), patient(), p.warns,
-		// The initial nodes are deleted, and other pools are resources of their own. Differences in what Google returns for
-		// them would replace the cluster.
+		// The initial nodes are deleted, and other pools are resources of their own. Differences in
+		// what Google returns for them would replace the cluster.
 		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"})))
 	p.ready = append(p.ready, p.cluster)
 	return err
 }
 
-// maintenance returns when GKE may upgrade. It always sets a scope: without one GKE fills in its own, which would be a
-// difference.
+// maintenance returns when GKE may upgrade. It always sets a scope: without one GKE fills in its
+// own, which would be a difference.
 func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArgs {
 	args := new(container.ClusterMaintenancePolicyArgs)
 	if w := m.Window; w != nil {
@@ -80,7 +82,8 @@ func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArg
 func (p *parts) secure(args *container.ClusterArgs) {
 	args.EnableShieldedNodes = pulumi.Bool(true)
 	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{WorkloadPool: pulumi.String(p.workloadPool())}
-	args.MasterAuth = &container.ClusterMasterAuthArgs{ // the key of a client certificate would be stored in the state in plain text
+	// the key of a client certificate would be stored in the state in plain text
+	args.MasterAuth = &container.ClusterMasterAuthArgs{
 		ClientCertificateConfig: &container.ClusterMasterAuthClientCertificateConfigArgs{IssueClientCertificate: pulumi.Bool(false)},
 	}
 }
@@ -92,9 +95,10 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	args.IpAllocationPolicy = &container.ClusterIpAllocationPolicyArgs{
 		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
 	}
-	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH") // enforces NetworkPolicies by itself: Calico cannot be enabled beside it
-	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's default, false, every
-	// `pulumi up` of such a cluster would replace it.
+	// enforces NetworkPolicies by itself: Calico cannot be enabled beside it
+	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH")
+	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's
+	// default, false, every `pulumi up` of such a cluster would replace it.
 	args.EnableL4IlbSubsetting = pulumi.Bool(true)
 	var who container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
 	for _, n := range p.g.AuthorizedNetworks {
@@ -109,16 +113,17 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	}
 	if p.g.PrivateNodes {
 		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{
-			EnablePrivateNodes:       pulumi.Bool(true),
-			EnablePrivateEndpoint:    pulumi.Bool(false), // otherwise the stack's Kubernetes objects could not be created from outside
+			EnablePrivateNodes: pulumi.Bool(true),
+			// otherwise the stack's Kubernetes objects could not be created from outside
+			EnablePrivateEndpoint:    pulumi.Bool(false),
 			MasterIpv4CidrBlock:      pulumi.String(p.g.Ranges.Master),
 			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{Enabled: pulumi.Bool(true)},
 		}
 	}
 }
 
-// firstNode returns the configuration of the initial node, which must satisfy an organization's policies although it exists for
-// two minutes only.
+// firstNode returns the configuration of the initial node, which must satisfy an organization's
+// policies although it exists for two minutes only.
 func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 	return &container.ClusterNodeConfigArgs{
 		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
@@ -131,8 +136,8 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 	}
 }
 
-// kubeconfig returns a kubeconfig that names a command that gets credentials, and contains none. Its namespace is that of the
-// stack's job.
+// kubeconfig returns a kubeconfig that names a command that gets credentials, and contains none.
+// Its namespace is that of the stack's job.
 func (p *parts) kubeconfig() pulumi.StringOutput {
 	ca := p.cluster.MasterAuth.ClusterCaCertificate().Elem() // it is base64-encoded already
 	return pulumi.Sprintf(`apiVersion: v1

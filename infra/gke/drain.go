@@ -14,11 +14,12 @@ import (
 // drained describes what is lost when Google drains a node.
 const drained = "workers there are replaced, and a job whose master is there fails"
 
-// drains lists the inputs of a pool whose change makes Google recreate all of its nodes, although the pool itself is updated in
-// place.
+// drains lists the inputs of a pool whose change makes Google recreate all of its nodes, although
+// the pool itself is updated in place.
 var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.diskSizeGb", "nodeConfig.imageType", "networkConfig.enablePrivateNodes"}
 
-// warnOfDrains returns the option for the cluster and its pools that warns, also in a preview, of updates that drain nodes.
+// warnOfDrains returns the option for the cluster and its pools that warns, also in a preview, of
+// updates that drain nodes.
 func (p *parts) warnOfDrains() (pulumi.ResourceOption, error) {
 	hook, err := infra.NewHook(p.ctx, "nodes that are drained", func(a *pulumi.ResourceHookArgs) error {
 		if why := whyDrained(a.Name, a.OldInputs, a.NewInputs); why != "" {
@@ -58,7 +59,8 @@ func within(m resource.PropertyMap, section, field string) resource.PropertyValu
 	return resource.NewNullProperty()
 }
 
-// leftZones returns the zones that an update removes from a cluster. An empty new list removes none.
+// leftZones returns the zones that an update removes from a cluster. An empty new list removes
+// none.
 func leftZones(was, is resource.PropertyMap) (left []string) {
 	zones := func(m resource.PropertyMap) (all []string) {
 		if v := m["nodeLocations"]; v.IsArray() {

@@ -1,20 +1,21 @@
-// Package gke creates a cluster on Google Kubernetes Engine, and the Google resources that a training job needs: a network,
-// node pools, a Filestore instance, a registry of images, and the identities of the nodes and of the job.
+// Package gke creates a cluster on Google Kubernetes Engine, and the Google resources that a
+// training job needs: a network, node pools, a Filestore instance, a registry of images, and the
+// identities of the nodes and of the job.
 //
 //	services ─┬─> network ─> NAT ──────────┐
 //	          ├─> node account, its roles ─┼─> cluster ─┬─> system pool ─> GPU pool
 //	          ├─> registry ────────────────┘      ┌─────┼─> worker pool
 //	          └─> Filestore ──────────────────────┘     └─> who may act as the job's account
 //
-// An arrow points to the resource that is created later; deletion runs in reverse: nodes are deleted before the volume that
-// their pods have mounted, and before what they need to pull images.
+// An arrow points to the resource that is created later; deletion runs in reverse: nodes are
+// deleted before the volume that their pods have mounted, and before what they need to pull images.
 //
 // Laws:
 //
-//  1. What Google changes by itself, such as sizes of pools, versions and its own labels and taints, is no difference for the
-//     stack.
-//  2. No name is longer than Google allows, whatever the stack is called. A resource that is replaced under the same name is
-//     deleted first.
+//  1. What Google changes by itself, such as sizes of pools, versions and its own labels and
+//     taints, is no difference for the stack.
+//  2. No name is longer than Google allows, whatever the stack is called. A resource that is
+//     replaced under the same name is deleted first.
 //  3. Roles are granted one by one ([projects.IAMMember]), so that bindings of others are kept.
 package gke
 
@@ -62,13 +63,17 @@ type parts struct {
 	net      *computed
 	subnet   *computed
 	nodes    *serviceaccount.Account
-	beneath  []pulumi.Resource // what nodes need: a route to the internet, roles, images
+	// what nodes need: a route to the internet, roles, images
+	beneath  []pulumi.Resource
 	registry *artifactregistry.Repository
-	volume   *filestore.Instance // or nil
-	mounted  []pulumi.Resource   // the volume; nodes are deleted before it
-	cluster  *container.Cluster
-	ready    []pulumi.Resource
-	warns    pulumi.ResourceOption // the option that warns of updates that drain nodes
+	// or nil
+	volume *filestore.Instance
+	// the volume; nodes are deleted before it
+	mounted []pulumi.Resource
+	cluster *container.Cluster
+	ready   []pulumi.Resource
+	// the option that warns of updates that drain nodes
+	warns    pulumi.ResourceOption
 	identity map[string]pulumi.StringOutput
 }
 
@@ -98,12 +103,14 @@ func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return pulumi.Composite(append(more, pulumi.Parent(p))...)
 }
 
-// named returns the options of a part with a fixed name: its replacement can only be created after it is deleted.
+// named returns the options of a part with a fixed name: its replacement can only be created after
+// it is deleted.
 func (p *parts) named(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return p.options(append(more, pulumi.DeleteBeforeReplace(true))...)
 }
 
-// labels returns the labels of everything that is billed: the name of the stack, and the labels of the settings.
+// labels returns the labels of everything that is billed: the name of the stack, and the labels of
+// the settings.
 func (p *parts) labels() pulumi.StringMap {
 	m := pulumi.StringMap{settings.LabelStack: pulumi.String(p.s.Name(maxLabel))}
 	for k, v := range p.s.Labels {

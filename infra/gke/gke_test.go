@@ -79,7 +79,8 @@ func google(r graph.Resource) resource.PropertyMap {
 	return resource.NewPropertyMapFromMap(m)
 }
 
-// record returns the resources that the stack requests, and the cluster; in a preview fewer values of the cluster are known.
+// record returns the resources that the stack requests, and the cluster; in a preview fewer values
+// of the cluster are known.
 func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview}
@@ -139,7 +140,8 @@ func little() *settings.Settings {
 
 func first(all []graph.Resource, _ *infra.Cluster) []graph.Resource { return all }
 
-// A preview requests the same resources as an update: the same types and names, with the same options.
+// A preview requests the same resources as an update: the same types and names, with the same
+// options.
 func TestPreviewShowsAll(t *testing.T) {
 	for _, s := range []*settings.Settings{configured(), little()} {
 		now, then := first(record(t, s, true)), first(record(t, s, false))
@@ -215,7 +217,8 @@ func TestKubeconfig(t *testing.T) {
 		Current string `json:"current-context"`
 	}
 	text := values["kubeconfig"].StringValue()
-	raw, err := yaml.YAMLToJSON([]byte(text)) // parsed as kubectl does, which requires a text here
+	// parsed as kubectl does, which requires a text here
+	raw, err := yaml.YAMLToJSON([]byte(text))
 	if err == nil {
 		err = json.Unmarshal(raw, &config)
 	}

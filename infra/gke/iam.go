@@ -11,16 +11,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// apis lists the services of the project that the stack uses. They are off in a new project, and a request for a service that
-// is off fails with 403 SERVICE_DISABLED.
+// apis lists the services of the project that the stack uses. They are off in a new project, and a
+// request for a service that is off fails with 403 SERVICE_DISABLED.
 var apis = []string{
 	"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam",
 	"iamcredentials", // pods use it to act as the job's account
 	"logging", "monitoring",
 }
 
-// nodeRoles lists the roles that nodes need in the project: to write logs and metrics. The right to read images is granted on
-// one repository.
+// nodeRoles lists the roles that nodes need in the project: to write logs and metrics. The right to
+// read images is granted on one repository.
 var nodeRoles = []string{
 	"roles/autoscaling.metricsWriter",
 	"roles/logging.logWriter",
@@ -43,7 +43,8 @@ func (p *parts) addServices() error {
 	return nil
 }
 
-// addNodeAccount creates the service account of the nodes, instead of Google's default account, which may edit the whole project.
+// addNodeAccount creates the service account of the nodes, instead of Google's default account,
+// which may edit the whole project.
 func (p *parts) addNodeAccount() (err error) {
 	if p.nodes, err = p.account("nodes", "Nodes of the cluster"); err != nil {
 		return err
@@ -58,8 +59,9 @@ func (p *parts) addNodeAccount() (err error) {
 	return nil
 }
 
-// addJobAccount creates the service account of the job's pods. The annotation of Kubernetes' ServiceAccount names this account,
-// and this account's policy admits that ServiceAccount; one without the other has no effect.
+// addJobAccount creates the service account of the job's pods. The annotation of Kubernetes'
+// ServiceAccount names this account, and this account's policy admits that ServiceAccount; one
+// without the other has no effect.
 func (p *parts) addJobAccount() error {
 	j := p.s.Job
 	if j == nil {

@@ -45,7 +45,8 @@ func reaches(all []graph.Resource, from, to string) bool {
 		slices.ContainsFunc(r.Options.DependsOn, func(d string) bool { return reaches(all, d, to) }))
 }
 
-// each runs a test on the resources that previews and updates request, of a stack in a zone and of one in a region.
+// each runs a test on the resources that previews and updates request, of a stack in a zone and of
+// one in a region.
 func each(t *testing.T, test func(t *testing.T, s *settings.Settings, all []graph.Resource)) {
 	t.Helper()
 	for name, s := range map[string]*settings.Settings{"zone": configured(), "region": regional(), "little": little()} {
@@ -68,18 +69,22 @@ func TestCluster(t *testing.T) {
 		want(t, c, fmt.Sprintf("deletionProtection=%t", s.GKE.DeletionProtection)) // G01
 		want(t, c, "removeDefaultNodePool=true", "initialNodeCount=1")             // G02
 		ignores(t, c, "initialNodeCount", "nodeConfig", "nodePools")
-		want(t, c, "releaseChannel.channel=REGULAR", "minMasterVersion", "nodeVersion")                                    // G11
-		want(t, c, "datapathProvider=ADVANCED_DATAPATH", "networkPolicy", "addonsConfig.networkPolicyConfig")              // G12
-		want(t, c, "workloadIdentityConfig.workloadPool=acme.svc.id.goog")                                                 // G09
-		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true")    // G18
-		want(t, c, "enableL4IlbSubsetting=true")                                                                           // D12: false, the default, would replace the cluster once GKE turned it on
+		want(t, c, "releaseChannel.channel=REGULAR", "minMasterVersion", "nodeVersion") // G11
+		// G12
+		want(t, c, "datapathProvider=ADVANCED_DATAPATH", "networkPolicy", "addonsConfig.networkPolicyConfig")
+		want(t, c, "workloadIdentityConfig.workloadPool=acme.svc.id.goog") // G09
+		// G18
+		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true")
+		// D12: false, the default, would replace the cluster once GKE turned it on
+		want(t, c, "enableL4IlbSubsetting=true")
 		want(t, c, "networkingMode=VPC_NATIVE", "enableShieldedNodes=true", "loggingService", "monitoringService")         //
 		want(t, c, "masterAuth.clientCertificateConfig.issueClientCertificate=false", "costManagementConfig.enabled=true") //
 		want(t, c, "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true", "location="+s.GKE.Location)                  //
 		if !slices.Equal(c.Options.Timeouts, []string{"1h", "1h", "1h"}) || !c.Options.DeleteBeforeReplace {
 			t.Errorf("options %+v", c.Options) // G20
 		}
-		for _, p := range of(all, typePool) { // these are not part of the cluster resource
+		// these are not part of the cluster resource
+		for _, p := range of(all, typePool) {
 			if v := at(t, &p, "cluster"); v.IsString() && v.StringValue() != "cluster-id" {
 				t.Errorf("%s is of cluster %v", p.Name, v)
 			}
@@ -90,18 +95,24 @@ func TestCluster(t *testing.T) {
 func TestPools(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, p := range of(all, typePool) {
-			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints") // G03, G11, G04
-			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")                                                    // G13: of all zones
-			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig", "nodeConfig.containerdConfig")    // GKE fills these in; a provider of 2024 would revert them
-			ignores(t, &p, "nodeConfig.labels", "nodeConfig.resourceLabels")                                                               // D12: goog-gke-node-pool-provisioning-model; D2: an edit rolls no node
-			ignores(t, &p, "nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", "nodeConfig.gcfsConfig")     // D12: would replace the pool
+			// G03, G11, G04
+			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints")
+			// G13: of all zones
+			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")
+			// GKE fills these in; a provider of 2024 would revert them
+			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig", "nodeConfig.containerdConfig")
+			// D12: goog-gke-node-pool-provisioning-model; D2: an edit rolls no node
+			ignores(t, &p, "nodeConfig.labels", "nodeConfig.resourceLabels")
+			// D12: would replace the pool
+			ignores(t, &p, "nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", "nodeConfig.gcfsConfig")
 			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA", "nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
 			want(t, &p, "nodeConfig.imageType=COS_CONTAINERD", "nodeConfig.gvnic.enabled=true", "nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
 			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true", fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))
 			if !slices.Equal(p.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 				t.Errorf("%s: timeouts %v", p.Name, p.Options.Timeouts) // G20
 			}
-			// What nodes need is created before them, and deleted after them: G07, G10, and the volume.
+			// What nodes need is created before them, and deleted after them: G07, G10, and the
+			// volume.
 			for _, before := range []string{typeReader + " nodes-artifactregistry.reader", typeRole + " nodes-logging.logWriter", typeRole + " nodes-monitoring.metricWriter"} {
 				if !slices.Contains(p.Options.DependsOn, before) {
 					t.Errorf("%s does not depend on %s", p.Name, before)
@@ -126,10 +137,12 @@ func TestGPUPool(t *testing.T) {
 			return
 		}
 		g := find(t, all, typePool, "gpu")
-		want(t, g, "nodeConfig.taints[0].key=nvidia.com/gpu", "nodeConfig.taints[0].value=present", "nodeConfig.taints[0].effect=NO_SCHEDULE", "nodeConfig.taints[1]") // G04
+		// G04
+		want(t, g, "nodeConfig.taints[0].key=nvidia.com/gpu", "nodeConfig.taints[0].value=present", "nodeConfig.taints[0].effect=NO_SCHEDULE", "nodeConfig.taints[1]")
 		want(t, g, "nodeConfig.guestAccelerators[0].type=nvidia-tesla-t4", "nodeConfig.guestAccelerators[0].count=1")
-		want(t, g, "nodeConfig.guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion=DEFAULT") // G05
-		want(t, g, "upgradeSettings.maxSurge=0", "upgradeSettings.maxUnavailable=1")                       // G20
+		// G05
+		want(t, g, "nodeConfig.guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion=DEFAULT")
+		want(t, g, "upgradeSettings.maxSurge=0", "upgradeSettings.maxUnavailable=1") // G20
 		want(t, g, "nodeConfig.labels[\"nvidia.com/gpu.present\"]=true", "autoscaling.totalMinNodeCount=0", "initialNodeCount=0", "autoscaling.locationPolicy=ANY")
 		if !slices.Contains(g.Options.DependsOn, typePool+" system") {
 			t.Error("the GPU pool may be the only one") // G04
@@ -144,7 +157,8 @@ func TestGPUPool(t *testing.T) {
 		}
 	})
 	_, c := record(t, configured(), false)
-	if c.GPU.NodeSelector[gpuLabel] != "true" || c.GPU.DevicePlugin { // another type of GPU must not change the job
+	// another type of GPU must not change the job
+	if c.GPU.NodeSelector[gpuLabel] != "true" || c.GPU.DevicePlugin {
 		t.Errorf("%+v", c.GPU)
 	}
 }
@@ -181,7 +195,8 @@ func TestSpot(t *testing.T) {
 	want(t, find(t, all, typePool, "gpu"), "nodeConfig.spot=true", "nodeConfig.taints[1]")
 }
 
-// G13: numbers count the nodes of all zones together, and a regional cluster has no more nodes than a zonal one.
+// G13: numbers count the nodes of all zones together, and a regional cluster has no more nodes than
+// a zonal one.
 func TestTotals(t *testing.T) {
 	for _, c := range []struct {
 		location             string
@@ -215,7 +230,8 @@ func TestRegionStarts(t *testing.T) {
 	}
 }
 
-// D7: another minimum or maximum changes the limits of the autoscaler and nothing else, so that no node is deleted.
+// D7: another minimum or maximum changes the limits of the autoscaler and nothing else, so that no
+// node is deleted.
 func TestOtherLimits(t *testing.T) {
 	other := configured()
 	other.GKE.WorkerPool.MinNodes, other.GKE.WorkerPool.MaxNodes = 0, 9
@@ -260,18 +276,22 @@ func TestNetwork(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		want(t, find(t, all, typeNetwork, "network"), "autoCreateSubnetworks=false", "routingMode=REGIONAL", "deleteDefaultRoutesOnCreate")
 		subnet, cluster := find(t, all, typeSubnet, "subnet"), find(t, all, typeCluster, "cluster")
-		want(t, subnet, "privateIpGoogleAccess=true", "ipCidrRange=10.0.0.0/20", "region="+region(s.GKE.Location)) // G07
-		for i, path := range []string{"clusterSecondaryRangeName", "servicesSecondaryRangeName"} {                 // G14
+		// G07
+		want(t, subnet, "privateIpGoogleAccess=true", "ipCidrRange=10.0.0.0/20", "region="+region(s.GKE.Location))
+		// G14
+		for i, path := range []string{"clusterSecondaryRangeName", "servicesSecondaryRangeName"} {
 			want(t, cluster, "ipAllocationPolicy."+path+"="+at(t, subnet, fmt.Sprintf("secondaryIpRanges[%d].rangeName", i)).StringValue())
 		}
 		if p := s.GKE.PrivateNodes; p != (of(all, typeNAT) != nil) || p != !at(t, cluster, "privateClusterConfig").IsNull() {
 			t.Errorf("private nodes: %t, NAT: %v", p, of(all, typeNAT)) // G07
 		}
 		if s.GKE.PrivateNodes {
-			want(t, cluster, "privateClusterConfig.enablePrivateNodes=true", "privateClusterConfig.enablePrivateEndpoint=false", "privateClusterConfig.masterIpv4CidrBlock=172.16.0.32/28") // G08
+			// G08
+			want(t, cluster, "privateClusterConfig.enablePrivateNodes=true", "privateClusterConfig.enablePrivateEndpoint=false", "privateClusterConfig.masterIpv4CidrBlock=172.16.0.32/28")
 			want(t, find(t, all, typeNAT, "nat"), "natIpAllocateOption=AUTO_ONLY", "sourceSubnetworkIpRangesToNat=ALL_SUBNETWORKS_ALL_IP_RANGES", "logConfig.filter=ERRORS_ONLY")
 		}
-		want(t, cluster, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled=false", "masterAuthorizedNetworksConfig.cidrBlocks[1]") // G08
+		// G08
+		want(t, cluster, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled=false", "masterAuthorizedNetworksConfig.cidrBlocks[1]")
 		cidr := at(t, cluster, "masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock").StringValue()
 		if p, err := netip.ParsePrefix(cidr); err != nil || p.Bits() == 0 {
 			t.Errorf("%s may reach the API", cidr)
@@ -339,14 +359,16 @@ func TestFilestore(t *testing.T) {
 	for _, preview := range []bool{false, true} {
 		all := first(record(t, configured(), preview))
 		f := find(t, all, typeFilestore, "filestore")
-		want(t, f, "tier=BASIC_HDD", "fileShares.name=data", "fileShares.capacityGb=1024", "location=us-central1-c", "zone", "protocol", "deletionProtectionEnabled") // G15, G17
-		want(t, f, "networks[0].network=elasticdl-test", "networks[0].modes[0]=MODE_IPV4", "networks[0].reservedIpRange", "networks[1]")                              // G16
+		// G15, G17
+		want(t, f, "tier=BASIC_HDD", "fileShares.name=data", "fileShares.capacityGb=1024", "location=us-central1-c", "zone", "protocol", "deletionProtectionEnabled")
+		// G16
+		want(t, f, "networks[0].network=elasticdl-test", "networks[0].modes[0]=MODE_IPV4", "networks[0].reservedIpRange", "networks[1]")
 		ignores(t, f, "networks[0].network")
 		if !f.Options.Protect || !slices.Equal(f.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 			t.Errorf("options %+v", f.Options) // G17, G20
 		}
-		// Google chooses a range that is free at that time: without the dependency it might choose one that a subnet needs
-		// later.
+		// Google chooses a range that is free at that time: without the dependency it might choose
+		// one that a subnet needs later.
 		if !slices.Contains(f.Options.DependsOn, "gcp:compute/subnetwork:Subnetwork subnet") {
 			t.Errorf("the file server is not after the ranges of the subnet: %v", f.Options.DependsOn)
 		}
@@ -376,7 +398,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// G21: Google accepts the names whatever the stack is called, and no name is the same for two stacks.
+// G21: Google accepts the names whatever the stack is called, and no name is the same for two
+// stacks.
 func TestNames(t *testing.T) {
 	limits := map[string]struct {
 		property string
@@ -419,7 +442,8 @@ func TestNames(t *testing.T) {
 // P01: everything that is billed has the labels of the stack.
 func TestLabels(t *testing.T) {
 	all := first(record(t, configured(), true))
-	for _, p := range of(all, typePool) { // D2: with labels of its own it would keep them when those of the cluster change
+	// D2: with labels of its own it would keep them when those of the cluster change
+	for _, p := range of(all, typePool) {
 		want(t, &p, "nodeConfig.resourceLabels")
 	}
 	for _, path := range []string{typeCluster + " resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
@@ -430,8 +454,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Every resource of Google is a child of the component, no input is a secret, old images are deleted, and objects in the
-// cluster are created after all pools.
+// Every resource of Google is a child of the component, no input is a secret, old images are
+// deleted, and objects in the cluster are created after all pools.
 func TestOptions(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, r := range all {

@@ -13,8 +13,8 @@ const (
 // sdkVersion is the version of the provider that the SDK's packages request.
 const sdkVersion = "7.38.0"
 
-// computed is a resource of gcp/compute. That package has a quarter of a million lines to compile, so the four types that are
-// needed are registered by their names.
+// computed is a resource of gcp/compute. That package has a quarter of a million lines to compile,
+// so the four types that are needed are registered by their names.
 type computed struct {
 	pulumi.CustomResourceState
 
@@ -38,10 +38,11 @@ func (p *parts) addNetwork() (err error) {
 		return err
 	}
 	if p.subnet, err = p.compute("subnetwork:Subnetwork", "subnet", pulumi.Map{
-		"network":               p.net.ID(),
-		"region":                in,
-		"ipCidrRange":           pulumi.String(ranges.Nodes),
-		"privateIpGoogleAccess": pulumi.Bool(true), // otherwise nodes without public addresses cannot pull Google's images
+		"network":     p.net.ID(),
+		"region":      in,
+		"ipCidrRange": pulumi.String(ranges.Nodes),
+		// otherwise nodes without public addresses cannot pull Google's images
+		"privateIpGoogleAccess": pulumi.Bool(true),
 		"secondaryIpRanges": pulumi.MapArray{
 			pulumi.Map{"rangeName": pulumi.String(podRange), "ipCidrRange": pulumi.String(ranges.Pods)},
 			pulumi.Map{"rangeName": pulumi.String(serviceRange), "ipCidrRange": pulumi.String(ranges.Services)},
@@ -54,10 +55,11 @@ func (p *parts) addNetwork() (err error) {
 		return err
 	}
 	nat, err := p.compute("routerNat:RouterNat", "nat", pulumi.Map{
-		"router":                        router.Name,
-		"region":                        in,
-		"natIpAllocateOption":           pulumi.String("AUTO_ONLY"),
-		"sourceSubnetworkIpRangesToNat": pulumi.String("ALL_SUBNETWORKS_ALL_IP_RANGES"), // also the ranges of pods
+		"router":              router.Name,
+		"region":              in,
+		"natIpAllocateOption": pulumi.String("AUTO_ONLY"),
+		// also the ranges of pods
+		"sourceSubnetworkIpRangesToNat": pulumi.String("ALL_SUBNETWORKS_ALL_IP_RANGES"),
 		"logConfig":                     pulumi.Map{"enable": pulumi.Bool(true), "filter": pulumi.String("ERRORS_ONLY")},
 	}, pulumi.DependsOn([]pulumi.Resource{p.subnet}))
 	p.beneath = append(p.beneath, nat)

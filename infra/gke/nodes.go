@@ -15,18 +15,21 @@ import (
 )
 
 var (
-	scopes   = []string{"https://www.googleapis.com/auth/cloud-platform"} // the roles of the account limit access
-	metadata = map[string]string{"disable-legacy-endpoints": "true"}      // Google adds it anyway, which would be a difference otherwise
+	// the roles of the account limit access
+	scopes = []string{"https://www.googleapis.com/auth/cloud-platform"}
+	// Google adds it anyway, which would be a difference otherwise
+	metadata = map[string]string{"disable-legacy-endpoints": "true"}
 )
 
-// Google's taint of nodes with GPUs must be repeated exactly: another value would be a second taint with the same key, which is
-// refused.
+// Google's taint of nodes with GPUs must be repeated exactly: another value would be a second taint
+// with the same key, which is refused.
 const (
 	gpuTaint      = "nvidia.com/gpu"
 	gpuTaintValue = "present"
 )
 
-// spotLabel is the label that Google sets on spot nodes; the stack's taint of these nodes has the same key.
+// spotLabel is the label that Google sets on spot nodes; the stack's taint of these nodes has the
+// same key.
 const spotLabel = "cloud.google.com/gke-spot"
 
 // spot returns what workers must select and tolerate to run on spot nodes.
@@ -37,8 +40,8 @@ func spot() *infra.Spot {
 	}
 }
 
-// addNodes creates the system pool, for the cluster's own pods, masters and parameter servers; the worker pool, for all pods;
-// and the GPU pool.
+// addNodes creates the system pool, for the cluster's own pods, masters and parameter servers; the
+// worker pool, for all pods; and the GPU pool.
 func (p *parts) addNodes() error {
 	system, err := p.addPool("system", &p.g.SystemPool)
 	if err != nil {
@@ -50,23 +53,26 @@ func (p *parts) addNodes() error {
 		}
 	}
 	if g := p.g.GPUPool; g != nil {
-		_, err = p.addPool("gpu", g, system) // after the system pool: if all nodes have GPUs, then Google sets no taint
+		// after the system pool: if all nodes have GPUs, then Google sets no taint
+		_, err = p.addPool("gpu", g, system)
 	}
 	return err
 }
 
-// filledIn lists the fields that GKE fills in by itself in the configuration of nodes. The provider does not treat them as
-// computed, so that a value that only GKE has is a difference in every plan: the provider would remove it again, which replaces
-// the pool or recreates its nodes. Which blocks are filled in depends on the machine type and on the defaults of new pools.
+// filledIn lists the fields that GKE fills in by itself in the configuration of nodes. The provider
+// does not treat them as computed, so that a value that only GKE has is a difference in every plan:
+// the provider would remove it again, which replaces the pool or recreates its nodes. Which blocks
+// are filled in depends on the machine type and on the defaults of new pools.
 //
-// GKE adds its own labels to both kinds, such as goog-gke-node-pool-provisioning-model, so both are ignored. Therefore changed
-// Kubernetes labels reach new pools only. Resource labels come from the cluster: GKE copies them to nodes and disks within an
-// hour, and replaces no node for them.
+// GKE adds its own labels to both kinds, such as goog-gke-node-pool-provisioning-model, so both are
+// ignored. Therefore changed Kubernetes labels reach new pools only. Resource labels come from the
+// cluster: GKE copies them to nodes and disks within an hour, and replaces no node for them.
 var filledIn = []string{
 	"nodeConfig.labels", "nodeConfig.resourceLabels",
 	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket", "nodeConfig.gcfsConfig",
 	"nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
-	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", // filled in for machine types with local SSDs
+	// filled in for machine types with local SSDs
+	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig",
 }
 
 func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
@@ -85,7 +91,8 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		Management:    &container.NodePoolManagementArgs{AutoRepair: pulumi.Bool(true), AutoUpgrade: pulumi.Bool(true)},
 		NetworkConfig: &container.NodePoolNetworkConfigArgs{EnablePrivateNodes: pulumi.Bool(p.g.PrivateNodes)},
 		UpgradeSettings: &container.NodePoolUpgradeSettingsArgs{
-			Strategy: pulumi.String("SURGE"), // upgrades add one more node at a time; but there may be no further GPU available
+			// upgrades add one more node at a time; but there may be no further GPU available
+			Strategy: pulumi.String("SURGE"),
 			MaxSurge: pulumi.Int(oneOf(of.Accelerator != "", 0, 1)), MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
 		},
 		NodeConfig: p.nodeConfig(of),
@@ -105,7 +112,8 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
 		ShieldedInstanceConfig: &container.NodePoolNodeConfigShieldedInstanceConfigArgs{
-			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // with secure boot an unsigned driver would not load, without any message
+			// with secure boot an unsigned driver would not load, without any message
+			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""),
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
 		Labels: pulumi.ToStringMap(nodeLabels(of)),
@@ -115,7 +123,8 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 		c.GuestAccelerators = container.NodePoolNodeConfigGuestAcceleratorArray{&container.NodePoolNodeConfigGuestAcceleratorArgs{
 			Type: pulumi.String(of.Accelerator), Count: pulumi.Int(max(of.GPUs, 1)),
 			GpuDriverInstallationConfig: &container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs{
-				GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")), // without it older clusters install no driver
+				// without it older clusters install no driver
+				GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")),
 			},
 		}}
 		c.Taints = taint(gpuTaint, gpuTaintValue)
@@ -125,8 +134,8 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 	return c
 }
 
-// gpuLabel is the label that is "true" on nodes with GPUs. Jobs select nodes by it and not by the label of the GPU's type, so
-// that another type does not change the job.
+// gpuLabel is the label that is "true" on nodes with GPUs. Jobs select nodes by it and not by the
+// label of the GPU's type, so that another type does not change the job.
 const gpuLabel = "nvidia.com/gpu.present"
 
 func nodeLabels(of *settings.GKEPool) map[string]string {
@@ -144,8 +153,8 @@ func taint(key, value string) container.NodePoolNodeConfigTaintArray {
 	}}
 }
 
-// firstNodes returns the initial number of nodes of a pool in each zone: at least minNodes in all zones together, unless that
-// exceeds maxNodes.
+// firstNodes returns the initial number of nodes of a pool in each zone: at least minNodes in all
+// zones together, unless that exceeds maxNodes.
 func (p *parts) firstNodes(of *settings.GKEPool) int {
 	zones := p.g.Zones()
 	return min((of.MinNodes+zones-1)/zones, of.MaxNodes/zones)

@@ -11,8 +11,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// The SDK knows every property of the resources that are registered by the names of their types, and their version is the
-// SDK's.
+// The SDK knows every property of the resources that are registered by the names of their types,
+// and their version is the SDK's.
 func TestSDK(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute").Output()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// keepImages is the number of versions of each image that are kept whatever their age. Older ones without a tag are deleted
-// after imageAge.
+// keepImages is the number of versions of each image that are kept whatever their age. Older ones
+// without a tag are deleted after imageAge.
 const (
 	keepImages = 10
 	imageAge   = "2592000s" // 30 days
@@ -59,8 +59,8 @@ func (p *parts) addFiles() (err error) {
 		return nil
 	}
 	network := &filestore.InstanceNetworkArgs{
-		// The short name of the network, because Google returns that: the full name would replace the instance, and the data
-		// with it.
+		// The short name of the network, because Google returns that: the full name would replace
+		// the instance, and the data with it.
 		Network:     p.net.Name,
 		Modes:       pulumi.ToStringArray([]string{"MODE_IPV4"}),
 		ConnectMode: pulumi.String("DIRECT_PEERING"),
@@ -77,7 +77,8 @@ func (p *parts) addFiles() (err error) {
 		Labels:     p.labels(),
 	}, p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)), // without this Google may choose addresses that the subnet needs
 		patient(), pulumi.Protect(p.s.ProtectStorage),
-		pulumi.IgnoreChanges([]string{"networks[0].network"}))) // in case Google returns another form of the name after all
+		// in case Google returns another form of the name after all
+		pulumi.IgnoreChanges([]string{"networks[0].network"})))
 	p.mounted = append(p.mounted, p.volume)
 	return err
 }

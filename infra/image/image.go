@@ -21,11 +21,12 @@ type Image struct {
 	PullPolicy string // the pull policy that it needs; "" = any
 }
 
-// defaultPlatform is the platform of the clouds' nodes, whatever the platform of the machine that builds.
+// defaultPlatform is the platform of the clouds' nodes, whatever the platform of the machine that
+// builds.
 const defaultPlatform = "linux/amd64"
 
-// Values are passed to commands by the environment, so that none needs quotes. On its standard output a shell prints only the
-// name of the image.
+// Values are passed to commands by the environment, so that none needs quotes. On its standard
+// output a shell prints only the name of the image.
 const (
 	pushing = `%s "$SOURCE" >&2 &&
 %s "$IMAGE"`
@@ -38,8 +39,8 @@ minikube -p "$PROFILE" image load "$t/image.tar" >&2 &&
 echo "$IMAGE"`
 )
 
-// whatBuilds lists the inputs that define how an image is built, and not what is in it: a change of them builds nothing. When a
-// trigger replaces the command, it uses their current values.
+// whatBuilds lists the inputs that define how an image is built, and not what is in it: a change of
+// them builds nothing. When a trigger replaces the command, it uses their current values.
 var whatBuilds = []string{"create", "dir", "environment"}
 
 // New registers the command that builds the image of s.Image.
@@ -55,7 +56,8 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts
 	}
 	ignored := whatBuilds
 	if s.Image.Pin {
-		ignored = append(slices.Clone(ignored), "triggers[0]") // the hash; other triggers still count, because the image may not exist elsewhere
+		// the hash; other triggers still count, because the image may not exist elsewhere
+		ignored = append(slices.Clone(ignored), "triggers[0]")
 	}
 	made, err := local.NewCommand(ctx, "image", args, append(opts, pulumi.IgnoreChanges(ignored))...)
 	if err != nil {
@@ -81,7 +83,8 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	if err != nil {
 		return nil, err
 	}
-	at, what := source, "." // a binary is named relative to its own directory
+	// a binary is named relative to its own directory
+	at, what := source, "."
 	if info, err := os.Stat(source); err == nil && !info.IsDir() {
 		at, what = filepath.Dir(source), "./"+filepath.Base(source)
 	}
@@ -101,7 +104,8 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String(what),
 		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
 	}
-	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)} // not the SDK's default
+	// not the SDK's default
+	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)}
 	building := `"$ELASTICDL" zoo build --image="$IMAGE" --platform="$PLATFORMS"`
 	if s.Image.Base != "" {
 		environment["BASE"] = pulumi.String(s.Image.Base)
@@ -111,7 +115,8 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 		repository := "elasticdl/" + name
 		environment["IMAGE"], environment["PROFILE"] = pulumi.String(repository+":"+tag), pulumi.String(cluster.Context)
 		args.Create = pulumi.String(fmt.Sprintf(loading, building))
-		args.Triggers = pulumi.Array{pulumi.String(hash), pulumi.String(repository), cluster.ID} // another minikube profile of the same name does not have the image
+		// another minikube profile of the same name does not have the image
+		args.Triggers = pulumi.Array{pulumi.String(hash), pulumi.String(repository), cluster.ID}
 		return args, nil
 	}
 	repository := pulumi.Sprintf("%s/%s", cluster.Registry, name)
@@ -126,8 +131,9 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	return args, nil
 }
 
-// reference returns the name of an image that a command printed, with a digest. It drops the tag, which is derived from the
-// source: so builds of different sources that give the same content have the same name.
+// reference returns the name of an image that a command printed, with a digest. It drops the tag,
+// which is derived from the source: so builds of different sources that give the same content have
+// the same name.
 func reference(out string, digest bool) (string, error) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
@@ -138,7 +144,8 @@ func reference(out string, digest bool) (string, error) {
 	if !ok {
 		return last, nil
 	}
-	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') { // the colon of a port is before a slash
+	// the colon of a port is before a slash
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
 		name = name[:colon]
 	}
 	return name + "@sha256:" + sum, nil

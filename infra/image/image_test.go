@@ -24,7 +24,8 @@ const (
 	digest      = "@sha256:1111111111111111111111111111111111111111111111111111111111111111"
 )
 
-// record returns the resources of a stack whose image is built, and the image's name as others get it; "" while it is unknown.
+// record returns the resources of a stack whose image is built, and the image's name as others get
+// it; "" while it is unknown.
 func record(t *testing.T, preview bool, s *settings.Settings, cloud string, printed string) ([]graph.Resource, *Image, string, error) {
 	t.Helper()
 	var made *Image
@@ -79,7 +80,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// project creates the directory of a Pulumi.yaml with a model zoo below it, changes to it, and returns the settings.
+// project creates the directory of a Pulumi.yaml with a model zoo below it, changes to it, and
+// returns the settings.
 func project(t *testing.T) *settings.Settings {
 	t.Helper()
 	root := t.TempDir()
@@ -94,7 +96,8 @@ func project(t *testing.T) *settings.Settings {
 func TestGolden(t *testing.T) {
 	const (
 		printed = "us-central1-docker.pkg.dev/p/elasticdl/test-mnist:0123" + digest
-		named   = "us-central1-docker.pkg.dev/p/elasticdl/test-mnist" + digest // whatever the tag is
+		// whatever the tag is
+		named = "us-central1-docker.pkg.dev/p/elasticdl/test-mnist" + digest
 	)
 	home, err := os.Getwd()
 	if err != nil {
@@ -147,7 +150,8 @@ func run(t *testing.T, all []graph.Resource, programs map[string]string) (stdout
 	return out.String(), errors.String() + string(log), err
 }
 
-// fakes returns programs that record how they were called, and in which directory; minikube has the image that was loaded last.
+// fakes returns programs that record how they were called, and in which directory; minikube has the
+// image that was loaded last.
 func fakes() map[string]string {
 	return map[string]string{
 		"elasticdl": `#!/bin/sh
@@ -233,7 +237,8 @@ func TestMinikube(t *testing.T) {
 	if want := "minikube -p elasticdl-test image load TMP/image.tar\nminikube -p elasticdl-test image ls\n"; !strings.Contains(log, want) {
 		t.Errorf("lacks %s\n%s", want, log)
 	}
-	t.Setenv("FORGETS", "1") // minikube may not report an image that it has not loaded
+	// minikube may not report an image that it has not loaded
+	t.Setenv("FORGETS", "1")
 	if stdout, log, err := run(t, all, programs); err == nil || stdout != "" || !strings.Contains(log, "minikube -p elasticdl-test has not loaded "+image) {
 		t.Errorf("%q %v\n%s", stdout, err, log)
 	}

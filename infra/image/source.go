@@ -22,18 +22,23 @@ import (
 // recipe is the file that `elasticdl zoo init` writes for zoo build.
 const recipe = "elasticdl.json"
 
-// Hash returns the SHA-256 of everything that goes into an image, so that it changes if and only if one of these changes:
+// Hash returns the SHA-256 of everything that goes into an image, so that it changes if and only if
+// one of these changes:
 //
-//   - of every package that is linked for one of the platforms, of whatever module: the files that are compiled or embedded;
-//   - of the modules of these packages: path, version, replacement, and the version of the language; other modules do not
-//     count;
-//   - of Go: its version, the settings of the compiler, and the settings of //go:debug and of godebug lines in go.mod;
+//   - of every package that is linked for one of the platforms, of whatever module: the files that
+//     are compiled or embedded;
+//   - of the modules of these packages: path, version, replacement, and the version of the
+//     language; other modules do not count;
+//   - of Go: its version, the settings of the compiler, and the settings of //go:debug and of
+//     godebug lines in go.mod;
 //   - the names of the base and of the platforms.
 //
-// A source that is a file is a binary that is copied into the image. Two inputs are not hashed although they go in: the content
-// of the base image when its name stays the same, and the certificate authorities of the machine that builds.
+// A source that is a file is a binary that is copied into the image. Two inputs are not hashed
+// although they go in: the content of the base image when its name stays the same, and the
+// certificate authorities of the machine that builds.
 //
-// The list of packages comes from `go list`: its errors are about the source, such as a missing module.
+// The list of packages comes from `go list`: its errors are about the source, such as a missing
+// module.
 func Hash(ctx context.Context, source, base string, platforms []string) (string, error) {
 	sum := sha256.New()
 	info, err := os.Stat(source)
@@ -58,8 +63,8 @@ func Hash(ctx context.Context, source, base string, platforms []string) (string,
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// follow returns the source directory and the base image that the file of zoo init names, as zoo build does. A given base takes
-// precedence over that of zoo init.
+// follow returns the source directory and the base image that the file of zoo init names, as zoo
+// build does. A given base takes precedence over that of zoo init.
 func follow(dir, base string) (string, string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, recipe))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +87,8 @@ func follow(dir, base string) (string, string, error) {
 	return zoo, cmp.Or(base, r.BaseImage), nil
 }
 
-// goSettings lists, for an architecture, the environment variables of `go env` that change what is compiled.
+// goSettings lists, for an architecture, the environment variables of `go env` that change what is
+// compiled.
 var goSettings = map[string][]string{
 	"amd64": {"GOVERSION", "GOEXPERIMENT", "GOFIPS140", "GOAMD64"},
 	"arm64": {"GOVERSION", "GOEXPERIMENT", "GOFIPS140", "GOARM64"},
@@ -112,7 +118,8 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 	if values[0] == "" || values[0] == os.DevNull {
 		return errors.New("expected a Go module, as elasticdl zoo init --model_zoo=DIR writes one: there is no go.mod")
 	}
-	flags := slices.DeleteFunc(strings.Fields(values[1]), func(flag string) bool { // these flags do not change what is compiled
+	// these flags do not change what is compiled
+	flags := slices.DeleteFunc(strings.Fields(values[1]), func(flag string) bool {
 		name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
 		return slices.Contains([]string{"mod", "modfile", "modcacherw", "buildvcs", "trimpath", "v", "x", "p"}, name)
 	})
@@ -149,7 +156,8 @@ func (p *listed) add(sum hash.Hash) error {
 		fmt.Fprintf(sum, "module %q %q %q\n", m.Path, m.Version, version.Lang("go"+m.GoVersion))
 	}
 	files := slices.Concat(p.GoFiles, p.SFiles, p.HFiles, p.SysoFiles, p.EmbedFiles)
-	const profile = "default.pgo" // the profile for profile-guided optimization
+	// the profile for profile-guided optimization
+	const profile = "default.pgo"
 	if _, err := os.Stat(filepath.Join(p.Dir, profile)); err == nil && len(p.Match) > 0 {
 		files = append(files, profile)
 	}

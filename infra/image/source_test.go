@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
-// proxy creates a module proxy of files that serves two versions of each module; each has one package that prints its version.
+// proxy creates a module proxy of files that serves two versions of each module; each has one
+// package that prints its version.
 func proxy(t *testing.T, modules ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,9 +59,9 @@ func offline(t *testing.T, modules ...string) {
 	}
 }
 
-// checkout creates a git repository with a model zoo, and returns its directory. The zoo is built with a checkout of a module
-// named like ElasticDL's, links one module of the cache, does not link another, and has many files that are not part of the
-// program.
+// checkout creates a git repository with a model zoo, and returns its directory. The zoo is built
+// with a checkout of a module named like ElasticDL's, links one module of the cache, does not link
+// another, and has many files that are not part of the program.
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -86,7 +87,8 @@ func checkout(t *testing.T) string {
 	return root
 }
 
-// change replaces a text in a file; if the text is "", it appends to the file, which it creates if necessary.
+// change replaces a text in a file; if the text is "", it appends to the file, which it creates if
+// necessary.
 func change(file, from, to string) func(t *testing.T, root string) {
 	return func(t *testing.T, root string) {
 		t.Helper()
@@ -115,7 +117,8 @@ func commit(t *testing.T, root string) {
 	}
 }
 
-// Law 1: the hash changes if and only if the binary that zoo build makes changes, wherever it is built.
+// Law 1: the hash changes if and only if the binary that zoo build makes changes, wherever it is
+// built.
 func TestHash(t *testing.T) {
 	offline(t, "example.com/linked", "example.com/other", "example.com/more")
 	const platform = "linux/amd64"
@@ -244,7 +247,8 @@ func TestHashOfSettings(t *testing.T) {
 	}
 }
 
-// Modules that only other programs of this repository need, such as Pulumi, do not change the hash of its own image.
+// Modules that only other programs of this repository need, such as Pulumi, do not change the hash
+// of its own image.
 func TestHashOfElasticDL(t *testing.T) {
 	of := func() string {
 		t.Helper()

@@ -18,8 +18,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// Get returns what the API server has: an object, nil if it does not exist, or an error that says why it cannot be read. Only a
-// server that knows the kind may report that an object does not exist.
+// Get returns what the API server has: an object, nil if it does not exist, or an error that says
+// why it cannot be read. Only a server that knows the kind may report that an object does not
+// exist.
 func TestGet(t *testing.T) {
 	answers := map[string]string{
 		"/api/v1/namespaces/training":                                               "200 " + `{"kind":"Namespace","metadata":{"name":"training"}}`,
@@ -82,7 +83,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// The context of an adopted cluster is found in this machine's kubeconfig, whatever its current context is.
+// The context of an adopted cluster is found in this machine's kubeconfig, whatever its current
+// context is.
 func TestGetOfContext(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"Namespace"}`) }))
 	t.Cleanup(server.Close)
@@ -107,8 +109,8 @@ func TestGetOfContext(t *testing.T) {
 	}
 }
 
-// kubeconfig returns a kubeconfig with three contexts: "stack", the current one; "nobody", with the same cluster but without
-// rights; and "gone", with another cluster.
+// kubeconfig returns a kubeconfig with three contexts: "stack", the current one; "nobody", with the
+// same cluster but without rights; and "gone", with another cluster.
 func kubeconfig(stack, gone *httptest.Server) string {
 	authority := func(s *httptest.Server) string {
 		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))

@@ -12,7 +12,8 @@ import (
 // profile is a minikube profile, with the settings of its start.
 type profile struct{ settings.Minikube }
 
-// The words that the start command prints on its standard output, which are passed to later commands.
+// The words that the start command prints on its standard output, which are passed to later
+// commands.
 const (
 	started = "started"
 	adopted = "adopted"
@@ -37,7 +38,8 @@ func (p *profile) flags() string {
 	add("--cni", p.CNI)
 	if p.GPUs != "" {
 		add("--gpus", p.GPUs)
-		add("--container-runtime", "docker") // the only container runtime with which minikube passes GPUs to containers
+		// the only container runtime with which minikube passes GPUs to containers
+		add("--container-runtime", "docker")
 	}
 	if p.Data != "" {
 		flags = append(flags, "--mount", "--mount-string="+p.Data+":"+data)
@@ -55,15 +57,17 @@ func number(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
-// manners has the flags of every start: ask no questions, do not change kubectl's context, wait until the cluster is ready.
+// manners has the flags of every start: ask no questions, do not change kubectl's context, wait
+// until the cluster is ready.
 const manners = "--keep-context --interactive=false --wait=all"
 
-// own starts the commands on a profile that the stack started: its context is in kubectl's default file, even if KUBECONFIG
-// names another file now, such as the one with the stack's kubeconfig.
+// own starts the commands on a profile that the stack started: its context is in kubectl's default
+// file, even if KUBECONFIG names another file now, such as the one with the stack's kubeconfig.
 const own = "unset KUBECONFIG\n"
 
-// create returns the script that starts the profile, or adopts the existing one. minikube's output goes to standard error. A
-// start that fails deletes the profile, so that the next one does not find a profile that exists already.
+// create returns the script that starts the profile, or adopts the existing one. minikube's output
+// goes to standard error. A start that fails deletes the profile, so that the next one does not
+// find a profile that exists already.
 func (p *profile) create() string {
 	name := quote(p.Profile)
 	find := "command -v minikube >/dev/null || { echo 'minikube is not on PATH: see https://minikube.sigs.k8s.io/docs/start' >&2; exit 127; }\n" +
@@ -82,8 +86,9 @@ printf %s
 	return own + script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s >&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
 }
 
-// update returns the script that runs when no flag has changed, but the owner may have. The stack may give up a profile that it
-// started, which is then an adopted one; it cannot come to own a profile that it adopted.
+// update returns the script that runs when no flag has changed, but the owner may have. The stack
+// may give up a profile that it started, which is then an adopted one; it cannot come to own a
+// profile that it adopted.
 func (p *profile) update() string {
 	if p.Adopt {
 		return p.create()
@@ -92,14 +97,14 @@ func (p *profile) update() string {
 	return fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" = %s ] || { echo %s >&2; exit 1; }\nprintf %s\n", started, quote(owned), started)
 }
 
-// delete returns the script that deletes the profile if the stack started it. minikube does not fail if the profile is deleted
-// already.
+// delete returns the script that deletes the profile if the stack started it. minikube does not
+// fail if the profile is deleted already.
 func (p *profile) delete() string {
 	return own + fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" != %s ] || minikube delete -p %s >&2\n", started, quote(p.Profile))
 }
 
-// view returns the script that prints the kubeconfig of the profile alone, with its certificates and key. An adopted profile
-// may be in the default file or in KUBECONFIG.
+// view returns the script that prints the kubeconfig of the profile alone, with its certificates
+// and key. An adopted profile may be in the default file or in KUBECONFIG.
 func (p *profile) view() string {
 	view := "kubectl config view --minify --flatten --context=" + quote(p.Profile)
 	if p.Adopt {

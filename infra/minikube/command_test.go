@@ -13,8 +13,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// fakes behave like minikube and kubectl: a profile is a file, status exits with 85 if there is no profile and with 7 if it is
-// stopped, delete succeeds if there is none. They append their arguments to the file calls, one word a line.
+// fakes behave like minikube and kubectl: a profile is a file, status exits with 85 if there is no
+// profile and with 7 if it is stopped, delete succeeds if there is none. They append their
+// arguments to the file calls, one word a line.
 var fakes = map[string]string{
 	"minikube": `#!/bin/sh
 for word in minikube "$@" .; do echo "$word" >>"$FAKE/calls"; done
@@ -104,7 +105,8 @@ func (m machine) profiles() string {
 	return strings.Join(names, " ")
 }
 
-// calls returns the commands that ran since the last call, as words; only those of a verb, if it is not "".
+// calls returns the commands that ran since the last call, as words; only those of a verb, if it is
+// not "".
 func (m machine) calls(verb string) [][]string {
 	text, _ := os.ReadFile(filepath.Join(m.dir, "calls"))
 	_ = os.Remove(filepath.Join(m.dir, "calls"))

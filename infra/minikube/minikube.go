@@ -1,4 +1,5 @@
-// Package minikube creates a cluster on this machine, which the minikube command starts and deletes.
+// Package minikube creates a cluster on this machine, which the minikube command starts and
+// deletes.
 //
 //	Command "start" ──> Command "kubeconfig" ──> Cluster
 //	   minikube start -p P …       kubectl config view --context P
@@ -6,10 +7,12 @@
 //
 // Laws:
 //
-//  1. The stack deletes a profile only if the stack started it. It refuses to start a profile that exists already; a profile
-//     that is adopted is kept, without the objects that the stack has created in it.
-//  2. minikube cannot change a profile: other flags of its start mean another cluster with another identity, and all objects
-//     within are replaced. Pulumi cannot do that in one step (pulumi/pulumi#14650), but only by destroy and up.
+//  1. The stack deletes a profile only if the stack started it. It refuses to start a profile that
+//     exists already; a profile that is adopted is kept, without the objects that the stack has
+//     created in it.
+//  2. minikube cannot change a profile: other flags of its start mean another cluster with another
+//     identity, and all objects within are replaced. Pulumi cannot do that in one step
+//     (pulumi/pulumi#14650), but only by destroy and up.
 //  3. The context that kubectl uses stays as it was.
 package minikube
 
@@ -28,8 +31,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// data is the directory of the volume: one of the node, which minikube keeps when it is stopped, or one of this machine that is
-// mounted there.
+// data is the directory of the volume: one of the node, which minikube keeps when it is stopped, or
+// one of this machine that is mounted there.
 const data = "/data"
 
 // New creates the cluster of valid settings.
@@ -37,7 +40,8 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, profile: profile{*s.Minikube}}
 	p.Profile = cmp.Or(p.Profile, s.Name(maxCluster))
 	if p.Data != "" {
-		path, err := filepath.Abs(p.Data) // minikube would resolve it relative to its own working directory
+		// minikube would resolve it relative to its own working directory
+		path, err := filepath.Abs(p.Data)
 		if err != nil {
 			return nil, fmt.Errorf("minikube.data: %s: %w", p.Data, err)
 		}
@@ -64,7 +68,8 @@ type parts struct {
 	s   *settings.Settings
 	profile
 
-	cluster    *local.Command // the command that starts the profile, and deletes it
+	// the command that starts the profile, and deletes it
+	cluster    *local.Command
 	kubeconfig *local.Command
 }
 
@@ -74,15 +79,18 @@ func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, p.cluster.ID()),
 		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile, Adopted: p.Adopt,
-		Ready:       []pulumi.Resource{p.cluster, p.kubeconfig},
-		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the other network plugins accept NetworkPolicies but do not enforce them
+		Ready: []pulumi.Resource{p.cluster, p.kubeconfig},
+		// the other network plugins accept NetworkPolicies but do not enforce them
+		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium",
 	}
 	c.Volume = p.claim(c.ID)
 	if !p.Adopt {
-		c.Resource = p.cluster // within an adopted cluster each object is deleted by itself
+		// within an adopted cluster each object is deleted by itself
+		c.Resource = p.cluster
 	}
 	if p.GPUs != "" {
-		c.GPU.NodeSelector = map[string]string{} // the single node has the GPUs, and an addon of minikube is the device plugin
+		// the single node has the GPUs, and an addon of minikube is the device plugin
+		c.GPU.NodeSelector = map[string]string{}
 	}
 	return c
 }
@@ -91,7 +99,8 @@ func (p *parts) result() *infra.Cluster {
 func (p *parts) claim(id pulumi.StringInput) *infra.Volume {
 	kind := core.HostPathDirectoryOrCreate
 	if p.Data != "" {
-		kind = core.HostPathDirectory // a directory that is not mounted any more must not be created again, empty
+		// a directory that is not mounted any more must not be created again, empty
+		kind = core.HostPathDirectory
 	}
 	return &infra.Volume{Claim: settings.ClaimMinikube, ID: id, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
 		HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
@@ -106,15 +115,18 @@ func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 // addCluster registers the command that starts minikube.
 func (p *parts) addCluster() (err error) {
 	opts := []pulumi.ResourceOption{
-		pulumi.DeleteBeforeReplace(true), // otherwise deleting the old profile would delete the new one, of the same name
+		// otherwise deleting the old profile would delete the new one, of the same name
+		pulumi.DeleteBeforeReplace(true),
 	}
 	if p.Adopt {
-		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // the owner of an adopted profile chose its flags; another profile has another script
+		// the owner of an adopted profile chose its flags; another profile has another script
+		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"}))
 	}
 	p.cluster, err = local.NewCommand(p.ctx, "start", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),
 		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
-		Logging:  local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true), // passes on who owns the profile, see update and delete
+		// passes on who owns the profile, see update and delete
+		Logging: local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true),
 	}, p.options(opts...))
 	return err
 }
@@ -128,7 +140,8 @@ func (p *parts) addKubeconfig() (err error) {
 	return err
 }
 
-// into returns a kubeconfig whose contexts have a namespace, so that kubectl and elasticdl need no flag for it.
+// into returns a kubeconfig whose contexts have a namespace, so that kubectl and elasticdl need no
+// flag for it.
 func into(kubeconfig, namespace string) (string, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(kubeconfig), &config); err != nil {

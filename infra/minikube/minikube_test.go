@@ -97,7 +97,8 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// A change of any flag of the start replaces the cluster: minikube does not change an existing profile.
+// A change of any flag of the start replaces the cluster: minikube does not change an existing
+// profile.
 func TestTriggers(t *testing.T) {
 	base, _ := record(t, true, func(*settings.Minikube) {})
 	seen := map[string]string{flagsOf(t, base): "nothing"}

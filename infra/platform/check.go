@@ -15,8 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// Check reports why Kubernetes would refuse the job's pods when they are created, and settings that only some clouds support.
-// It is a [settings.Check].
+// Check reports why Kubernetes would refuse the job's pods when they are created, and settings that
+// only some clouds support. It is a [settings.Check].
 func Check(s *settings.Settings, p *settings.Problems) {
 	checkPodSecurity(s, p)
 	checkQuota(s, p)
@@ -62,8 +62,9 @@ func checkQuota(s *settings.Settings, p *settings.Problems) {
 	}
 }
 
-// podSecurity returns the level of the namespace: the one that is set, or else baseline if the job's pods pass it, and
-// privileged if not. The default is never restricted, which would also refuse pods that people start by hand.
+// podSecurity returns the level of the namespace: the one that is set, or else baseline if the
+// job's pods pass it, and privileged if not. The default is never restricted, which would also
+// refuse pods that people start by hand.
 func podSecurity(s *settings.Settings) string {
 	level := cmp.Or(s.Platform.PodSecurity, baseline)
 	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool { return len(against(baseline, &t)) > 0 }) {
@@ -72,7 +73,8 @@ func podSecurity(s *settings.Settings) string {
 	return level
 }
 
-// pods returns one pod template for each role of a job, or none if the job is not valid. The stack may build the image later.
+// pods returns one pod template for each role of a job, or none if the job is not valid. The stack
+// may build the image later.
 func pods(of *job.Job) []core.PodTemplateSpec {
 	if of == nil {
 		return nil

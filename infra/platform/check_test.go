@@ -54,14 +54,16 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// K13: for every job the namespace accepts its pods, or the job is refused before any resource is requested. That against
-// agrees with the API server is tested in TestAgainst, and in the end-to-end tests.
+// K13: for every job the namespace accepts its pods, or the job is refused before any resource is
+// requested. That against agrees with the API server is tested in TestAgainst, and in the
+// end-to-end tests.
 func TestNamespaceTakesPods(t *testing.T) {
 	hook := func(text string) string { return "--cluster_spec_json=" + text }
 	nonRoot := hook(`{"pod_spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":65532}}}`)
 	for _, test := range []struct {
-		flags      []string
-		set, level string // the level that is set, and the level of the namespace; "" = refused
+		flags []string
+		// the level that is set, and the level of the namespace; "" = refused
+		set, level string
 	}{
 		{nil, "", baseline},
 		{[]string{"--num_ps_pods=0", "--distribution_strategy=AllreduceStrategy", "--worker_resource_request=cpu=1,memory=1Gi,gpu=1"}, "", baseline},
@@ -107,8 +109,8 @@ func TestNamespaceTakesPods(t *testing.T) {
 	}
 }
 
-// K11: Kubernetes lets nobody grant more rights than they have, so a submitter may do all that a master may, and otherwise only
-// what the command line needs.
+// K11: Kubernetes lets nobody grant more rights than they have, so a submitter may do all that a
+// master may, and otherwise only what the command line needs.
 func TestSubmitter(t *testing.T) {
 	submitter := roles("research")[0]
 	var masters []rbac.PolicyRule
@@ -213,7 +215,8 @@ func TestNetworkPolicy(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: goes out to %q, want %q", cloud, got, want)
 		}
-		if in := n.Spec.Ingress; len(in) != 0 || len(n.Spec.PolicyTypes) != 2 { // policies add up: a job's policy could not block what this one allowed
+		// policies add up: a job's policy could not block what this one allowed
+		if in := n.Spec.Ingress; len(in) != 0 || len(n.Spec.PolicyTypes) != 2 {
 			t.Errorf("%s: comes in from %+v", cloud, in)
 		}
 	}

@@ -10,15 +10,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// networkPolicy returns a policy that blocks connections to the pods of a namespace, unless another policy allows them: that of
-// a job allows its own pods. The pods may connect to what jobs need: each other, DNS, the API of Kubernetes, HTTPS, and the
-// cloud's metadata server. Shared storage needs no rule, because the node mounts it; nor do probes and port forwarding, which
-// come from the node.
+// networkPolicy returns a policy that blocks connections to the pods of a namespace, unless another
+// policy allows them: that of a job allows its own pods. The pods may connect to what jobs need:
+// each other, DNS, the API of Kubernetes, HTTPS, and the cloud's metadata server. Shared storage
+// needs no rule, because the node mounts it; nor do probes and port forwarding, which come from the
+// node.
 func networkPolicy(in, cloud string) *networking.NetworkPolicy {
 	each := []networking.NetworkPolicyPeer{{PodSelector: &meta.LabelSelector{}}}
 	egress := []networking.NetworkPolicyEgressRule{
 		{To: each},
-		{Ports: ports(core.ProtocolUDP, 53)}, // also to a DNS cache on the node, which no selector can name
+		// also to a DNS cache on the node, which no selector can name
+		{Ports: ports(core.ProtocolUDP, 53)},
 		{Ports: ports(core.ProtocolTCP, 53, 443, 6443, 8443)},
 	}
 	for _, m := range metadata[cloud] {
@@ -35,8 +37,8 @@ func networkPolicy(in, cloud string) *networking.NetworkPolicy {
 	}
 }
 
-// metadata has the addresses of the metadata server of each cloud. Google's is at the first address in clusters with Dataplane
-// V2, and at the second in others.
+// metadata has the addresses of the metadata server of each cloud. Google's is at the first address
+// in clusters with Dataplane V2, and at the second in others.
 var metadata = map[string][]struct {
 	cidr string
 	port int32

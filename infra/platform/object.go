@@ -21,13 +21,14 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// object returns the metadata of an object in a namespace, or of a cluster-wide object if the namespace is "".
+// object returns the metadata of an object in a namespace, or of a cluster-wide object if the
+// namespace is "".
 func object(in, name string) meta.ObjectMeta {
 	return meta.ObjectMeta{Name: name, Namespace: in, Labels: map[string]string{manifest.LabelApp: manifest.App}}
 }
 
-// namespace returns a namespace that enforces a level of Pod Security, and records violations of the strictest level in the
-// audit log.
+// namespace returns a namespace that enforces a level of Pod Security, and records violations of
+// the strictest level in the audit log.
 func namespace(name, level string) *core.Namespace {
 	const label = "pod-security.kubernetes.io/"
 	n := &core.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: object("", name)}
@@ -38,7 +39,8 @@ func namespace(name, level string) *core.Namespace {
 	return n
 }
 
-// The names of the priority classes that jobs use: --worker_pod_priority=0.5 gives high to one half of the workers.
+// The names of the priority classes that jobs use: --worker_pod_priority=0.5 gives high to one half
+// of the workers.
 const (
 	high = 1000000
 	low  = 1000
@@ -69,8 +71,8 @@ func capacity(gb int) core.ResourceList {
 	return core.ResourceList{core.ResourceStorage: *resource.NewQuantity(int64(gb)<<30, resource.BinarySI)}
 }
 
-// persistentVolume returns a volume that is reserved for one claim, and retained when the claim is deleted: the cluster must
-// not delete its data.
+// persistentVolume returns a volume that is reserved for one claim, and retained when the claim is
+// deleted: the cluster must not delete its data.
 func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	return &core.PersistentVolume{
 		TypeMeta: kind("v1", "PersistentVolume"), ObjectMeta: object("", volumeName(in, v.Claim)),
@@ -83,9 +85,9 @@ func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	}
 }
 
-// persistentVolumeClaim returns a claim that is bound to that volume, whatever the volume's size: the API does not let a static
-// claim grow, so the claim requests a minimal size. Its class is explicitly "": without it the cluster's default class would
-// create a new disk.
+// persistentVolumeClaim returns a claim that is bound to that volume, whatever the volume's size:
+// the API does not let a static claim grow, so the claim requests a minimal size. Its class is
+// explicitly "": without it the cluster's default class would create a new disk.
 func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeClaim {
 	return &core.PersistentVolumeClaim{
 		TypeMeta: kind("v1", "PersistentVolumeClaim"), ObjectMeta: object(in, v.Claim),
@@ -99,18 +101,21 @@ func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeCla
 
 const efsDriver = "efs.csi.aws.com"
 
-// storageClass returns a class that creates volumes on demand, as directories of the stack's EFS, each with its own access
-// point. The driver deletes the access point with its claim, and keeps the directory.
+// storageClass returns a class that creates volumes on demand, as directories of the stack's EFS,
+// each with its own access point. The driver deletes the access point with its claim, and keeps the
+// directory.
 func storageClass(name string, v *infra.Volume) (*storage.StorageClass, error) {
 	if v == nil || v.Source.CSI == nil || v.Source.CSI.Driver != efsDriver {
 		return nil, fmt.Errorf("platform.storageClass: %s: %s", name, needsEFS)
 	}
-	fileSystem, _, _ := strings.Cut(v.Source.CSI.VolumeHandle, "::") // the text after the file system is its access point
+	// the text after the file system is its access point
+	fileSystem, _, _ := strings.Cut(v.Source.CSI.VolumeHandle, "::")
 	return &storage.StorageClass{
 		TypeMeta: kind("storage.k8s.io/v1", "StorageClass"), ObjectMeta: object("", name), Provisioner: efsDriver,
 		Parameters: map[string]string{
 			"provisioningMode": "efs-ap", "fileSystemId": fileSystem, "directoryPerms": "700",
-			"basePath": "/volumes", "subPathPattern": "${.PVC.name}", // a UUID is appended; the path of an access point has at most 100 characters
+			// a UUID is appended; the path of an access point has at most 100 characters
+			"basePath": "/volumes", "subPathPattern": "${.PVC.name}",
 		},
 		ReclaimPolicy: new(core.PersistentVolumeReclaimDelete), VolumeBindingMode: new(storage.VolumeBindingImmediate),
 	}, nil
@@ -128,8 +133,8 @@ func quota(in string, most map[string]string) *core.ResourceQuota {
 // DevicePluginImage is the image of NVIDIA's device plugin, with the digest of its version.
 const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
 
-// devicePlugin returns the DaemonSet that reports the GPUs of each node to its kubelet. It is in kube-system, where pods may be
-// critical to their nodes and mount host directories.
+// devicePlugin returns the DaemonSet that reports the GPUs of each node to its kubelet. It is in
+// kube-system, where pods may be critical to their nodes and mount host directories.
 func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 	const name, directory = "nvidia-device-plugin", "/var/lib/kubelet/device-plugins"
 	if image == "" {
@@ -142,7 +147,8 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 		Tolerations:  []core.Toleration{{Key: "nvidia.com/gpu", Operator: core.TolerationOpExists, Effect: core.TaintEffectNoSchedule}},
 		Containers: []core.Container{{
 			Name: name, Image: image,
-			Env: []core.EnvVar{{Name: "FAIL_ON_INIT_ERROR", Value: "false"}}, // without the driver of its node it waits instead of exiting
+			// without the driver of its node it waits instead of exiting
+			Env: []core.EnvVar{{Name: "FAIL_ON_INIT_ERROR", Value: "false"}},
 			SecurityContext: &core.SecurityContext{
 				AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
 			},
@@ -165,11 +171,13 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 // Names of the Roles that an administrator binds to people.
 const (
 	Submitter = manifest.App + "-submitter" // may submit jobs by the command line
-	Data      = manifest.App + "-data"      // may also copy to and from claims: elasticdl dataset --to=claim:…, run --workdir, download
+	// may also copy to and from claims: elasticdl dataset --to=claim:…, run --workdir, download
+	Data = manifest.App + "-data"
 )
 
-// roles returns Roles with the rights that the command line needs, and no others. A submission creates the Role of its job's
-// master, and nobody may grant more rights than they have: so a submitter may do all that a master may.
+// roles returns Roles with the rights that the command line needs, and no others. A submission
+// creates the Role of its job's master, and nobody may grant more rights than they have: so a
+// submitter may do all that a master may.
 func roles(in string) []*rbac.Role {
 	rule := func(group, resources, verbs string) rbac.PolicyRule {
 		return rbac.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
@@ -181,7 +189,8 @@ func roles(in string) []*rbac.Role {
 		role(Submitter,
 			rule("batch", "jobs", "create delete get list patch watch"),
 			rule("", "configmaps", "create delete get list patch update watch"),
-			rule("", "secrets", "create delete get update"), // only an account with all rights of a Role may grant it
+			// only an account with all rights of a Role may grant it
+			rule("", "secrets", "create delete get update"),
 			rule("", "services serviceaccounts", "create delete get list"),
 			rule("rbac.authorization.k8s.io", "rolebindings roles", "create delete get list"),
 			rule("policy", "poddisruptionbudgets", "create delete get list"),

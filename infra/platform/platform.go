@@ -1,5 +1,6 @@
-// Package platform creates what every cluster of a stack has, on whatever cloud: the namespace of the job with its limits,
-// PriorityClasses, the claim on the shared storage, NVIDIA's device plugin where the cloud has none, and Roles to bind.
+// Package platform creates what every cluster of a stack has, on whatever cloud: the namespace of
+// the job with its limits, PriorityClasses, the claim on the shared storage, NVIDIA's device plugin
+// where the cloud has none, and Roles to bind.
 //
 //	Cluster ──> Provider ──> Namespace ──> PersistentVolume ──> PersistentVolumeClaim
 //	                                  ├──> ResourceQuota, NetworkPolicy, Roles
@@ -9,11 +10,12 @@
 //
 // Laws:
 //
-//  1. Settings with which a job could not run are refused by [Check] before any resource is requested, and not at run time,
-//     when the master creates its pods.
-//  2. Every name is fixed, because jobs, users and claims refer to it. The name of a cluster-wide object that belongs to one
-//     stack contains the stack's namespace.
-//  3. No change of a setting deletes data: volumes are retained, and are replaced only if their source changes.
+//  1. Settings with which a job could not run are refused by [Check] before any resource is
+//     requested, and not at run time, when the master creates its pods.
+//  2. Every name is fixed, because jobs, users and claims refer to it. The name of a cluster-wide
+//     object that belongs to one stack contains the stack's namespace.
+//  3. No change of a setting deletes data: volumes are retained, and are replaced only if their
+//     source changes.
 package platform
 
 import (
@@ -38,8 +40,10 @@ type Platform struct {
 
 	Provider  *kubernetes.Provider
 	Namespace string
-	Claim     string            // name of the claim on the shared storage; "" = none
-	Ready     []pulumi.Resource // resources that must exist before a job, and are deleted after it
+	// name of the claim on the shared storage; "" = none
+	Claim string
+	// resources that must exist before a job, and are deleted after it
+	Ready []pulumi.Resource
 }
 
 // New registers the platform on a cluster.
@@ -75,14 +79,17 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace), "claim": pulumi.String(p.Claim)})
 }
 
-// provide creates the provider by which all objects in the cluster are managed. It does not set deleteUnreachable, with which
-// Pulumi would forget all objects during a short failure of the network. A user who knows that the cluster is deleted sets
-// PULUMI_K8S_DELETE_UNREACHABLE for one command.
+// provide creates the provider by which all objects in the cluster are managed. It does not set
+// deleteUnreachable, with which Pulumi would forget all objects during a short failure of the
+// network. A user who knows that the cluster is deleted sets PULUMI_K8S_DELETE_UNREACHABLE for one
+// command.
 func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []infra.Object) (*kubernetes.Provider, error) {
 	args := &kubernetes.ProviderArgs{
-		Kubeconfig:             cluster.Kubeconfig,
-		ClusterIdentifier:      cluster.ID.ToStringOutput().ToStringPtrOutput(), // otherwise an unknown kubeconfig replaces all objects
-		EnableConfigMapMutable: pulumi.Bool(true),                               // otherwise a change of numWorkers replaces the job's spec
+		Kubeconfig: cluster.Kubeconfig,
+		// otherwise an unknown kubeconfig replaces all objects
+		ClusterIdentifier: cluster.ID.ToStringOutput().ToStringPtrOutput(),
+		// otherwise a change of numWorkers replaces the job's spec
+		EnableConfigMapMutable: pulumi.Bool(true),
 	}
 	if cluster.Context != "" {
 		args.Context = pulumi.String(cluster.Context)
@@ -105,8 +112,9 @@ const (
 	nameClaim     = "claim"
 )
 
-// objects returns the objects that a cluster gets, in the order in which they are registered: the namespace first, and the
-// claim after its volume, because Pulumi waits for five minutes for a claim to be bound, and then fails.
+// objects returns the objects that a cluster gets, in the order in which they are registered: the
+// namespace first, and the claim after its volume, because Pulumi waits for five minutes for a
+// claim to be bound, and then fails.
 func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
 	var all []infra.Object
@@ -155,7 +163,8 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider), pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
 		switch {
 		case o.Name == nameClaim:
-			// The name is known before; by using the volume's output instead, a new volume also replaces the claim.
+			// The name is known before; by using the volume's output instead, a new volume also
+			// replaces the claim.
 			name := o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName
 			o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
 			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string { return name }).(pulumi.StringOutput)}
@@ -164,9 +173,11 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 			if err != nil {
 				return err
 			}
-			// The engine must delete the claim before the volume, which cannot be deleted while a claim is bound to it.
+			// The engine must delete the claim before the volume, which cannot be deleted while a
+			// claim is bound to it.
 			opts = append(opts, unused, pulumi.ReplaceOnChanges([]string{"spec"}), pulumi.DeleteBeforeReplace(true))
-		case o.Name != nameVolume && len(o.Fixed) > 0: // for volumes, Pulumi's provider knows which fields the API refuses to change
+		case o.Name != nameVolume && len(o.Fixed) > 0:
+			// for volumes, Pulumi's provider knows which fields the API refuses to change
 			opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
 		}
 		made, err := infra.Register(ctx, cluster.Guard, o, opts...)

@@ -252,8 +252,8 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// The API does not let a static claim grow: the claim of a file server that grows stays the same, and the volume has the new
-// size.
+// The API does not let a static claim grow: the claim of a file server that grows stays the same,
+// and the volume has the new size.
 func TestGrown(t *testing.T) {
 	sizes := map[int]string{1024: "1Ti", 2560: "2560Gi"}
 	var before string

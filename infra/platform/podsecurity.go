@@ -15,12 +15,14 @@ const (
 	restricted = "restricted"
 )
 
-// podSecurityVersion is the version of Kubernetes that defines the levels: without it a cluster that is upgraded may refuse
-// pods that it accepted before. Older clusters use their own version instead.
+// podSecurityVersion is the version of Kubernetes that defines the levels: without it a cluster
+// that is upgraded may refuse pods that it accepted before. Older clusters use their own version
+// instead.
 const podSecurityVersion = "v1.36"
 
-// against returns the violations of a level by a pod, in words. It is as strict as the strictest version of Kubernetes since
-// 1.30: it accepts no exemption for user namespaces and Windows, which some versions make.
+// against returns the violations of a level by a pod, in words. It is as strict as the strictest
+// version of Kubernetes since 1.30: it accepts no exemption for user namespaces and Windows, which
+// some versions make.
 func against(level string, t *core.PodTemplateSpec) []string {
 	if level == privileged {
 		return nil
@@ -147,7 +149,8 @@ func elsewhere(get *core.HTTPGetAction, socket *core.TCPSocketAction) bool {
 func restrictedPod(bad *complaints, p *core.PodSpec) {
 	for _, v := range p.Volumes {
 		ok := v.ConfigMap != nil || v.CSI != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.Ephemeral != nil ||
-			v.PersistentVolumeClaim != nil || v.Projected != nil || v.Secret != nil || v.HostPath != nil // baseline reports hostPath already
+			// baseline reports hostPath already
+			v.PersistentVolumeClaim != nil || v.Projected != nil || v.Secret != nil || v.HostPath != nil
 		bad.when(!ok, "volume %s is of the node or of a server", v.Name)
 	}
 	if s := p.SecurityContext; s != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// inputs returns the properties of the cluster that the component's state keeps from one update to the next, so that a preview
-// can compare. The kubeconfig stays that of the first update: it only serves to ask whether that cluster exists.
+// inputs returns the properties of the cluster that the component's state keeps from one update to
+// the next, so that a preview can compare. The kubeconfig stays that of the first update: it only
+// serves to ask whether that cluster exists.
 func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) pulumi.Map {
 	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
 	if !ctx.RunningWithMocks() { // mocks refuse unknown secrets
@@ -24,8 +25,8 @@ func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) p
 	return m
 }
 
-// nodes returns a description of the nodes of each pool, by setting: if it changes, clouds replace the nodes, and drain the old
-// ones.
+// nodes returns a description of the nodes of each pool, by setting: if it changes, clouds replace
+// the nodes, and drain the old ones.
 func nodes(s *settings.Settings) map[string]string {
 	all := map[string]string{}
 	if g := s.GKE; g != nil {
@@ -45,7 +46,8 @@ func nodes(s *settings.Settings) map[string]string {
 	return all
 }
 
-// rails returns the option of the hook that refuses the loss of a cluster, and warns of the loss of nodes on which a job runs.
+// rails returns the option of the hook that refuses the loss of a cluster, and warns of the loss of
+// nodes on which a job runs.
 func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("the cluster stays", func(a *pulumi.ResourceHookArgs) error {
 		if err := sameCluster(s, g, a.OldInputs, a.NewInputs); err != nil {
@@ -67,7 +69,8 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeUpdate: []*pulumi.ResourceHook{hook}}), nil
 }
 
-// sameCluster refuses to replace a cluster while it answers. A cluster that is deleted may be created again.
+// sameCluster refuses to replace a cluster while it answers. A cluster that is deleted may be
+// created again.
 func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
 	before, after := text(was["cluster"]), text(now["cluster"])
 	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) || !g.Answers(text(was["kubeconfig"])) {
@@ -82,8 +85,9 @@ func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.Propert
 		`(To let it pass: elasticdl:policy.allow: ["` + infra.RuleReplacedCluster + `"])`)
 }
 
-// claimIsUnused returns the option of the hook that refuses, in a preview, to replace the claim while the job's pods use it:
-// Kubernetes keeps the old claim as long as they do, and the update would fail after ten minutes.
+// claimIsUnused returns the option of the hook that refuses, in a preview, to replace the claim
+// while the job's pods use it: Kubernetes keeps the old claim as long as they do, and the update
+// would fail after ten minutes.
 func claimIsUnused(ctx *pulumi.Context, g *infra.Guard) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("a claim in use stays", func(a *pulumi.ResourceHookArgs) error {
 		if !ctx.DryRun() {

@@ -7,7 +7,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// Nodes are drained in pools whose nodes change and in pools that are removed; a new pool drains none.
+// Nodes are drained in pools whose nodes change and in pools that are removed; a new pool drains
+// none.
 func TestDrained(t *testing.T) {
 	pools := func(of map[string]string) resource.PropertyMap {
 		m := resource.PropertyMap{}

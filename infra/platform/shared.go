@@ -12,9 +12,10 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// checkShared checks objects that the stack shares with others: the namespace, and priority classes with their values. It
-// reports those that do not exist, and those that are this stack's own: the engine would delete these because they are no
-// longer requested. It checks nothing on a cluster that is not known yet.
+// checkShared checks objects that the stack shares with others: the namespace, and priority classes
+// with their values. It reports those that do not exist, and those that are this stack's own: the
+// engine would delete these because they are no longer requested. It checks nothing on a cluster
+// that is not known yet.
 func checkShared(s *settings.Settings, g *infra.Guard) error {
 	var found []error
 	say := func(format string, args ...any) {

@@ -12,8 +12,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// widest is the length of the shortest prefix that may be allowed: halves and quarters of all addresses are as good as
-// everybody.
+// widest is the length of the shortest prefix that may be allowed: halves and quarters of all
+// addresses are as good as everybody.
 const widest = 8
 
 // world reports whether a CIDR allows everybody.
@@ -65,8 +65,8 @@ func publicEndpoint(r Resource, _ []Resource) []string {
 	return nil
 }
 
-// ingress has, by type of firewall, where its allowed sources are: in a list of rules, or "" for the resource itself, and the
-// path of the CIDRs.
+// ingress has, by type of firewall, where its allowed sources are: in a list of rules, or "" for
+// the resource itself, and the path of the CIDRs.
 var ingress = map[string]struct {
 	rules string
 	cidrs []string
@@ -113,8 +113,8 @@ func wildcardRole(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// identityPolicies has the paths of policies in Amazon's roles, users and groups, and resourcePolicies those of policies that
-// say who may use a resource.
+// identityPolicies has the paths of policies in Amazon's roles, users and groups, and
+// resourcePolicies those of policies that say who may use a resource.
 var (
 	identityPolicies = map[string][]string{
 		"aws:iam/policy:Policy":           {"policy"},

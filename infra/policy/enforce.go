@@ -12,9 +12,10 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Enforce judges every resource that the program requests from now on, except for what s allows. A preview continues to the
-// end, so that it reports every violation, and then fails; an update creates no resource that violates a rule, and fails. With
-// mocks Enforce does nothing: tests pass recorded resources to [Check].
+// Enforce judges every resource that the program requests from now on, except for what s allows. A
+// preview continues to the end, so that it reports every violation, and then fails; an update
+// creates no resource that violates a rule, and fails. With mocks Enforce does nothing: tests pass
+// recorded resources to [Check].
 func Enforce(ctx *pulumi.Context, s *settings.Settings) error {
 	if err := s.Verify(Known); err != nil || ctx.RunningWithMocks() {
 		return err
@@ -35,8 +36,9 @@ type guard struct {
 	said map[string]bool // violations that were reported already
 }
 
-// look judges a resource. The engine calls it, possibly for several resources at a time. It changes no valid resource: it
-// returns nil, which also keeps options that the SDK does not expose here, such as deletedWith.
+// look judges a resource. The engine calls it, possibly for several resources at a time. It changes
+// no valid resource: it returns nil, which also keeps options that the SDK does not expose here,
+// such as deletedWith.
 func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulumi.ResourceTransformResult {
 	r, err := seen(ctx, a)
 	if err == nil {
@@ -50,8 +52,9 @@ func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulu
 	if !g.ctx.DryRun() {
 		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
 	}
-	// In a preview, resources that depend on a refused resource would never be judged. So the preview accepts it, and refuses
-	// another one instead, which fails the program with this error at its end.
+	// In a preview, resources that depend on a refused resource would never be judged. So the
+	// preview accepts it, and refuses another one instead, which fails the program with this error
+	// at its end.
 	var end pulumi.ResourceState
 	if err := g.ctx.RegisterComponentResourceV2("elasticdl:policy:Violation", a.Type+" "+a.Name, refused, &end); err != nil {
 		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
@@ -114,8 +117,8 @@ func short(ctx context.Context, r pulumi.Resource) (string, error) {
 	return string(urn.Type()) + " " + urn.Name(), nil
 }
 
-// value returns an input as a value for the rules. The SDK has decoded it from the engine's message, so there are only these
-// kinds.
+// value returns an input as a value for the rules. The SDK has decoded it from the engine's
+// message, so there are only these kinds.
 func value(ctx context.Context, in any) (resource.PropertyValue, error) {
 	switch v := in.(type) {
 	case nil:

@@ -54,13 +54,15 @@ type thing struct {
 	Inputs pulumi.MapOutput
 }
 
-// ask registers a resource of any type, as a component: the engine needs a provider only for other resources.
+// ask registers a resource of any type, as a component: the engine needs a provider only for other
+// resources.
 func ask(ctx *pulumi.Context, kind, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*thing, error) {
 	var r thing
 	return &r, ctx.RegisterComponentResourceV2(kind, name, inputs, &r, opts...)
 }
 
-// crooked returns a program with many violations: in secrets, in lists, and in resources that depend on a violation.
+// crooked returns a program with many violations: in secrets, in lists, and in resources that
+// depend on a violation.
 func crooked(s *settings.Settings) pulumi.RunFunc {
 	return func(ctx *pulumi.Context) error {
 		if err := Enforce(ctx, s); err != nil {

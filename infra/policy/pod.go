@@ -86,7 +86,8 @@ func containers(spec resource.PropertyValue) map[string]resource.PropertyValue {
 
 func privilegedPod(r Resource, _ []Resource) (problems []string) {
 	spec := podSpec(r)
-	daemon := kindOf(r, "kubernetes") == "DaemonSet" // device plugins connect to the kubelet by files of the host
+	// device plugins connect to the kubelet by files of the host
+	daemon := kindOf(r, "kubernetes") == "DaemonSet"
 	for _, key := range []string{"hostNetwork", "hostPID", "hostIPC"} {
 		if within(spec, key).V == true {
 			problems = append(problems, key+" is true")
@@ -130,8 +131,8 @@ func unpinnedImage(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// orphan reports objects whose cloud resources are deleted by controllers in the cluster: these resources remain when the
-// cluster is deleted.
+// orphan reports objects whose cloud resources are deleted by controllers in the cluster: these
+// resources remain when the cluster is deleted.
 func orphan(r Resource, _ []Resource) (problems []string) {
 	switch kindOf(r, "kubernetes") {
 	case "Service":
@@ -157,7 +158,8 @@ func orphan(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// rigidSpot reports pools of spot nodes beside a job that cannot lose workers. Either may be requested first.
+// rigidSpot reports pools of spot nodes beside a job that cannot lose workers. Either may be
+// requested first.
 func rigidSpot(r Resource, all []Resource) (problems []string) {
 	if spot, taints := spotPool(r); spot {
 		if !unknown(taints) && !slices.ContainsFunc(list(taints), func(t resource.PropertyValue) bool {

@@ -33,9 +33,11 @@ type Rule struct {
 
 	// judge returns the problems of a resource; all has the resources requested so far.
 	judge func(r Resource, all []Resource) []string
-	// whole marks rules that require another resource, which the program may still request: only [Check] applies them.
+	// whole marks rules that require another resource, which the program may still request: only
+	// [Check] applies them.
 	whole bool
-	// elsewhere marks rules that compare with an earlier state, which no list of resources has. Package platform applies them.
+	// elsewhere marks rules that compare with an earlier state, which no list of resources has.
+	// Package platform applies them.
 	elsewhere bool
 }
 
@@ -52,8 +54,8 @@ func (v Violation) Error() string {
 		v.Rule.Name, v.Type, v.Name, v.Problem, v.Rule.Remedy, v.Rule.Name+":"+v.Name)
 }
 
-// Check returns the violations among the resources that a program requests, except for those that are allowed: "rule", or
-// "rule:name" of a resource.
+// Check returns the violations among the resources that a program requests, except for those that
+// are allowed: "rule", or "rule:name" of a resource.
 func Check(all []Resource, allow ...string) []Violation { return check(all, true, allow) }
 
 func check(all []Resource, whole bool, allow []string) (found []Violation) {
@@ -71,7 +73,8 @@ func check(all []Resource, whole bool, allow []string) (found []Violation) {
 	return found
 }
 
-// Known reports each rule that a stack allows to break and that does not exist. It is a [settings.Check].
+// Known reports each rule that a stack allows to break and that does not exist. It is a
+// [settings.Check].
 func Known(s *settings.Settings, p *settings.Problems) {
 	var names []string
 	for _, r := range Rules {

@@ -87,7 +87,8 @@ func unprotectedStorage(r Resource, _ []Resource) []string {
 	return nil
 }
 
-// labels has the path of the labels of each type that is billed. The nodes of GKE have those of their cluster.
+// labels has the path of the labels of each type that is billed. The nodes of GKE have those of
+// their cluster.
 var labels = map[string][]string{
 	"gcp:container/cluster:Cluster":              {"resourceLabels"},
 	"gcp:filestore/instance:Instance":            {"labels"},
@@ -147,7 +148,8 @@ func unlabelledCost(r Resource, all []Resource) (problems []string) {
 	return problems
 }
 
-// labelled reports whether a resource has any label besides its name and those that Kubernetes uses.
+// labelled reports whether a resource has any label besides its name and those that Kubernetes
+// uses.
 func labelled(v resource.PropertyValue) bool {
 	if unknown(v) {
 		return true

@@ -72,8 +72,8 @@ func texts(v resource.PropertyValue) (all []string) {
 	return all
 }
 
-// kindOf returns the type of a resource without package and module, or "" if it is not of package pkg: "Role" of
-// "kubernetes:rbac.authorization.k8s.io/v1:Role", where pkg is "kubernetes".
+// kindOf returns the type of a resource without package and module, or "" if it is not of package
+// pkg: "Role" of "kubernetes:rbac.authorization.k8s.io/v1:Role", where pkg is "kubernetes".
 func kindOf(r Resource, pkg string) string {
 	if !strings.HasPrefix(r.Type, pkg+":") {
 		return ""

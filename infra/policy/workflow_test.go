@@ -120,8 +120,8 @@ func TestWorkflowCredentials(t *testing.T) {
 	}
 }
 
-// The author of a stack may have committed the settings of its secrets' encryption. The workflow has no access to that key, and
-// removes them.
+// The author of a stack may have committed the settings of its secrets' encryption. The workflow
+// has no access to that key, and removes them.
 func TestWorkflowForgetsKeys(t *testing.T) {
 	w, _ := readWorkflow(t, "preview.yml")
 	dir := t.TempDir()
@@ -182,8 +182,8 @@ func TestWorkflowTools(t *testing.T) {
 	}
 }
 
-// Workflows run in parallel jobs what make runs in sequence: those of a change what .ci/run does, those
-// of the night all tests.
+// Workflows run in parallel jobs what make runs in sequence: those of a change what .ci/run does,
+// those of the night all tests.
 func TestWorkflowsRunWhatMakeRuns(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -224,8 +224,8 @@ func TestWorkflowsRunWhatMakeRuns(t *testing.T) {
 	}
 }
 
-// Actions are pinned to the commit that was reviewed: otherwise the owner of a tag could run code with the repository's
-// credentials. Each action has the same commit everywhere.
+// Actions are pinned to the commit that was reviewed: otherwise the owner of a tag could run code
+// with the repository's credentials. Each action has the same commit everywhere.
 func TestWorkflowPins(t *testing.T) {
 	pin := regexp.MustCompile(`^([\w-]+/[\w-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$`)
 	files, err := filepath.Glob("../../.github/workflows/*.yml")

@@ -45,10 +45,12 @@ func (s *Settings) note(format string, args ...any) {
 
 var isRule = regexp.MustCompile(`^[a-z][-a-z0-9]*(:.+)?$`)
 
-// clusterNamespaces lists the namespaces that every cluster has, which a stack must not create or delete.
+// clusterNamespaces lists the namespaces that every cluster has, which a stack must not create or
+// delete.
 var clusterNamespaces = []string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// maxPriority is the greatest priority of users in Kubernetes: higher ones are reserved for the system.
+// maxPriority is the greatest priority of users in Kubernetes: higher ones are reserved for the
+// system.
 const maxPriority = 1_000_000_000
 
 func (o *Platform) check(s *Settings, p *Problems) {
@@ -77,7 +79,8 @@ func (o *Platform) check(s *Settings, p *Problems) {
 	}
 }
 
-// checkShared refuses limits on a namespace that is shared, and shared priority classes without a value to compare.
+// checkShared refuses limits on a namespace that is shared, and shared priority classes without a
+// value to compare.
 func (o *Platform) checkShared(p *Problems) {
 	const at = "platform."
 	for i, name := range o.SharePriorityClasses {
@@ -101,10 +104,12 @@ var quotas = []string{
 	"requests.cpu", "requests.memory", "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }
 
-// isQuantity matches quantities of Kubernetes, except for exponents, which are rarely used and can take minutes to parse.
+// isQuantity matches quantities of Kubernetes, except for exponents, which are rarely used and can
+// take minutes to parse.
 var isQuantity = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?(m|k|[MGTPE]|[KMGTPE]i)?$`)
 
-// isQuota reports whether Kubernetes can count a resource in a quota. Devices are counted as "requests.nvidia.com/gpu" only.
+// isQuota reports whether Kubernetes can count a resource in a quota. Devices are counted as
+// "requests.nvidia.com/gpu" only.
 func isQuota(name string) bool {
 	device, ok := strings.CutPrefix(name, "requests.")
 	kind, counted := strings.CutPrefix(name, "count/")
@@ -159,7 +164,8 @@ var (
 	amazonTag        = regexp.MustCompile(`^[\p{L}\p{N}\p{Zs}_.:/=+@-]*$`)
 )
 
-// maxLabels is the greatest number of labels. It leaves room for the stack's own: clouds accept 64 labels or 50 tags.
+// maxLabels is the greatest number of labels. It leaves room for the stack's own: clouds accept 64
+// labels or 50 tags.
 const maxLabels = 40
 
 func (s *Settings) checkLabels(p *Problems) {
@@ -178,7 +184,8 @@ func (s *Settings) checkLabels(p *Problems) {
 	}
 }
 
-// checkNodeLabels checks Kubernetes labels on nodes. Labels that the cluster sets itself are refused.
+// checkNodeLabels checks Kubernetes labels on nodes. Labels that the cluster sets itself are
+// refused.
 func checkNodeLabels(path string, labels map[string]string, p *Problems) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		at, value := Join(path, key), labels[key]
@@ -207,7 +214,8 @@ func (p *Problems) cidr(path, text string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// private checks a network in a cloud: its prefix must have between least and most bits, and its addresses must be private.
+// private checks a network in a cloud: its prefix must have between least and most bits, and its
+// addresses must be private.
 func (p *Problems) private(path, text string, least, most int) netip.Prefix {
 	n := p.cidr(path, text)
 	if !n.IsValid() {
@@ -243,12 +251,12 @@ func (p *Problems) disjoint(all ...namedNetwork) {
 
 func (s namedNetwork) String() string { return s.Prefix.String() }
 
-// widest is the length of the shortest prefix that may reach a Kubernetes API, so that two halves such as 0.0.0.0/1 cannot
-// stand for everyone.
+// widest is the length of the shortest prefix that may reach a Kubernetes API, so that two halves
+// such as 0.0.0.0/1 cannot stand for everyone.
 const widest = 8
 
-// checkAuthorized checks which networks may reach the Kubernetes API. The path of their section is at; some clouds accept
-// public addresses only.
+// checkAuthorized checks which networks may reach the Kubernetes API. The path of their section is
+// at; some clouds accept public addresses only.
 func checkAuthorized(at string, all []Network, most int, p *Problems, public bool) {
 	path := at + ".authorizedNetworks"
 	p.Check(len(all) > 0, path, "missing: who may reach the Kubernetes API? From here: pulumi config set --path '%s[0].cidr' \"$(curl -s https://checkip.amazonaws.com)/32\"", path)

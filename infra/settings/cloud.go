@@ -2,20 +2,28 @@ package settings
 
 // GKE is a cluster of Google.
 type GKE struct {
-	Project            string       `json:"-"`                        // gcp:project
-	Location           string       `json:"location"`                 // a zone, "us-central1-c", or a region: control plane and nodes in three zones
-	NodeZones          []string     `json:"nodeZones,omitempty"`      // zones of the nodes in a region; nil = Google chooses
-	ReleaseChannel     string       `json:"releaseChannel,omitempty"` // RAPID, REGULAR, STABLE
-	PrivateNodes       bool         `json:"privateNodes"`             // nodes have no public address, and reach the internet by Cloud NAT
-	AuthorizedNetworks []Network    `json:"authorizedNetworks"`       // networks that may reach the Kubernetes API
-	DeletionProtection bool         `json:"deletionProtection"`       // refuse to delete the cluster, also by `pulumi destroy`
+	// gcp:project
+	Project string `json:"-"`
+	// a zone, "us-central1-c", or a region: control plane and nodes in three zones
+	Location string `json:"location"`
+	// zones of the nodes in a region; nil = Google chooses
+	NodeZones []string `json:"nodeZones,omitempty"`
+	// RAPID, REGULAR, STABLE
+	ReleaseChannel string `json:"releaseChannel,omitempty"`
+	// nodes have no public address, and reach the internet by Cloud NAT
+	PrivateNodes bool `json:"privateNodes"`
+	// networks that may reach the Kubernetes API
+	AuthorizedNetworks []Network `json:"authorizedNetworks"`
+	// refuse to delete the cluster, also by `pulumi destroy`
+	DeletionProtection bool         `json:"deletionProtection"`
 	Ranges             GKERanges    `json:"ranges"`
 	SystemPool         GKEPool      `json:"systemPool"`
 	WorkerPool         *GKEPool     `json:"workerPool,omitempty"`
 	GPUPool            *GKEPool     `json:"gpuPool,omitempty"`
 	Filestore          *Filestore   `json:"filestore,omitempty"`
 	Maintenance        *Maintenance `json:"maintenance,omitempty"`
-	JobRoles           []string     `json:"jobRoles,omitempty"` // roles of the job's identity in the project: "roles/storage.objectViewer"
+	// roles of the job's identity in the project: "roles/storage.objectViewer"
+	JobRoles []string `json:"jobRoles,omitempty"`
 }
 
 // GKERanges has the CIDRs of a cluster, which must not overlap.
@@ -28,46 +36,66 @@ type GKERanges struct {
 
 // GKEPool is a pool of nodes of one kind. Counts are totals of all zones.
 type GKEPool struct {
-	MachineType string            `json:"machineType"`
-	MinNodes    int               `json:"minNodes"`
-	MaxNodes    int               `json:"maxNodes"`
-	Spot        bool              `json:"spot,omitempty"`        // cheaper nodes that may be taken back at any time, for elastic jobs; not for the system pool
-	DiskGB      int               `json:"diskGb,omitempty"`      // GiB; default 100
-	Accelerator string            `json:"accelerator,omitempty"` // type of GPU, "nvidia-tesla-t4"; for the GPU pool only
-	GPUs        int               `json:"gpus,omitempty"`        // GPUs per node
-	GPUDriver   string            `json:"gpuDriver,omitempty"`   // version of the driver that GKE installs: DEFAULT or LATEST
-	Labels      map[string]string `json:"labels,omitempty"`      // Kubernetes labels
+	MachineType string `json:"machineType"`
+	MinNodes    int    `json:"minNodes"`
+	MaxNodes    int    `json:"maxNodes"`
+	// cheaper nodes that may be taken back at any time, for elastic jobs; not for the system pool
+	Spot bool `json:"spot,omitempty"`
+	// GiB; default 100
+	DiskGB int `json:"diskGb,omitempty"`
+	// type of GPU, "nvidia-tesla-t4"; for the GPU pool only
+	Accelerator string `json:"accelerator,omitempty"`
+	// GPUs per node
+	GPUs int `json:"gpus,omitempty"`
+	// version of the driver that GKE installs: DEFAULT or LATEST
+	GPUDriver string `json:"gpuDriver,omitempty"`
+	// Kubernetes labels
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Filestore is an NFS server of Google.
 type Filestore struct {
-	Tier       string `json:"tier"`               // BASIC_HDD, BASIC_SSD, ZONAL, REGIONAL
-	CapacityGB int    `json:"capacityGb"`         // GiB: 1024 or more, BASIC_SSD 2560; ZONAL and REGIONAL in steps of 256
-	Share      string `json:"share"`              // name of the share
-	Location   string `json:"location,omitempty"` // "" = the cluster's zone or region, whichever the tier requires
-	Range      string `json:"range,omitempty"`    // a /29, or a /24 for ZONAL and REGIONAL; "" = Google chooses
+	// BASIC_HDD, BASIC_SSD, ZONAL, REGIONAL
+	Tier string `json:"tier"`
+	// GiB: 1024 or more, BASIC_SSD 2560; ZONAL and REGIONAL in steps of 256
+	CapacityGB int `json:"capacityGb"`
+	// name of the share
+	Share string `json:"share"`
+	// "" = the cluster's zone or region, whichever the tier requires
+	Location string `json:"location,omitempty"`
+	// a /29, or a /24 for ZONAL and REGIONAL; "" = Google chooses
+	Range string `json:"range,omitempty"`
 }
 
 // Maintenance limits when Google may upgrade the cluster. Either DailyStart or Window is set.
 type Maintenance struct {
-	DailyStart string                 `json:"dailyStart,omitempty"` // UTC, "03:00": every day for four hours
-	Window     *MaintenanceWindow     `json:"window,omitempty"`     // a window with another recurrence than daily
-	Exclusions []MaintenanceExclusion `json:"exclusions,omitempty"` // periods without upgrades, also within the window
+	// UTC, "03:00": every day for four hours
+	DailyStart string `json:"dailyStart,omitempty"`
+	// a window with another recurrence than daily
+	Window *MaintenanceWindow `json:"window,omitempty"`
+	// periods without upgrades, also within the window
+	Exclusions []MaintenanceExclusion `json:"exclusions,omitempty"`
 }
 
-// MaintenanceWindow is a recurring window. Times are in the format of RFC 3339, in UTC: "2026-12-05T02:00:00Z".
+// MaintenanceWindow is a recurring window. Times are in the format of RFC 3339, in UTC:
+// "2026-12-05T02:00:00Z".
 type MaintenanceWindow struct {
-	Start      string `json:"start"`      // of the first window
-	End        string `json:"end"`        // of the first window
-	Recurrence string `json:"recurrence"` // recurrence by RFC 5545: "FREQ=WEEKLY;BYDAY=SA,SU"
+	// of the first window
+	Start string `json:"start"`
+	// of the first window
+	End string `json:"end"`
+	// recurrence by RFC 5545: "FREQ=WEEKLY;BYDAY=SA,SU"
+	Recurrence string `json:"recurrence"`
 }
 
-// MaintenanceExclusion is a period in which Google does not upgrade. Times are in the format of RFC 3339, in UTC.
+// MaintenanceExclusion is a period in which Google does not upgrade. Times are in the format of RFC
+// 3339, in UTC.
 type MaintenanceExclusion struct {
 	Name  string `json:"name"`
 	Start string `json:"start"`
 	End   string `json:"end"`
-	Scope string `json:"scope,omitempty"` // NO_UPGRADES, NO_MINOR_UPGRADES; default NO_MINOR_OR_NODE_UPGRADES: nodes stay as they are
+	// NO_UPGRADES, NO_MINOR_UPGRADES; default NO_MINOR_OR_NODE_UPGRADES: nodes stay as they are
+	Scope string `json:"scope,omitempty"`
 }
 
 // Network is a range of addresses that may reach the Kubernetes API.
@@ -78,31 +106,49 @@ type Network struct {
 
 // EKS is a cluster of Amazon.
 type EKS struct {
-	Region             string    `json:"-"`                     // aws:region
-	Profile            string    `json:"-"`                     // aws:profile; "" = the AWS CLI chooses
-	Unsupported        string    `json:"-"`                     // why a new cluster cannot have Version on the current day; "" = it can
-	Version            string    `json:"version"`               // version of Kubernetes: "1.35"
-	SupportType        string    `json:"supportType,omitempty"` // STANDARD, or EXTENDED: one more year of support at six times the price
-	VPC                VPC       `json:"vpc"`
-	PublicAccess       bool      `json:"publicAccess"`       // the Kubernetes API has a public address
-	AuthorizedNetworks []Network `json:"authorizedNetworks"` // networks that may reach the public address
-	Admins             []string  `json:"admins,omitempty"`   // ARNs of roles and users that administer the cluster, including all who run `pulumi up`; nil = the creator
-	SystemGroup        EKSGroup  `json:"systemGroup"`
-	WorkerGroup        *EKSGroup `json:"workerGroup,omitempty"`
-	GPUGroup           *EKSGroup `json:"gpuGroup,omitempty"`
-	EFS                *EFS      `json:"efs,omitempty"`
-	CodeBucket         bool      `json:"codeBucket"`           // an S3 bucket that the job may read
-	LogRetentionDays   int       `json:"logRetentionDays"`     // how long the control plane's logs are kept
-	LabelNodes         bool      `json:"labelNodes,omitempty"` // apply changed labels to nodes too, which replaces all of them
+	// aws:region
+	Region string `json:"-"`
+	// aws:profile; "" = the AWS CLI chooses
+	Profile string `json:"-"`
+	// why a new cluster cannot have Version on the current day; "" = it can
+	Unsupported string `json:"-"`
+	// version of Kubernetes: "1.35"
+	Version string `json:"version"`
+	// STANDARD, or EXTENDED: one more year of support at six times the price
+	SupportType string `json:"supportType,omitempty"`
+	VPC         VPC    `json:"vpc"`
+	// the Kubernetes API has a public address
+	PublicAccess bool `json:"publicAccess"`
+	// networks that may reach the public address
+	AuthorizedNetworks []Network `json:"authorizedNetworks"`
+	// ARNs of roles and users that administer the cluster, including all who run `pulumi up`; nil =
+	// the creator
+	Admins      []string  `json:"admins,omitempty"`
+	SystemGroup EKSGroup  `json:"systemGroup"`
+	WorkerGroup *EKSGroup `json:"workerGroup,omitempty"`
+	GPUGroup    *EKSGroup `json:"gpuGroup,omitempty"`
+	EFS         *EFS      `json:"efs,omitempty"`
+	// an S3 bucket that the job may read
+	CodeBucket bool `json:"codeBucket"`
+	// how long the control plane's logs are kept
+	LogRetentionDays int `json:"logRetentionDays"`
+	// apply changed labels to nodes too, which replaces all of them
+	LabelNodes bool `json:"labelNodes,omitempty"`
 }
 
-// VPC is a network that the stack creates, or an existing one: then only ID and the subnets are given.
+// VPC is a network that the stack creates, or an existing one: then only ID and the subnets are
+// given.
 type VPC struct {
-	CIDR           string   `json:"cidr,omitempty"`           // a /16 to a /20
-	Zones          []string `json:"zones,omitempty"`          // two or more, whose order must not change: "us-west-2a"
-	NATPerZone     bool     `json:"natPerZone,omitempty"`     // a NAT for each zone, instead of one for all
-	ID             string   `json:"id,omitempty"`             // "vpc-…"
-	PrivateSubnets []string `json:"privateSubnets,omitempty"` // IDs of subnets, one per zone
+	// a /16 to a /20
+	CIDR string `json:"cidr,omitempty"`
+	// two or more, whose order must not change: "us-west-2a"
+	Zones []string `json:"zones,omitempty"`
+	// a NAT for each zone, instead of one for all
+	NATPerZone bool `json:"natPerZone,omitempty"`
+	// "vpc-…"
+	ID string `json:"id,omitempty"`
+	// IDs of subnets, one per zone
+	PrivateSubnets []string `json:"privateSubnets,omitempty"`
 	PublicSubnets  []string `json:"publicSubnets,omitempty"`
 }
 
@@ -126,32 +172,48 @@ func (e *EKS) Groups() []NamedGroup {
 
 // EKSGroup is a group of nodes of one kind.
 type EKSGroup struct {
-	InstanceTypes []string          `json:"instanceTypes"` // several are useful for spot
-	MinNodes      int               `json:"minNodes"`
-	MaxNodes      int               `json:"maxNodes"`
-	DesiredNodes  int               `json:"desiredNodes"` // number of nodes at creation; later `aws eks update-nodegroup-config` changes it
-	Spot          bool              `json:"spot,omitempty"`
-	DiskGB        int               `json:"diskGb,omitempty"` // GiB; default 100
-	GPUs          int               `json:"gpus,omitempty"`   // GPUs per node; for the GPU group only
-	Labels        map[string]string `json:"labels,omitempty"` // Kubernetes labels
+	// several are useful for spot
+	InstanceTypes []string `json:"instanceTypes"`
+	MinNodes      int      `json:"minNodes"`
+	MaxNodes      int      `json:"maxNodes"`
+	// number of nodes at creation; later `aws eks update-nodegroup-config` changes it
+	DesiredNodes int  `json:"desiredNodes"`
+	Spot         bool `json:"spot,omitempty"`
+	// GiB; default 100
+	DiskGB int `json:"diskGb,omitempty"`
+	// GPUs per node; for the GPU group only
+	GPUs int `json:"gpus,omitempty"`
+	// Kubernetes labels
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // EFS is an NFS file system of Amazon.
 type EFS struct {
-	ThroughputMode string `json:"throughputMode,omitempty"` // elastic or bursting
-	UID            *int   `json:"uid,omitempty"`            // owner of all files, whichever user writes them; nil = root, without an access point
+	// elastic or bursting
+	ThroughputMode string `json:"throughputMode,omitempty"`
+	// owner of all files, whichever user writes them; nil = root, without an access point
+	UID *int `json:"uid,omitempty"`
 }
 
 // Minikube is a cluster in a virtual machine or container on this machine.
 type Minikube struct {
-	Profile           string `json:"profile,omitempty"` // "" = elasticdl-<stack>
-	Driver            string `json:"driver,omitempty"`  // docker, kvm2, qemu, vfkit, …; "" = minikube chooses
-	CPUs              int    `json:"cpus"`
-	MemoryMB          int    `json:"memoryMb"`          // MiB
-	DiskGB            int    `json:"diskGb"`            // GiB
-	KubernetesVersion string `json:"kubernetesVersion"` // "v1.35.0"
-	CNI               string `json:"cni,omitempty"`     // "calico" and "cilium" enforce NetworkPolicies
-	GPUs              string `json:"gpus,omitempty"`    // "all" = all GPUs of this machine, with the docker driver
-	Data              string `json:"data,omitempty"`    // directory of this machine that is mounted as /data; relative to Pulumi.yaml; "" = none
-	Adopt             bool   `json:"adopt,omitempty"`   // use an existing profile, and keep it when the stack is destroyed
+	// "" = elasticdl-<stack>
+	Profile string `json:"profile,omitempty"`
+	// docker, kvm2, qemu, vfkit, …; "" = minikube chooses
+	Driver string `json:"driver,omitempty"`
+	CPUs   int    `json:"cpus"`
+	// MiB
+	MemoryMB int `json:"memoryMb"`
+	// GiB
+	DiskGB int `json:"diskGb"`
+	// "v1.35.0"
+	KubernetesVersion string `json:"kubernetesVersion"`
+	// "calico" and "cilium" enforce NetworkPolicies
+	CNI string `json:"cni,omitempty"`
+	// "all" = all GPUs of this machine, with the docker driver
+	GPUs string `json:"gpus,omitempty"`
+	// directory of this machine that is mounted as /data; relative to Pulumi.yaml; "" = none
+	Data string `json:"data,omitempty"`
+	// use an existing profile, and keep it when the stack is destroyed
+	Adopt bool `json:"adopt,omitempty"`
 }

@@ -13,9 +13,10 @@ import (
 
 // Names of the claim to a cluster's volume. The jobs of its stack and the tutorials rely on them.
 const (
-	ClaimGKE      = "fileserver-claim" // to gke.filestore
-	ClaimEKS      = "efs-claim"        // to eks.efs
-	ClaimMinikube = "data-claim"       // to a directory of the node, which may be mounted from this machine
+	ClaimGKE = "fileserver-claim" // to gke.filestore
+	ClaimEKS = "efs-claim"        // to eks.efs
+	// to a directory of the node, which may be mounted from this machine
+	ClaimMinikube = "data-claim"
 )
 
 var isDataset = regexp.MustCompile(`^[a-z][-a-z0-9]*$`)

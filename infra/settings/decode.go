@@ -14,10 +14,11 @@ import (
 	"strings"
 )
 
-// encoding/json reports only the first unknown field, without its path, and ignores the case of names: decode has the features
-// of it that a stack's file needs.
+// encoding/json reports only the first unknown field, without its path, and ignores the case of
+// names: decode has the features of it that a stack's file needs.
 
-// read returns the value of one key of the configuration: decoded JSON if the engine encoded a section, else the text itself.
+// read returns the value of one key of the configuration: decoded JSON if the engine encoded a
+// section, else the text itself.
 func read(text string) any {
 	if text == "" { // a key without a value
 		return nil
@@ -51,8 +52,9 @@ func fields(t reflect.Type) iter.Seq[field] {
 	}
 }
 
-// decode writes v to dst. Fields that v does not have keep their values, which are the defaults. Optional sections differ:
-// absent ones become nil, and present ones keep their defaults. Empty maps and lists become nil.
+// decode writes v to dst. Fields that v does not have keep their values, which are the defaults.
+// Optional sections differ: absent ones become nil, and present ones keep their defaults. Empty
+// maps and lists become nil.
 func decode(v any, dst reflect.Value, path string, p *Problems) {
 	if v == nil {
 		if dst.Kind() == reflect.Pointer {
@@ -163,7 +165,8 @@ func decodeScalar(v any, dst reflect.Value, path string, p *Problems) {
 	}
 }
 
-// asText returns a value as text. It accepts whole numbers, `cpu: 2`, but not 1.30, which YAML reads as 1.3.
+// asText returns a value as text. It accepts whole numbers, `cpu: 2`, but not 1.30, which YAML
+// reads as 1.3.
 func asText(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:

@@ -8,8 +8,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// defaults returns the settings of a stack whose file is empty; arch is that of this machine. Optional sections have their
-// defaults, for files that have the section. Pulumi.yaml repeats some defaults: a test compares.
+// defaults returns the settings of a stack whose file is empty; arch is that of this machine.
+// Optional sections have their defaults, for files that have the section. Pulumi.yaml repeats some
+// defaults: a test compares.
 func defaults(cloud, arch string) *Settings {
 	s := &Settings{
 		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
@@ -41,7 +42,8 @@ func defaults(cloud, arch string) *Settings {
 	case CloudMinikube:
 		s.Minikube = &Minikube{CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0"}
 		s.Image.Platforms = []string{"linux/" + arch}
-		s.Job.ImagePullPolicy = "IfNotPresent" // an image that was loaded into minikube cannot be pulled from anywhere
+		// an image that was loaded into minikube cannot be pulled from anywhere
+		s.Job.ImagePullPolicy = "IfNotPresent"
 	}
 	return s
 }
@@ -49,14 +51,16 @@ func defaults(cloud, arch string) *Settings {
 // settle sets the values that follow from others. Given reports whether the file has a path.
 func (s *Settings) settle(in Input, given func(path string) bool) {
 	s.Root, s.Now = in.Root, in.Now
-	if s.GKE != nil || s.EKS != nil { // so that bills can be split by stack, and every resource has a label
+	// so that bills can be split by stack, and every resource has a label
+	if s.GKE != nil || s.EKS != nil {
 		labels := map[string]string{LabelStack: s.Name(63)}
 		maps.Copy(labels, s.Labels)
 		s.Labels = labels
 	}
 	if g := s.GKE; g != nil {
 		g.Project = in.Config[keyProject]
-		if !given("gke.systemPool.maxNodes") { // one node in each zone, and one more for upgrades
+		// one node in each zone, and one more for upgrades
+		if !given("gke.systemPool.maxNodes") {
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
 		}
 		if f := g.Filestore; f != nil && f.Location == "" {

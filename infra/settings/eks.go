@@ -61,8 +61,9 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
 }
 
-// providerOnly lists settings of the AWS provider that `aws eks get-token` and `aws ecr get-login-password` cannot use: the
-// stack would be created with one identity, and Kubernetes and the registry accessed with another.
+// providerOnly lists settings of the AWS provider that `aws eks get-token` and `aws ecr
+// get-login-password` cannot use: the stack would be created with one identity, and Kubernetes and
+// the registry accessed with another.
 var providerOnly = []string{
 	"aws:accessKey", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:assumeRoles", "aws:secretKey", "aws:sharedConfigFiles", "aws:sharedCredentialsFiles", "aws:token",
 }
@@ -84,9 +85,9 @@ func deref(n *int) int {
 	return *n
 }
 
-// support lists the last day of standard support of each version of Kubernetes; later versions are not known here. Extended
-// support lasts a year longer and costs six times as much. Source: the Kubernetes release calendar of the EKS user guide,
-// November 2026.
+// support lists the last day of standard support of each version of Kubernetes; later versions are
+// not known here. Extended support lasts a year longer and costs six times as much. Source: the
+// Kubernetes release calendar of the EKS user guide, November 2026.
 var support = []struct{ version, until string }{
 	{"1.32", "2026-03-23"},
 	{"1.33", "2026-07-29"},
@@ -94,8 +95,9 @@ var support = []struct{ version, until string }{
 	{"1.35", "2027-03-27"},
 }
 
-// checkVersion refuses a text that is not a version. A version without support is only a note, because an existing cluster must
-// stay manageable at any time; Unsupported refuses it for a new cluster.
+// checkVersion refuses a text that is not a version. A version without support is only a note,
+// because an existing cluster must stay manageable at any time; Unsupported refuses it for a new
+// cluster.
 func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
 	const path = "eks.version"
 	minor, err := strconv.Atoi(strings.TrimPrefix(e.Version, "1."))
@@ -166,7 +168,8 @@ func checkSubnets(at string, all, others []string, p *Problems) {
 	}
 }
 
-const maxGroup = 450 // the greatest number of nodes of a managed group
+// the greatest number of nodes of a managed group
+const maxGroup = 450
 
 func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
 	p.Check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// EKSQuota is what a stack needs of one of Amazon's quotas, which limits the vCPUs of running instances of some families, in
-// one account and region.
+// EKSQuota is what a stack needs of one of Amazon's quotas, which limits the vCPUs of running
+// instances of some families, in one account and region.
 type EKSQuota struct {
 	Code string
 	Name string
@@ -21,14 +21,16 @@ type EKSQuota struct {
 	First int
 	// Most is the number of vCPUs of maxNodes.
 	Most int
-	// Rolled is the number of vCPUs of maxNodes while EKS replaces nodes in place: it starts up to two more per zone and group.
+	// Rolled is the number of vCPUs of maxNodes while EKS replaces nodes in place: it starts up to
+	// two more per zone and group.
 	Rolled int
 	// Unknown has the instance types whose vCPUs are not known here; the sums do not include them.
 	Unknown []string
 }
 
-// The quotas of EC2 by family, each with its code and its default. Source: the pages "On-Demand Instance quotas" and "Spot Instance
-// quotas" of the EC2 user guide; the codes as `aws service-quotas list-service-quotas --service-code ec2` prints them, November 2026.
+// The quotas of EC2 by family, each with its code and its default. Source: the pages "On-Demand
+// Instance quotas" and "Spot Instance quotas" of the EC2 user guide; the codes as `aws
+// service-quotas list-service-quotas --service-code ec2` prints them, November 2026.
 var (
 	standardQuota = EKSQuota{Code: "L-1216C47A", Name: "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", NewAccount: 5}
 	graphicsQuota = EKSQuota{Code: "L-DB2E81BA", Name: "Running On-Demand G and VT instances"}
@@ -43,13 +45,15 @@ var (
 	isOldP  = regexp.MustCompile(`^p[2-4]`)
 )
 
-// quotaOf returns the quota that counts instances of a type; it has no code if the family is not known here.
+// quotaOf returns the quota that counts instances of a type; it has no code if the family is not
+// known here.
 func quotaOf(instanceType string, spot bool) EKSQuota {
 	pair := [2]EKSQuota{}
 	switch f := letters.FindString(instanceType); {
 	case f == "g" || f == "gr" || f == "vt":
 		pair = [2]EKSQuota{graphicsQuota, graphicsSpot}
-	case f == "p" && spot && !isOldP.MatchString(instanceType): // newer families of P have spot quotas of their own
+	case f == "p" && spot && !isOldP.MatchString(instanceType):
+		// newer families of P have spot quotas of their own
 	case f == "p":
 		pair = [2]EKSQuota{pQuota, pSpot}
 	case len(f) == 1 && strings.Contains("acdhimrtz", f):
@@ -61,12 +65,14 @@ func quotaOf(instanceType string, spot bool) EKSQuota {
 	return pair[0]
 }
 
-// Quotas returns what the stack needs of each quota that counts its nodes, in the order of its groups.
+// Quotas returns what the stack needs of each quota that counts its nodes, in the order of its
+// groups.
 func (e *EKS) Quotas() []EKSQuota {
 	var all []EKSQuota
 	surge := 2 * max(len(e.VPC.Zones), len(e.VPC.PrivateSubnets))
 	for _, g := range e.Groups() {
-		largest := map[string]int{} // the greatest number of vCPUs of a node, by the code of the quota
+		// the greatest number of vCPUs of a node, by the code of the quota
+		largest := map[string]int{}
 		for _, t := range g.InstanceTypes {
 			q := quotaOf(t, g.Spot)
 			i := slices.IndexFunc(all, func(o EKSQuota) bool { return o.Code == q.Code })
@@ -93,7 +99,8 @@ func (e *EKS) Quotas() []EKSQuota {
 	return all
 }
 
-// Note returns a line for the user: how much is needed, and the command that shows the account's quota.
+// Note returns a line for the user: how much is needed, and the command that shows the account's
+// quota.
 func (q EKSQuota) Note(region string) string {
 	at := strings.Join(q.Groups, ", ")
 	if q.Code == "" {
@@ -109,7 +116,8 @@ func (q EKSQuota) Note(region string) string {
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)
 
-// vcpus returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It returns 0 for an unknown size.
+// vcpus returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It
+// returns 0 for an unknown size.
 func vcpus(instanceType string) int {
 	at := sized.FindStringSubmatch(instanceType)
 	switch {

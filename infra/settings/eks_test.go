@@ -29,9 +29,10 @@ func (r room) holds(o room) bool {
 	return r.cpu >= o.cpu && r.memory >= o.memory && r.pods >= o.pods
 }
 
-// allocatable returns the amount that pods may request on a node. It subtracts what the kubelet of Amazon Linux 2023 reserves
-// (6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of others; 255 MiB and 11 MiB per pod; 100 MiB for
-// eviction), and the 7.5 % of memory that Karpenter assumes for the virtual machine.
+// allocatable returns the amount that pods may request on a node. It subtracts what the kubelet of
+// Amazon Linux 2023 reserves (6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25
+// % of others; 255 MiB and 11 MiB per pod; 100 MiB for eviction), and the 7.5 % of memory that
+// Karpenter assumes for the virtual machine.
 func allocatable(t *testing.T, instanceType string) room {
 	t.Helper()
 	memory, pods := 0, 0
@@ -64,8 +65,8 @@ func requests(spec core.PodSpec) room {
 	return r
 }
 
-// The job of the shipped stack fits on its nodes, wherever the scheduler places each pod: with the initial and with the
-// greatest number of workers. The nodes fit into the quota of a new account.
+// The job of the shipped stack fits on its nodes, wherever the scheduler places each pod: with the
+// initial and with the greatest number of workers. The nodes fit into the quota of a new account.
 func TestShippedJobFits(t *testing.T) {
 	s, err := parsed(t, stack(t, CloudEKS))
 	if err != nil {
@@ -76,8 +77,9 @@ func TestShippedJobFits(t *testing.T) {
 			t.Errorf("a new account has %d vCPUs: %+v", q.NewAccount, q)
 		}
 	}
-	// The requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m, coredns 100m and 70Mi; the
-	// agents of Pod Identity and EFS, and the controllers of EFS, request nothing.
+	// The requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m,
+	// coredns 100m and 70Mi; the agents of Pod Identity and EFS, and the controllers of EFS,
+	// request nothing.
 	daemons := []room{{50, 0, 1}, {100, 0, 1}, {0, 0, 1}, {0, 0, 1}}
 	pods := []room{{100, 70, 1}, {100, 70, 1}, {0, 0, 1}, {0, 0, 1}}
 	s.Job.Image = "registry.example/test-mnist:1" // the stack builds one
@@ -114,7 +116,8 @@ func TestShippedJobFits(t *testing.T) {
 	}
 }
 
-// misfit tries all placements of pods on nodes, and returns one in which a pod does not fit; "" = none.
+// misfit tries all placements of pods on nodes, and returns one in which a pod does not fit; "" =
+// none.
 func misfit(nodes, pods []room, seen map[string]bool) string {
 	if len(pods) == 0 {
 		return ""
@@ -146,7 +149,8 @@ func misfit(nodes, pods []room, seen map[string]bool) string {
 // hours is the length of a month in Amazon's bills.
 const hours = 730
 
-// The page's table of costs has the right sum, below half a dollar an hour, and counts the nodes and disks of the stack.
+// The page's table of costs has the right sum, below half a dollar an hour, and counts the nodes
+// and disks of the stack.
 func TestCosts(t *testing.T) {
 	s, err := parsed(t, stack(t, CloudEKS))
 	if err != nil {

@@ -66,7 +66,8 @@ func (g *GKE) Zones() int {
 	return cmp.Or(len(g.NodeZones), regionZones)
 }
 
-// checkPlace checks the location of the cluster. For a region it adds a note that the nodes are spread over its zones.
+// checkPlace checks the location of the cluster. For a region it adds a note that the nodes are
+// spread over its zones.
 func (g *GKE) checkPlace(s *Settings, p *Problems) {
 	r, zone := region(g.Location)
 	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
@@ -163,7 +164,8 @@ func (o *GKEPool) checkGPUs(at string, wanted bool, p *Problems) {
 	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 }
 
-// accelerators has the types of GPU of each machine family, and the numbers of them that a node may have.
+// accelerators has the types of GPU of each machine family, and the numbers of them that a node may
+// have.
 var accelerators = map[string]map[string][]int{
 	"n1": {"nvidia-tesla-t4": {1, 2, 4}, "nvidia-tesla-v100": {1, 2, 4, 8}, "nvidia-tesla-p100": {1, 2, 4}, "nvidia-tesla-p4": {1, 2, 4}},
 	"g2": {"nvidia-l4": {1, 2, 4, 8}},
@@ -171,7 +173,8 @@ var accelerators = map[string]map[string][]int{
 	"a3": {"nvidia-h100-80gb": {1, 2, 4, 8}, "nvidia-h100-mega-80gb": {8}},
 }
 
-// checkAccelerator checks that the GPUs fit the machine type, which determines their number in all families but n1.
+// checkAccelerator checks that the GPUs fit the machine type, which determines their number in all
+// families but n1.
 func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 	var known []string
 	for _, f := range []string{"n1", "g2", "a2", "a3"} {

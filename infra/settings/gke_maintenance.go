@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// NoNodeUpgrades is the scope of an exclusion in which no node is drained for an upgrade: the control plane gets patches only.
+// NoNodeUpgrades is the scope of an exclusion in which no node is drained for an upgrade: the
+// control plane gets patches only.
 const NoNodeUpgrades = "NO_MINOR_OR_NODE_UPGRADES"
 
 const noUpgrades = "NO_UPGRADES"
@@ -17,10 +18,13 @@ const noUpgrades = "NO_UPGRADES"
 // Limits of GKE.
 const (
 	maxExclusions = 20
-	maxNoUpgrades = 3                   // number of exclusions with the scope NO_UPGRADES
-	maxFrozen     = 90 * 24 * time.Hour // length of such an exclusion; others may last until the support of the version ends
-	minWindow     = 4 * time.Hour       // GKE starts no upgrade in a shorter window
-	maxWindow     = 24 * time.Hour
+	// number of exclusions with the scope NO_UPGRADES
+	maxNoUpgrades = 3
+	// length of such an exclusion; others may last until the support of the version ends
+	maxFrozen = 90 * 24 * time.Hour
+	// GKE starts no upgrade in a shorter window
+	minWindow = 4 * time.Hour
+	maxWindow = 24 * time.Hour
 )
 
 var (
@@ -64,7 +68,8 @@ func (e *MaintenanceExclusion) check(path string, s *Settings, p *Problems) {
 	}
 }
 
-// times checks the times start and end below a path and returns them; the zero Time means that one is not valid.
+// times checks the times start and end below a path and returns them; the zero Time means that one
+// is not valid.
 func (p *Problems) times(path, start, end string) (from, to time.Time) {
 	from, to = p.time(path+".start", start), p.time(path+".end", end)
 	if from.IsZero() || to.IsZero() {
@@ -74,8 +79,8 @@ func (p *Problems) times(path, start, end string) (from, to time.Time) {
 	return from, to
 }
 
-// time checks a time in the format of RFC 3339, in the form that GKE returns: another form would be a difference in every
-// preview.
+// time checks a time in the format of RFC 3339, in the form that GKE returns: another form would be
+// a difference in every preview.
 func (p *Problems) time(path, text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	ok := err == nil && strings.HasSuffix(text, "Z") && t.Format(time.RFC3339) == text

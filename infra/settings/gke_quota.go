@@ -11,13 +11,16 @@ import (
 
 // quota is what a stack needs of one of Google's quotas when all pools have maxNodes.
 type quota struct {
-	metric  string // "CPUS"
-	n       int
-	project bool // the quota is of the whole project, not of one region
+	// "CPUS"
+	metric string
+	n      int
+	// the quota is of the whole project, not of one region
+	project bool
 }
 
-// ownCPUs lists the machine families whose vCPUs have a quota of their own in a region. Those of N1, E2 and the smallest types
-// count as CPUS; those of families that are newer than this table as CPUS_PER_VM_FAMILY.
+// ownCPUs lists the machine families whose vCPUs have a quota of their own in a region. Those of
+// N1, E2 and the smallest types count as CPUS; those of families that are newer than this table as
+// CPUS_PER_VM_FAMILY.
 var ownCPUs = []string{"a2", "c2", "c2d", "c3", "m1", "m2", "m3", "n2", "n2d", "t2d"}
 
 func cpuMetric(machineType string) string {
@@ -31,7 +34,8 @@ func cpuMetric(machineType string) string {
 	}
 }
 
-// DiskType returns a type of disk from which the machine can boot: machines of the fourth generation need Hyperdisks.
+// DiskType returns a type of disk from which the machine can boot: machines of the fourth
+// generation need Hyperdisks.
 func (o *GKEPool) DiskType() string {
 	if len(o.MachineType) > 1 && o.MachineType[1] == '4' {
 		return "hyperdisk-balanced"
@@ -39,7 +43,8 @@ func (o *GKEPool) DiskType() string {
 	return "pd-balanced"
 }
 
-// quotas returns what the stack needs, the quotas of the region first. CPUs of unknown machine types are not included.
+// quotas returns what the stack needs, the quotas of the region first. CPUs of unknown machine
+// types are not included.
 func (g *GKE) quotas() (all []quota) {
 	add := func(project bool, metric string, n int) {
 		if n <= 0 {
@@ -95,7 +100,8 @@ func gpuMetric(pool *GKEPool) string {
 	return metric
 }
 
-// quotaNote returns a line that says which quotas the stack needs, and which command shows the project's quotas.
+// quotaNote returns a line that says which quotas the stack needs, and which command shows the
+// project's quotas.
 func (g *GKE) quotaNote() string {
 	var inRegion, inProject []string
 	for _, q := range g.quotas() {
@@ -112,7 +118,8 @@ func (g *GKE) quotaNote() string {
 		r, strings.Join(inRegion, ", "), strings.Join(inProject, ", "), r, g.Project)
 }
 
-// fewCPUs has the number of vCPUs of machine types whose names do not end in it. Shared cores count as full ones.
+// fewCPUs has the number of vCPUs of machine types whose names do not end in it. Shared cores count
+// as full ones.
 var fewCPUs = map[string]int{
 	"e2-micro": 2, "e2-small": 2, "e2-medium": 2, "f1-micro": 1, "g1-small": 1,
 	"a2-highgpu-1g": 12, "a2-highgpu-2g": 24, "a2-highgpu-4g": 48, "a2-highgpu-8g": 96, "a2-megagpu-16g": 96,

@@ -22,12 +22,14 @@ func merged(all ...map[string]string) map[string]string {
 	return m
 }
 
-// window returns a section gke.maintenance with a window on weekends, and other fields of the window.
+// window returns a section gke.maintenance with a window on weekends, and other fields of the
+// window.
 func window(other ...string) string {
 	return "{window: " + flow(map[string]string{"start": "'2026-12-05T02:00:00Z'", "end": "'2026-12-05T08:00:00Z'", "recurrence": "'FREQ=WEEKLY;BYDAY=SA,SU'"}, other...) + "}"
 }
 
-// exclusion returns gke.maintenance.exclusions, with one exclusion for each argument, which has its other fields.
+// exclusion returns gke.maintenance.exclusions, with one exclusion for each argument, which has its
+// other fields.
 func exclusion(others ...string) string {
 	var all []string
 	for _, other := range others {

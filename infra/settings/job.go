@@ -30,7 +30,8 @@ func (s *Settings) checkJob(p *Problems) {
 		*BuiltImage(&is) = placeholder
 	}
 	_, err := manifest.Submit(&is)
-	before := *p // values of a wrong type were reported before; other problems of a field are reported here
+	// values of a wrong type were reported before; other problems of a field are reported here
+	before := *p
 	for _, o := range job.ProblemsIn(errors.Join(is.Available(), err)) {
 		field, text := o.ByField()
 		path := strings.TrimSuffix("job."+field, ".")
@@ -48,8 +49,8 @@ func (s *Settings) checkJob(p *Problems) {
 
 var types = []job.Type{job.Train, job.Evaluate, job.Predict, job.Run}
 
-// BuiltImage returns the field of a job that names the image that its stack builds: the image of all pods, or for a program the
-// image that adds elasticdl to the program's own.
+// BuiltImage returns the field of a job that names the image that its stack builds: the image of
+// all pods, or for a program the image that adds elasticdl to the program's own.
 func BuiltImage(j *job.Job) *string {
 	if j.Runs() {
 		return &j.AgentImage
@@ -57,7 +58,8 @@ func BuiltImage(j *job.Job) *string {
 	return &j.Image
 }
 
-// checkGiven refuses fields that belong to another type of job. Given reports whether the file has a path.
+// checkGiven refuses fields that belong to another type of job. Given reports whether the file has
+// a path.
 func (s *Settings) checkGiven(given func(path string) bool, p *Problems) {
 	if s.Job == nil {
 		return
@@ -89,7 +91,8 @@ func texts(types []job.Type) []string {
 // storageOf has the section that defines each claim.
 var storageOf = map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube"}
 
-// checkClaims reports volumes of claims that the stack would create, if it had the section of their storage.
+// checkClaims reports volumes of claims that the stack would create, if it had the section of their
+// storage.
 func (s *Settings) checkClaims(p *Problems) {
 	has := map[string]bool{
 		ClaimGKE:      s.GKE != nil && s.GKE.Filestore != nil,
@@ -115,7 +118,8 @@ func (s *Settings) roles() []role {
 	return roles
 }
 
-// checkPriorities reports priority classes that do not exist: Kubernetes would refuse the pods when the master creates them.
+// checkPriorities reports priority classes that do not exist: Kubernetes would refuse the pods when
+// the master creates them.
 func (s *Settings) checkPriorities(p *Problems) {
 	if s.Minikube != nil && s.Minikube.Adopt {
 		return // an adopted cluster may have its own

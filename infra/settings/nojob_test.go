@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A job is removed from a stack by `pulumi config rm job`, as `elasticdl stop` says; the rest of the stack is kept, including
-// its image.
+// A job is removed from a stack by `pulumi config rm job`, as `elasticdl stop` says; the rest of
+// the stack is kept, including its image.
 func TestWithoutJob(t *testing.T) {
 	examples, err := filepath.Glob("../../examples/*/Pulumi.*.yaml")
 	if err != nil {

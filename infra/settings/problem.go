@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Problems collects the problems of a stack's settings, each by its path: "gke.ranges.pods", "gcp:project".
+// Problems collects the problems of a stack's settings, each by its path: "gke.ranges.pods",
+// "gcp:project".
 type Problems struct {
 	// Project is the prefix of paths in messages: "elasticdl".
 	Project string
@@ -20,8 +21,8 @@ type Problems struct {
 
 type problem struct{ path, text string }
 
-// Check adds a problem at path if ok is false, with a text that says what was found and what is expected. A path has at most
-// one problem, and none below it: those would follow from the first.
+// Check adds a problem at path if ok is false, with a text that says what was found and what is
+// expected. A path has at most one problem, and none below it: those would follow from the first.
 func (p *Problems) Check(ok bool, path, format string, args ...any) {
 	if ok || p.has(path) {
 		return
@@ -41,7 +42,8 @@ func (p *Problems) has(path string) bool {
 	})
 }
 
-// Err returns an error with all problems, one a line, in the order of the settings in a stack's file.
+// Err returns an error with all problems, one a line, in the order of the settings in a stack's
+// file.
 func (p *Problems) Err() error {
 	slices.SortStableFunc(p.all, func(a, b problem) int { return cmp.Compare(rank(a.path), rank(b.path)) })
 	var lines []error
@@ -51,7 +53,8 @@ func (p *Problems) Err() error {
 	return errors.Join(lines...)
 }
 
-// full returns a path as `pulumi config set` accepts it, with the namespace of the project unless it has another.
+// full returns a path as `pulumi config set` accepts it, with the namespace of the project unless
+// it has another.
 func (p *Problems) full(path string) string {
 	if path == "" {
 		return p.Project
@@ -62,8 +65,9 @@ func (p *Problems) full(path string) string {
 	return p.Project + ":" + path
 }
 
-// rank returns the position of a path in a file. Elements of a list or map have the position of the list or map; unknown names
-// come at the end of their section, and settings of providers, such as gcp:project, at the top.
+// rank returns the position of a path in a file. Elements of a list or map have the position of the
+// list or map; unknown names come at the end of their section, and settings of providers, such as
+// gcp:project, at the top.
 func rank(path string) int {
 	path, _, _ = strings.Cut(path, "[")
 	for path != "" {
@@ -118,8 +122,9 @@ func list(choices []string) string {
 
 func orMissing(value string) string { return cmp.Or(value, "missing") }
 
-// nearest returns "; did you mean x?" for the choice that is nearest to a mistyped name, or nothing. The beginning of a name
-// counts as one wrong letter; of two equally near choices, the one with fewer letters to change is returned.
+// nearest returns "; did you mean x?" for the choice that is nearest to a mistyped name, or
+// nothing. The beginning of a name counts as one wrong letter; of two equally near choices, the one
+// with fewer letters to change is returned.
 func nearest(name string, choices []string) string {
 	best, fewest, found := max(1, len(name)/3)+1, 0, ""
 	for _, c := range choices {

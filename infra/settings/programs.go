@@ -17,9 +17,9 @@ var (
 	kubectl  = program{"kubectl", "https://kubernetes.io/docs/tasks/tools/"}
 )
 
-// Programs returns a check that every program which the stack runs is installed. find looks up a program, as exec.LookPath
-// does. A preview needs the same programs as `up`, which begins with a preview; most of them are also used to reach an existing
-// cluster.
+// Programs returns a check that every program which the stack runs is installed. find looks up a
+// program, as exec.LookPath does. A preview needs the same programs as `up`, which begins with a
+// preview; most of them are also used to reach an existing cluster.
 func Programs(find func(name string) (path string, err error)) Check {
 	return func(s *Settings, p *Problems) {
 		var missing []string

@@ -8,7 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// All missing programs are reported at once, each with how to install it, and no program that the settings do not need.
+// All missing programs are reported at once, each with how to install it, and no program that the
+// settings do not need.
 func TestPrograms(t *testing.T) {
 	image, data := &Image{Command: "elasticdl"}, &Data{Command: "elasticdl"}
 	for _, test := range []struct {

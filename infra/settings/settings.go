@@ -24,69 +24,102 @@ var clouds = []string{CloudGKE, CloudEKS, CloudMinikube}
 
 // Settings is the configuration of a stack: elasticdl:<field> in stacks/Pulumi.<stack>.yaml.
 type Settings struct {
-	Project string `json:"-"` // name of the Pulumi project
+	// name of the Pulumi project
+	Project string `json:"-"`
 	Stack   string `json:"-"`
-	Root    string `json:"-"`     // directory of Pulumi.yaml; paths below are relative to it
-	Cloud   string `json:"cloud"` // gke, eks or minikube; the section of that name is set below
+	// directory of Pulumi.yaml; paths below are relative to it
+	Root string `json:"-"`
+	// gke, eks or minikube; the section of that name is set below
+	Cloud string `json:"cloud"`
 
 	GKE      *GKE      `json:"gke,omitempty"`
 	EKS      *EKS      `json:"eks,omitempty"`
 	Minikube *Minikube `json:"minikube,omitempty"`
 	Platform Platform  `json:"platform"`
 	Policy   Policy    `json:"policy,omitzero"`
-	Image    *Image    `json:"image,omitempty"` // nil = job.image exists already
-	Data     *Data     `json:"data,omitempty"`  // nil = the stack copies no data
-	Job      *job.Job  `json:"job,omitempty"`   // nil = a cluster without a job
+	// nil = job.image exists already
+	Image *Image `json:"image,omitempty"`
+	// nil = the stack copies no data
+	Data *Data `json:"data,omitempty"`
+	// nil = a cluster without a job
+	Job *job.Job `json:"job,omitempty"`
 
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
-	ProtectStorage bool              `json:"protectStorage"`
-	Labels         map[string]string `json:"labels,omitempty"` // labels of everything that is billed: labels of Google, tags of Amazon; the stack adds LabelStack
+	ProtectStorage bool `json:"protectStorage"`
+	// labels of everything that is billed: labels of Google, tags of Amazon; the stack adds
+	// LabelStack
+	Labels map[string]string `json:"labels,omitempty"`
 
-	Now   time.Time `json:"-"` // time of this run; the stack reads no clock otherwise
-	Notes []string  `json:"-"` // warnings of `pulumi up` about settings that are valid
+	// time of this run; the stack reads no clock otherwise
+	Now time.Time `json:"-"`
+	// warnings of `pulumi up` about settings that are valid
+	Notes []string `json:"-"`
 }
 
-// LabelStack is the label by which billed resources are found: its value is the [Settings.Name] of the stack.
+// LabelStack is the label by which billed resources are found: its value is the [Settings.Name] of
+// the stack.
 const LabelStack = "elasticdl-stack"
 
 // Platform has the settings of what every cluster gets.
 type Platform struct {
-	Namespace       string           `json:"namespace"`                 // namespace of the job; the stack creates it, unless it is shared
-	ShareNamespace  bool             `json:"shareNamespace,omitempty"`  // the namespace belongs to someone else: the stack neither creates, changes nor deletes it
-	PriorityClasses map[string]int32 `json:"priorityClasses,omitempty"` // values by name; higher values preempt lower ones
-	// SharePriorityClasses lists the classes that exist already with these values, and belong to someone else.
-	SharePriorityClasses []string          `json:"sharePriorityClasses,omitempty"`
-	PodSecurity          string            `json:"podSecurity,omitempty"`   // privileged, baseline or restricted; "" = baseline if the job's pods pass it
-	Quota                map[string]string `json:"quota,omitempty"`         // limits of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
-	NetworkPolicy        bool              `json:"networkPolicy,omitempty"` // pods may connect only to each other, DNS, the API and HTTPS; connections to them need the policy of a job
-	StorageClass         string            `json:"storageClass,omitempty"`  // name of a storage class that creates volumes on demand in eks.efs; "" = none
+	// namespace of the job; the stack creates it, unless it is shared
+	Namespace string `json:"namespace"`
+	// the namespace belongs to someone else: the stack neither creates, changes nor deletes it
+	ShareNamespace bool `json:"shareNamespace,omitempty"`
+	// values by name; higher values preempt lower ones
+	PriorityClasses map[string]int32 `json:"priorityClasses,omitempty"`
+	// SharePriorityClasses lists the classes that exist already with these values, and belong to
+	// someone else.
+	SharePriorityClasses []string `json:"sharePriorityClasses,omitempty"`
+	// privileged, baseline or restricted; "" = baseline if the job's pods pass it
+	PodSecurity string `json:"podSecurity,omitempty"`
+	// limits of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
+	Quota map[string]string `json:"quota,omitempty"`
+	// pods may connect only to each other, DNS, the API and HTTPS; connections to them need the
+	// policy of a job
+	NetworkPolicy bool `json:"networkPolicy,omitempty"`
+	// name of a storage class that creates volumes on demand in eks.efs; "" = none
+	StorageClass string `json:"storageClass,omitempty"`
 
-	// DevicePluginImage is the image of NVIDIA's device plugin, such as one of a mirror; "" = the version and digest that
-	// package platform names.
+	// DevicePluginImage is the image of NVIDIA's device plugin, such as one of a mirror; "" = the
+	// version and digest that package platform names.
 	DevicePluginImage string `json:"devicePluginImage,omitempty"`
 }
 
 // Policy lists exceptions from the rules of package policy.
 type Policy struct {
-	Allow []string `json:"allow,omitempty"` // names of rules: "unpinned-image", or "unpinned-image:trainer" only for the resource of that name
+	// names of rules: "unpinned-image", or "unpinned-image:trainer" only for the resource of that
+	// name
+	Allow []string `json:"allow,omitempty"`
 }
 
-// Image describes an image that the stack builds from Go source, and pushes to its registry or loads into minikube.
+// Image describes an image that the stack builds from Go source, and pushes to its registry or
+// loads into minikube.
 type Image struct {
-	Source    string   `json:"source"`              // directory of a program as `elasticdl zoo init` makes it, or a binary; relative to Pulumi.yaml
-	Name      string   `json:"name,omitempty"`      // "" = the name of the job
-	Base      string   `json:"base,omitempty"`      // --base_image; "" = from scratch
-	Platforms []string `json:"platforms,omitempty"` // default "linux/amd64"; on minikube the platform of this machine
-	Command   string   `json:"command,omitempty"`   // the elasticdl binary; default "elasticdl", on PATH
-	Pin       bool     `json:"pin,omitempty"`       // the job keeps its current image, also if the source changes
+	// directory of a program as `elasticdl zoo init` makes it, or a binary; relative to Pulumi.yaml
+	Source string `json:"source"`
+	// "" = the name of the job
+	Name string `json:"name,omitempty"`
+	// --base_image; "" = from scratch
+	Base string `json:"base,omitempty"`
+	// default "linux/amd64"; on minikube the platform of this machine
+	Platforms []string `json:"platforms,omitempty"`
+	// the elasticdl binary; default "elasticdl", on PATH
+	Command string `json:"command,omitempty"`
+	// the job keeps its current image, also if the source changes
+	Pin bool `json:"pin,omitempty"`
 }
 
 // Data is a public data set that the stack copies to its volume, once, before the job.
 type Data struct {
-	Dataset string `json:"dataset"`           // a name that `elasticdl dataset` knows: mnist
-	Path    string `json:"path,omitempty"`    // directory on the stack's claim; "" = the data set's name
-	Source  string `json:"source,omitempty"`  // directory, relative to Pulumi.yaml, or URL of its files; "" = the public mirrors
-	Command string `json:"command,omitempty"` // the elasticdl binary; default the one of image.command, else "elasticdl", on PATH
+	// a name that `elasticdl dataset` knows: mnist
+	Dataset string `json:"dataset"`
+	// directory on the stack's claim; "" = the data set's name
+	Path string `json:"path,omitempty"`
+	// directory, relative to Pulumi.yaml, or URL of its files; "" = the public mirrors
+	Source string `json:"source,omitempty"`
+	// the elasticdl binary; default the one of image.command, else "elasticdl", on PATH
+	Command string `json:"command,omitempty"`
 }
 
 // Keys that the clouds' providers read, and the stack too.
@@ -119,13 +152,15 @@ type Input struct {
 	Arch string
 	// Config is the configuration as the engine passes it, by key: sections are JSON.
 	Config map[string]string
-	// Secret lists the keys of Config whose values contain secrets. Their values are in plain text in Config.
+	// Secret lists the keys of Config whose values contain secrets. Their values are in plain text
+	// in Config.
 	Secret []string
 	// Stat reports whether a path is a directory, and returns an error if it does not exist.
 	Stat func(path string) (directory bool, err error)
 }
 
-// Check reports problems of settings that this package cannot know. The settings may have problems already.
+// Check reports problems of settings that this package cannot know. The settings may have problems
+// already.
 type Check func(*Settings, *Problems)
 
 // Verify returns the problems that one check finds, in the form in which Parse returns all.
@@ -135,11 +170,12 @@ func (s *Settings) Verify(check Check) error {
 	return p.Err()
 }
 
-// Parse returns the settings of a configuration. Its error has all problems, including those of the other checks, one a line,
-// in the order of a stack's file.
+// Parse returns the settings of a configuration. Its error has all problems, including those of the
+// other checks, one a line, in the order of a stack's file.
 func Parse(in Input, others ...Check) (*Settings, error) {
 	p := &Problems{Project: in.Project}
-	for _, key := range in.Secret { // the master reads the job from a ConfigMap, and the state has the rest: both are plain text
+	// the master reads the job from a ConfigMap, and the state has the rest: both are plain text
+	for _, key := range in.Secret {
 		if name, ok := strings.CutPrefix(key, in.Project+":"); ok {
 			p.Check(false, name, "contains a secret, which would be stored in plain text in the cluster and in the Pulumi state: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
 		}
@@ -160,7 +196,8 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 			delete(tree, section)
 		}
 	}
-	for _, section := range []string{"image", "data", "job"} { // Pulumi.yaml has {} for an absent section
+	// Pulumi.yaml has {} for an absent section
+	for _, section := range []string{"image", "data", "job"} {
 		if v, _ := tree[section].(map[string]any); v != nil && len(v) == 0 {
 			delete(tree, section)
 		}
@@ -172,7 +209,8 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.Project, in.Stack
 	for _, section := range slices.Sorted(maps.Keys(tree)) {
-		if section == "job" { // what looks like a secret in a job is refused, as by the command line
+		// what looks like a secret in a job is refused, as by the command line
+		if section == "job" {
 			continue
 		}
 		for _, found := range job.PlainSecrets(map[string]any{section: tree[section]}) {
@@ -200,8 +238,9 @@ func given(tree any, path string) bool {
 	return tree != nil
 }
 
-// Name returns "elasticdl-<stack>-<part>" in the form that clouds accept: lower-case letters, digits and '-', at most limit of
-// them. A name that had to be changed ends in a hash of the original, so that two stacks have different names.
+// Name returns "elasticdl-<stack>-<part>" in the form that clouds accept: lower-case letters,
+// digits and '-', at most limit of them. A name that had to be changed ends in a hash of the
+// original, so that two stacks have different names.
 func (s *Settings) Name(limit int, parts ...string) string {
 	was := strings.Join(append([]string{"elasticdl", s.Stack}, parts...), "-")
 	name := strings.TrimRight(notInNames.ReplaceAllString(strings.ToLower(was), "-"), "-")

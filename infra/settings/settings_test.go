@@ -37,7 +37,8 @@ func file(t testing.TB, path string) map[string]any {
 	return stack.Config
 }
 
-// stack returns the configuration of a stack of this repository, with the values that only its user knows.
+// stack returns the configuration of a stack of this repository, with the values that only its user
+// knows.
 func stack(t testing.TB, cloud string) map[string]any {
 	t.Helper()
 	return completed(file(t, "../../stacks/Pulumi."+cloud+".yaml"))
@@ -78,7 +79,8 @@ func parsed(t testing.TB, config map[string]any) (*Settings, error) {
 	return Parse(input(t, "..", config))
 }
 
-// input returns what a program gets of a configuration. The program runs in the parent directory of this package.
+// input returns what a program gets of a configuration. The program runs in the parent directory of
+// this package.
 func input(t testing.TB, root string, config map[string]any) Input {
 	t.Helper()
 	return Input{Project: "elasticdl", Stack: "test", Root: root, Now: day, Arch: "amd64", Config: asEngine(t, config), Stat: func(path string) (bool, error) {
@@ -135,7 +137,8 @@ func TestStacks(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			for _, note := range s.Notes {
-				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") && // the directory need not exist
+				// the directory need not exist
+				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") &&
 					!strings.HasPrefix(note, "elasticdl:gke: with all pools at maxNodes the stack needs these quotas") {
 					t.Errorf("says %s", note)
 				}
@@ -198,7 +201,8 @@ func TestOneLineEach(t *testing.T) {
 	}
 }
 
-// An unknown name is matched with the nearest known one, or with one that it begins, if it is long enough.
+// An unknown name is matched with the nearest known one, or with one that it begins, if it is long
+// enough.
 func TestNearest(t *testing.T) {
 	choices := []string{"name", "namespace", "podSecurity", "quota"}
 	for name, want := range map[string]string{
@@ -296,7 +300,8 @@ func TestAllAtOnce(t *testing.T) {
 		t.Fatal("no error")
 	}
 	golden(t, "testdata/mistakes.txt", err.Error()+"\n")
-	for i, line := range strings.Split(err.Error(), "\n") { // in the order of the file: "# 3" is the third line's comment
+	// in the order of the file: "# 3" is the third line's comment
+	for i, line := range strings.Split(err.Error(), "\n") {
 		path, _, _ := strings.Cut(line, ": ")
 		_, after, ok := strings.Cut(string(text), "# "+strconv.Itoa(i+1)+"\n")
 		if before := string(text[:len(text)-len(after)]); !ok || !strings.Contains(before[strings.LastIndex(before[:len(before)-1], "\n")+1:], lastStep(path)) {

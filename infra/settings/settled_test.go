@@ -98,7 +98,8 @@ func TestSettled(t *testing.T) {
 			setAll(t, config, test.with)
 			in := input(t, "/project", config)
 			if image := in.Config["elasticdl:image"]; image != "" {
-				in.Config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // this path exists
+				// this path exists
+				in.Config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1)
 			}
 			s, err := Parse(in)
 			if err != nil {
@@ -145,8 +146,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// The support of a version ends on a day. After it a new cluster is refused, or pays for extended support; settings are
-// accepted on every day.
+// The support of a version ends on a day. After it a new cluster is refused, or pays for extended
+// support; settings are accepted on every day.
 func TestVersions(t *testing.T) {
 	for _, v := range support {
 		if _, err := time.Parse(time.DateOnly, v.until); err != nil {
@@ -211,7 +212,8 @@ func TestOthersProblems(t *testing.T) {
 	}
 }
 
-// FuzzSettings checks that no configuration panics, every problem is a line with a path, and valid settings survive JSON.
+// FuzzSettings checks that no configuration panics, every problem is a line with a path, and valid
+// settings survive JSON.
 func FuzzSettings(f *testing.F) {
 	for _, cloud := range clouds {
 		text, err := json.Marshal(stack(f, cloud))

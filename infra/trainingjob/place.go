@@ -9,18 +9,20 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// gpu is the resource name of GPUs, and the key of the taint of GPU nodes. Pods that request it tolerate the taint: see
-// trainer/runtime/manifest.
+// gpu is the resource name of GPUs, and the key of the taint of GPU nodes. Pods that request it
+// tolerate the taint: see trainer/runtime/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: pods that request GPUs, and
-// workers without GPUs if there are spot nodes. Values that the job itself sets take precedence. The result is set in
-// --cluster_spec_json, role by role, so that masters and parameter servers stay off those nodes.
+// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: pods
+// that request GPUs, and workers without GPUs if there are spot nodes. Values that the job itself
+// sets take precedence. The result is set in --cluster_spec_json, role by role, so that masters and
+// parameter servers stay off those nodes.
 func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	placed := *j
 	spec := make(map[string]map[string]any)
 	if j.ClusterSpecJSON != "" && json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) != nil {
-		return &placed // the code that builds the objects reports what is wrong
+		// the code that builds the objects reports what is wrong
+		return &placed
 	}
 	changed := false
 	place := func(part string, selector map[string]string, tolerations []job.Toleration) {
@@ -57,7 +59,8 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // it was decoded from JSON, so it can be encoded
+		// it was decoded from JSON, so it can be encoded
+		panic(err)
 	}
 	placed.ClusterSpecJSON = string(text)
 	return &placed

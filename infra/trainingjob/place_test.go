@@ -71,7 +71,8 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// The image that a stack builds adds elasticdl to the image of a program, which is pulled by the job's own policy.
+// The image that a stack builds adds elasticdl to the image of a program, which is pulled by the
+// job's own policy.
 func TestBuiltImageOfAProgram(t *testing.T) {
 	run := &job.Job{Type: job.Run, Image: "pytorch/pytorch:2.9.0", ImagePullPolicy: "IfNotPresent"}
 	j, holes := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never", Cluster: &infra.Cluster{}}).described()

@@ -15,7 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// rails returns the option that warns in a preview that a running job would end: replaced by another, or suspended.
+// rails returns the option that warns in a preview that a running job would end: replaced by
+// another, or suspended.
 func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("a job that runs is not ended without a word", func(a *pulumi.ResourceHookArgs) error {
 		running := ""

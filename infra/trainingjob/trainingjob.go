@@ -22,10 +22,14 @@ const Type = "elasticdl:trainer:TrainingJob"
 
 // Args has the job, and where it runs.
 type Args struct {
-	Job        *job.Job           // its namespace exists
-	Image      pulumi.StringInput // nil = the image that the job names
-	PullPolicy string             // pull policy of that image; "" = the job's
-	Cluster    *infra.Cluster     // its Identity becomes annotations of the job's ServiceAccount: see also [Placed]
+	// its namespace exists
+	Job *job.Job
+	// nil = the image that the job names
+	Image pulumi.StringInput
+	// pull policy of that image; "" = the job's
+	PullPolicy string
+	// its Identity becomes annotations of the job's ServiceAccount: see also [Placed]
+	Cluster *infra.Cluster
 }
 
 // TrainingJob is the component of a job on a cluster.
@@ -45,13 +49,15 @@ const (
 	deletionPropagation = "pulumi.com/deletionPropagationPolicy"
 )
 
-// imageHole stands for the name of an image that is not known yet, and annotationHole for the value of an annotation.
+// imageHole stands for the name of an image that is not known yet, and annotationHole for the value
+// of an annotation.
 const (
 	imageHole      = "image.invalid/of/the:stack"
 	annotationHole = "annotation.invalid/"
 )
 
-// New registers a job. The provider, the dependencies and DeletedWith among the options also apply to its objects.
+// New registers a job. The provider, the dependencies and DeletedWith among the options also apply
+// to its objects.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*TrainingJob, error) {
 	j, holes := args.described()
 	s, err := objects(j, args)
@@ -69,7 +75,8 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
 		return nil, err
 	}
-	// Registration would create outputs for these fields that the engine never resolves: so they are set before.
+	// Registration would create outputs for these fields that the engine never resolves: so they
+	// are set before.
 	t.Master = pulumi.String(s.Job.Name).ToStringOutput()
 	t.Dashboard = pulumi.String(manifest.MasterAddress(j)).ToStringOutput()
 	t.Logs = pulumi.Sprintf("kubectl logs -f job/%s -n %s", s.Job.Name, j.Namespace)
@@ -87,7 +94,8 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	if a.Image != nil {
 		*settings.BuiltImage(j), holes[imageHole] = imageHole, a.Image
 	}
-	if a.PullPolicy != "" && !j.Runs() { // for a program this policy does not apply to its own image
+	// for a program this policy does not apply to its own image
+	if a.PullPolicy != "" && !j.Runs() {
 		j.ImagePullPolicy = a.PullPolicy
 	}
 	for key, value := range a.Cluster.Identity {
@@ -107,7 +115,8 @@ func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	}
 	v1.SetMetaDataAnnotation(&s.Job.ObjectMeta, skipAwait, "true")
 	v1.SetMetaDataAnnotation(&s.Job.ObjectMeta, deletionPropagation, "background")
-	if args.Image != nil { // the hash is computed with the placeholder for the image
+	// the hash is computed with the placeholder for the image
+	if args.Image != nil {
 		s.Job.Spec.Template.Annotations[manifest.AnnotationSpec] += " " + imageHole
 	}
 	v1.SetMetaDataAnnotation(&s.Spec.ObjectMeta, patchForce, "true")
@@ -134,9 +143,11 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	}
 	of := manifest.SpecName(s.Job.Labels[manifest.LabelJob])
 	register := func(o runtime.Object, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
-		short := name + strings.TrimPrefix(o.(v1.Object).GetName(), of) // "test-mnist-ps-0" of elasticdl-test-mnist-ps-0
+		// "test-mnist-ps-0" of elasticdl-test-mnist-ps-0
+		short := name + strings.TrimPrefix(o.(v1.Object).GetName(), of)
 		is := infra.Object{Name: short, Object: o, Holes: holes}
-		if o == runtime.Object(s.Job) { // every change of the template changes the hash in its annotations, which replaces the Job
+		// every change of the template changes the hash in its annotations, which replaces the Job
+		if o == runtime.Object(s.Job) {
 			is.Fixed = []string{"spec.template.metadata.annotations"}
 		}
 		return infra.Register(ctx, t.guard, is, slices.Concat(with, more)...)
@@ -144,7 +155,8 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	var needed []pulumi.Resource
 	for _, o := range s.Objects()[1:] { // the first is the Job
 		var more []pulumi.ResourceOption
-		if o == runtime.Object(s.State) || o == runtime.Object(s.Identity) { // the master writes these
+		// the master writes these
+		if o == runtime.Object(s.State) || o == runtime.Object(s.Identity) {
 			more = append(more, pulumi.IgnoreChanges([]string{"data"}))
 		}
 		r, err := register(o, more...)

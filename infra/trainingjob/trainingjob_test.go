@@ -44,7 +44,8 @@ type built struct {
 	Email  pulumi.StringOutput `pulumi:"email"`
 }
 
-// record returns the resources of a stack with a job. The image and the identity are unknown in a preview.
+// record returns the resources of a stack with a job. The image and the identity are unknown in a
+// preview.
 func record(t *testing.T, preview bool, change func(*Args)) []graph.Resource {
 	t.Helper()
 	all, err := try(preview, mnist(t), change)
@@ -101,8 +102,8 @@ func TestGolden(t *testing.T) {
 	}))
 }
 
-// Laws 2 and 4, and K05, K06: names are fixed, objects use the stack's provider, they are created in the right order, and none
-// has an owner.
+// Laws 2 and 4, and K05, K06: names are fixed, objects use the stack's provider, they are created
+// in the right order, and none has an owner.
 func TestOptions(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		all := record(t, preview, as)
@@ -126,7 +127,9 @@ func TestOptions(t *testing.T) {
 				others = append(others, r.Type+" "+r.Name)
 			}
 		}
-		if len(others) != 11 { // 2 ConfigMaps, a Secret, 3 for permissions, 3 Services, a PodDisruptionBudget, a NetworkPolicy
+		// 2 ConfigMaps, a Secret, 3 for permissions, 3 Services, a PodDisruptionBudget, a
+		// NetworkPolicy
+		if len(others) != 11 {
 			t.Errorf("%d objects beside the Job: %v", len(others), others)
 		}
 		master := graph.Find(all, kindJob, "test-mnist-master")

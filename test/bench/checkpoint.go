@@ -31,18 +31,20 @@ func checkpointBenchmarks() []benchmark {
 	}
 }
 
-// pace is the time between two checkpoints, and calm the last part of it, in which the previous checkpoint has no effect any
-// more.
+// pace is the time between two checkpoints, and calm the last part of it, in which the previous
+// checkpoint has no effect any more.
 const (
 	pace = 30 * time.Second
 	calm = 15 * time.Second
 )
 
-// publishedStall is the time in seconds for which DLRover's training waits for a checkpoint, by its own figures.
+// publishedStall is the time in seconds for which DLRover's training waits for a checkpoint, by its
+// own figures.
 const publishedStall = 0.2
 
-// besideTraining measures a job of a model of 1 GB, values and slots, that makes a checkpoint every 30 s: how long the training
-// waits for a checkpoint, by how much it slows down, and by how much the process that copies grows.
+// besideTraining measures a job of a model of 1 GB, values and slots, that makes a checkpoint every
+// 30 s: how long the training waits for a checkpoint, by how much it slows down, and by how much
+// the process that copies grows.
 func besideTraining(ctx context.Context, b *bench, who string, strategy job.Strategy, workers int) error {
 	checkpoints := b.n(3)
 	without, _, err := b.largeJob(ctx, strategy, workers, 0)
@@ -64,14 +66,16 @@ func besideTraining(ctx context.Context, b *bench, who string, strategy job.Stra
 
 // beside has what the logs of a job report about its checkpoints, in order.
 type beside struct {
-	waited      []float64 // seconds for which the training waited for each checkpoint
-	whole, calm []float64 // records per second from one checkpoint to the next, and in the calm part of that time
+	// seconds for which the training waited for each checkpoint
+	waited []float64
+	// records per second from one checkpoint to the next, and in the calm part of that time
+	whole, calm []float64
 }
 
 var copiedLine = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Copied for a checkpoint number=\d+ version=\d+ waited=(\S+)`)
 
-// largeJob trains the model of 1 GB until the given number of checkpoints is made, and for a while after each. It returns the
-// peak memory of the processes that copy the model.
+// largeJob trains the model of 1 GB until the given number of checkpoints is made, and for a while
+// after each. It returns the peak memory of the processes that copy the model.
 func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, checkpoints int) (mb float64, t beside, err error) {
 	l, err := b.startLive(ctx, gigabyte, strategy, workers, func(j *job.Job) {
 		if checkpoints > 0 {
@@ -109,8 +113,8 @@ func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, ch
 	return mb, t, err
 }
 
-// rate returns the records per second between two moments. The records of an interval between two steps belong to the later
-// step.
+// rate returns the records per second between two moments. The records of an interval between two
+// steps belong to the later step.
 func rate(steps []step, from, to time.Time) float64 {
 	done := func(t time.Time) float64 {
 		sum := 0.0
@@ -130,8 +134,9 @@ func rate(steps []step, from, to time.Time) float64 {
 	return (done(to) - done(from)) / to.Sub(from).Seconds()
 }
 
-// besideDisk writes and restores 1 GB as a shard of a checkpoint, and compares with a plain file of the same size that is
-// written in large pieces and synced, and read. Reads come from the disk, not from the cache.
+// besideDisk writes and restores 1 GB as a shard of a checkpoint, and compares with a plain file of
+// the same size that is written in large pieces and synced, and read. Reads come from the disk, not
+// from the cache.
 func besideDisk(_ context.Context, b *bench) error {
 	dir := filepath.Join(b.dir, "disk")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -210,7 +215,8 @@ func largePart() checkpoint.Part {
 	return checkpoint.Part{Values: array(), Slots: [][]float32{array(), array()}}
 }
 
-// processorTime returns the CPU time of this process in seconds, including that of the kernel on its behalf.
+// processorTime returns the CPU time of this process in seconds, including that of the kernel on
+// its behalf.
 func processorTime() float64 {
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {

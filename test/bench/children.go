@@ -17,10 +17,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 )
 
-// runChild runs one of these roles as a process of its own, whose memory can be measured separately:
+// runChild runs one of these roles as a process of its own, whose memory can be measured
+// separately:
 //
 //	server OPTIMIZER DATA     a parameter server with --data_encryption=DATA; prints its address
-//	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
+//	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per
+//	                          second
 //	ring RANK HOST DATA       a rank of all-reduce, which listens at HOST; see ring.go
 func runChild(ctx context.Context, name string, args []string) error {
 	if err := prove.Share(jobUID, []byte(os.Getenv(authorityEnv))); err != nil {
@@ -37,7 +39,8 @@ func runChild(ctx context.Context, name string, args []string) error {
 	return fmt.Errorf("child %q: unknown", name)
 }
 
-// The UID of the children's job, and the name of the environment variable with the authority of their credentials.
+// The UID of the children's job, and the name of the environment variable with the authority of
+// their credentials.
 const (
 	jobUID       = "bench"
 	authorityEnv = "ELASTICDL_BENCH_AUTHORITY"

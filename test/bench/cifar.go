@@ -14,9 +14,9 @@ import (
 
 const cifarRecords = 2048
 
-// cifar creates, once, a directory with train: RecordIO of cifarRecords examples, in the form that a zoo model for CIFAR-10
-// reads. The images are noise with a bright stripe whose height depends on the label: there is something to learn, and it does
-// not affect the speed.
+// cifar creates, once, a directory with train: RecordIO of cifarRecords examples, in the form that
+// a zoo model for CIFAR-10 reads. The images are noise with a bright stripe whose height depends on
+// the label: there is something to learn, and it does not affect the speed.
 func (b *bench) cifar(ctx context.Context) (dir string, err error) {
 	dir = filepath.Join(b.dir, "cifar10")
 	train := filepath.Join(dir, "train")

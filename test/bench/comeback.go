@@ -30,7 +30,8 @@ func comebackBenchmarks() []benchmark {
 // comebacks is how many times each kind of process is killed.
 const comebacks = 4
 
-// kept starts a job of a model of 100 MB on two servers and two workers, with a checkpoint every 3 s in its own directory.
+// kept starts a job of a model of 100 MB on two servers and two workers, with a checkpoint every 3
+// s in its own directory.
 func (b *bench) kept(ctx context.Context) (*live, error) {
 	return b.startLive(ctx, hundredBytes, job.ParameterServer, 2, func(j *job.Job) {
 		j.NumPS, j.CheckpointInterval.Duration = 2, 3*time.Second
@@ -38,8 +39,8 @@ func (b *bench) kept(ctx context.Context) (*live, error) {
 	})
 }
 
-// serverComesBack kills one of two servers, and measures until all workers train again from the last checkpoint: until each has
-// completed a step after the servers went back to it.
+// serverComesBack kills one of two servers, and measures until all workers train again from the
+// last checkpoint: until each has completed a step after the servers went back to it.
 func serverComesBack(ctx context.Context, b *bench) error {
 	l, err := b.kept(ctx)
 	if err != nil {
@@ -89,7 +90,8 @@ func jobComesBack(ctx context.Context, b *bench) error {
 		return err
 	}
 	var took []float64
-	for range b.n(comebacks) + 1 { // the first one belongs to the job that was stopped
+	// the first one belongs to the job that was stopped
+	for range b.n(comebacks) + 1 {
 		began := time.Now()
 		resume := exec.Command(self, "resume", l.job.Name)
 		resume.Stderr = os.Stderr
@@ -113,8 +115,8 @@ func jobComesBack(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// masterComesBack kills the master of a job of 100,000 tasks, and measures from the start of the next master's process until it
-// has leased a task.
+// masterComesBack kills the master of a job of 100,000 tasks, and measures from the start of the
+// next master's process until it has leased a task.
 func masterComesBack(ctx context.Context, b *bench) error {
 	const tasks = 100_000 // each task has one record
 	dir, err := b.manyRecords(ctx, tasks)
@@ -244,7 +246,8 @@ func (l *live) another(ctx context.Context, after time.Time) error {
 	if err != nil {
 		return err
 	}
-	return pause(ctx, time.Second) // a process that ends in its first second is replaced only one second after its start
+	// a process that ends in its first second is replaced only one second after its start
+	return pause(ctx, time.Second)
 }
 
 // pidOf returns the process ID in a file of the job's directory.

@@ -28,8 +28,8 @@ var (
 	howTo  = map[string]string{debian: "make bench-peers", pypi: "make torch", fault: "make torchft"}
 )
 
-// findPython returns an interpreter and the version of a package in it, by the package's name at PyPI; the error is a missingPeer if
-// it does not have the package.
+// findPython returns an interpreter and the version of a package in it, by the package's name at
+// PyPI; the error is a missingPeer if it does not have the package.
 func findPython(ctx context.Context, path, pack string) (python, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -54,12 +54,16 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 
 // setting describes what a job runs.
 type setting struct {
-	python    python
-	script    string // script of the peers
-	megabytes int    // size of the parameters in MB; 0 = the MNIST CNN
-	size      int    // number of processes, each on a node of its own
-	limit     time.Duration
-	env       []string // added to the environment of the job; nil: each process has one thread
+	python python
+	// script of the peers
+	script string
+	// size of the parameters in MB; 0 = the MNIST CNN
+	megabytes int
+	// number of processes, each on a node of its own
+	size  int
+	limit time.Duration
+	// added to the environment of the job; nil: each process has one thread
+	env []string
 }
 
 // command writes the scripts to a directory and returns the words after the interpreter.
@@ -113,8 +117,8 @@ func newTorchrun(ctx context.Context, dir, steps string, s setting, flags []stri
 	t := &torchrun{dir: dir, python: s.python, endpoint: endpoint, env: s.environ(), args: slices.Concat([]string{
 		"-m", "torch.distributed.run", fmt.Sprintf("--nnodes=1:%d", s.size), "--nproc_per_node=1", "--max_restarts=100000",
 		"--rdzv_id=bench", "--rdzv_backend=c10d", "--rdzv_endpoint=" + endpoint,
-		// The default, written for a second worker that does not exist: with Python 3.11, PyTorch 1.13 fails on the default
-		// itself.
+		// The default, written for a second worker that does not exist: with Python 3.11, PyTorch
+		// 1.13 fails on the default itself.
 		"--redirects=1:0", "--tee=1:0",
 	}, flags, command)}
 	if strings.HasPrefix(s.python.version, "2.") { // PyTorch 2 refuses the flags above
@@ -153,7 +157,8 @@ func (t *torchrun) start(ctx context.Context, agents int) error {
 
 // join starts one more agent.
 func (t *torchrun) join(context.Context) error {
-	// PyTorch 2.15's agents share one store by default, and a node that joins later waits in vain for the store's address.
+	// PyTorch 2.15's agents share one store by default, and a node that joins later waits in vain
+	// for the store's address.
 	env := append(slices.Clone(t.env), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("agent-%d.log", t.serial)), env, t.python.path, t.args...)
 	if err == nil {

@@ -30,8 +30,9 @@ func encryptionBenchmarks() []benchmark {
 // off makes a job send gradients and values without TLS.
 func off(j *job.Job) { j.DataEncryption = "off" }
 
-// encryptedRing compares the all-reduce of two processes that do not detect that they share a machine with two ends of
-// crypto/tls that send each other the same number of bytes at the same time.
+// encryptedRing compares the all-reduce of two processes that do not detect that they share a
+// machine with two ends of crypto/tls that send each other the same number of bytes at the same
+// time.
 func encryptedRing(ctx context.Context, b *bench) error {
 	// The two ends have different addresses.
 	ours, err := startRanksAt(ctx, 2, "tls", func(i int) ([]string, string) { return nil, fmt.Sprintf("127.0.0.%d", 2+i) })
@@ -109,7 +110,8 @@ func (e *exchange) both(bytes int) error {
 	for range cap(done) {
 		if err := <-done; err != nil && failed == nil {
 			failed = err
-			e.close() // the other goroutines must not wait forever
+			// the other goroutines must not wait forever
+			e.close()
 		}
 	}
 	return failed
@@ -156,8 +158,8 @@ func encryptedSteps(ctx context.Context, b *bench) error {
 	return err
 }
 
-// encryptedLeases measures how many tasks the master leases and takes back, over TLS, and over connections that leave TLS after
-// both ends are authenticated.
+// encryptedLeases measures how many tasks the master leases and takes back, over TLS, and over
+// connections that leave TLS after both ends are authenticated.
 func encryptedLeases(ctx context.Context, b *bench) error {
 	found, err := turns(b.n(3),
 		func() (float64, error) { return leaseRate(ctx, "tls") },
@@ -193,7 +195,8 @@ func encryptedRecovery(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// encryptedStart measures the time from the start of a job until the last of four workers of a ring has completed a step.
+// encryptedStart measures the time from the start of a job until the last of four workers of a ring
+// has completed a step.
 func encryptedStart(ctx context.Context, b *bench) error {
 	start := func(change func(*job.Job)) side {
 		return func() (float64, error) {
@@ -237,12 +240,13 @@ func encryptedStart(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// handshakes is more than the number of handshakes of a job of four workers and two servers until all workers step: of each pod
-// with the master, twice; of each worker with each server, for calls and for data; of each pair of workers.
+// handshakes is more than the number of handshakes of a job of four workers and two servers until
+// all workers step: of each pod with the master, twice; of each worker with each server, for calls
+// and for data; of each pair of workers.
 const handshakes = 2*6 + 2*4*2 + 6
 
-// certificates measures, in sequence, what only a job with TLS does at its start: create an authority, a certificate for the
-// master and each of six pods, and do all handshakes.
+// certificates measures, in sequence, what only a job with TLS does at its start: create an
+// authority, a certificate for the master and each of six pods, and do all handshakes.
 func certificates(ctx context.Context, b *bench) error {
 	found, err := turns(b.n(9), func() (float64, error) {
 		start := time.Now()

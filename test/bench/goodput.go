@@ -16,9 +16,10 @@ func goodputBenchmarks() []benchmark {
 // window is the time between two kills.
 const window = 10 * time.Second
 
-// goodput kills a worker of a ring every ten seconds, four times. The ring has as many workers as there are cores, so that no
-// other worker has spare time for the work of a lost one. The undisturbed rate is measured for half as many windows before the
-// kills, and for as many after them, so that a gradual change of the machine's speed has no effect.
+// goodput kills a worker of a ring every ten seconds, four times. The ring has as many workers as
+// there are cores, so that no other worker has spare time for the work of a lost one. The
+// undisturbed rate is measured for half as many windows before the kills, and for as many after
+// them, so that a gradual change of the machine's speed has no effect.
 func goodput(ctx context.Context, b *bench) error {
 	kills, workers := b.n(4), runtime.NumCPU()
 	if workers < 2 {
@@ -68,8 +69,8 @@ func goodput(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// undisturbed waits until the ring is complete and has a steady rate, and then for a number of windows, whose start times it
-// returns.
+// undisturbed waits until the ring is complete and has a steady rate, and then for a number of
+// windows, whose start times it returns.
 func (r *liveRing) undisturbed(ctx context.Context, windows int) ([]time.Time, error) {
 	if err := r.whole(ctx); err != nil {
 		return nil, err

@@ -39,7 +39,8 @@ func (b *bench) mnist(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// start starts the main job on the shipped digits, with the given numbers of workers and servers, and with changes.
+// start starts the main job on the shipped digits, with the given numbers of workers and servers,
+// and with changes.
 func (b *bench) start(ctx context.Context, epochs, workers, servers int, change func(*job.Job)) (*job.Job, *local.Handle, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
@@ -59,8 +60,9 @@ func (b *bench) start(ctx context.Context, epochs, workers, servers int, change 
 	return j, h, err
 }
 
-// fourWorkers compares the main job, with all of its processes, with one process that only trains, on both cores, without a
-// server, a master or reports; and with the job of one worker that has both cores.
+// fourWorkers compares the main job, with all of its processes, with one process that only trains,
+// on both cores, without a server, a master or reports; and with the job of one worker that has
+// both cores.
 func fourWorkers(ctx context.Context, b *bench) error {
 	dir, err := b.mnist(ctx)
 	if err != nil {
@@ -87,8 +89,8 @@ func fourWorkers(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// jobRate returns the records per second of the main job between a fifth and nine tenths of its records: all workers are at
-// work then.
+// jobRate returns the records per second of the main job between a fifth and nine tenths of its
+// records: all workers are at work then.
 func (b *bench) jobRate(ctx context.Context, epochs, workers, servers int, change func(*job.Job)) (float64, error) {
 	j, h, err := b.start(ctx, epochs, workers, servers, change)
 	if err != nil {
@@ -127,7 +129,8 @@ type point struct {
 // nextStatus returns the status of a job, after a short pause.
 func nextStatus(ctx context.Context, name string) (*wire.JobStatus, error) {
 	select {
-	case <-time.After(200 * time.Millisecond): // often enough; each request takes a core for a moment
+	case <-time.After(200 * time.Millisecond):
+		// often enough; each request takes a core for a moment
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -138,7 +141,8 @@ func nextStatus(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return status, err
 }
 
-// oneProcess trains on two threads of one process, and prints its rate over the same part of its records.
+// oneProcess trains on two threads of one process, and prints its rate over the same part of its
+// records.
 func oneProcess(dir string, epochs string) error {
 	model, err := zoo.Lookup("mnist_functional_api")
 	if err != nil {
@@ -184,7 +188,8 @@ func oneProcess(dir string, epochs string) error {
 	return nil
 }
 
-// readBatches returns functions that each read one minibatch of the data, in order, into one shared batch.
+// readBatches returns functions that each read one minibatch of the data, in order, into one shared
+// batch.
 func readBatches(dir string, model *zoo.Model) ([]func() *zoo.Batch, error) {
 	reader, err := data.Open(dir, nil)
 	if err != nil {
@@ -217,8 +222,8 @@ func readBatches(dir string, model *zoo.Model) ([]func() *zoo.Batch, error) {
 	return all, nil
 }
 
-// killWorker kills workers of a running job and waits for the first loss line of each one's replacement; it also measures the
-// memory of the workers.
+// killWorker kills workers of a running job and waits for the first loss line of each one's
+// replacement; it also measures the memory of the workers.
 func killWorker(ctx context.Context, b *bench) error {
 	kills := b.n(8)
 	j, _, err := b.start(ctx, 100, 4, 2, nil)
@@ -262,7 +267,9 @@ func running(ctx context.Context, name string) (pid int, mb float64, err error) 
 			continue
 		}
 		if pid == 0 {
-			pid = int(p.Pid) // the oldest, because a worker that ends in its first second is replaced only one second after its start
+			// the oldest, because a worker that ends in its first second is replaced only one
+			// second after its start
+			pid = int(p.Pid)
 		}
 		if used, err := peakMemory(int(p.Pid)); err == nil {
 			mb = max(mb, used)

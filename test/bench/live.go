@@ -15,7 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// live is a running job of one of bench's own models, with either strategy, whose workers log every step.
+// live is a running job of one of bench's own models, with either strategy, whose workers log every
+// step.
 type live struct {
 	job     *job.Job
 	logs    string
@@ -25,7 +26,8 @@ type live struct {
 // bigBatch is the minibatch size of bench's own models: their size matters, not what they learn.
 const bigBatch = 8
 
-// ownJob returns a job of one of bench's own models, on the shipped digits, that trains until it is stopped.
+// ownJob returns a job of one of bench's own models, on the shipped digits, that trains until it is
+// stopped.
 func (b *bench) ownJob(ctx context.Context, model string, strategy job.Strategy, workers int) (*job.Job, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
@@ -87,7 +89,8 @@ func (l *live) read() error {
 	return nil
 }
 
-// steps returns the steps so far, in order: each minibatch with parameter servers, each round of a ring.
+// steps returns the steps so far, in order: each minibatch with parameter servers, each round of a
+// ring.
 func (l *live) steps() []step {
 	var all []step
 	for _, w := range l.workers {
@@ -101,7 +104,8 @@ func (l *live) steps() []step {
 	return all
 }
 
-// since returns the time by which a number of workers had each completed a step after a moment; zero if they have not yet.
+// since returns the time by which a number of workers had each completed a step after a moment;
+// zero if they have not yet.
 func (l *live) since(t time.Time, workers int) time.Time {
 	var firsts []time.Time
 	for _, w := range l.workers {
@@ -132,7 +136,8 @@ func (l *live) await(ctx context.Context, what string, is func() bool) error {
 		if time.Since(looked) < 5*time.Second {
 			return false, pause(ctx, 20*time.Millisecond)
 		}
-		looked = time.Now() // seldom, because each request takes a core for a moment
+		// seldom, because each request takes a core for a moment
+		looked = time.Now()
 		status, err := local.Status(ctx, l.job.Name)
 		if err == nil && job.State(status.State).Ended() {
 			err = fmt.Errorf("job %s: %s", status.State, status.Reason)
@@ -161,7 +166,8 @@ func (l *live) pids(ctx context.Context, role wire.Role) ([]int, error) {
 	return all, nil
 }
 
-// memory returns the peak memory of the processes that hold the model: the parameter servers, or the workers of a ring.
+// memory returns the peak memory of the processes that hold the model: the parameter servers, or
+// the workers of a ring.
 func (l *live) memory(ctx context.Context) (mb float64, err error) {
 	role := wire.Role_PS
 	if l.job.Strategy == job.AllReduce {

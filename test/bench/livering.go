@@ -115,7 +115,8 @@ func (r *liveRing) await(ctx context.Context, what string, is func() bool) error
 		if ok := is(); ok || time.Since(looked) < time.Second {
 			return ok, nil
 		}
-		looked = time.Now() // seldom, because each request takes a core for a moment
+		// seldom, because each request takes a core for a moment
+		looked = time.Now()
 		status, err := local.Status(ctx, r.job.Name)
 		if err == nil && job.State(status.State).Ended() {
 			err = fmt.Errorf("job %s: %s", status.State, status.Reason)
@@ -131,11 +132,14 @@ func (r *liveRing) await(ctx context.Context, what string, is func() bool) error
 // lost describes a worker that was killed or stopped.
 type lost struct {
 	worker, pid int
-	took        time.Duration // time until the last of the survivors had stepped without it
-	next        int           // number of its replacement
+	// time until the last of the survivors had stepped without it
+	took time.Duration
+	// number of its replacement
+	next int
 }
 
-// lose sends a signal to a random worker after the ring has been complete for a while, and measures the consequences.
+// lose sends a signal to a random worker after the ring has been complete for a while, and measures
+// the consequences.
 func (r *liveRing) lose(ctx context.Context, how syscall.Signal) (lost, error) {
 	// A worker that ends in its first second is replaced only one second after its start.
 	if err := pause(ctx, time.Second+rand.N(500*time.Millisecond)); err != nil {
@@ -191,7 +195,8 @@ func (r *liveRing) updates() []step {
 	return slices.SortedFunc(maps.Values(byVersion), func(a, b step) int { return cmp.Compare(a.version, b.version) })
 }
 
-// joined waits for the first step of a worker, and returns the time from the start of its process to that step.
+// joined waits for the first step of a worker, and returns the time from the start of its process
+// to that step.
 func (r *liveRing) joined(ctx context.Context, worker int) (time.Duration, error) {
 	var first step
 	err := r.await(ctx, fmt.Sprintf("step of worker-%d", worker), func() bool {
@@ -241,7 +246,8 @@ func processStart(pid int) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	// The start time is the 22nd field. The second field may contain spaces, and ends with the last parenthesis.
+	// The start time is the 22nd field. The second field may contain spaces, and ends with the last
+	// parenthesis.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	ticks, err := strconv.ParseInt(fields[22-3], 10, 64)
 	if err != nil {
@@ -252,7 +258,8 @@ func processStart(pid int) (time.Time, error) {
 		return time.Time{}, err
 	}
 	boot := time.Now().Add(-time.Duration(up.Nano()))
-	return boot.Add(time.Duration(ticks) * time.Second / 100), nil // Linux counts in hundredths here
+	// Linux counts in hundredths here
+	return boot.Add(time.Duration(ticks) * time.Second / 100), nil
 }
 
 var stepLine = regexp.MustCompile(`^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Step applied version=(\d+) records=(\d+) workers=(\d+) world=(\d+)`)

@@ -1,12 +1,13 @@
-// Command bench measures what the project claims. Each figure is compared with a peer, a physical limit or a fixed bar in the
-// same run.
+// Command bench measures what the project claims. Each figure is compared with a peer, a physical
+// limit or a fixed bar in the same run.
 //
 //	go run ./test/bench [-only REGEXP] [-out FILE] [-times N] [-events N] [-peer_events N]
 //	go run ./test/bench -page docs/benchmarks.md FILE…
 //
-// ElasticDL and the peer are measured in turns. A ratio is that of the medians; the minimum and maximum of each side are shown
-// beside it, and those of the ratios where turns were paired. The command fails if a bar is missed, or if a row cannot be
-// measured; a row whose peer is not installed is skipped, with a message. The second form writes the tables of a page from the
+// ElasticDL and the peer are measured in turns. A ratio is that of the medians; the minimum and
+// maximum of each side are shown beside it, and those of the ratios where turns were paired. The
+// command fails if a bar is missed, or if a row cannot be measured; a row whose peer is not
+// installed is skipped, with a message. The second form writes the tables of a page from the
 // results.
 package main
 
@@ -31,7 +32,8 @@ import (
 type benchmark struct {
 	name string
 	run  func(ctx context.Context, b *bench) error
-	long bool // it takes minutes, and runs only if -only selects it
+	// it takes minutes, and runs only if -only selects it
+	long bool
 }
 
 var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), encryptionBenchmarks(), jobBenchmarks(), recoveryBenchmarks(),
@@ -39,15 +41,21 @@ var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchma
 
 // bench collects the results of a run.
 type bench struct {
-	binary  string // the elasticdl to run
-	dir     string // directory of files, removed at the end
+	// the elasticdl to run
+	binary string
+	// directory of files, removed at the end
+	dir     string
 	results []Result
-	kills   *interruptions // the results of killing workers of a ring, once they are measured
+	// the results of killing workers of a ring, once they are measured
+	kills *interruptions
 	// How long torchrun takes after something is frozen, by its version and what is frozen.
 	torchrunsFrozen map[string][]float64
-	times           int // factor of the number of turns
-	events          int // number of losses of each kind in measurements of scripts; 0 = the usual number
-	peerEvents      int // number of losses of each kind for the peers
+	// factor of the number of turns
+	times int
+	// number of losses of each kind in measurements of scripts; 0 = the usual number
+	events int
+	// number of losses of each kind for the peers
+	peerEvents int
 }
 
 // n returns the number of turns or losses, given the usual one.

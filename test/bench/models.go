@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
-// The models for measurements of checkpoints: multilayer perceptrons of different sizes for the shipped digits.
+// The models for measurements of checkpoints: multilayer perceptrons of different sizes for the
+// shipped digits.
 const (
 	gigabyte     = "bench.gigabyte.custom_model"     // 1 GB with Adam's two slots
 	hundredBytes = "bench.hundred_mb.custom_model"   // 100 MB, and 200 MB of slots
@@ -42,7 +43,8 @@ func models() ([]*zoo.Model, error) {
 	return []*zoo.Model{sized("gigabyte", largeUnits), sized("hundred_mb", middleUnits), sized("tiny", 10)}, nil
 }
 
-// beElasticdl runs the program elasticdl with bench's own models, if its arguments are those of a command.
+// beElasticdl runs the program elasticdl with bench's own models, if its arguments are those of a
+// command.
 func beElasticdl() error {
 	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
 		return nil

@@ -24,7 +24,8 @@ type machine struct {
 	Memory  float64   `json:"memory_gb"`
 	Kernel  string    `json:"kernel"`
 	Go      string    `json:"go"`
-	Load    string    `json:"load"` // load average of the last minute before the measurement
+	// load average of the last minute before the measurement
+	Load string `json:"load"`
 }
 
 // thisMachine returns a description of this machine.
@@ -33,7 +34,8 @@ func thisMachine(ctx context.Context) machine {
 	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
 		m.Commit = strings.TrimSpace(string(out))
 	}
-	info, _ := os.ReadFile("/proc/cpuinfo") // informative only; the file may be missing
+	// informative only; the file may be missing
+	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
 		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
 			m.CPU = strings.TrimSpace(value)
@@ -74,7 +76,8 @@ func (r Result) ratio() string {
 	return fmt.Sprintf("%s (%s–%s)", short(r.Ratio), short(r.Turns.Least), short(r.Turns.Most))
 }
 
-// chapters lists the parts of the page, in order: each has the rows whose names begin with its prefix.
+// chapters lists the parts of the page, in order: each has the rows whose names begin with its
+// prefix.
 var chapters = []struct{ prefix, title, text string }{
 	{"step/", "Training steps", "Forward, backward and update of one minibatch of 64, in one process; the peer in the faster of its two memory formats. Each turn is the median of some steps. " +
 		"PyTorch of Debian computes with OpenBLAS's OpenMP build, so that both share their threads, and with as many threads as ours. The MLP is 784-256-10. " +
@@ -107,7 +110,8 @@ const (
 	generatedTo   = "<!-- make bench-page: to here -->"
 )
 
-// writePage writes tables of the results in files to a page. A row that several files have is that of the last file.
+// writePage writes tables of the results in files to a page. A row that several files have is that
+// of the last file.
 func writePage(path string, files []string) error {
 	if len(files) == 0 {
 		return errors.New("-page: expected files of results as arguments")

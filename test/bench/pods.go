@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// pods has network namespaces of this machine, joined by a bridge as a node joins its pods. The bridge is in another namespace,
-// so that the machine's own network does not change.
+// pods has network namespaces of this machine, joined by a bridge as a node joins its pods. The
+// bridge is in another namespace, so that the machine's own network does not change.
 type pods struct {
 	bridge string
 	names  []string
 }
 
-// newPods creates n namespaces. The error is a missingPeer if this process has no permission, or the machine does not support
-// it.
+// newPods creates n namespaces. The error is a missingPeer if this process has no permission, or
+// the machine does not support it.
 func newPods(ctx context.Context, n int) (*pods, error) {
 	if os.Geteuid() != 0 {
 		return nil, missingPeer("network namespaces are made by root only")
@@ -58,7 +58,8 @@ func newPods(ctx context.Context, n int) (*pods, error) {
 // end removes those namespaces that were created.
 func (p *pods) end(ctx context.Context) {
 	for _, name := range append([]string{p.bridge}, p.names...) {
-		exec.CommandContext(context.WithoutCancel(ctx), "ip", "netns", "delete", name).Run() // it may not have been created
+		// it may not have been created
+		exec.CommandContext(context.WithoutCancel(ctx), "ip", "netns", "delete", name).Run()
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 
 // crew is a job of a script's processes, started by ElasticDL or by a peer.
 type crew interface {
-	join(ctx context.Context) error // starts a node in place of a lost one, unless the job does that itself
-	keeper() int                    // the node whose loss would end the job; 0 = none
+	// starts a node in place of a lost one, unless the job does that itself
+	join(ctx context.Context) error
+	// the node whose loss would end the job; 0 = none
+	keeper() int
 	end(ctx context.Context)
 	words() string // the last lines of the logs
 }
@@ -47,7 +49,8 @@ type scriptJob struct {
 // event does something to a running job, and records how long the consequences take.
 type event func(ctx context.Context, j *scriptJob) error
 
-// measure starts a job of a script, lets n of each event happen, and returns the results in ascending order.
+// measure starts a job of a script, lets n of each event happen, and returns the results in
+// ascending order.
 func (b *bench) measure(ctx context.Context, start starter, s setting, flags []string, n int, events ...event) (map[string][]float64, error) {
 	s.limit = 2*time.Minute + time.Duration(n*len(events))*2*time.Minute
 	dir, err := os.MkdirTemp(b.dir, "script-")
@@ -87,7 +90,8 @@ func (j *scriptJob) note(what string, took time.Duration) {
 	fmt.Fprintf(os.Stderr, "  %T: %s: %.2f s\n", j.crew, what, took.Seconds())
 }
 
-// pick returns a random process of the complete world, after it has stepped for a while, and its node.
+// pick returns a random process of the complete world, after it has stepped for a while, and its
+// node.
 func (j *scriptJob) pick(ctx context.Context) (pid, node int, err error) {
 	if _, err := j.whole(ctx, j.size); err != nil {
 		return 0, 0, err
@@ -146,7 +150,8 @@ func loseProcess(ctx context.Context, j *scriptJob) error {
 	return err
 }
 
-// loseNode kills an agent and its processes, starts another if necessary, and waits until all processes step.
+// loseNode kills an agent and its processes, starts another if necessary, and waits until all
+// processes step.
 func loseNode(ctx context.Context, j *scriptJob) error {
 	node, err := j.pickNode(ctx)
 	if err != nil {
@@ -198,8 +203,8 @@ func (j *scriptJob) nodes() (all []int, err error) {
 	return all, nil
 }
 
-// frozenLimit is the time in which a job must notice that a part of it is frozen. torchrun's own limit is that of its process
-// group, half an hour.
+// frozenLimit is the time in which a job must notice that a part of it is frozen. torchrun's own
+// limit is that of its process group, half an hour.
 const frozenLimit = time.Minute
 
 // freezeProcess suspends a process (SIGSTOP).
@@ -215,8 +220,8 @@ func freezeProcess(ctx context.Context, j *scriptJob) error {
 	return err
 }
 
-// freezeNode suspends an agent and its processes: they send nothing more, and no connection ends, as when a machine is lost;
-// but the kernel still answers for them.
+// freezeNode suspends an agent and its processes: they send nothing more, and no connection ends,
+// as when a machine is lost; but the kernel still answers for them.
 func freezeNode(ctx context.Context, j *scriptJob) error {
 	node, err := j.pickNode(ctx)
 	if err != nil {
@@ -227,7 +232,8 @@ func freezeNode(ctx context.Context, j *scriptJob) error {
 	if err == nil {
 		j.note(nodeStops, took)
 	}
-	return errors.Join(err, signalAll(pids, syscall.SIGKILL)) // a process that stays suspended would never end
+	// a process that stays suspended would never end
+	return errors.Join(err, signalAll(pids, syscall.SIGKILL))
 }
 
 // block is a job of a script, with its event and the number of events.
@@ -239,13 +245,14 @@ type block struct {
 	events []event
 }
 
-// inTurns measures blocks in two rounds, so that disturbances of the machine affect all of them. It returns the results of each
-// block.
+// inTurns measures blocks in two rounds, so that disturbances of the machine affect all of them. It
+// returns the results of each block.
 func (b *bench) inTurns(ctx context.Context, blocks ...block) ([]map[string][]float64, error) {
 	found := make([]map[string][]float64, len(blocks))
 	for round := range 2 {
 		for i, k := range blocks {
-			n := (k.n + 1 - round) / 2 // if the number is odd, the first round has one more
+			// if the number is odd, the first round has one more
+			n := (k.n + 1 - round) / 2
 			if n == 0 {
 				continue
 			}
@@ -286,11 +293,12 @@ func programBenchmarks() []benchmark {
 	return append(all, benchmark{name: "run/torchft", long: true, run: besideTorchft})
 }
 
-// tuned has flags with which torchrun polls often, and waits only briefly for other nodes; its other times are the defaults.
+// tuned has flags with which torchrun polls often, and waits only briefly for other nodes; its
+// other times are the defaults.
 var tuned = []string{"--rdzv_conf=last_call_timeout=1", "--monitor_interval=0.1"}
 
-// programs measures losses in jobs of `elasticdl run`, of an unmodified script and of one with the package, and compares them
-// with torchrun's of the unmodified script.
+// programs measures losses in jobs of `elasticdl run`, of an unmodified script and of one with the
+// package, and compares them with torchrun's of the unmodified script.
 func (b *bench) programs(ctx context.Context, name, path string, megabytes int) error {
 	python, err := findPython(ctx, path, "torch")
 	if err != nil {
@@ -316,7 +324,8 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 		}
 		for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"}, {processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"}, {undisturbed, ""}} {
 			if len(found[i][a.what]) == 0 || len(found[2][a.what]) == 0 {
-				continue // a step takes longer than the limit of these measurements
+				// a step takes longer than the limit of these measurements
+				continue
 			}
 			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.what), Unit: "s", Peer: "torchrun " + python.version + ", tuned", Target: a.target},
 				found[i][a.what], found[2][a.what])
@@ -350,8 +359,8 @@ func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (pe
 	return peer, seconds, nil
 }
 
-// freezes suspends processes and nodes of jobs whose limit of silence is one second; and of torchrun, which has a minute to
-// notice.
+// freezes suspends processes and nodes of jobs whose limit of silence is one second; and of
+// torchrun, which has a minute to notice.
 func (b *bench) freezes(ctx context.Context, name, path string) error {
 	const silence = 1.0
 	python, err := findPython(ctx, path, "torch")

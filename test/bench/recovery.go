@@ -17,8 +17,8 @@ func recoveryBenchmarks() []benchmark {
 	}
 }
 
-// besideTorchrun compares losses of ElasticDL's workers, each of which is a process and a pod, with those of torchrun's
-// processes and nodes.
+// besideTorchrun compares losses of ElasticDL's workers, each of which is a process and a pod, with
+// those of torchrun's processes and nodes.
 func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ...string) error {
 	ours, err := b.ringKills(ctx)
 	if err != nil {
@@ -57,10 +57,13 @@ func recoveryKill(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// interruptions has the times, in seconds, that a job of several workers took after each loss of one.
+// interruptions has the times, in seconds, that a job of several workers took after each loss of
+// one.
 type interruptions struct {
-	survivors []float64 // from the loss to the survivors' next step
-	newcomers []float64 // from a replacement's start to its first step
+	// from the loss to the survivors' next step
+	survivors []float64
+	// from a replacement's start to its first step
+	newcomers []float64
 }
 
 // ringKills kills random workers of a ring of four, once for all benchmarks that need the result.

@@ -48,19 +48,24 @@ func short(v float64) string {
 
 // Result is one row of build/bench.json.
 type Result struct {
-	Name    string  `json:"name"`
-	Unit    string  `json:"unit,omitempty"`
-	Threads int     `json:"threads,omitempty"` // threads of each process; 0 = irrelevant
-	Ours    Sample  `json:"ours"`
-	Peer    string  `json:"peer,omitempty"` // name and version, or the meaning of the bar
-	Theirs  Sample  `json:"theirs"`
-	Ratio   float64 `json:"ratio"` // ratio of the medians, ours / theirs
+	Name string `json:"name"`
+	Unit string `json:"unit,omitempty"`
+	// threads of each process; 0 = irrelevant
+	Threads int    `json:"threads,omitempty"`
+	Ours    Sample `json:"ours"`
+	// name and version, or the meaning of the bar
+	Peer   string `json:"peer,omitempty"`
+	Theirs Sample `json:"theirs"`
+	// ratio of the medians, ours / theirs
+	Ratio float64 `json:"ratio"`
 	// Worst makes the ratio that of the worst measurement of ours.
 	Worst bool `json:"worst,omitempty"`
 	// Turns has the ratios of paired turns; N is 0 if the turns were not paired.
-	Turns   Sample `json:"turns"`
-	Target  string `json:"target,omitempty"`  // required ratio, as "<= 0.7"; "" = none
-	Skipped string `json:"skipped,omitempty"` // why nothing was measured; "" = it was measured
+	Turns Sample `json:"turns"`
+	// required ratio, as "<= 0.7"; "" = none
+	Target string `json:"target,omitempty"`
+	// why nothing was measured; "" = it was measured
+	Skipped string `json:"skipped,omitempty"`
 }
 
 // missed reports whether the ratio misses the target.
@@ -134,8 +139,8 @@ func (b *bench) add(r Result) {
 	fmt.Fprintf(os.Stderr, "  %s: %v %s; %s %v: %s %s %s\n", r.Name, r.Ours, r.Unit, r.Peer, r.Theirs, short(r.Ratio), r.Target, r.verdict())
 }
 
-// skip records that a row is left out because its peer is missing, or the machine does not support it; it returns any other
-// error.
+// skip records that a row is left out because its peer is missing, or the machine does not support
+// it; it returns any other error.
 func (b *bench) skip(name string, err error) error {
 	if _, missing := err.(missingPeer); !missing {
 		return err
@@ -153,8 +158,8 @@ func (m missingPeer) Error() string { return string(m) }
 // side measures one side once.
 type side func() (float64, error)
 
-// turns lets all sides measure n times, in turn. The side that begins changes, so that no side always follows the same other
-// one.
+// turns lets all sides measure n times, in turn. The side that begins changes, so that no side
+// always follows the same other one.
 func turns(n int, sides ...side) ([][]float64, error) {
 	found := make([][]float64, len(sides))
 	for turn := range n {

@@ -53,7 +53,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPage checks that rows of two runs are written between the marks of a page, and every row into a chapter.
+// TestPage checks that rows of two runs are written between the marks of a page, and every row into
+// a chapter.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, results ...Result) string {

@@ -23,8 +23,8 @@ import (
 //go:embed peers/gloo.py
 var glooScript string
 
-// ringSizes has the sizes of the reductions: batches of calls that are long enough to hide that processes do not begin at the
-// same moment.
+// ringSizes has the sizes of the reductions: batches of calls that are long enough to hide that
+// processes do not begin at the same moment.
 var ringSizes = []struct {
 	name                   string
 	floats, calls, batches int
@@ -55,8 +55,8 @@ func ringBenchmarks() []benchmark {
 	return all
 }
 
-// ring compares our all-reduce with gloo's, each in processes of its own: the time of a call if it is short, or else its bus
-// bandwidth, that of bytes*2(n-1)/n, which every rank must send at least.
+// ring compares our all-reduce with gloo's, each in processes of its own: the time of a call if it
+// is short, or else its bus bandwidth, that of bytes*2(n-1)/n, which every rank must send at least.
 func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods, target string) error {
 	python, err := findPython(ctx, pypi, "torch")
 	if err != nil {
@@ -110,8 +110,8 @@ func busBandwidth(processes, floats int, seconds float64) float64 {
 // ranks has the processes of a world, by rank.
 type ranks []*child
 
-// startRanks starts a world with a value of --data_encryption: each rank in a pod, or, without pods, all on this machine, where
-// they copy from each other's memory.
+// startRanks starts a world with a value of --data_encryption: each rank in a pod, or, without
+// pods, all on this machine, where they copy from each other's memory.
 func startRanks(ctx context.Context, size int, pods *pods, encryption string) (ranks, error) {
 	return startRanksAt(ctx, size, encryption, func(i int) (prefix []string, host string) {
 		if pods == nil {
@@ -169,8 +169,9 @@ func (c ranks) end() {
 	}
 }
 
-// ringRank runs one rank: it prints its address, reads the addresses of all, and then lines "FLOATS CALLS BATCHES" until its
-// input ends; rank 0 answers each line with the seconds of a call in the median batch.
+// ringRank runs one rank: it prints its address, reads the addresses of all, and then lines "FLOATS
+// CALLS BATCHES" until its input ends; rank 0 answers each line with the seconds of a call in the
+// median batch.
 func ringRank(ctx context.Context, number, host string, plain bool) error {
 	rank, err := strconv.Atoi(number)
 	if err != nil {
@@ -218,7 +219,8 @@ func ringRank(ctx context.Context, number, host string, plain bool) error {
 func ringCalls(m *mesh.Mesh, rank, size int, data, scratch []float32, calls, batches int) (float64, error) {
 	var all []float64
 	for i := range batches + 1 { // the first batch is a warm-up
-		if _, err := ring.Gather(m, rank, size, nil); err != nil { // so that all ranks begin together
+		// so that all ranks begin together
+		if _, err := ring.Gather(m, rank, size, nil); err != nil {
 			return 0, err
 		}
 		start := time.Now()

@@ -27,9 +27,9 @@ func scalingBenchmarks() []benchmark {
 	}
 }
 
-// scaling compares rings of two and of four workers, of one thread each, with one such worker: two cores should be twice as
-// fast, and more workers than cores cannot be faster. It also compares with two independent jobs of one worker each, which is
-// the most that two cores can do.
+// scaling compares rings of two and of four workers, of one thread each, with one such worker: two
+// cores should be twice as fast, and more workers than cores cannot be faster. It also compares
+// with two independent jobs of one worker each, which is the most that two cores can do.
 func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs int, target string) error {
 	var sides []side
 	for _, m := range []struct{ workers, jobs int }{{1, 1}, {2, 1}, {4, 1}, {1, 2}} {
@@ -90,8 +90,8 @@ func (b *bench) ringRate(ctx context.Context, one *job.Job, workers, jobs, epoch
 	return sum, nil
 }
 
-// rate waits for the end of the job, and returns its records per second between a fifth and nine tenths of its records: all
-// workers are at work then.
+// rate waits for the end of the job, and returns its records per second between a fifth and nine
+// tenths of its records: all workers are at work then.
 func (r *liveRing) rate(ctx context.Context) (float64, error) {
 	status, err := r.handle.Wait(ctx)
 	if err != nil {

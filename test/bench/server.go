@@ -66,8 +66,9 @@ func connect(ctx context.Context, addr string, worker int, plain bool) (*ps.Clie
 	return client, filled(), nil
 }
 
-// pushPull measures how fast a model moves to a server, which applies it, and back. The peer moves the same bytes through one
-// connection on loopback: of crypto/tls, or with --data_encryption=off plain TCP.
+// pushPull measures how fast a model moves to a server, which applies it, and back. The peer moves
+// the same bytes through one connection on loopback: of crypto/tls, or with --data_encryption=off
+// plain TCP.
 func pushPull(ctx context.Context, b *bench) error {
 	return errors.Join(
 		b.pushPull(ctx, "tls", Result{Name: "ps/push+pull 100 MB, SGD", Peer: "crypto/tls of " + runtime.Version(), Unit: "GB/s", Threads: 1, Target: ">= 0.9"}),
@@ -115,8 +116,8 @@ func (b *bench) pushPull(ctx context.Context, encryption string, r Result) error
 	return err
 }
 
-// adam compares the server's update, by bytes moved (four arrays read, three written), with a memory copy (one read, one
-// written) of arrays of the same size.
+// adam compares the server's update, by bytes moved (four arrays read, three written), with a
+// memory copy (one read, one written) of arrays of the same size.
 func adam(_ context.Context, b *bench) error {
 	optimizer, err := optim.New(optim.Config{Name: "Adam", LearningRate: 1e-3})
 	if err != nil {
@@ -146,7 +147,8 @@ func adam(_ context.Context, b *bench) error {
 	return err
 }
 
-// serverMemory compares a server's peak memory, while four workers push and pull, with the size of its parameters.
+// serverMemory compares a server's peak memory, while four workers push and pull, with the size of
+// its parameters.
 func serverMemory(ctx context.Context, b *bench, optimizer, target string) error {
 	server, err := startChild(ctx, "server", optimizer, "tls")
 	if err != nil {

@@ -12,18 +12,22 @@ import (
 
 // step is one applied update, as a process logs it.
 type step struct {
-	at      time.Time
-	world   int64 // number of the world, which changes whenever the set of processes changes
-	size    int   // number of processes
+	at time.Time
+	// number of the world, which changes whenever the set of processes changes
+	world int64
+	// number of processes
+	size    int
 	version int64
-	records int64 // number of records in the update
+	// number of records in the update
+	records int64
 }
 
 // stepLog follows the applied steps in the log of one process.
 type stepLog struct {
-	path   string
-	parse  func(line []byte) (step, bool)
-	offset int64 // offset of the first line that has not been read
+	path  string
+	parse func(line []byte) (step, bool)
+	// offset of the first line that has not been read
+	offset int64
 	steps  []step
 }
 
@@ -73,8 +77,8 @@ func (l *stepLog) outside(world int64, from int) (step, bool) {
 	return step{}, false
 }
 
-// resumed removes one process of a world, and returns the time until the last of the survivors has applied a step in a world
-// without it.
+// resumed removes one process of a world, and returns the time until the last of the survivors has
+// applied a step in a world without it.
 func resumed(ctx context.Context, survivors []*stepLog, limit time.Duration, takeAway func() error) (time.Duration, error) {
 	if err := readAll(survivors); err != nil {
 		return 0, err
@@ -123,8 +127,8 @@ func awaitSteps(ctx context.Context, what string, limit time.Duration, logs []*s
 	})
 }
 
-// await polls a condition every few milliseconds until it is true. Measured times come from logs, so that polling costs no
-// precision.
+// await polls a condition every few milliseconds until it is true. Measured times come from logs,
+// so that polling costs no precision.
 func await(ctx context.Context, what string, limit time.Duration, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no %s in %v", what, limit))
 	defer cancel()

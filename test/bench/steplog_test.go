@@ -32,8 +32,8 @@ func TestParseStep(t *testing.T) {
 	}
 }
 
-// TestResumed checks that a step which the survivors had begun with the lost process does not count, that the last survivor
-// determines the time, and that an incomplete line does not count.
+// TestResumed checks that a step which the survivors had begun with the lost process does not
+// count, that the last survivor determines the time, and that an incomplete line does not count.
 func TestResumed(t *testing.T) {
 	paths := []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
 	var logs []*stepLog

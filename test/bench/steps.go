@@ -28,8 +28,8 @@ var torchSteps string
 
 const batch = 64
 
-// stepModels has the models whose steps are measured: PyTorch's names for them, the target of the ratio to PyTorch, and the
-// number of steps in a turn.
+// stepModels has the models whose steps are measured: PyTorch's names for them, the target of the
+// ratio to PyTorch, and the number of steps in a turn.
 var stepModels = []struct {
 	name, target string
 	calls        int
@@ -68,7 +68,8 @@ func stepBenchmarks() []benchmark {
 	)
 }
 
-// smallCNN returns the small network of many tutorials. It is not in the zoo because only the bench trains it.
+// smallCNN returns the small network of many tutorials. It is not in the zoo because only the bench
+// trains it.
 func smallCNN() (*zoo.Model, error) {
 	m, err := zoo.Lookup("mnist_functional_api")
 	if err != nil {
@@ -213,7 +214,8 @@ type torch struct {
 	out *bufio.Reader
 }
 
-// startScript starts a script that answers requests with numbers, on a number of threads, and sends the first request.
+// startScript starts a script that answers requests with numbers, on a number of threads, and sends
+// the first request.
 func startScript(python python, script string, threads int, args []string, first ...any) (*torch, error) {
 	cmd := exec.Command(python.path, append([]string{"-c", script}, args...)...)
 	cmd.Env = append(cmd.Environ(), threadsOf(threads)...)
@@ -238,19 +240,22 @@ func startScript(python python, script string, threads int, args []string, first
 	return p, nil
 }
 
-// openMP is the directory of Debian's build of OpenBLAS that shares PyTorch's threads. The other build has threads of its own,
-// which would compete with them.
+// openMP is the directory of Debian's build of OpenBLAS that shares PyTorch's threads. The other
+// build has threads of its own, which would compete with them.
 const openMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
 
-// threadsOf returns the environment in which PyTorch, and OpenBLAS within it, uses a number of threads.
+// threadsOf returns the environment in which PyTorch, and OpenBLAS within it, uses a number of
+// threads.
 func threadsOf(threads int) []string {
 	return []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", threads), fmt.Sprintf("OPENBLAS_NUM_THREADS=%d", threads), fmt.Sprintf("MKL_NUM_THREADS=%d", threads),
-		"OPENBLAS_CORETYPE=" + coreType(), "LD_LIBRARY_PATH=" + openMP, // without that package the directory does not exist
+		// without that package the directory does not exist
+		"OPENBLAS_CORETYPE=" + coreType(), "LD_LIBRARY_PATH=" + openMP,
 	}
 }
 
-// coreType returns the core type that Debian's OpenBLAS should use for this CPU; by itself it treats new CPUs as a Prescott.
+// coreType returns the core type that Debian's OpenBLAS should use for this CPU; by itself it
+// treats new CPUs as a Prescott.
 func coreType() string {
 	switch {
 	case cpu.X86.HasAVX512F:
@@ -279,7 +284,8 @@ func (p *torch) stop() {
 	p.cmd.Wait()
 }
 
-// peak runs a loop of FMA instructions, and returns the floating-point limit of one core, in GFLOP/s.
+// peak runs a loop of FMA instructions, and returns the floating-point limit of one core, in
+// GFLOP/s.
 func peak() (float64, error) {
 	flops := 0
 	ms, err := typical(5, func() error { flops = kernel.FMAPeak(1 << 20); return nil })
@@ -299,8 +305,8 @@ func peakStep(_ context.Context, b *bench) error {
 	return b.besidePeak("peak/mnist_cnn", mnistCNNFlops, ">= 0.55", step)
 }
 
-// peakOfTwo compares the limit of two threads of the machine with that of one: two processors may share arithmetic units. It
-// has no target.
+// peakOfTwo compares the limit of two threads of the machine with that of one: two processors may
+// share arithmetic units. It has no target.
 func peakOfTwo(_ context.Context, b *bench) error {
 	const loops = 1 << 20
 	rate := func(threads int) side {
@@ -331,7 +337,8 @@ func peakGemm(_ context.Context, b *bench) error {
 	return b.besidePeak("peak/gemm 256x1024x1024", 2*m*n*k, ">= 0.70", func() error { multiply(); return nil })
 }
 
-// besidePeak compares the rate of a function with a known number of floating-point operations with the peak.
+// besidePeak compares the rate of a function with a known number of floating-point operations with
+// the peak.
 func (b *bench) besidePeak(name string, flops float64, target string, f func() error) error {
 	found, err := turns(b.n(7), func() (float64, error) {
 		ms, err := typical(5, f)

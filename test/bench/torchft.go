@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// torchft is a job of replica groups of one process each, and the lighthouse by which they find each other. torchft does not
-// replace lost groups; the bench does.
+// torchft is a job of replica groups of one process each, and the lighthouse by which they find
+// each other. torchft does not replace lost groups; the bench does.
 type torchft struct {
 	dir        string
 	python     python
@@ -79,8 +79,8 @@ func (t *torchft) end(context.Context) {
 // words returns the last lines of the processes' logs.
 func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
 
-// besideTorchft compares losses of processes that keep their state with losses of torchft's replica groups, for the same kind
-// of script.
+// besideTorchft compares losses of processes that keep their state with losses of torchft's replica
+// groups, for the same kind of script.
 func besideTorchft(ctx context.Context, b *bench) error {
 	const name = "run/small, package"
 	python, err := findPython(ctx, fault, "torchft-nightly")
@@ -104,7 +104,8 @@ func besideTorchft(ctx context.Context, b *bench) error {
 	peer := fmt.Sprintf("torchft-nightly %s of PyTorch %s, tuned", version, python.version)
 	for _, a := range []struct{ what, target string }{{nodeKilled, "<= 1"}, {joins, "<= 1"}, {newcomer, "<= 1"}, {undisturbed, ""}} {
 		if len(found[0][a.what]) == 0 || len(found[1][a.what]) == 0 {
-			continue // a step takes longer than the limit of these measurements
+			// a step takes longer than the limit of these measurements
+			continue
 		}
 		b.compared(Result{Name: name + ": " + a.what, Unit: "s", Peer: peer, Target: a.target}, found[0][a.what], found[1][a.what])
 	}

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// worlds has the steps of a script's processes: each writes its steps to a file of a directory, named by its pid.
+// worlds has the steps of a script's processes: each writes its steps to a file of a directory,
+// named by its pid.
 type worlds struct {
 	dir  string
 	logs map[int]*stepLog // logs of living processes, by pid
@@ -54,7 +55,8 @@ func (s *worlds) read() error {
 			l = &stepLog{path: path, parse: parseScriptStep}
 			s.logs[pid] = l
 		}
-		ended := !alive(pid) // checked before reading, so that its last steps are read
+		// checked before reading, so that its last steps are read
+		ended := !alive(pid)
 		if err := l.read(); err != nil {
 			return err
 		}
@@ -87,7 +89,8 @@ func (s *worlds) note(pid int, step step) {
 	w.steps++
 }
 
-// perStep returns the mean time of a step until now, not counting the first of each process; 0 if there was no other.
+// perStep returns the mean time of a step until now, not counting the first of each process; 0 if
+// there was no other.
 func (w *world) perStep() time.Duration {
 	others := w.steps/w.size - 1
 	if w.complete().IsZero() || others < 1 {
@@ -137,8 +140,9 @@ func (s *worlds) whole(ctx context.Context, size int) (w *world, err error) {
 // errNever reports that no process has stepped again in time.
 var errNever = errors.New("no step")
 
-// pause returns the longest time for which all stood still after a moment until a world was complete: each time from a step in
-// one world until another was complete. torchft has a world in between, in which the others step while the newcomer takes their state.
+// pause returns the longest time for which all stood still after a moment until a world was
+// complete: each time from a step in one world until another was complete. torchft has a world in
+// between, in which the others step while the newcomer takes their state.
 func (s *worlds) pause(since time.Time, until *world) (longest time.Duration) {
 	for _, w := range s.all {
 		at := w.complete()
@@ -156,8 +160,8 @@ func (s *worlds) pause(since time.Time, until *world) (longest time.Duration) {
 	return longest
 }
 
-// after does something to the processes of the newest world, and returns the time until all processes of another world, which
-// has least or more of them, had stepped.
+// after does something to the processes of the newest world, and returns the time until all
+// processes of another world, which has least or more of them, had stepped.
 func (s *worlds) after(ctx context.Context, least int, limit time.Duration, do func() error) (time.Duration, error) {
 	if err := s.read(); err != nil {
 		return 0, err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWorlds checks that a world counts when all of its processes have stepped in it, whatever happened before; steps of
-// processes that have ended count, and their files are removed.
+// TestWorlds checks that a world counts when all of its processes have stepped in it, whatever
+// happened before; steps of processes that have ended count, and their files are removed.
 func TestWorlds(t *testing.T) {
 	s, err := newWorlds(filepath.Join(t.TempDir(), "steps"))
 	if err != nil {
@@ -56,7 +56,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// TestPause checks that a join's pause is the longest between the worlds on its way, and none before it.
+// TestPause checks that a join's pause is the longest between the worlds on its way, and none
+// before it.
 func TestPause(t *testing.T) {
 	start := time.Now()
 	second := func(n float64) time.Time { return start.Add(time.Duration(n * float64(time.Second))) }

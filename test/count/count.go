@@ -3,9 +3,9 @@
 //
 // The model is one dense layer whose input is the record's number, one-hot: each record has a row
 // of the kernel of its own. With Adagrad, whose accumulator begins near zero, the first update of
-// an element moves it by exactly the learning rate, whatever the gradient's size; the k-th one moves
-// it by about the learning rate divided by √k (Duchi et al. 2011). So the displacement of a row
-// tells how often the record was applied, in batches of any size, on servers and in rings:
+// an element moves it by exactly the learning rate, whatever the gradient's size; the k-th one
+// moves it by about the learning rate divided by √k (Duchi et al. 2011). So the displacement of a
+// row tells how often the record was applied, in batches of any size, on servers and in rings:
 //
 //	applied  0      1      2      3
 //	moved    0      1      1.7    2.3    learning rates
@@ -37,7 +37,8 @@ const (
 	rate    = 0.01
 	classes = 2
 	kernel  = "dense/kernel"
-	// home names the state directory of a job's processes, and hold the file in it that Hold writes.
+	// home names the state directory of a job's processes, and hold the file in it that Hold
+	// writes.
 	home, hold = "ELASTICDL_HOME", "hold"
 )
 

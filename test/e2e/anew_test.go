@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// begunAnew checks that a job that lost a part of its model reports that everywhere, and that its final model is trained.
+// begunAnew checks that a job that lost a part of its model reports that everywhere, and that its
+// final model is trained.
 func (j *submitted) begunAnew(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
@@ -47,8 +48,8 @@ func (ns *namespace) checkpoints() []string {
 	return []string{"--volume=host_path=" + digits + ",mount_path=/data;host_path=" + dir + ",mount_path=/ckpt", "--checkpoint_dir=/ckpt/model", "--checkpoint_steps=200"}
 }
 
-// rolledBack checks that a job that lost a part of its model was rolled back to a checkpoint, and reports that in its status
-// and by an event.
+// rolledBack checks that a job that lost a part of its model was rolled back to a checkpoint, and
+// reports that in its status and by an event.
 func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
@@ -91,8 +92,8 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 	j.begunAnew(epochs)
 }
 
-// onBoth submits a job as spread does, and moves server 1 to the other node, so that each node has a server and two workers. The
-// move itself begins a new life of the model.
+// onBoth submits a job as spread does, and moves server 1 to the other node, so that each node has
+// a server and two workers. The move itself begins a new life of the model.
 func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.spread(job, epochs, more...)
@@ -111,8 +112,9 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	return j
 }
 
-// Both nodes are lost, one after the other: the first with a server and workers, the second with the master, all servers and
-// the other workers. The job has checkpoints on a volume that both nodes mount: it is rolled back to the newest.
+// Both nodes are lost, one after the other: the first with a server and workers, the second with
+// the master, all servers and the other workers. The job has checkpoints on a volume that both
+// nodes mount: it is rolled back to the newest.
 func TestNodesLost(t *testing.T) {
 	t.Parallel()
 	const epochs = 40
@@ -154,11 +156,13 @@ func TestNodesLost(t *testing.T) {
 	}
 }
 
-// The kubelet of a node is killed, and the network works: a server that the cluster considers lost keeps running beside its
-// successor.
+// The kubelet of a node is killed, and the network works: a server that the cluster considers lost
+// keeps running beside its successor.
 func TestKubeletLossWithServer(t *testing.T) {
 	t.Parallel()
-	const epochs = 100 // it must train for more than the minute after which the cluster notices, also on a quick machine
+	// it must train for more than the minute after which the cluster notices, also on a quick
+	// machine
+	const epochs = 100
 	ns := newNamespaceApart(t)
 	j := ns.onBoth("doubled", "100")
 	back := killed(t, kubelet(ns.nodes[1]))

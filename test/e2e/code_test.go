@@ -33,9 +33,10 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 )
 
-// A script and a package beside it come to a pod in each way of docs/your-code-on-the-cluster.md, and by their image: uploaded
-// to a claim through a pod, in an image by zoo build on one with Python, in an archive of a bucket, and, the script alone, from
-// a web server. No script imports torch. The jobs run side by side.
+// A script and a package beside it come to a pod in each way of docs/your-code-on-the-cluster.md,
+// and by their image: uploaded to a claim through a pod, in an image by zoo build on one with
+// Python, in an archive of a bucket, and, the script alone, from a web server. No script imports
+// torch. The jobs run side by side.
 func TestProgramCode(t *testing.T) {
 	t.Parallel()
 	const dir = "testdata/code"
@@ -95,10 +96,12 @@ func TestProgramCode(t *testing.T) {
 	}
 }
 
-// build makes an image of a directory on a base, without Docker, pushes it, and returns its name, with its digest.
+// build makes an image of a directory on a base, without Docker, pushes it, and returns its name,
+// with its digest.
 func (ns *namespace) build(dir, base string) (reference string) {
 	ns.t.Helper()
-	name, home := registry+"/torch:code", ns.t.TempDir() // in the repository of the base, which has most of its layers
+	// in the repository of the base, which has most of its layers
+	name, home := registry+"/torch:code", ns.t.TempDir()
 	began := time.Now()
 	for _, args := range [][]string{
 		{"build", "--base_image=" + base, "--image=" + name, "."},
@@ -144,17 +147,22 @@ func (ns *namespace) serve(dir string) *served {
 
 // bucket is the bucket "code" of S3, which this machine serves to pods.
 type bucket struct {
-	url    string
-	query  string // what the locations of its objects end with
-	home   string // directory with the certificate authority of its server
-	access string // flag that gives a job access
+	url string
+	// what the locations of its objects end with
+	query string
+	// directory with the certificate authority of its server
+	home string
+	// flag that gives a job access
+	access string
 }
 
-// bucket serves a bucket with some objects by HTTPS, with a certificate that pods know by a file only. Access is by a Secret.
+// bucket serves a bucket with some objects by HTTPS, with a certificate that pods know by a file
+// only. Access is by a Secret.
 func (ns *namespace) bucket(objects map[string][]byte) bucket {
 	ns.t.Helper()
 	home := ns.directory()
-	address := ns.kubectl("get", "node", ns.nodes[0], "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`) // of this machine, too
+	// of this machine, too
+	address := ns.kubectl("get", "node", ns.nodes[0], "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
 	store := s3mem.New()
 	if err := store.CreateBucket("code"); err != nil {
 		ns.t.Fatal(err)
@@ -206,7 +214,8 @@ func archive(t *testing.T, dir string) []byte {
 	return b.Bytes()
 }
 
-// selfSigned returns a certificate of an address that is its own authority, and that authority as PEM.
+// selfSigned returns a certificate of an address that is its own authority, and that authority as
+// PEM.
 func selfSigned(t *testing.T, address net.IP) (c tls.Certificate, authority []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -52,7 +52,8 @@ func TestNothingIsLeft(t *testing.T) {
 	ns.t = t
 }
 
-// kubectl wait works: Complete for a job that succeeded, Failed for one that did not, with the reason in its status.
+// kubectl wait works: Complete for a job that succeeded, Failed for one that did not, with the
+// reason in its status.
 func TestTheTruthIsTold(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

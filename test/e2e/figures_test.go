@@ -17,7 +17,8 @@ var figures struct {
 	rows [][3]string
 }
 
-// figure records a measurement of a test for the table at the end; limit is the required limit, if any.
+// figure records a measurement of a test for the table at the end; limit is the required limit, if
+// any.
 func figure(t *testing.T, what, value, limit string) {
 	t.Helper()
 	t.Logf("%s: %s %s", what, value, limit)

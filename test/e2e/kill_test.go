@@ -20,8 +20,8 @@ import (
 
 var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order in which pods are killed")
 
-// crash kills the processes of a pod on its node, which is this machine, and reports whether there were any: its kubelet finds
-// that the container has ended without a request.
+// crash kills the processes of a pod on its node, which is this machine, and reports whether there
+// were any: its kubelet finds that the container has ended without a request.
 func crash(o *object) bool {
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	killed := false
@@ -54,8 +54,8 @@ func (j *submitted) others() (found []*object) {
 // role returns the role of a job's pod: "master", "ps", "worker".
 func (o *object) role() string { return o.Metadata.Labels["elasticdl-replica-type"] }
 
-// Twenty servers and workers of one job are killed in quick succession, some by their process and some by their pod. The job
-// has checkpoints on a volume, and loses nothing.
+// Twenty servers and workers of one job are killed in quick succession, some by their process and
+// some by their pod. The job has checkpoints on a volume, and loses nothing.
 func TestTwentyKills(t *testing.T) {
 	t.Parallel()
 	const epochs, kills = 60, 20

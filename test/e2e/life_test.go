@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A worker that runs out of memory is replaced by one with twice as much, repeatedly, up to --max_memory.
+// A worker that runs out of memory is replaced by one with twice as much, repeatedly, up to
+// --max_memory.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	const epochs = 2
@@ -26,8 +27,9 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// The status names a quota that is too small; the job runs with the pods that it allows, and starts the others when it is
-// raised. A server that is lost after the quota was lowered further takes the room of a worker.
+// The status names a quota that is too small; the job runs with the pods that it allows, and starts
+// the others when it is raised. A server that is lost after the quota was lowered further takes the
+// room of a worker.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	const epochs = 60
@@ -90,8 +92,8 @@ func TestDeadlineAndTTL(t *testing.T) {
 	})
 }
 
-// A job without permissions to create Roles runs with the objects that an administrator applies, and the output of --yaml is a
-// job that kubectl can apply and delete.
+// A job without permissions to create Roles runs with the objects that an administrator applies,
+// and the output of --yaml is a job that kubectl can apply and delete.
 func TestAppliedByHand(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -14,7 +14,8 @@ import (
 // components is held while the cluster's program is at work, which refuses to be at work twice.
 var components sync.Mutex
 
-// component makes the cluster's program act on a part of the cluster: "kill", "start", "pause", "resume".
+// component makes the cluster's program act on a part of the cluster: "kill", "start", "pause",
+// "resume".
 func component(t *testing.T, verb, name string) {
 	t.Helper()
 	components.Lock()
@@ -27,7 +28,8 @@ func component(t *testing.T, verb, name string) {
 // kubelet returns the name of a node's kubelet among the cluster's components.
 func kubelet(node string) string { return strings.Replace(node, "node", "kubelet", 1) }
 
-// killed kills parts of the cluster. The returned function starts them again; otherwise the end of the test does.
+// killed kills parts of the cluster. The returned function starts them again; otherwise the end of
+// the test does.
 func killed(t *testing.T, parts ...string) (start func()) {
 	t.Helper()
 	for _, part := range parts {
@@ -47,7 +49,8 @@ func killed(t *testing.T, parts ...string) (start func()) {
 	return start
 }
 
-// spread submits a job of four workers, two on each node, with the master and the servers on the first.
+// spread submits a job of four workers, two on each node, with the master and the servers on the
+// first.
 func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.halves(func() *submitted {
@@ -58,7 +61,8 @@ func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	return j
 }
 
-// halves submits a job of four workers that take a slot each: two on each node, with its other pods on the first.
+// halves submits a job of four workers that take a slot each: two on each node, with its other pods
+// on the first.
 func (ns *namespace) halves(submit func() *submitted, others ...string) *submitted {
 	ns.t.Helper()
 	ns.slots(2, 2)
@@ -86,8 +90,8 @@ func (j *submitted) runningOn(node string) (found []string) {
 	return found
 }
 
-// A node's kubelet is killed, together with the containers of two workers. The job continues with the other two workers, and
-// with four when the node is back.
+// A node's kubelet is killed, together with the containers of two workers. The job continues with
+// the other two workers, and with four when the node is back.
 func TestNodeLoss(t *testing.T) {
 	t.Parallel()
 	const epochs = 40
@@ -113,8 +117,8 @@ func TestNodeLoss(t *testing.T) {
 	j.ends(epochs)
 }
 
-// Only the kubelet is killed: its containers keep running, unobserved. Workers that the cluster considers lost still train, and
-// no record is trained on twice.
+// Only the kubelet is killed: its containers keep running, unobserved. Workers that the cluster
+// considers lost still train, and no record is trained on twice.
 func TestKubeletLoss(t *testing.T) {
 	t.Parallel()
 	const epochs = 70
@@ -131,16 +135,16 @@ func TestKubeletLoss(t *testing.T) {
 	j.hurries()
 	s := j.ends(epochs)
 	const minibatches = (trainingDigits + 63) / 64
-	// Two workers were replaced while they trained; each may have held a task of four minibatches, and the model must not
-	// contain those twice.
+	// Two workers were replaced while they trained; each may have held a task of four minibatches,
+	// and the model must not contain those twice.
 	if most := int64(epochs*minibatches + 2*4); s.Version > most {
 		t.Errorf("%d minibatches were applied, want %d, and no more than the two tasks that were lost in smaller ones", s.Version, epochs*minibatches)
 	}
 }
 
-// Both nodes are drained, one after the other, as in an upgrade. The workers of the first are evicted, wait for another node,
-// and get one when the node is open again. On the second node all pods of the job are evicted, the master and the servers one
-// at a time, and nothing is lost.
+// Both nodes are drained, one after the other, as in an upgrade. The workers of the first are
+// evicted, wait for another node, and get one when the node is open again. On the second node all
+// pods of the job are evicted, the master and the servers one at a time, and nothing is lost.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const epochs = 40
@@ -188,8 +192,8 @@ func drain(t *testing.T, node string) {
 	took(t, "kubectl drain "+node, began)
 }
 
-// together counts how many of the master and the servers of a job are being deleted at a time, and returns a function that
-// returns the maximum.
+// together counts how many of the master and the servers of a job are being deleted at a time, and
+// returns a function that returns the maximum.
 func (j *submitted) together() (most func() int) {
 	ctx, stop := context.WithCancel(j.t.Context())
 	result := make(chan int, 1)
@@ -220,8 +224,8 @@ func (j *submitted) together() (most func() int) {
 	}
 }
 
-// The API server is down for half a minute, and components that depend on it restart, as in clusters with leader election:
-// training continues, and changes of pods afterwards are noticed.
+// The API server is down for half a minute, and components that depend on it restart, as in
+// clusters with leader election: training continues, and changes of pods afterwards are noticed.
 func TestAPIServerAway(t *testing.T) {
 	const epochs = 120
 	ns := newNamespace(t)

@@ -1,12 +1,14 @@
 //go:build e2e
 
-// Package e2e runs the tutorials and fault-injection tests on a real Kubernetes: real API server, scheduler, kubelets and
-// containers. `make e2e` creates the cluster, runs these tests, and removes the cluster.
+// Package e2e runs the tutorials and fault-injection tests on a real Kubernetes: real API server,
+// scheduler, kubelets and containers. `make e2e` creates the cluster, runs these tests, and removes
+// the cluster.
 //
-// Jobs are submitted by the elasticdl program, in an image that it has built, as a user would; the tests watch their objects in
-// the cluster. Each test has a namespace of its own, which is deleted afterwards. Tests that disturb the control plane or
-// check time limits run first, one after the other. The others run in parallel, those that disturb nodes on nodes of their own
-// (pair_test.go). The measurements of the tests are printed at the end.
+// Jobs are submitted by the elasticdl program, in an image that it has built, as a user would; the
+// tests watch their objects in the cluster. Each test has a namespace of its own, which is deleted
+// afterwards. Tests that disturb the control plane or check time limits run first, one after the
+// other. The others run in parallel, those that disturb nodes on nodes of their own (pair_test.go).
+// The measurements of the tests are printed at the end.
 package e2e
 
 import (
@@ -32,8 +34,11 @@ var (
 
 // Values that all tests share.
 var (
-	digits   string // directory of this machine, which every node shares: RecordIO of the shipped digits, mnist/train and mnist/test
-	image    string // image of the jobs, built by elasticdl zoo build
+	// directory of this machine, which every node shares: RecordIO of the shipped digits,
+	// mnist/train and mnist/test
+	digits string
+	// image of the jobs, built by elasticdl zoo build
+	image    string
 	registry string // registry of the image, host:port
 )
 
@@ -75,7 +80,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// prepare finds the cluster and creates what all tests need. The returned function undoes that, also after an error.
+// prepare finds the cluster and creates what all tests need. The returned function undoes that,
+// also after an error.
 func prepare(dir string) (stop func(), err error) {
 	var undo []func()
 	stop = func() {
@@ -115,7 +121,8 @@ func prepare(dir string) (stop func(), err error) {
 	}
 	if err := command("kubectl", "create", "-f", "testdata/priorities.yaml"); err == nil {
 		undo = append(undo, func() { command("kubectl", "delete", "-f", "testdata/priorities.yaml") })
-	} else if command("kubectl", "get", "-f", "testdata/priorities.yaml") != nil { // the cluster may have them already
+	} else if command("kubectl", "get", "-f", "testdata/priorities.yaml") != nil {
+		// the cluster may have them already
 		return stop, err
 	}
 	proxy, err := startProxy(filepath.Join(dir, "proxy"))

@@ -42,8 +42,8 @@ func (j *submitted) undisturbed(s *wire.JobStatus) {
 	}
 }
 
-// A master is killed three times, twice by its process and once by its pod, and then lost with its node. The servers and
-// workers continue, and the job loses nothing.
+// A master is killed three times, twice by its process and once by its pod, and then lost with its
+// node. The servers and workers continue, and the job loses nothing.
 func TestMasterComesBack(t *testing.T) {
 	t.Parallel()
 	const epochs = 60
@@ -87,7 +87,8 @@ func TestMasterComesBack(t *testing.T) {
 	}
 }
 
-// The workers of a ring keep the model while their master is down. The job is suspended then, and resumes from its checkpoint.
+// The workers of a ring keep the model while their master is down. The job is suspended then, and
+// resumes from its checkpoint.
 func TestRingOutlivesMaster(t *testing.T) {
 	t.Parallel()
 	const epochs = 40

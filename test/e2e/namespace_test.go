@@ -22,7 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// patience is the time limit of each wait without a limit of its own. It is generous, because the machine may be slow.
+// patience is the time limit of each wait without a limit of its own. It is generous, because the
+// machine may be slow.
 const patience = 4 * time.Minute
 
 // namespace is a namespace of the cluster for one test.
@@ -33,8 +34,8 @@ type namespace struct {
 	*view
 }
 
-// createNamespace creates a namespace on a pair of nodes and watches it. It is deleted at the end of the test, and its objects
-// are printed if the test has failed.
+// createNamespace creates a namespace on a pair of nodes and watches it. It is deleted at the end
+// of the test, and its objects are printed if the test has failed.
 func createNamespace(t *testing.T, on pair) *namespace {
 	t.Helper()
 	name := strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(t.Name(), "-"))
@@ -91,7 +92,8 @@ func (ns *namespace) elasticdl(args ...string) string {
 	return out
 }
 
-// try runs a program with --namespace, before the arguments for other programs, and returns its output.
+// try runs a program with --namespace, before the arguments for other programs, and returns its
+// output.
 func (ns *namespace) try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -140,12 +142,14 @@ func (ns *namespace) dump() {
 // submitted is a submitted job in its namespace.
 type submitted struct {
 	*namespace
-	job     string
-	slotted bool // each of its workers takes a slot of its node
+	job string
+	// each of its workers takes a slot of its node
+	slotted bool
 }
 
-// small has the resources of pods for which the tutorials set none: two nodes share one machine. The CPU limit of workers sets
-// their speed, which is about the same on any machine, so that there is time to disturb a job.
+// small has the resources of pods for which the tutorials set none: two nodes share one machine.
+// The CPU limit of workers sets their speed, which is about the same on any machine, so that there
+// is time to disturb a job.
 var small = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
@@ -154,7 +158,8 @@ var small = []string{
 
 const (
 	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
-	mlp = "--model_def=mnist.mnist_mlp.custom_model" // for tests in which the model does not matter
+	// for tests in which the model does not matter
+	mlp = "--model_def=mnist.mnist_mlp.custom_model"
 )
 
 // train submits a training job with these flags and the flags of all training jobs.
@@ -177,8 +182,8 @@ func (ns *namespace) submit(command, job string, flags ...string) *submitted {
 	return j
 }
 
-// status returns the job's status as the master has last written it, or nil if it has not. Like pod and workers it reads what is
-// watched, and is called in conditions only.
+// status returns the job's status as the master has last written it, or nil if it has not. Like pod
+// and workers it reads what is watched, and is called in conditions only.
 func (j *submitted) status() *wire.JobStatus {
 	state := j.last["elasticdl-"+j.job+"-state"]
 	if state == nil || state.Data["status.json"] == "" {
@@ -198,8 +203,8 @@ func (j *submitted) told(kind, reason string) bool {
 	return err == nil && strings.HasPrefix(out, "event/")
 }
 
-// pod returns the pod of the job with that name, such as "worker-0", or nil if there is none. For the master it returns the one
-// that is running, if one is.
+// pod returns the pod of the job with that name, such as "worker-0", or nil if there is none. For
+// the master it returns the one that is running, if one is.
 func (j *submitted) pod(name string) *object {
 	if name != "master" {
 		return j.now[pods]["elasticdl-"+j.job+"-"+name]
@@ -322,7 +327,8 @@ func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	return s
 }
 
-// reported returns the status that elasticdl reports. Of a job that has just ended the watched status may be older.
+// reported returns the status that elasticdl reports. Of a job that has just ended the watched
+// status may be older.
 func (j *submitted) reported() *wire.JobStatus {
 	j.t.Helper()
 	text := j.elasticdl("status", j.job, "-o", "json")
@@ -372,8 +378,8 @@ func (ns *namespace) everything(labels string) []string {
 	return found
 }
 
-// slots sets how many units of the tests' own resource each of the namespace's nodes has, which pods request. At the end of the
-// test the nodes have none.
+// slots sets how many units of the tests' own resource each of the namespace's nodes has, which
+// pods request. At the end of the test the nodes have none.
 func (ns *namespace) slots(count ...int) {
 	ns.t.Helper()
 	cluster := look(ns.t.Context(), "", nodes)

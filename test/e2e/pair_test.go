@@ -13,29 +13,35 @@ import (
 	"testing"
 )
 
-// pair is two nodes of the cluster, which are a cluster of their own for the namespaces whose pods are scheduled on them only.
-// Jobs wait most of the time, so tests on different pairs run side by side.
+// pair is two nodes of the cluster, which are a cluster of their own for the namespaces whose pods
+// are scheduled on them only. Jobs wait most of the time, so tests on different pairs run side by
+// side.
 type pair struct {
 	selector string // of its nodes, LABEL=VALUE
 	nodes    [2]string
 }
 
-// pairLabel is a label of nodes. A namespace's pods get it as their node selector, by the API server's plugin PodNodeSelector.
+// pairLabel is a label of nodes. A namespace's pods get it as their node selector, by the API
+// server's plugin PodNodeSelector.
 const (
 	pairLabel      = "elastic.dev/pair"
 	selectorOfPods = "scheduler.alpha.kubernetes.io/node-selector"
 )
 
 var (
-	shared pair                          // the pair of the tests that disturb no node
-	places = make(chan struct{}, 5)      // one for each namespace on it, which limits the load
-	apart  = make(chan pair, maxPairs-1) // the others: each belongs to one test at a time
-	names  []string                      // of all nodes, sorted
+	// the pair of the tests that disturb no node
+	shared pair
+	// one for each namespace on it, which limits the load
+	places = make(chan struct{}, 5)
+	// the others: each belongs to one test at a time
+	apart = make(chan pair, maxPairs-1)
+	names []string // of all nodes, sorted
 )
 
 const maxPairs = 4
 
-// findPairs labels the nodes. In a cluster of only two nodes all tests run on them, one after the other.
+// findPairs labels the nodes. In a cluster of only two nodes all tests run on them, one after the
+// other.
 func findPairs() (parallel bool, err error) {
 	out, err := exec.Command("kubectl", "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").Output()
 	if err != nil {
@@ -72,7 +78,8 @@ func newNamespace(t *testing.T) *namespace {
 	return createNamespace(t, shared)
 }
 
-// takePlace waits until the shared pair has room for a test, which gives it back by release, at the latest at its end.
+// takePlace waits until the shared pair has room for a test, which gives it back by release, at the
+// latest at its end.
 func takePlace(t *testing.T) (release func()) {
 	places <- struct{}{}
 	release = sync.OnceFunc(func() { <-places })

@@ -19,10 +19,12 @@ type rule struct {
 	Verbs         []string `json:"verbs"`
 }
 
-// The Role of a job is sufficient, and each of its verbs is needed: each is removed from the Role of a job, which then fails to
-// do what the same job does with the whole Role, and reports what was forbidden.
+// The Role of a job is sufficient, and each of its verbs is needed: each is removed from the Role
+// of a job, which then fails to do what the same job does with the whole Role, and reports what was
+// forbidden.
 func TestPermissions(t *testing.T) {
-	release := takePlace(t) // before it is parallel: of all tests it takes longest, so it is among the first
+	// before it is parallel: of all tests it takes longest, so it is among the first
+	release := takePlace(t)
 	t.Parallel()
 	ns := createNamespace(t, shared)
 	var rules []rule
@@ -48,7 +50,8 @@ func TestPermissions(t *testing.T) {
 				own.t = t
 				j := own.suspended(fmt.Sprintf("without-%s-%d", verb, i), func(all []rule) []rule {
 					all[i].Verbs = slices.DeleteFunc(all[i].Verbs, func(v string) bool { return v == verb })
-					return slices.DeleteFunc(all, func(r rule) bool { return len(r.Verbs) == 0 }) // a Role must not have a rule without verbs
+					// a Role must not have a rule without verbs
+					return slices.DeleteFunc(all, func(r rule) bool { return len(r.Verbs) == 0 })
 				})
 				defer own.elasticdl("stop", j.job)
 				problem := j.performs(time.Minute)
@@ -83,7 +86,8 @@ func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitte
 	return j
 }
 
-// performs makes a job do everything that needs a permission, each within a limit, and returns what it did not do.
+// performs makes a job do everything that needs a permission, each within a limit, and returns what
+// it did not do.
 func (j *submitted) performs(limit time.Duration) (problem string) {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
@@ -109,7 +113,8 @@ func (j *submitted) performs(limit time.Duration) (problem string) {
 		}},
 		{"fails", func() bool { return j.now[jobs][root].is("Complete", "True") }},
 		{"does not tell that it has succeeded", func() bool { return j.status().State == "Succeeded" }},
-		{"does not tell of its end by an event", func() bool { return j.told("Normal", "TrainingSucceeded") }}, // the event is written before the Job is complete
+		// the event is written before the Job is complete
+		{"does not tell of its end by an event", func() bool { return j.told("Normal", "TrainingSucceeded") }},
 		{"leaves pods", func() bool {
 			for name, o := range j.now[pods] {
 				if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.Status.Phase == "Running" {

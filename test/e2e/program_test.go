@@ -19,8 +19,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// torchImage pushes the image of all programs, once, and returns its name. The image has Python, PyTorch and the scripts, but
-// no elasticdl.
+// torchImage pushes the image of all programs, once, and returns its name. The image has Python,
+// PyTorch and the scripts, but no elasticdl.
 var torchImage = sync.OnceValues(func() (string, error) {
 	began := time.Now()
 	scripts, err := filepath.Glob("testdata/*.py")
@@ -46,7 +46,8 @@ var smallProgram = []string{
 	"--worker_resource_request=cpu=20m,memory=128Mi", "--worker_resource_limit=cpu=1,memory=1Gi",
 }
 
-// program submits a job that runs a script of the image with arguments; the first argument is the script's directory.
+// program submits a job that runs a script of the image with arguments; the first argument is the
+// script's directory.
 func (ns *namespace) program(job string, flags []string, script string, args ...string) *running {
 	ns.t.Helper()
 	reference, err := torchImage()
@@ -93,7 +94,8 @@ type stepped struct {
 
 var steppedLine = regexp.MustCompile(`(?m)^(\S+) std(?:out|err) F .*\bstep (\d+) rank (\d+) world (\d+) pid (\d+)`)
 
-// steps returns the steps that the processes of the present workers have reported, from the logs that the nodes' kubelets keep.
+// steps returns the steps that the processes of the present workers have reported, from the logs
+// that the nodes' kubelets keep.
 func (r *running) steps() (all []stepped) {
 	files, _ := filepath.Glob(filepath.Join(*cluster, "node-*", "pod-logs", r.name+"_elasticdl-"+r.job+"-worker-*_*", "worker", "*.log"))
 	for _, file := range files {
@@ -122,8 +124,8 @@ type steppers struct {
 	to  int            // the newest step
 }
 
-// all waits until all processes of a world of that size have stepped since a time, and returns when they had. Each worker has
-// one process; the workers in without must not be among them.
+// all waits until all processes of a world of that size have stepped since a time, and returns when
+// they had. Each worker has one process; the workers in without must not be among them.
 func (r *running) all(size int, since time.Time, without ...string) steppers {
 	r.t.Helper()
 	var found steppers
@@ -139,7 +141,8 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 			rank   int
 			worker string
 		}
-		first, last := make(map[seat]stepped), make(map[int]stepped) // a rank may have belonged to another worker in the world before
+		// a rank may have belonged to another worker in the world before
+		first, last := make(map[seat]stepped), make(map[int]stepped)
 		for _, s := range r.steps() {
 			if s.world != size || !s.at.After(since) || slices.Contains(without, s.worker) {
 				continue
@@ -190,8 +193,9 @@ func (r *running) last(pattern string) (lines []string) {
 	return grep(out, pattern)
 }
 
-// A script that does not use ElasticDL: one of its two workers is deleted, it is scaled up and down, and its master is killed,
-// by its process and by its pod. TestProgramsLoseANode has the loss of a node.
+// A script that does not use ElasticDL: one of its two workers is deleted, it is scaled up and
+// down, and its master is killed, by its process and by its pod. TestProgramsLoseANode has the loss
+// of a node.
 func TestProgramAsItStands(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -231,7 +235,8 @@ func TestProgramAsItStands(t *testing.T) {
 	r.learnt(last)
 }
 
-// learnt checks that a plain script has ended with two ranks, which have gone on with its snapshots and learnt.
+// learnt checks that a plain script has ended with two ranks, which have gone on with its snapshots
+// and learnt.
 func (r *running) learnt(last steppers) {
 	r.t.Helper()
 	lines := r.last(`rank \d ends after step (\d+) with loss`)
@@ -252,10 +257,12 @@ func (r *running) learnt(last steppers) {
 // counted is the number of records on which counts.py trains, twice.
 const counted = 8000
 
-// A node is lost with the workers of two jobs. One runs a script that gets its records from the package: two of its four workers
-// are lost, and then its master. The other workers keep their processes, and each record is in the model as often as it should
-// be. The other job runs a script that does not use ElasticDL: one of its two workers is lost. The other one goes on alone with
-// the newest snapshot, and both do when another has taken the place of the lost one on the node that is left.
+// A node is lost with the workers of two jobs. One runs a script that gets its records from the
+// package: two of its four workers are lost, and then its master. The other workers keep their
+// processes, and each record is in the model as often as it should be. The other job runs a script
+// that does not use ElasticDL: one of its two workers is lost. The other one goes on alone with the
+// newest snapshot, and both do when another has taken the place of the lost one on the node that is
+// left.
 func TestProgramsLoseANode(t *testing.T) {
 	t.Parallel()
 	ns := newNamespaceApart(t)
@@ -313,7 +320,8 @@ func TestProgramsLoseANode(t *testing.T) {
 	}
 }
 
-// onEach submits a job that runs a script with a worker on each node, worker-1 on the second, and the master on the first.
+// onEach submits a job that runs a script with a worker on each node, worker-1 on the second, and
+// the master on the first.
 func (ns *namespace) onEach(job, script string, args ...string) *running {
 	ns.t.Helper()
 	ns.cordon(ns.nodes[1])
@@ -341,8 +349,9 @@ func (r *running) same(now, before steppers, workers []string) {
 	}
 }
 
-// A script that fails by itself fails its job, which reports the first failure, and not those that followed from it in other
-// processes. When the cause is removed the job continues, also after it was suspended.
+// A script that fails by itself fails its job, which reports the first failure, and not those that
+// followed from it in other processes. When the cause is removed the job continues, also after it
+// was suspended.
 func TestProgramFails(t *testing.T) {
 	t.Parallel()
 	const why = "ValueError: the vocabulary has no word 17"
@@ -377,8 +386,9 @@ func TestProgramFails(t *testing.T) {
 	r.ended()
 }
 
-// A namespace with the restricted Pod Security level accepts the pods of such a program, which run as the user that the job
-// names. Their shared memory is larger than the runtime's default of 64 MiB.
+// A namespace with the restricted Pod Security level accepts the pods of such a program, which run
+// as the user that the job names. Their shared memory is larger than the runtime's default of 64
+// MiB.
 func TestProgramRestricted(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -396,8 +406,8 @@ func TestProgramRestricted(t *testing.T) {
 	}
 }
 
-// The status reports the problem of an image: that of the agent, which the master uses too, that of the program, and that of an
-// image without elasticdl.
+// The status reports the problem of an image: that of the agent, which the master uses too, that of
+// the program, and that of an image without elasticdl.
 func TestProgramImagesAreNamed(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -17,8 +17,9 @@ var slotted = []string{
 	"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
 }
 
-// The second half of the GKE tutorial: a web server of five replicas with high priority takes the room of three of the four
-// workers, the job continues with one, and has four again when the web server is scaled down.
+// The second half of the GKE tutorial: a web server of five replicas with high priority takes the
+// room of three of the four workers, the job continues with one, and has four again when the web
+// server is scaled down.
 func TestElasticScheduling(t *testing.T) {
 	t.Parallel()
 	const epochs = 70
@@ -60,13 +61,14 @@ func TestElasticScheduling(t *testing.T) {
 	}
 }
 
-// Two jobs: a master and two workers of low priority take three slots when a job of high priority is submitted, which needs
-// one. Both jobs succeed.
+// Two jobs: a master and two workers of low priority take three slots when a job of high priority
+// is submitted, which needs one. Both jobs succeed.
 func TestTwoJobs(t *testing.T) {
 	t.Parallel()
 	ns := newNamespaceApart(t)
 	ns.slots(2, 1)
-	seed := []string{ // the tutorial's flags; model and sizes fit this cluster
+	// the tutorial's flags; model and sizes fit this cluster
+	seed := []string{
 		"--model_file=elasticdl/python/examples/mnist_mlp.py",
 		"--minibatch_size=10", "--record_per_task=100",
 		"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi", "--ps_pod_priority=high",
@@ -102,7 +104,8 @@ func TestTwoJobs(t *testing.T) {
 	}
 }
 
-// The job starts with the workers that fit, and reports why the others are pending; stopping it frees its resources.
+// The job starts with the workers that fit, and reports why the others are pending; stopping it
+// frees its resources.
 func TestStartsWithWhatFits(t *testing.T) {
 	t.Parallel()
 	ns := newNamespaceApart(t)

@@ -34,15 +34,18 @@ const (
 // size is the size of a tutorial's cluster, and of what pods can have of each node.
 type size struct {
 	nodes, millicpu, mebibytes int
-	slower                     int // CPUs of the tutorial for each CPU that a container may use here
+	// CPUs of the tutorial for each CPU that a container may use here
+	slower int
 }
 
 // replica is the cluster of one tutorial.
 type replica struct {
 	size
-	names  []string
-	images map[string]string // images of the internet, and what is run in their place
-	mounts map[string]string // directories of a node, and directories of this machine that are mounted there
+	names []string
+	// images of the internet, and what is run in their place
+	images map[string]string
+	// directories of a node, and directories of this machine that are mounted there
+	mounts map[string]string
 }
 
 // webhook changes the pods of namespaces on their creation.

@@ -23,11 +23,14 @@ type player struct {
 	*namespace
 	*replica
 	seed *seeds.Seed
-	done int // commands that were run
+	// commands that were run
+	done int
 
-	dir    string // of the reader, who has it as home directory too
-	in     io.Writer
-	status chan string // exit status of each command
+	// of the reader, who has it as home directory too
+	dir string
+	in  io.Writer
+	// exit status of each command
+	status chan string
 }
 
 // newPlayer starts the shell of a reader in a directory with the commands that the tutorial
@@ -123,7 +126,8 @@ git init -q "$2" && cd "$2" && git add . && git -c user.name=e2e -c user.email=e
 // start starts the shell, which ends with the test.
 func (p *player) start(environment []string) {
 	p.t.Helper()
-	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOTOOLCHAIN"} { // which depend on the home directory
+	// which depend on the home directory
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOTOOLCHAIN"} {
 		out, err := exec.Command("go", "env", name).Output()
 		if err != nil {
 			p.t.Fatal(err)

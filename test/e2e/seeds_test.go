@@ -23,7 +23,8 @@ func TestSeeds(t *testing.T) {
 		"gke": testSeedGKE, "gke-older": testSeedGKEOlder, "minikube": testSeedMinikube,
 		"torchelastic": testSeedTorchElastic, "elastic-scheduling": testSeedElasticScheduling,
 	}
-	t.Cleanup(func() { command("kubectl", "apply", "-f", "testdata/priorities.yaml") }) // tests after this one need both
+	// tests after this one need both
+	t.Cleanup(func() { command("kubectl", "apply", "-f", "testdata/priorities.yaml") })
 	for _, name := range seeds.Names {
 		t.Run(name, func(t *testing.T) { stories[name](t, w) })
 	}
@@ -34,8 +35,8 @@ func TestSeeds(t *testing.T) {
 // the job.
 var edlCluster = size{3, 7910, 26 << 10, 4}
 
-// nginx has what nginx:1.7.9 is here: a program that waits, in an image that has tar and test, which
-// kubectl cp needs.
+// nginx has what nginx:1.7.9 is here: a program that waits, in an image that has tar and test,
+// which kubectl cp needs.
 func nginx() map[string]string { return map[string]string{"nginx:1.7.9": registry + "/busybox:1"} }
 
 func testSeedGKE(t *testing.T, w *webhook) {
@@ -202,8 +203,8 @@ func testSeedElasticScheduling(t *testing.T, w *webhook) {
 	})
 	high.runs("worker-0")
 	high.ends(1)
-	// "Because of elastic scheduling, the two elasticdl jobs will finish finally": the second worker
-	// comes back if there is work left for it.
+	// "Because of elastic scheduling, the two elasticdl jobs will finish finally": the second
+	// worker comes back if there is work left for it.
 	ended := false
 	low.awaits("second worker again, or the end", patience, func() bool {
 		ended = low.status().State == "Succeeded"

@@ -15,8 +15,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A pod that is started like a worker's pod, with the same ServiceAccount and token, gets no certificate if the master has not
-// created it: neither in the job's namespace nor in another. The job is not affected.
+// A pod that is started like a worker's pod, with the same ServiceAccount and token, gets no
+// certificate if the master has not created it: neither in the job's namespace nor in another. The
+// job is not affected.
 func TestStrangersGetNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -55,7 +56,8 @@ func (j *submitted) serviceAccount() string {
 	return strings.TrimSpace(j.kubectl("get", "pod", "elasticdl-"+j.job+"-worker-0", "-o", "jsonpath={.spec.serviceAccountName}"))
 }
 
-// stranger starts a copy of the job's worker in a namespace, which calls the master by its address, and returns the pod's name.
+// stranger starts a copy of the job's worker in a namespace, which calls the master by its address,
+// and returns the pod's name.
 func (j *submitted) stranger(in *namespace, name, account, master string) string {
 	j.t.Helper()
 	var o map[string]any

@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// submitting has the permissions that a submitter of jobs needs, which the stacks give by a Role (infra/platform): those of the
-// command itself, and those of the master's Role, because nobody may grant more rights than they have.
+// submitting has the permissions that a submitter of jobs needs, which the stacks give by a Role
+// (infra/platform): those of the command itself, and those of the master's Role, because nobody may
+// grant more rights than they have.
 var submitting = []rule{
 	{[]string{"batch"}, []string{"jobs"}, nil, strings.Fields("create delete get list patch watch")},
 	{[]string{""}, []string{"configmaps"}, nil, strings.Fields("create delete get list patch update watch")},
@@ -29,9 +30,9 @@ var submitting = []rule{
 	{[]string{""}, []string{"events"}, nil, strings.Fields("create list")},
 }
 
-// A submitter with the whole Role can submit, scale and stop a job. Without one of its permissions the command that needs it
-// names it, and a failed submission leaves nothing. Only without the permission for NetworkPolicies a job is submitted all the
-// same, with a warning of what is open.
+// A submitter with the whole Role can submit, scale and stop a job. Without one of its permissions
+// the command that needs it names it, and a failed submission leaves nothing. Only without the
+// permission for NetworkPolicies a job is submitted all the same, with a warning of what is open.
 func TestSubmitterPermissions(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -103,7 +104,8 @@ func TestSubmitterPermissions(t *testing.T) {
 type submitter struct {
 	*namespace
 	kubeconfig string
-	without    string // the permission that the Role lacks, such as "create pods"; "" = none
+	// the permission that the Role lacks, such as "create pods"; "" = none
+	without string
 }
 
 // make creates the account, with the whole Role, and a kubeconfig for it.
@@ -125,7 +127,8 @@ func (s *submitter) make() {
 	s.kubectl("config", "--kubeconfig="+s.kubeconfig, "set-context", "--current", "--user=submitter")
 }
 
-// may sets the Role to all permissions except for one verb, or to all of them, and waits until the API server applies that.
+// may sets the Role to all permissions except for one verb, or to all of them, and waits until the
+// API server applies that.
 func (s *submitter) may(verb, resource string) {
 	s.t.Helper()
 	var rules []rule
@@ -147,7 +150,8 @@ func (s *submitter) may(verb, resource string) {
 			continue
 		}
 		eventually(s.t, want+" to "+permission, patience, func() bool {
-			out, _ := s.namespace.try("kubectl", slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...) // it exits with an error if the answer is "no"
+			// it exits with an error if the answer is "no"
+			out, _ := s.namespace.try("kubectl", slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...)
 			return strings.TrimSpace(out) == want
 		})
 	}

@@ -20,7 +20,8 @@ const (
 	evaluationLine = `Evaluation metrics\[v=\d+\]: \{'accuracy': \d\.\d+`
 )
 
-// The minikube tutorial: data in a directory of the node, one server and one worker, then a ring of two.
+// The minikube tutorial: data in a directory of the node, one server and one worker, then a ring of
+// two.
 func TestMinikubeTutorial(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -84,7 +85,8 @@ func accurate(t *testing.T, accuracy float64) {
 	}
 }
 
-// The GKE tutorial: data on a claim, 2 servers and 4 workers, with high priority for the master, the servers and some workers.
+// The GKE tutorial: data on a claim, 2 servers and 4 workers, with high priority for the master,
+// the servers and some workers.
 func TestGKETutorial(t *testing.T) {
 	t.Parallel()
 	const epochs = 2
@@ -113,8 +115,8 @@ func TestGKETutorial(t *testing.T) {
 	alike(t, model, filepath.Join(predicted, "out.csv"))
 }
 
-// predicts runs a prediction job with the trained model on the claim and the test digits, and downloads its results. One of the
-// workers is deleted while it runs.
+// predicts runs a prediction job with the trained model on the claim and the test digits, and
+// downloads its results. One of the workers is deleted while it runs.
 func (ns *namespace) predicts(job, to string) {
 	ns.t.Helper()
 	j := ns.submit("predict", "guess", slices.Concat(small, []string{mlp, "--num_workers=2", "--minibatch_size=1", "--num_minibatches_per_task=1",
@@ -131,8 +133,8 @@ func (ns *namespace) predicts(job, to string) {
 	ns.t.Log(ns.elasticdl("download", "claim:fileserver-claim/predicted", to, "--image_name="+image))
 }
 
-// alike checks that a file of predictions equals what the model in a directory predicts on this machine: each record once, in
-// order.
+// alike checks that a file of predictions equals what the model in a directory predicts on this
+// machine: each record once, in order.
 func alike(t *testing.T, model, file string) {
 	t.Helper()
 	here := filepath.Join(t.TempDir(), "out.csv")
@@ -181,8 +183,9 @@ func TestFaultTolerance(t *testing.T) {
 	}
 }
 
-// replaces deletes worker-0 of a job of n, and worker-n must run in its place at once. A machine that is busy at that moment
-// delays that, so up to three workers are deleted, until one is replaced in time; it returns how many were.
+// replaces deletes worker-0 of a job of n, and worker-n must run in its place at once. A machine
+// that is busy at that moment delays that, so up to three workers are deleted, until one is
+// replaced in time; it returns how many were.
 func (j *submitted) replaces(n int) (deleted int) {
 	j.t.Helper()
 	const limit = 3 * time.Second

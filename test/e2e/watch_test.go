@@ -131,10 +131,13 @@ func (k kind) path(namespace string) string {
 
 // view has the present state of some kinds of objects, as the watch reports it.
 type view struct {
-	mu      sync.Mutex
-	now     map[kind]map[string]*object // by name
-	last    map[string]*object          // last versions of ConfigMaps, including deleted ones
-	changed chan struct{}               // closed at the next change
+	mu sync.Mutex
+	// by name
+	now map[kind]map[string]*object
+	// last versions of ConfigMaps, including deleted ones
+	last map[string]*object
+	// closed at the next change
+	changed chan struct{}
 }
 
 // look watches some kinds in a namespace until ctx ends.
@@ -240,7 +243,8 @@ func (v *view) within(limit time.Duration, is func() bool) bool {
 	}
 }
 
-// ask evaluates a condition on the present state; changed is closed at the next change. The condition may end the test.
+// ask evaluates a condition on the present state; changed is closed at the next change. The
+// condition may end the test.
 func (v *view) ask(is func() bool) (so bool, changed <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package graph records the resources that a Pulumi program declares, for golden files and for tests of their properties. It
-// runs no Pulumi engine; the tests of package stacks do.
+// Package graph records the resources that a Pulumi program declares, for golden files and for
+// tests of their properties. It runs no Pulumi engine; the tests of package stacks do.
 package graph
 
 import (
@@ -38,9 +38,10 @@ type Resource struct {
 
 // Options has the resource options that were given, by their names in Pulumi.
 type Options struct {
-	Parent              string   `json:"parent,omitempty"`
-	Provider            string   `json:"provider,omitempty"`
-	DependsOn           []string `json:"dependsOn,omitempty"` // including dependencies by its inputs
+	Parent   string `json:"parent,omitempty"`
+	Provider string `json:"provider,omitempty"`
+	// including dependencies by its inputs
+	DependsOn           []string `json:"dependsOn,omitempty"`
 	DeletedWith         string   `json:"deletedWith,omitempty"`
 	Protect             bool     `json:"protect,omitempty"`
 	RetainOnDelete      bool     `json:"retainOnDelete,omitempty"`
@@ -48,18 +49,24 @@ type Options struct {
 	IgnoreChanges       []string `json:"ignoreChanges,omitempty"`
 	ReplaceOnChanges    []string `json:"replaceOnChanges,omitempty"`
 	SecretOutputs       []string `json:"additionalSecretOutputs,omitempty"`
-	Timeouts            []string `json:"timeouts,omitempty"` // create, update, delete
+	// create, update, delete
+	Timeouts []string `json:"timeouts,omitempty"`
 }
 
 // Cloud simulates the providers.
 type Cloud struct {
-	Outputs func(r Resource) resource.PropertyMap                              // outputs besides the inputs; nil = none
-	Call    func(token string, args resource.PropertyMap) resource.PropertyMap // results of functions; nil = none
-	Config  map[string]string                                                  // configuration of the stack: "gcp:project"
-	Preview bool                                                               // values that Outputs does not return are unknown
+	// outputs besides the inputs; nil = none
+	Outputs func(r Resource) resource.PropertyMap
+	// results of functions; nil = none
+	Call func(token string, args resource.PropertyMap) resource.PropertyMap
+	// configuration of the stack: "gcp:project"
+	Config map[string]string
+	// values that Outputs does not return are unknown
+	Preview bool
 }
 
-// Record runs a program and returns the resources that it declared, sorted by type and name, also if it fails.
+// Record runs a program and returns the resources that it declared, sorted by type and name, also
+// if it fails.
 func Record(cloud Cloud, program pulumi.RunFunc) ([]Resource, error) {
 	m := &recorder{cloud: cloud}
 	err := pulumi.RunErr(program, pulumi.WithMocks(Project, Stack, m), func(info *pulumi.RunInfo) {

@@ -1,5 +1,5 @@
-// Package kubetest has what the tests of the command line and of the master share for clusters: a job, and the errors of an API
-// server. Only tests import it.
+// Package kubetest has what the tests of the command line and of the master share for clusters: a
+// job, and the errors of an API server. Only tests import it.
 package kubetest
 
 import (

@@ -14,12 +14,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// `make accuracy` sets it, and MNIST_SOURCE to a directory with the IDX files of the whole data set.
+// `make accuracy` sets it, and MNIST_SOURCE to a directory with the IDX files of the whole data
+// set.
 var whole = flag.Bool("accuracy", false, "train on the whole of MNIST, as IDX files in $MNIST_SOURCE")
 
-// TestAccuracy compares jobs with two servers and four workers, and rings of four, undisturbed and with workers killed all the
-// time, with a single worker. Without -accuracy each trains three epochs on the shipped digits with a small model; with it, one
-// epoch on MNIST. There, a further job has a hundred of its processes killed: workers, servers and the master.
+// TestAccuracy compares jobs with two servers and four workers, and rings of four, undisturbed and
+// with workers killed all the time, with a single worker. Without -accuracy each trains three
+// epochs on the shipped digits with a small model; with it, one epoch on MNIST. There, a further
+// job has a hundred of its processes killed: workers, servers and the master.
 func TestAccuracy(t *testing.T) {
 	data, want, within, every := digits, 0.85, 0.05, 500*time.Millisecond
 	calm, wild, epochs := small, patient, "3"
@@ -35,7 +37,8 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 	set := []string{"--num_epochs=" + epochs, "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
-	// A ring with updates of the same size as those of one worker, each of a part from every worker.
+	// A ring with updates of the same size as those of one worker, each of a part from every
+	// worker.
 	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64"}
 	workers := func(j *launched) int { return j.killWorkers(every) }
 	tests := []struct {
@@ -72,8 +75,9 @@ func TestAccuracy(t *testing.T) {
 			if accuracy >= enough {
 				return
 			}
-			// The accuracies of asynchronous jobs scatter: with -accuracy around 0.982 by a standard deviation of 0.001, where one worker
-			// has 0.9836. So one in some hundreds is too low by chance. Two of three are not.
+			// The accuracies of asynchronous jobs scatter: with -accuracy around 0.982 by a
+			// standard deviation of 0.001, where one worker has 0.9836. So one in some hundreds is
+			// too low by chance. Two of three are not.
 			t.Logf("accuracy %.4f, want %.4f, %.4f with one worker: the next two jobs must have it", accuracy, enough, one)
 			for range 2 {
 				if again := trainOnce(t, flags, tt.kill, tt.least); again < enough {
@@ -84,8 +88,8 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// trainOnce trains a job, kills its processes by kill, and checks that every record was trained on and at least so many processes were
-// killed. It returns the accuracy.
+// trainOnce trains a job, kills its processes by kill, and checks that every record was trained on
+// and at least so many processes were killed. It returns the accuracy.
 func trainOnce(t *testing.T, flags []string, kill func(*launched) int, least int) float64 {
 	t.Helper()
 	began := time.Now()
@@ -107,9 +111,10 @@ func trainOnce(t *testing.T, flags []string, kill func(*launched) int, least int
 	return accuracy
 }
 
-// killWorkers kills the oldest running worker repeatedly until the job has ended, and returns how many it has killed. In a ring
-// it waits until the workers have trained together for a while, and never kills the last one: so the job ends even if a worker
-// takes longer to start than the time between kills.
+// killWorkers kills the oldest running worker repeatedly until the job has ended, and returns how
+// many it has killed. In a ring it waits until the workers have trained together for a while, and
+// never kills the last one: so the job ends even if a worker takes longer to start than the time
+// between kills.
 func (j *launched) killWorkers(every time.Duration) int {
 	j.t.Helper()
 	before := j.until("training", trained(0.0001))
@@ -142,8 +147,8 @@ func (j *launched) killWorkers(every time.Duration) int {
 	}
 }
 
-// killAnybody kills n processes of the job, each chosen at random among the running workers, servers and master, unless the job
-// ends before. It returns how many it has killed.
+// killAnybody kills n processes of the job, each chosen at random among the running workers,
+// servers and master, unless the job ends before. It returns how many it has killed.
 func (j *launched) killAnybody(n int, every time.Duration) int {
 	j.t.Helper()
 	j.until("training", trained(0.0001))

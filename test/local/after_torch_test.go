@@ -16,9 +16,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// TestTorchRunAfterTheTraining loses workers when the training has ended, and the processes do what a script does then. The loss of a
-// worker whose process has ended changes nothing. After that of a process that has not, all start again, once the others have ended: from the
-// checkpoint that the package has written at the end, so that no record is trained on again.
+// TestTorchRunAfterTheTraining loses workers when the training has ended, and the processes do what
+// a script does then. The loss of a worker whose process has ended changes nothing. After that of a
+// process that has not, all start again, once the others have ended: from the checkpoint that the
+// package has written at the end, so that no record is trained on again.
 func TestTorchRunAfterTheTraining(t *testing.T) {
 	const records = 256
 	for _, python := range torch.Pythons(t) {

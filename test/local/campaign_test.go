@@ -79,16 +79,23 @@ func campaign(t *testing.T, kind string, verify func(*contest), command func(*co
 
 // contest is one job of the campaign, with its disturbances.
 type contest struct {
-	t      *testing.T
-	home   string   // ELASTICDL_HOME
-	disk   string   // a file system of 2 MB of its own, if this process may mount one
-	start  []string // the command that starts the job, without its name
-	faults []func() // what befalls jobs of this kind only
+	t *testing.T
+	// ELASTICDL_HOME
+	home string
+	// a file system of 2 MB of its own, if this process may mount one
+	disk string
+	// the command that starts the job, without its name
+	start []string
+	// what befalls jobs of this kind only
+	faults []func()
 	chance *rand.Rand
-	log    bytes.Buffer // what was done and what it answered
+	// what was done and what it answered
+	log bytes.Buffer
 
-	status *wire.JobStatus // the newest; nil: none yet
-	moved  time.Time       // when the job last got on, said what it waits for, or was disturbed
+	// the newest; nil: none yet
+	status *wire.JobStatus
+	// when the job last got on, said what it waits for, or was disturbed
+	moved time.Time
 }
 
 // contestJob is the name of each job; its state directory is its own.

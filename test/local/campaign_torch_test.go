@@ -21,7 +21,8 @@ func TestTorchCampaign(t *testing.T) {
 		t.Fatal(err)
 	}
 	pythons := torch.Pythons(t)
-	python := pythons[len(pythons)-1] // the newest; other tests disturb scripts with each
+	// the newest; other tests disturb scripts with each
+	python := pythons[len(pythons)-1]
 	campaign(t, "script", func(c *contest) {
 		s := c.status
 		if want := int64(2 * records); s.RecordsDone != want {

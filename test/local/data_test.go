@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 )
 
-// numbered writes a RecordIO file with records of the digits, rotated by so many: each rotation has as many records and bytes.
+// numbered writes a RecordIO file with records of the digits, rotated by so many: each rotation has
+// as many records and bytes.
 func numbered(t *testing.T, path string, rotated int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(digits, "train", "*"))
@@ -61,7 +62,8 @@ func trainOn(t *testing.T, data string) *launched {
 	return j
 }
 
-// A suspended job does not go on with other data: it names the file and what has changed. It goes on with a copy of what it had.
+// A suspended job does not go on with other data: it names the file and what has changed. It goes
+// on with a copy of what it had.
 func TestResumedOnReplacedData(t *testing.T) {
 	data := t.TempDir()
 	j := trainOn(t, data)
@@ -88,7 +90,8 @@ func TestResumedOnReplacedData(t *testing.T) {
 	}
 }
 
-// A job whose data is replaced while it runs trains on none of the other records: it fails, and names the file.
+// A job whose data is replaced while it runs trains on none of the other records: it fails, and
+// names the file.
 func TestDataReplacedWhileItIsRead(t *testing.T) {
 	data := t.TempDir()
 	j := trainOn(t, data)

@@ -16,9 +16,9 @@ import (
 )
 
 // TestTorchRunResumesOnOtherData stops a script that counts its records in the middle of an epoch,
-// and runs it again on data that has grown, and that is cut into other tasks: it is refused with both
-// numbers. On the data that it had, with another number of workers, and after kills and a suspension,
-// every record is in the model once in each epoch.
+// and runs it again on data that has grown, and that is cut into other tasks: it is refused with
+// both numbers. On the data that it had, with another number of workers, and after kills and a
+// suspension, every record is in the model once in each epoch.
 func TestTorchRunResumesOnOtherData(t *testing.T) {
 	const records = 1000
 	pythons := torch.Pythons(t)

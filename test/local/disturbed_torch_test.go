@@ -25,10 +25,12 @@ var (
 	chance = flag.Uint64("seed", 0, "TestTorchRunDisturbed: chooses the disturbances; 0 for another one each time")
 )
 
-// TestTorchRunDisturbed checks a job of two to eight processes, each with two processes of a DataLoader, while processes and
-// agents are killed and suspended, masters are killed, and workers join and leave. The model has every record once, by its own
-// count and by the master's, the accuracy is that of an undisturbed job, and no process is left, neither during the job nor at
-// the end. With -kills=200 it runs for hours: both ways of starting a loader's processes, with each version of PyTorch.
+// TestTorchRunDisturbed checks a job of two to eight processes, each with two processes of a
+// DataLoader, while processes and agents are killed and suspended, masters are killed, and workers
+// join and leave. The model has every record once, by its own count and by the master's, the
+// accuracy is that of an undisturbed job, and no process is left, neither during the job nor at the
+// end. With -kills=200 it runs for hours: both ways of starting a loader's processes, with each
+// version of PyTorch.
 func TestTorchRunDisturbed(t *testing.T) {
 	n, seed := *kills, *chance
 	if seed == 0 {
@@ -73,8 +75,9 @@ func TestTorchRunDisturbed(t *testing.T) {
 	}
 }
 
-// loseOneAsOthersJoin kills a process at the moment when the world's processes were told to meet again after their round,
-// because two others join: the others continue with the model, and at once.
+// loseOneAsOthersJoin kills a process at the moment when the world's processes were told to meet
+// again after their round, because two others join: the others continue with the model, and at
+// once.
 func (j *launched) loseOneAsOthersJoin(pids []int) {
 	j.t.Helper()
 	j.scale(len(pids) + 2)
@@ -89,8 +92,9 @@ func (j *launched) loseOneAsOthersJoin(pids []int) {
 	}
 }
 
-// disturb disturbs the job n times, at random, and returns how often it did what. After each time it waits for a random number
-// of further steps, which may be none: so it also disturbs while the others meet again.
+// disturb disturbs the job n times, at random, and returns how often it did what. After each time
+// it waits for a random number of further steps, which may be none: so it also disturbs while the
+// others meet again.
 func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 	j.t.Helper()
 	did := make(map[string]int)
@@ -99,7 +103,9 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 			j.t.Fatalf("the job is %s after %v: %s", s.State, did, s.Reason)
 		}
 		ranks := j.ranks()
-		if len(ranks) < 2 { // the last process has the only copy of the state: without it the job would begin anew each time
+		// the last process has the only copy of the state: without it the job would begin anew each
+		// time
+		if len(ranks) < 2 {
 			time.Sleep(200 * time.Millisecond)
 			continue
 		}
@@ -163,8 +169,8 @@ func (j *launched) rescale(workers int) bool {
 	return exec.Command(program, "scale", j.name, fmt.Sprintf("--num_workers=%d", workers)).Run() == nil
 }
 
-// noOrphans waits until each process of the script belongs to the session of a living process: those that a dead process has
-// left behind have ended, including those of a loader.
+// noOrphans waits until each process of the script belongs to the session of a living process:
+// those that a dead process has left behind have ended, including those of a loader.
 func (j *launched) noOrphans() {
 	j.t.Helper()
 	eventually(j.t, "end of those that dead processes have left", runLimit, func() bool {

@@ -1,5 +1,6 @@
-// Package local_test runs whole jobs on one machine with the real program, as processes: they train, parts of them are killed,
-// and they must end correctly. The measurements of the tests are printed with -v.
+// Package local_test runs whole jobs on one machine with the real program, as processes: they
+// train, parts of them are killed, and they must end correctly. The measurements of the tests are
+// printed with -v.
 package local_test
 
 import (
@@ -28,8 +29,10 @@ import (
 )
 
 var (
-	program string // the real program, with models for these tests, built for this run
-	digits  string // RecordIO of the shipped digits: train and test
+	// the real program, with models for these tests, built for this run
+	program string
+	// RecordIO of the shipped digits: train and test
+	digits string
 )
 
 // Numbers of the shipped digits.
@@ -65,9 +68,11 @@ func run(m *testing.M) int {
 type launched struct {
 	t    *testing.T
 	name string
-	home string // ELASTICDL_HOME
+	// ELASTICDL_HOME
+	home string
 	cmd  *exec.Cmd
-	out  bytes.Buffer // must only be read after the launcher has ended
+	// must only be read after the launcher has ended
+	out  bytes.Buffer
 	wait func() error
 }
 
@@ -143,7 +148,8 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(limit); ; <-tick.C {
-		late := time.Now().After(deadline) // read before polling, because the machine may delay the poll
+		// read before polling, because the machine may delay the poll
+		late := time.Now().After(deadline)
 		if is() {
 			return
 		}
@@ -198,8 +204,8 @@ func (j *launched) kill(p *wire.PodStatus, signal syscall.Signal) {
 	}
 }
 
-// halt suspends a pod, and waits until all of its processes are stopped. When a parent dies, the kernel wakes those of its
-// children that were stopped before, and only those.
+// halt suspends a pod, and waits until all of its processes are stopped. When a parent dies, the
+// kernel wakes those of its children that were stopped before, and only those.
 func (j *launched) halt(p *wire.PodStatus) {
 	j.t.Helper()
 	j.kill(p, syscall.SIGSTOP)
@@ -258,8 +264,8 @@ func succeeded(t *testing.T, s *wire.JobStatus, epochs int) {
 	}
 }
 
-// allRecords also checks that the model has each minibatch once, except for at most twice many that it has two times. With
-// --grads_to_wait=1 a version is a minibatch.
+// allRecords also checks that the model has each minibatch once, except for at most twice many that
+// it has two times. With --grads_to_wait=1 a version is a minibatch.
 func allRecords(t *testing.T, s *wire.JobStatus, epochs, twice int) {
 	t.Helper()
 	succeeded(t, s, epochs)

@@ -12,7 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// theirs is the code that the scripts of the pages leave to their reader: a model, a loss, and records.
+// theirs is the code that the scripts of the pages leave to their reader: a model, a loss, and
+// records.
 const theirs = `import torch
 from torch.nn.functional import cross_entropy
 
@@ -20,8 +21,8 @@ Net = lambda: torch.nn.Linear(4, 2)
 dataset = torch.utils.data.TensorDataset(torch.randn(300, 4), torch.zeros(300, dtype=torch.long))
 `
 
-// TestTorchScriptsOfPages runs each Python script of docs/ unchanged, on two workers. The script ends without an error, and
-// leaves the files that it names.
+// TestTorchScriptsOfPages runs each Python script of docs/ unchanged, on two workers. The script
+// ends without an error, and leaves the files that it names.
 func TestTorchScriptsOfPages(t *testing.T) {
 	pythonBlock := regexp.MustCompile("(?ms)^```python\n(.*?)^```$")
 	path := regexp.MustCompile(`"(?:/data/)?([\w-]+\.pt)"`)
@@ -48,7 +49,8 @@ func TestTorchScriptsOfPages(t *testing.T) {
 					files = append(files, file)
 					return `"` + file + `"`
 				})
-				script = strings.Replace(script, "every=500", "every=2", 1) // for a run of a few rounds
+				// for a run of a few rounds
+				script = strings.Replace(script, "every=500", "every=2", 1)
 				main := filepath.Join(dir, "main.py")
 				script = theirs + script
 				if err := os.WriteFile(main, []byte(script), 0o644); err != nil {

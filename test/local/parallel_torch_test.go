@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A program that runs in worlds of an even size only survives the loss of a worker: the others wait for its replacement, and what fails them
-// in a smaller world meanwhile is not charged.
+// A program that runs in worlds of an even size only survives the loss of a worker: the others wait
+// for its replacement, and what fails them in a smaller world meanwhile is not charged.
 func TestTorchParallelLosesAWorker(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		if python.Name == "1.13" {

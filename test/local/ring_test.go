@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ring has the flags of a ring of four whose updates are of 200 records each, so that the shipped digits are exactly 50 updates
-// per epoch, with any number of workers.
+// ring has the flags of a ring of four whose updates are of 200 records each, so that the shipped
+// digits are exactly 50 updates per epoch, with any number of workers.
 var ring = []string{
 	"--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0",
 	"--minibatch_size=50", "--global_batch_size=200",
@@ -148,7 +148,8 @@ func TestRingLosesAll(t *testing.T) {
 	j := trainRing(t, patient, "--num_epochs=10")
 	before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.2)(s) && worldOf(4)(s) })
 	for i := range 4 {
-		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGSTOP) // so that no worker notices the end of another
+		// so that no worker notices the end of another
+		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGSTOP)
 	}
 	for i := range 4 {
 		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGKILL)

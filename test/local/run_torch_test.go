@@ -23,10 +23,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// runLimit is the time for which one of these jobs may have no output: a job that hangs prints what it was doing.
+// runLimit is the time for which one of these jobs may have no output: a job that hangs prints what
+// it was doing.
 const runLimit = 3 * time.Minute
 
-// script starts a job of three workers that runs a script of testdata; its first argument is a directory of the job's own.
+// script starts a job of three workers that runs a script of testdata; its first argument is a
+// directory of the job's own.
 func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
 	t.Helper()
 	return scriptIn(t, python, name, t.TempDir(), args, flags...)
@@ -100,7 +102,8 @@ func processesOf(home string) map[int]string {
 	all := make(map[int]string)
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
 	for _, path := range paths {
-		env, _ := os.ReadFile(path) // a process that has ended, or a zombie, has none
+		// a process that has ended, or a zombie, has none
+		env, _ := os.ReadFile(path)
 		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return string(v) == "ELASTICDL_HOME="+home }) {
 			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -155,7 +158,8 @@ func (j *launched) steps() (all []stepped) {
 	return all
 }
 
-// whole waits until size processes, none of them in without, step together, and returns their pids by rank.
+// whole waits until size processes, none of them in without, step together, and returns their pids
+// by rank.
 func (j *launched) whole(size int, without ...int) []int {
 	j.t.Helper()
 	var pids []int
@@ -179,7 +183,8 @@ func (j *launched) whole(size int, without ...int) []int {
 	return pids
 }
 
-// TestTorchRun checks that an unmodified script continues after each loss, a stop, a worker that joins and one that leaves.
+// TestTorchRun checks that an unmodified script continues after each loss, a stop, a worker that
+// joins and one that leaves.
 func TestTorchRun(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -193,7 +198,8 @@ func TestTorchRun(t *testing.T) {
 				t.Logf("%s: %v until all step again", what, time.Since(began).Round(10*time.Millisecond))
 			}
 			took("a process killed", 3, func() { syscall.Kill(before[0], syscall.SIGKILL) })
-			if python.Name == "1.13" { // the result does not depend on the version of PyTorch
+			// the result does not depend on the version of PyTorch
+			if python.Name == "1.13" {
 				took("two processes killed", 3, func() {
 					syscall.Kill(before[1], syscall.SIGKILL)
 					syscall.Kill(before[2], syscall.SIGKILL)
@@ -220,8 +226,8 @@ func (j *launched) scale(workers int) {
 	}
 }
 
-// TestTorchRunKilled kills processes at random: those of the script, fork servers, agents and masters. The model has every
-// record once, by the count of the processes and by the master's.
+// TestTorchRunKilled kills processes at random: those of the script, fork servers, agents and
+// masters. The model has every record once, by the count of the processes and by the master's.
 func TestTorchRunKilled(t *testing.T) {
 	const records = 6000
 	for i, python := range torch.Pythons(t) {
@@ -229,7 +235,9 @@ func TestTorchRunKilled(t *testing.T) {
 			j := script(t, python, "counts.py", []string{strconv.Itoa(records), "0.1"}, "--heartbeat_timeout=5s")
 			kills := 30
 			if python.Name != "1.13" {
-				kills = 10 // after its fork server is killed, seconds of work pass until its processes run again
+				// after its fork server is killed, seconds of work pass until its processes run
+				// again
+				kills = 10
 			}
 			j.whole(3)
 			seed := uint64(time.Now().UnixNano())
@@ -266,8 +274,8 @@ func TestTorchRunKilled(t *testing.T) {
 	}
 }
 
-// A new master takes over a world that continues to train: the processes tell it which records are in the model, and no new
-// rendezvous is needed.
+// A new master takes over a world that continues to train: the processes tell it which records are
+// in the model, and no new rendezvous is needed.
 func TestTorchRunMasterComesBack(t *testing.T) {
 	const records = 1500
 	for _, python := range torch.Pythons(t) {
@@ -300,8 +308,8 @@ func TestTorchRunMasterComesBack(t *testing.T) {
 	}
 }
 
-// allCounted checks that counts.py has every record twice in its model, and that the master has credited each once in each of
-// two epochs.
+// allCounted checks that counts.py has every record twice in its model, and that the master has
+// credited each once in each of two epochs.
 func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	t.Helper()
 	if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want || s.Restarts != 0 {
@@ -313,8 +321,8 @@ func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	j.nobody()
 }
 
-// A job that is started again resumes from its checkpoint: records that are in the state are not trained on again. One whose training was
-// complete ends at once, with all its epochs credited.
+// A job that is started again resumes from its checkpoint: records that are in the state are not
+// trained on again. One whose training was complete ends at once, with all its epochs credited.
 func TestTorchRunResumes(t *testing.T) {
 	const records = 1000
 	for _, python := range torch.Pythons(t) {
@@ -342,7 +350,8 @@ func TestTorchRunResumes(t *testing.T) {
 	}
 }
 
-// A program that fails by itself is started again up to the limit, and its first failure is the job's reason.
+// A program that fails by itself is started again up to the limit, and its first failure is the
+// job's reason.
 func TestTorchRunFails(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -361,7 +370,8 @@ func TestTorchRunFails(t *testing.T) {
 	}
 }
 
-// A process that ends early with exit code 0 ends no other. When another is lost later, all start again, as with torchrun.
+// A process that ends early with exit code 0 ends no other. When another is lost later, all start
+// again, as with torchrun.
 func TestTorchRunEndsEarly(t *testing.T) {
 	python := torch.Pythons(t)[0]
 	j := script(t, python, "ends.py", []string{"early"})

@@ -17,7 +17,8 @@ import (
 
 const (
 	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
-	// For tests in which the model does not matter: a cheap model, and one that waits until the last disturbance of the job.
+	// For tests in which the model does not matter: a cheap model, and one that waits until the
+	// last disturbance of the job.
 	small   = "--model_def=digits.small.custom_model"
 	patient = "--model_def=digits.patient.custom_model"
 )
@@ -110,8 +111,8 @@ func TestNothingIsLeft(t *testing.T) {
 			j.until("training", trained(0.0001))
 			end(t, j)
 			nobodyLeft(t)
-			// A killed process may hold its files, and with them the job's lock, for a moment after it disappears from the list
-			// of processes.
+			// A killed process may hold its files, and with them the job's lock, for a moment after
+			// it disappears from the list of processes.
 			eventually(t, "the end of the job in its status", 10*time.Second, func() bool { return job.State(j.status().State).Ended() })
 		})
 	}
@@ -152,7 +153,8 @@ func TestStragglerLosesItsLease(t *testing.T) {
 		if s.Requeued > 0 {
 			break
 		}
-		j.kill(straggler, syscall.SIGCONT) // it held no lease, so the epoch has ended without it
+		// it held no lease, so the epoch has ended without it
+		j.kill(straggler, syscall.SIGCONT)
 	}
 	j.hurry()
 	allRecords(t, j.end(0), 10, 4)

@@ -78,7 +78,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// CloseWrite closes one direction: the other end reads what it was sent, and then the end of the stream.
+// CloseWrite closes one direction: the other end reads what it was sent, and then the end of the
+// stream.
 func (c *conn) CloseWrite() error {
 	c.write.end(&c.write.finished)
 	return nil
@@ -102,7 +103,8 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// pipe is one direction of a connection. It buffers at most size bytes that are written and not read.
+// pipe is one direction of a connection. It buffers at most size bytes that are written and not
+// read.
 type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond

@@ -1,5 +1,6 @@
-// Package pace has models of digits for tests of whole jobs. [Small] needs almost no computation. [Patient] needs no more, but is slow on
-// purpose: a test that has to disturb a running job can do so on a machine of any speed, and then calls [Hurry] to let the job end.
+// Package pace has models of digits for tests of whole jobs. [Small] needs almost no computation.
+// [Patient] needs no more, but is slow on purpose: a test that has to disturb a running job can do
+// so on a machine of any speed, and then calls [Hurry] to let the job end.
 package pace
 
 import (
@@ -14,7 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
-// home is the variable that names the state directory of a job's processes, and hurry the file in it that [Hurry] makes.
+// home is the variable that names the state directory of a job's processes, and hurry the file in
+// it that [Hurry] makes.
 const home, hurry = "ELASTICDL_HOME", "hurry"
 
 // Small has two dense layers, 102 kB.
@@ -32,8 +34,8 @@ var Small = &zoo.Model{
 	Processor: zoo.Classes(),
 }
 
-// Patient is [Small], with a pause in each minibatch that grows by a millisecond, up to a tenth of a second, until [Hurry] is called
-// for the state directory of the process.
+// Patient is [Small], with a pause in each minibatch that grows by a millisecond, up to a tenth of
+// a second, until [Hurry] is called for the state directory of the process.
 var Patient = patient()
 
 // Hurry ends the pauses of all present and future processes with that state directory.

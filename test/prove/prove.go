@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
-// era is a job and the year of its clock: the clock of a synctest bubble has another year than the machine's.
+// era is a job and the year of its clock: the clock of a synctest bubble has another year than the
+// machine's.
 type era struct {
 	job  string
 	year int
@@ -54,7 +55,8 @@ func Of(h identity.Header) *credential.Credential {
 	return credentials[k]
 }
 
-// Share makes the authority of another process of the test, encoded by [credential.Authority.Encode], the authority of a job in this process.
+// Share makes the authority of another process of the test, encoded by
+// [credential.Authority.Encode], the authority of a job in this process.
 func Share(job string, text []byte) error {
 	a, err := credential.ParseAuthority(text)
 	if err != nil {

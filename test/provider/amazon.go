@@ -199,7 +199,8 @@ func makeTarget(_ context.Context, r *Resource, op Op) (Props, error) {
 	return Props{"ipAddress": "10.0.0.9"}, nil
 }
 
-// zoneOf returns the zone of a subnet. The last letter of the ID of a subnet that no stack has created is its zone.
+// zoneOf returns the zone of a subnet. The last letter of the ID of a subnet that no stack has
+// created is its zone.
 func zoneOf(c *Cloud, subnet string) string {
 	for s := range c.all("aws:ec2/subnet:Subnet") {
 		if s.ID == subnet {
@@ -232,7 +233,8 @@ func deleteLogs(_ context.Context, r *Resource) error {
 	return needs(r, eksCluster, "the cluster would make it anew")
 }
 
-// logsReturn creates a deleted log group again, as EKS's own role may do after the cluster is deleted.
+// logsReturn creates a deleted log group again, as EKS's own role may do after the cluster is
+// deleted.
 func logsReturn(r *Resource) {
 	if r.cloud.LogsReturn && r.Name != LogsOfEKS {
 		in := Props{"name": r.In["name"]}
@@ -241,7 +243,8 @@ func logsReturn(r *Resource) {
 	}
 }
 
-// LogsOfEKS is the name of the log group that EKS creates again: see [Cloud.LogsReturn] and [Cloud.Lose].
+// LogsOfEKS is the name of the log group that EKS creates again: see [Cloud.LogsReturn] and
+// [Cloud.Lose].
 const LogsOfEKS = "written again by EKS"
 
 const logsExist = "ResourceAlreadyExistsException: The specified log group already exists"
@@ -250,7 +253,8 @@ func noNAT(_ context.Context, r *Resource) error {
 	return needs(r, natGateway, "its network has mapped public addresses")
 }
 
-// emptied refuses to delete a resource, which is assumed not to be empty, unless the input named switched allows it.
+// emptied refuses to delete a resource, which is assumed not to be empty, unless the input named
+// switched allows it.
 func emptied(r *Resource, switched, code string) error {
 	if r.In[switched] != true {
 		return fmt.Errorf("%s: and %s is not set", code, switched)
@@ -258,7 +262,8 @@ func emptied(r *Resource, switched, code string) error {
 	return nil
 }
 
-// deleteAttachment refuses to remove a policy from a role while a resource with that role needs the policy to be deleted.
+// deleteAttachment refuses to remove a policy from a role while a resource with that role needs the
+// policy to be deleted.
 func deleteAttachment(_ context.Context, r *Resource) error {
 	for _, kind := range []string{eksCluster, eksGroup} {
 		for user := range r.cloud.all(kind) {
@@ -270,8 +275,8 @@ func deleteAttachment(_ context.Context, r *Resource) error {
 	return nil
 }
 
-// groupsAreGone refuses to delete what nodes need while there are groups of nodes. Resources of single subnets or routes are
-// needed only by the groups in these subnets.
+// groupsAreGone refuses to delete what nodes need while there are groups of nodes. Resources of
+// single subnets or routes are needed only by the groups in these subnets.
 func groupsAreGone(_ context.Context, r *Resource) error {
 	for g := range r.cloud.all(eksGroup) {
 		in := list(g.In, "subnetIds")

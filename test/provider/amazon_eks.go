@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Releases of the image of EKS's nodes: the first, and the newest, which nodes get when they are replaced.
+// Releases of the image of EKS's nodes: the first, and the newest, which nodes get when they are
+// replaced.
 const (
 	firstRelease  = "1.35.2-20261001"
 	newestRelease = "1.35.4-20261119"
@@ -184,8 +185,8 @@ func hasAddon(r *Resource, name string) bool {
 	return false
 }
 
-// Scale sets the number of nodes of a group, as an autoscaler does, or a user by hand. The group is named by its name in the
-// stack.
+// Scale sets the number of nodes of a group, as an autoscaler does, or a user by hand. The group is
+// named by its name in the stack.
 func (c *Cloud) Scale(group string, desired int) error {
 	c.Amazon.mu.Lock()
 	defer c.Amazon.mu.Unlock()
@@ -201,7 +202,8 @@ func (c *Cloud) Scale(group string, desired int) error {
 	return nil
 }
 
-// Nodes returns the number of nodes of a group, or -1 if it does not exist. The group is named by its name in the stack.
+// Nodes returns the number of nodes of a group, or -1 if it does not exist. The group is named by
+// its name in the stack.
 func (c *Cloud) Nodes(group string) int {
 	c.Amazon.mu.Lock()
 	defer c.Amazon.mu.Unlock()
@@ -245,15 +247,16 @@ func makeIdentityOfPods(_ context.Context, r *Resource, _ Op) (Props, error) {
 	return Props{"associationId": r.ID, "associationArn": arnOf("eks", "podidentityassociation/"+text(r.In, "clusterName")+"/"+r.ID)}, nil
 }
 
-// notOfData lists the properties of a launch template whose change creates no new version. noNewLatest lists those for which
-// the provider plans no new latest version; a changed description creates one nevertheless.
+// notOfData lists the properties of a launch template whose change creates no new version.
+// noNewLatest lists those for which the provider plans no new latest version; a changed description
+// creates one nevertheless.
 var (
 	notOfData   = []string{"tags", "tagsAll", "name", "namePrefix", "defaultVersion", "updateDefaultVersion"}
 	noNewLatest = []string{"description", "name", "namePrefix", "defaultVersion", "updateDefaultVersion"}
 )
 
-// makeTemplate counts the versions of a launch template. In a preview the latest version is unknown as soon as tags change,
-// although these create no version.
+// makeTemplate counts the versions of a launch template. In a preview the latest version is unknown
+// as soon as tags change, although these create no version.
 func makeTemplate(_ context.Context, r *Resource, op Op) (Props, error) {
 	arn := arnOf("ec2", "launch-template/"+r.ID)
 	latest, ok := r.Is["latestVersion"].(float64)

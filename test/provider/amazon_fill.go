@@ -2,7 +2,8 @@ package provider
 
 import "encoding/json"
 
-// What Amazon fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after a while.
+// What Amazon fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after
+// a while.
 
 func fillEIP(r *Resource) {
 	fill(r.Is, Props{"publicIp": "198.51.100.7", "networkBorderGroup": AmazonRegion, "publicIpv4Pool": "amazon", "domain": "vpc", "allocationId": r.ID})
@@ -115,7 +116,8 @@ func fillEKS(r *Resource) {
 	fill(r.Is, Props{"vpcConfig": access})
 }
 
-// driftEKS updates the version of the platform, as Amazon does. Properties that the API does not return stay as in the state.
+// driftEKS updates the version of the platform, as Amazon does. Properties that the API does not
+// return stay as in the state.
 func driftEKS(r *Resource) { r.Is["platformVersion"] = "eks.9" }
 
 func fillGroup(r *Resource) {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// amazonFunctions returns the data sources of Amazon's provider. Those about resources answer from the simulated cloud.
+// amazonFunctions returns the data sources of Amazon's provider. Those about resources answer from
+// the simulated cloud.
 func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 	live := func(f func(*Cloud, Props) (Props, error)) func(Props) (Props, error) {
 		return func(args Props) (Props, error) {
@@ -45,7 +46,8 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 	}
 }
 
-// getSubnet returns a subnet of the stack, or of the VPC that no stack has created: the last letter of its ID is its zone.
+// getSubnet returns a subnet of the stack, or of the VPC that no stack has created: the last letter
+// of its ID is its zone.
 func getSubnet(c *Cloud, args Props) (Props, error) {
 	id := text(args, "id")
 	if r := c.Amazon.live["aws:ec2/subnet:Subnet "+id]; r != nil {

@@ -15,8 +15,8 @@ const (
 	subnetOfAWS  = "aws:ec2/subnet:Subnet"
 )
 
-// eks creates all resources that a group of nodes needs, in two zones, and returns the inputs of its cluster, template and
-// group.
+// eks creates all resources that a group of nodes needs, in two zones, and returns the inputs of
+// its cluster, template and group.
 func (w *world) eks() (cluster, template, group Props) {
 	w.t.Helper()
 	network, _ := w.create("aws:ec2/vpc:Vpc", "network", Props{"cidrBlock": "10.0.0.0/16"})
@@ -115,7 +115,8 @@ func TestChangesOfAmazon(t *testing.T) {
 		{"aws:ec2/securityGroup:SecurityGroup", Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "namePrefix", "g-", true},
 		{"aws:ec2/securityGroup:SecurityGroup", Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "description", "other", true},
 		{ingressRule, rule, "cidrIpv4", "10.0.0.0/9", false},
-		{ingressRule, rule, "referencedSecurityGroupId", "sg-2", true}, // beside the range, this is another kind of source
+		// beside the range, this is another kind of source
+		{ingressRule, rule, "referencedSecurityGroupId", "sg-2", true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"ipFamily": "ipv6"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"serviceIpv4Cidr": "10.100.0.0/16"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"elasticLoadBalancing": Props{"enabled": true}}, false},
@@ -187,8 +188,8 @@ func TestAmazonFillsIn(t *testing.T) {
 	}
 }
 
-// A group keeps the number of nodes to which it was scaled. A change of its limits sends the whole block, with the size in the
-// state.
+// A group keeps the number of nodes to which it was scaled. A change of its limits sends the whole
+// block, with the size in the state.
 func TestSizeOfGroup(t *testing.T) {
 	w := newWorld(t)
 	_, _, in := w.eks()
@@ -251,7 +252,8 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// The latest version of a launch template changes with its data. A preview does not know it when tags change, either.
+// The latest version of a launch template changes with its data. A preview does not know it when
+// tags change, either.
 func TestLatestVersion(t *testing.T) {
 	w := newWorld(t)
 	_, in, _ := w.eks()
@@ -318,7 +320,8 @@ func TestIDsOfAmazon(t *testing.T) {
 	}
 }
 
-// The functions of EKS answer from the simulated cloud. A missing resource is an error, except in the list of all clusters.
+// The functions of EKS answer from the simulated cloud. A missing resource is an error, except in
+// the list of all clusters.
 func TestFunctionsOfEKS(t *testing.T) {
 	w := newWorld(t)
 	ask := func(function string, args Props) (Props, error) {
@@ -352,7 +355,8 @@ func TestFunctionsOfEKS(t *testing.T) {
 	}
 }
 
-// EKS's own role may create a cluster's log group again after everything is deleted; a new account has no GPUs.
+// EKS's own role may create a cluster's log group again after everything is deleted; a new account
+// has no GPUs.
 func TestHabitsOfAmazon(t *testing.T) {
 	w := newWorld(t)
 	w.LogsReturn = true

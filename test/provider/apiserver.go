@@ -17,11 +17,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// apiServer is the API server of a simulated cluster: it has the objects, and answers writers. Server-side apply, with field
-// managers and conflicts, is Kubernetes' own code; the table [refusals] has the immutable fields. [apiServer.complete]
-// simulates the controllers in a few lines.
+// apiServer is the API server of a simulated cluster: it has the objects, and answers writers.
+// Server-side apply, with field managers and conflicts, is Kubernetes' own code; the table
+// [refusals] has the immutable fields. [apiServer.complete] simulates the controllers in a few
+// lines.
 type apiServer struct {
-	objects map[string]*Object // by kind and ID: "batch/v1/Job elasticdl/x"
+	// by kind and ID: "batch/v1/Job elasticdl/x"
+	objects map[string]*Object
 	serial  int
 }
 
@@ -40,7 +42,8 @@ func keyOf(object Props) string { return kindOf(object) + " " + idOf(object) }
 // kindOf returns the version and kind of an object: "batch/v1/Job".
 func kindOf(object Props) string { return text(object, "apiVersion") + "/" + text(object, "kind") }
 
-// idOf returns the namespace and name of an object, "elasticdl/name", or the name alone if it has no namespace.
+// idOf returns the namespace and name of an object, "elasticdl/name", or the name alone if it has
+// no namespace.
 func idOf(object Props) string {
 	id := text(object, "metadata", "name")
 	if ns := text(object, "metadata", "namespace"); ns != "" {
@@ -49,8 +52,8 @@ func idOf(object Props) string {
 	return id
 }
 
-// apply does a server-side apply: it creates an object, or changes the existing one, whoever created it. A dry run changes
-// nothing.
+// apply does a server-side apply: it creates an object, or changes the existing one, whoever
+// created it. A dry run changes nothing.
 func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Props, error) {
 	if err := s.admits(object); err != nil {
 		return nil, err
@@ -79,7 +82,8 @@ func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Pro
 	case there == nil:
 		s.objects[key] = &Object{Kind: kindOf(object), ID: idOf(object), Is: merged}
 	case text(there.Is, "metadata", "deletionTimestamp") != "":
-		delete(s.objects, key) // it was being deleted, and is deleted together with what was applied to it
+		// it was being deleted, and is deleted together with what was applied to it
+		delete(s.objects, key)
 	default:
 		there.Is = merged
 	}
@@ -131,8 +135,8 @@ func (s *apiServer) admits(object Props) error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
 }
 
-// delete deletes an object, or a namespace with all objects in it. While a stack's job runs, its namespace and the objects that
-// its pods use remain.
+// delete deletes an object, or a namespace with all objects in it. While a stack's job runs, its
+// namespace and the objects that its pods use remain.
 func (s *apiServer) delete(key string) (gone []*Object, err error) {
 	o := s.objects[key]
 	if o == nil {

@@ -12,27 +12,39 @@ import (
 //go:embed schemas/*.txt
 var schemaFiles embed.FS
 
-// attribute is an attribute of a resource, or of a block in it, as the schema of Terraform's provider defines it.
+// attribute is an attribute of a resource, or of a block in it, as the schema of Terraform's
+// provider defines it.
 type attribute struct {
-	path     string // Terraform's path: "google_container_cluster.network"
-	kind     string // "TypeString"
+	// Terraform's path: "google_container_cluster.network"
+	path string
+	// "TypeString"
+	kind     string
 	optional bool
 	required bool
-	computed bool // the cloud may fill it in
-	forceNew bool // a change replaces the resource
-	suppress bool // the provider has code that ignores some differences
-	initial  any  // its Default, or nil
-	max      int  // greatest number of elements of a list, or 0
+	// the cloud may fill it in
+	computed bool
+	// a change replaces the resource
+	forceNew bool
+	// the provider has code that ignores some differences
+	suppress bool
+	// its Default, or nil
+	initial any
+	// greatest number of elements of a list, or 0
+	max int
 
-	name  string // Pulumi's name
-	flat  bool   // Pulumi has the single element instead of a list
-	parts parts  // attributes of a block, else nil
+	// Pulumi's name
+	name string
+	// Pulumi has the single element instead of a list
+	flat bool
+	// attributes of a block, else nil
+	parts parts
 }
 
 // parts has the attributes of a resource or of a block, by Pulumi's names.
 type parts map[string]*attribute
 
-// attributes returns the attributes of all types in test/provider/schemas, by Terraform's names of the types.
+// attributes returns the attributes of all types in test/provider/schemas, by Terraform's names of
+// the types.
 var attributes = sync.OnceValues(func() (map[string]parts, error) {
 	files, err := schemaFiles.ReadDir("schemas")
 	if err != nil {
@@ -58,8 +70,8 @@ var attributes = sync.OnceValues(func() (map[string]parts, error) {
 	return all, nil
 })
 
-// parseAttributes returns the attributes in lines "resource.path Kind Flags", by resource. Lines that begin with # are
-// comments.
+// parseAttributes returns the attributes in lines "resource.path Kind Flags", by resource. Lines
+// that begin with # are comments.
 func parseAttributes(text string) (map[string]parts, error) {
 	var lines []*attribute
 	for i, line := range strings.Split(text, "\n") {
@@ -189,7 +201,8 @@ func (a *attribute) zero() any {
 	return nil
 }
 
-// named has the attributes whose name or form in Pulumi differs from the rule, by Terraform's paths.
+// named has the attributes whose name or form in Pulumi differs from the rule, by Terraform's
+// paths.
 var named = map[string]struct {
 	name string
 	flat bool
@@ -222,8 +235,8 @@ var named = map[string]struct {
 	"google_container_cluster.monitoring_config.advanced_datapath_observability_config": {"advancedDatapathObservabilityConfigs", false},
 }
 
-// pulumiName returns Pulumi's name of an attribute, and whether a list of at most one element is flattened to its element.
-// Names of lists are plural.
+// pulumiName returns Pulumi's name of an attribute, and whether a list of at most one element is
+// flattened to its element. Names of lists are plural.
 func pulumiName(a *attribute) (name string, flat bool) {
 	if exception, ok := named[a.path]; ok {
 		return exception.name, exception.flat

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every type of the tables has its schema. Pulumi's SDK has the same properties as the schema, by the names and in the forms
-// that [pulumiName] returns.
+// Every type of the tables has its schema. Pulumi's SDK has the same properties as the schema, by
+// the names and in the forms that [pulumiName] returns.
 func TestAttributesAndSDK(t *testing.T) {
 	all, err := attributes()
 	if err != nil {
@@ -55,7 +55,8 @@ func compareAttributes(t *testing.T, where string, all parts, fields []field, co
 			continue
 		}
 		if !inputs {
-			continue // the kinds of outputs differ from Go's types
+			// the kinds of outputs differ from Go's types
+			continue
 		}
 		kind := strings.TrimPrefix(f.kind, "*")
 		if list := a.kind == "TypeList" || a.kind == "TypeSet"; strings.HasPrefix(kind, "[]") != (list && !a.flat) || strings.HasPrefix(kind, "map[") != (a.kind == "TypeMap") {
@@ -75,8 +76,8 @@ func compareAttributes(t *testing.T, where string, all parts, fields []field, co
 	}
 }
 
-// beta lists the properties that Pulumi's SDK has and the schema does not: Pulumi wraps the beta provider of Google, and adds
-// two properties to Amazon's.
+// beta lists the properties that Pulumi's SDK has and the schema does not: Pulumi wraps the beta
+// provider of Google, and adds two properties to Amazon's.
 var beta = []string{
 	"gcp:compute/globalAddress:GlobalAddress labelFingerprint",
 	"RouterNatRuleAction sourceNatActiveRanges", "RouterNatRuleAction sourceNatDrainRanges", "gcp:compute/routerNat:RouterNat type",

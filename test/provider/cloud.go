@@ -18,23 +18,29 @@ import (
 //go:embed tools.sh
 var tools []byte
 
-// Key is a secret in minikube's kubeconfigs and the password of registries. It must not be in plain text anywhere.
+// Key is a secret in minikube's kubeconfigs and the password of registries. It must not be in plain
+// text anywhere.
 const Key = "UFJJVkFURS1LRVk="
 
-// Cloud has the simulated resources of one stack: those of Google, Amazon and minikube, and the objects in their clusters.
+// Cloud has the simulated resources of one stack: those of Google, Amazon and minikube, and the
+// objects in their clusters.
 type Cloud struct {
 	Google, Amazon, Commands *Provider
 	Kubernetes               *Kubernetes
 
-	// AccountWithoutGPUs simulates a new account, to which Amazon gives no GPUs: a group of nodes with GPUs fails.
+	// AccountWithoutGPUs simulates a new account, to which Amazon gives no GPUs: a group of nodes
+	// with GPUs fails.
 	AccountWithoutGPUs bool
 	// LogsReturn makes EKS's own role create the log group of a cluster again after it is deleted.
-	LogsReturn     bool
-	NoL4Subsetting bool // GKE does not turn on subsetting for internal load balancers by itself, as before 2025
+	LogsReturn bool
+	// GKE does not turn on subsetting for internal load balancers by itself, as before 2025
+	NoL4Subsetting bool
 
-	profiles string // directory of minikube's profiles, each of them a file
-	path     string // PATH of commands: a directory with tools.sh under the names of the commands
-	debug    []string
+	// directory of minikube's profiles, each of them a file
+	profiles string
+	// PATH of commands: a directory with tools.sh under the names of the commands
+	path  string
+	debug []string
 }
 
 // Start serves the providers until the test ends.
@@ -63,8 +69,8 @@ func Start(t testing.TB) *Cloud {
 // Debug returns the value of PULUMI_DEBUG_PROVIDERS.
 func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
 
-// Env returns the environment of the Pulumi CLI, without the user's settings and network access. The Automation API sets home
-// and backend.
+// Env returns the environment of the Pulumi CLI, without the user's settings and network access.
+// The Automation API sets home and backend.
 func (c *Cloud) Env() map[string]string {
 	return map[string]string{
 		"PATH":                                        c.path,
@@ -76,7 +82,8 @@ func (c *Cloud) Env() map[string]string {
 	}
 }
 
-// Find returns the path of a program of the simulated clouds, as exec.LookPath does. It finds no other programs.
+// Find returns the path of a program of the simulated clouds, as exec.LookPath does. It finds no
+// other programs.
 func (c *Cloud) Find(name string) (string, error) {
 	if !strings.Contains(name, "/") {
 		bin, _, _ := strings.Cut(c.path, string(os.PathListSeparator))
@@ -122,7 +129,8 @@ func (c *Cloud) DeleteMinikube(profile string) error {
 	return os.Remove(filepath.Join(c.profiles, profile))
 }
 
-// Get returns an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a profile of minikube.
+// Get returns an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a
+// profile of minikube.
 func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
 	server := serverOf(Props{"kubeconfig": kubeconfig, "context": of})
 	if kubeconfig == "" {
@@ -156,7 +164,8 @@ func (c *Cloud) Calls() []Call {
 	return all
 }
 
-// Left returns the resources that exist, by type and name. Of commands it returns those that have a delete command.
+// Left returns the resources that exist, by type and name. Of commands it returns those that have a
+// delete command.
 func (c *Cloud) Left() []string {
 	var left []string
 	for _, p := range []*Provider{c.Google, c.Amazon, c.Commands} {
@@ -217,7 +226,8 @@ func (c *Cloud) of(kind string) *Provider {
 	return c.Commands
 }
 
-// all returns the resources of a type, in the order of their ids. The caller holds their provider's lock.
+// all returns the resources of a type, in the order of their ids. The caller holds their provider's
+// lock.
 func (c *Cloud) all(kind string) iter.Seq[*Resource] {
 	live := c.of(kind).live
 	return func(yield func(*Resource) bool) {

@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// commands has the types of pulumi-command 1.2.1. Commands are run, with tools.sh for minikube and others. An update runs
-// `update`, or `create` again if there is none; a deletion runs the last `delete` that was requested. In a preview nothing
-// runs, and the output of an update is unknown. Before 1.2 that provider took a path of ignoreChanges for the name of a
-// property: each update with "triggers[1]" among them failed.
+// commands has the types of pulumi-command 1.2.1. Commands are run, with tools.sh for minikube and
+// others. An update runs `update`, or `create` again if there is none; a deletion runs the last
+// `delete` that was requested. In a preview nothing runs, and the output of an update is unknown.
+// Before 1.2 that provider took a path of ignoreChanges for the name of a property: each update
+// with "triggers[1]" among them failed.
 var commands = map[string]Type{
 	"command:local:Command": {Replace: []string{"triggers"}, Make: makeCommand, Delete: deleteCommand},
 }

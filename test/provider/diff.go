@@ -12,16 +12,17 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// difference collects what must change: it compares the requested values with the existing ones, ignoring values that a cloud
-// has assigned.
+// difference collects what must change: it compares the requested values with the existing ones,
+// ignoring values that a cloud has assigned.
 type difference struct {
 	ignore, replace []resource.PropertyPath
 	found           map[string]*pulumirpc.PropertyDiff
 	replaced        []string
 }
 
-// diff compares the former inputs and the existing resource with the new inputs. A change within one of the paths in replace
-// needs a replacement. The paths are those of Pulumi, with * for all elements of a list.
+// diff compares the former inputs and the existing resource with the new inputs. A change within
+// one of the paths in replace needs a replacement. The paths are those of Pulumi, with * for all
+// elements of a list.
 func diff(asked, is, now Props, ignore, replace []string) (*pulumirpc.DiffResponse, error) {
 	d := difference{found: map[string]*pulumirpc.PropertyDiff{}}
 	var err error
@@ -35,7 +36,8 @@ func diff(asked, is, now Props, ignore, replace []string) (*pulumirpc.DiffRespon
 	return answer(d.found, d.replaced), nil
 }
 
-// answer returns the message to the engine about differences, and about those that need a replacement.
+// answer returns the message to the engine about differences, and about those that need a
+// replacement.
 func answer(found map[string]*pulumirpc.PropertyDiff, replaced []string) *pulumirpc.DiffResponse {
 	r := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, DetailedDiff: found, HasDetailedDiff: true}
 	if len(found) > 0 {

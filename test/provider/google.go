@@ -12,8 +12,9 @@ const (
 	GoogleProject = "a-project"
 	AmazonAccount = "123456789012"
 	AmazonRegion  = "us-west-2"
-	authority     = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=" // certificate of every cluster, in base64
-	googleServer  = "203.0.113.10"
+	// certificate of every cluster, in base64
+	authority    = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
+	googleServer = "203.0.113.10"
 )
 
 var google = map[string]Type{
@@ -179,8 +180,8 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 
 func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
 
-// nodesAreGone refuses to delete what nodes need while they exist: their route to the internet, their permissions, the volumes
-// of their pods. A file system may also be deleted when no job runs.
+// nodesAreGone refuses to delete what nodes need while they exist: their route to the internet,
+// their permissions, the volumes of their pods. A file system may also be deleted when no job runs.
 func nodesAreGone(_ context.Context, r *Resource) error {
 	if r.Type == "gcp:filestore/instance:Instance" && !r.cloud.Kubernetes.trains() {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// What Google fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after a while.
+// What Google fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after
+// a while.
 
 // Versions of Kubernetes on GKE, before and after Google's upgrade.
 const (
@@ -41,11 +42,13 @@ func fillLabels(r *Resource) {
 	r.Is["effectiveLabels"], r.Is["pulumiLabels"] = effective, effective
 }
 
-// fillFilestore assigns an address, and replaces the name of the network by its short form, as Google does.
+// fillFilestore assigns an address, and replaces the name of the network by its short form, as
+// Google does.
 func fillFilestore(r *Resource) {
 	fillLabels(r)
 	prefix, ok := r.memory["prefix"].(string)
-	if !ok { // another instance has another address, also under the same name
+	// another instance has another address, also under the same name
+	if !ok {
 		n := 0
 		for _, c := range r.cloud.Google.calls {
 			if c.Type == r.Type && c.Op == "create" {
@@ -90,7 +93,8 @@ func fillGKE(r *Resource) {
 	auth := r.Is["masterAuth"].(Props)
 	auth["clusterCaCertificate"] = authority
 	if !r.cloud.NoL4Subsetting {
-		r.Is["enableL4IlbSubsetting"] = true // whatever the input: hashicorp/terraform-provider-google#24718
+		// whatever the input: hashicorp/terraform-provider-google#24718
+		r.Is["enableL4IlbSubsetting"] = true
 	}
 }
 
@@ -102,7 +106,8 @@ func (c *Cloud) nodeZones(location string) []any {
 	return []any{location + "-a", location + "-b", location + "-c"}
 }
 
-// driftGKE upgrades the cluster, and adds the existing pools as if the cluster had been created with them, as Google does.
+// driftGKE upgrades the cluster, and adds the existing pools as if the cluster had been created
+// with them, as Google does.
 func driftGKE(r *Resource) {
 	pools := []any{}
 	for p := range r.cloud.all("gcp:container/nodePool:NodePool") {
@@ -141,7 +146,8 @@ func instanceGroup(zone string) string {
 	return "https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-" + zone + "/instanceGroupManagers/x"
 }
 
-// fillNodes adds the labels and taints that GKE sets on nodes, and the settings that its newer versions return.
+// fillNodes adds the labels and taints that GKE sets on nodes, and the settings that its newer
+// versions return.
 func fillNodes(r *Resource, config Props) {
 	fill(config, Props{
 		"loggingVariant": "DEFAULT", "localSsdCount": 0.0, "minCpuPlatform": "", "labels": Props{}, "resourceLabels": Props{}, "guestAccelerators": []any{},
@@ -158,7 +164,8 @@ func fillNodes(r *Resource, config Props) {
 		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present", "effect": "NO_SCHEDULE"})
 	}
 	config["effectiveTaints"] = list(config, "taints")
-	// These machines include local disks: GKE returns settings for them, although they were not requested.
+	// These machines include local disks: GKE returns settings for them, although they were not
+	// requested.
 	if n := localDisks(text(config, "machineType")); n > 0 {
 		fill(config, Props{
 			"ephemeralStorageLocalSsdConfig": Props{"localSsdCount": n}, "localNvmeSsdBlockConfig": Props{"localSsdCount": 0.0},
@@ -167,8 +174,8 @@ func fillNodes(r *Resource, config Props) {
 	}
 }
 
-// localDisks returns the number of local disks that a type of machine includes: one for each GPU of an a2-ultragpu, sixteen
-// with an a3.
+// localDisks returns the number of local disks that a type of machine includes: one for each GPU of
+// an a2-ultragpu, sixteen with an a3.
 func localDisks(machine string) float64 {
 	switch {
 	case strings.HasPrefix(machine, "a3-"):
@@ -179,7 +186,8 @@ func localDisks(machine string) float64 {
 	return 0
 }
 
-// driftPool changes the size of a pool as the autoscaler does, and the version of its nodes as Google does.
+// driftPool changes the size of a pool as the autoscaler does, and the version of its nodes as
+// Google does.
 func driftPool(r *Resource) {
 	if r.In["autoscaling"] != nil {
 		r.Is["nodeCount"] = 5.0

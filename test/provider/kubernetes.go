@@ -29,34 +29,43 @@ import (
 
 // Kubernetes simulates pulumi-kubernetes 4.24, for objects that no controller changes:
 //
-//   - It creates and updates by server-side apply, under a field manager of the object's own. So it silently takes over an
-//     existing object, unless a field has another value by another manager: then that is a conflict, which only `up` finds.
-//   - A preview does a dry run at the API server, if the server can be reached and all values are known. An error of the server
-//     ends the preview, except for an immutable field of an object that is replaced.
+//   - It creates and updates by server-side apply, under a field manager of the object's own. So it
+//     silently takes over an existing object, unless a field has another value by another manager:
+//     then that is a conflict, which only `up` finds.
+//   - A preview does a dry run at the API server, if the server can be reached and all values are
+//     known. An error of the server ends the preview, except for an immutable field of an object
+//     that is replaced.
 //   - An update of a missing object fails.
 //   - [cluster.Settings.Diff] lists the changes that replace an object.
 type Kubernetes struct {
 	base
 	cloud *Cloud
-	// DeleteUnreachable stands for PULUMI_K8S_DELETE_UNREACHABLE=true, which the real provider reads from its environment.
+	// DeleteUnreachable stands for PULUMI_K8S_DELETE_UNREACHABLE=true, which the real provider
+	// reads from its environment.
 	DeleteUnreachable atomic.Bool
 
-	// Retried counts the warnings "Preview creation failed due to immutable fields; retrying". The real provider logs one for
-	// each object that is previewed beside the one that it replaces.
+	// Retried counts the warnings "Preview creation failed due to immutable fields; retrying". The
+	// real provider logs one for each object that is previewed beside the one that it replaces.
 	Retried atomic.Int32
 
-	clusters map[string]*apiServer // by address
-	admins   map[string]int        // number of administrators, by address
-	started  map[string]string     // flags of minikube's profiles when they were last reached
-	server   string                // address that the provider was configured with; "" = not known yet
-	config   Props
-	managers int // number of names of field managers that were assigned
+	// by address
+	clusters map[string]*apiServer
+	// number of administrators, by address
+	admins map[string]int
+	// flags of minikube's profiles when they were last reached
+	started map[string]string
+	// address that the provider was configured with; "" = not known yet
+	server string
+	config Props
+	// number of names of field managers that were assigned
+	managers int
 }
 
 // managerKey is the key of the field manager in the state of an object.
 const managerKey = "__fieldManager"
 
-// open creates a cluster with one administrator, who may enter it; lose deletes it, with all objects.
+// open creates a cluster with one administrator, who may enter it; lose deletes it, with all
+// objects.
 func (k *Kubernetes) open(server string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -185,7 +194,8 @@ func (k *Kubernetes) Object(key string) (Props, error) {
 	return jsonic(server.objects[key].Is).(Props), nil
 }
 
-// DiffConfig reports whether a changed configuration of a provider means another cluster: then every object within is replaced.
+// DiffConfig reports whether a changed configuration of a provider means another cluster: then
+// every object within is replaced.
 func (k *Kubernetes) DiffConfig(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	was, now := open(wire(q.Olds)), open(wire(q.News))
 	r, err := diff(was, nil, now, q.IgnoreChanges, nil)
@@ -194,7 +204,8 @@ func (k *Kubernetes) DiffConfig(_ context.Context, q *pulumirpc.DiffRequest) (*p
 	}
 	r.DetailedDiff, r.HasDetailedDiff = nil, false
 	switch old, id := was["clusterIdentifier"], now["clusterIdentifier"]; {
-	case id != nil && old == id && id != Unknown: // the same cluster, whatever else has changed
+	case id != nil && old == id && id != Unknown:
+		// the same cluster, whatever else has changed
 	case id != nil && old != nil:
 		r.Replaces = []string{"clusterIdentifier"}
 	case now["kubeconfig"] == Unknown:
@@ -243,7 +254,8 @@ func serverOf(config Props) string {
 	return ""
 }
 
-// Check adds missing names, and refuses fields that the API does not have, of which the real provider only warns.
+// Check adds missing names, and refuses fields that the API does not have, of which the real
+// provider only warns.
 func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	in := wire(q.News)
 	object := open(in)
@@ -335,7 +347,8 @@ func (k *Kubernetes) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumir
 	return cluster.SettingsOf(k.config).Diff(q), nil
 }
 
-// Create applies an object. In a preview it forces conflicts, because an object that is replaced still exists.
+// Create applies an object. In a preview it forces conflicts, because an object that is replaced
+// still exists.
 func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -402,7 +415,8 @@ func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: out}, err
 }
 
-// partly returns the error by which the real provider reports a refused update: the object exists, but is not up to date.
+// partly returns the error by which the real provider reports a refused update: the object exists,
+// but is not up to date.
 func (k *Kubernetes) partly(id string, in, is Props, manager string, err error) error {
 	err = fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or become live: %w", id, err)
 	out, wrong := state(in, is, manager)
@@ -440,7 +454,8 @@ func explained(err error, manager string) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager %q had an apply conflict: %w" // the text of the real provider
+	// the text of the real provider
+	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager %q had an apply conflict: %w"
 	return fmt.Errorf(says, manager, err)
 }
 
@@ -498,8 +513,8 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 	return &pulumirpc.ReadResponse{Id: q.Id, Properties: out, Inputs: in}, err
 }
 
-// Delete deletes an object, whoever created it. A Job that is not awaited, and is not deleted in the background, remains as
-// long as its pods exist.
+// Delete deletes an object, whoever created it. A Job that is not awaited, and is not deleted in
+// the background, remains as long as its pods exist.
 func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -61,8 +61,8 @@ func (w *world) previewed(o Props) error {
 	return err
 }
 
-// A change of an immutable field is refused with the message of the API server, also in a preview; a preview can replace the
-// object only if the message contains "field is immutable".
+// A change of an immutable field is refused with the message of the API server, also in a preview;
+// a preview can replace the object only if the message contains "field is immutable".
 func TestImmutableFields(t *testing.T) {
 	const shared = "is immutable after creation"
 	class := func(more Props) Props { return objectOf("scheduling.k8s.io/v1", "PriorityClass", more) }
@@ -117,7 +117,8 @@ func TestUpdateOfNothing(t *testing.T) {
 	}
 }
 
-// Creating an existing object takes it over, unless it has other values by another manager; and deletes it in the end.
+// Creating an existing object takes it over, unless it has other values by another manager; and
+// deletes it in the end.
 func TestCreateTakesOver(t *testing.T) {
 	w := newCluster(t)
 	server := w.Kubernetes.clusters["https://x"]
@@ -148,8 +149,8 @@ func TestCreateTakesOver(t *testing.T) {
 	}
 }
 
-// A field that another manager has written is a conflict, unless the object forces its own value; fields that the stack no
-// longer requests are removed, and fields that others have added are kept.
+// A field that another manager has written is a conflict, unless the object forces its own value;
+// fields that the stack no longer requests are removed, and fields that others have added are kept.
 func TestFieldsOfOthers(t *testing.T) {
 	w := newCluster(t)
 	config := func(data Props, force bool) Props {
@@ -197,7 +198,8 @@ func TestKubernetesReplaces(t *testing.T) {
 	}
 }
 
-// When a job is deleted in the foreground, its name and all objects that its pods use remain until the pods end.
+// When a job is deleted in the foreground, its name and all objects that its pods use remain until
+// the pods end.
 func TestJobHolds(t *testing.T) {
 	w := newCluster(t)
 	w.create("kubernetes:core/v1:Namespace", "n", Props{"apiVersion": "v1", "kind": "Namespace", "metadata": Props{"name": "n"}})

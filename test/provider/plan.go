@@ -11,15 +11,16 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// plan collects what must change, as Terraform does: it compares the state, which includes values of the cloud, with the
-// inputs.
+// plan collects what must change, as Terraform does: it compares the state, which includes values
+// of the cloud, with the inputs.
 //
-//	in the state, not requested   none if Computed; otherwise a difference, except for zero values and the Default
+//	in the state, not requested   none if Computed; otherwise a difference, except for zero values
+//	                              and the Default
 //	requested, not in the state   a difference, except for zero values
 //	in both                       lists by index, sets in any order, blocks attribute by attribute
 //
-// A difference of an attribute that is ForceNew replaces the resource; so does a block that is added or removed and contains
-// such an attribute.
+// A difference of an attribute that is ForceNew replaces the resource; so does a block that is
+// added or removed and contains such an attribute.
 type plan struct {
 	ignore   []resource.PropertyPath
 	state    Props // state of the resource
@@ -43,7 +44,8 @@ func (p *plan) block(path resource.PropertyPath, all parts, state, now Props) {
 		at := with(path, k)
 		if a := all[k]; a != nil {
 			p.attribute(at, a, state[k], now[k])
-		} else if now[k] != nil && !reflect.DeepEqual(state[k], now[k]) { // only the beta provider has it: its attributes are not known
+		} else if now[k] != nil && !reflect.DeepEqual(state[k], now[k]) {
+			// only the beta provider has it: its attributes are not known
 			p.differs(at, pulumirpc.PropertyDiff_UPDATE, false)
 		}
 	}
@@ -112,7 +114,8 @@ func (p *plan) entries(path resource.PropertyPath, a *attribute, state, now any)
 	}
 }
 
-// itemsOf returns the elements of a list or set. If it is flat, Pulumi has the single element instead.
+// itemsOf returns the elements of a list or set. If it is flat, Pulumi has the single element
+// instead.
 func itemsOf(a *attribute, v any) []any {
 	if v == nil {
 		return nil
@@ -244,8 +247,8 @@ func isIgnored(ignore []resource.PropertyPath, path resource.PropertyPath) bool 
 	return slices.ContainsFunc(ignore, func(i resource.PropertyPath) bool { return i.Contains(path) })
 }
 
-// planned returns the state that an update requests from the cloud: the inputs, and from the state the values that are
-// Computed, ignored or suppressed. Both may contain secrets.
+// planned returns the state that an update requests from the cloud: the inputs, and from the state
+// the values that are Computed, ignored or suppressed. Both may contain secrets.
 func planned(all parts, state, now Props, ignore []resource.PropertyPath) Props {
 	return plannedBlock(nil, all, state, now, func(path resource.PropertyPath, a *attribute, is, asked any) bool {
 		return isIgnored(ignore, path) || suppressed(a, state, plain(is), plain(asked))
@@ -296,8 +299,8 @@ func plannedItems(path resource.PropertyPath, a *attribute, state, now any, keep
 	return out
 }
 
-// pushed returns the resource after an update: properties in which the plan differs from the state are replaced as a whole by
-// the plan, the others stay as they are.
+// pushed returns the resource after an update: properties in which the plan differs from the state
+// are replaced as a whole by the plan, the others stay as they are.
 func pushed(is, state, plan Props) Props {
 	out := maps.Clone(is)
 	for k, v := range plan {
@@ -318,7 +321,8 @@ func withInitial(all parts, in Props) Props {
 	return filled(all, in, func(a *attribute) any { return a.initial })
 }
 
-// withUnknown returns the inputs with all values that the cloud will fill in, which are unknown in a preview.
+// withUnknown returns the inputs with all values that the cloud will fill in, which are unknown in
+// a preview.
 func withUnknown(all parts, in Props) Props {
 	return filled(all, in, func(a *attribute) any {
 		if a.computed {
@@ -328,8 +332,8 @@ func withUnknown(all parts, in Props) Props {
 	})
 }
 
-// filled returns a block in which missing values are added, also in the blocks within; values that missing returns as nil are
-// left out.
+// filled returns a block in which missing values are added, also in the blocks within; values that
+// missing returns as nil are left out.
 func filled(all parts, in Props, missing func(a *attribute) any) Props {
 	out := maps.Clone(in)
 	for k, a := range all {

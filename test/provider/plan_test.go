@@ -15,7 +15,8 @@ const (
 	subnetKind  = "gcp:compute/subnetwork:Subnetwork"
 )
 
-// gke creates the resources that a pool of nodes needs, and returns the cluster's ID, its inputs and its properties.
+// gke creates the resources that a pool of nodes needs, and returns the cluster's ID, its inputs
+// and its properties.
 func (w *world) gke(location string) (id string, in, is Props) {
 	w.t.Helper()
 	for _, api := range []string{"compute", "container", "file", "artifactregistry", "iam"} {
@@ -79,9 +80,10 @@ func TestChangesOfPools(t *testing.T) {
 		{path: "nodeConfig.guestAccelerators", value: []any{Props{"type": "nvidia-l4", "count": 1}}, differs: "nodeConfig.guestAccelerators[0]", replaced: true},
 		{path: "nodeConfig.oauthScopes", value: []any{"b", "a"}, none: true}, // a set
 		{path: "nodeConfig.imageType", value: "cos_containerd", none: true},
-		{path: "nodeConfig.spot", value: false, none: true},        // false is the default
-		{path: "nodeConfig.minCpuPlatform", value: "", none: true}, // Computed, and assigned by Google
-		{path: "initialNodeCount", none: true},                     // Computed
+		{path: "nodeConfig.spot", value: false, none: true}, // false is the default
+		// Computed, and assigned by Google
+		{path: "nodeConfig.minCpuPlatform", value: "", none: true},
+		{path: "initialNodeCount", none: true}, // Computed
 		{path: "nodeConfig.machineType", none: true},
 		{path: "autoscaling", differs: "autoscaling"}, // not Computed
 	} {
@@ -102,7 +104,8 @@ func TestChangesOfPools(t *testing.T) {
 	}
 }
 
-// A value that only GKE has filled in is a difference from the first plan on, if the provider's attribute is not Computed.
+// A value that only GKE has filled in is a difference from the first plan on, if the provider's
+// attribute is not Computed.
 func TestFilledInCounts(t *testing.T) {
 	w := newWorld(t)
 	cluster, in, is := w.gke("us-central1")
@@ -115,7 +118,8 @@ func TestFilledInCounts(t *testing.T) {
 	for _, machine := range []string{"n1-standard-4", "a3-highgpu-8g"} {
 		pool := changed(changed(poolOf(cluster), machine, "nodeConfig", "machineType"), machine, "name")
 		_, is := w.create(poolKind, machine, pool)
-		want, replaced := []string{"nodeConfig.kubeletConfig", `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`}, []string(nil) // labels are Computed
+		// labels are Computed
+		want, replaced := []string{"nodeConfig.kubeletConfig", `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`}, []string(nil)
 		if machine[0] == 'a' {
 			replaced = []string{"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.gcfsConfig", "nodeConfig.localNvmeSsdBlockConfig"}
 			want = append(want, replaced...)
@@ -149,7 +153,8 @@ func TestSuppressed(t *testing.T) {
 		{"google_compute_router", "network", "https://www.googleapis.com/compute/v1/" + network, "n", true},
 		{"google_compute_router", "network", "https://www.googleapis.com/compute/v1/" + network, network, true},
 		{"google_compute_router", "network", network, "m", false},
-		{"google_compute_router", "network", "n", network, false}, // so a Filestore would be replaced
+		// so a Filestore would be replaced
+		{"google_compute_router", "network", "n", network, false},
 		{"google_compute_global_address", "addressType", "EXTERNAL", "", true},
 		{"google_compute_global_address", "addressType", "EXTERNAL", "INTERNAL", false},
 		{"google_artifact_registry_repository", "format", "DOCKER", "docker", true},
@@ -183,8 +188,8 @@ func policy(age string) Props {
 	return Props{"id": "old", "action": "DELETE", "condition": Props{"olderThan": age, "tagState": "ANY"}}
 }
 
-// Defaults are added to the inputs, also within blocks; values that the cloud will fill in are unknown in a preview, also
-// within blocks.
+// Defaults are added to the inputs, also within blocks; values that the cloud will fill in are
+// unknown in a preview, also within blocks.
 func TestDefaultsAndUnknowns(t *testing.T) {
 	w := newWorld(t)
 	in, problems := w.checked(poolKind, "p", Props{"cluster": "c", "management": Props{"autoRepair": false}, "upgradeSettings": Props{"maxSurge": 1}})
@@ -213,7 +218,8 @@ func TestDefaultsAndUnknowns(t *testing.T) {
 	}
 }
 
-// Values that the cloud has assigned are kept, and a range that only a smaller value replaces may be enlarged.
+// Values that the cloud has assigned are kept, and a range that only a smaller value replaces may
+// be enlarged.
 func TestChangesOfClusters(t *testing.T) {
 	w := newWorld(t)
 	_, in, is := w.gke("us-central1")
@@ -246,7 +252,8 @@ func TestChangesOfClusters(t *testing.T) {
 		{"a link of another form", is, changed(in, "https://www.googleapis.com/compute/v1/projects/p/global/networks/n", "network"), nil, false},
 		{"another network", is, changed(in, "projects/p/global/networks/m", "network"), []string{"network"}, true},
 		{"a description", is, changed(in, "d", "description"), []string{"description"}, true},
-		{"protection", is, changed(in, false, "deletionProtection"), []string{"deletionProtection"}, false}, // true is the default
+		// true is the default
+		{"protection", is, changed(in, false, "deletionProtection"), []string{"deletionProtection"}, false},
 	} {
 		if d := w.diff(clusterKind, in, test.is, test.now); !slices.Equal(d.Diffs, test.differs) || len(d.Replaces) > 0 != test.replaced {
 			t.Errorf("%s: differs in %v, replaced for %v", test.what, d.Diffs, d.Replaces)
@@ -276,8 +283,8 @@ func networks(names ...string) Props {
 	return Props{"cidrBlocks": blocks, "gcpPublicCidrsAccessEnabled": false}
 }
 
-// An update sends the properties that differ from the state, and keeps ignored ones; Google fills in again what it had filled
-// in.
+// An update sends the properties that differ from the state, and keeps ignored ones; Google fills
+// in again what it had filled in.
 func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	w := newWorld(t)
 	cluster, _, _ := w.gke("us-central1-c")
@@ -320,7 +327,8 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A pool of a regional cluster begins with the given number of nodes in each zone, which may be none.
+// A pool of a regional cluster begins with the given number of nodes in each zone, which may be
+// none.
 func TestFirstNodes(t *testing.T) {
 	w := newWorld(t)
 	cluster, _, _ := w.gke("us-central1")

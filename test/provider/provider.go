@@ -23,16 +23,24 @@ import (
 
 // Type defines how a cloud treats resources of a type.
 type Type struct {
-	Schema  string   // Terraform's name of the type in test/provider/schemas; "" = differences are those of inputs
-	Name    string   // input that gets the resource's name if it is absent
-	Global  bool     // its names must be globally unique, and not only within a scope
-	Exists  string   // the cloud's error for a name that is taken; "" = an HTTP status
-	Replace []string // paths whose change replaces; only without Schema, which has them
+	// Terraform's name of the type in test/provider/schemas; "" = differences are those of inputs
+	Schema string
+	// input that gets the resource's name if it is absent
+	Name string
+	// its names must be globally unique, and not only within a scope
+	Global bool
+	// the cloud's error for a name that is taken; "" = an HTTP status
+	Exists string
+	// paths whose change replaces; only without Schema, which has them
+	Replace []string
 
-	Check func(in Props) []string // returns problems of the inputs besides those that the schema finds
-	// Make returns the properties that the cloud adds to the inputs. It is called in previews too, for their paths.
+	// returns problems of the inputs besides those that the schema finds
+	Check func(in Props) []string
+	// Make returns the properties that the cloud adds to the inputs. It is called in previews too,
+	// for their paths.
 	Make func(ctx context.Context, r *Resource, op Op) (Props, error)
-	// Fill adds to r.Is what the cloud fills in as soon as a resource is created or updated, so that the state has it.
+	// Fill adds to r.Is what the cloud fills in as soon as a resource is created or updated, so
+	// that the state has it.
 	Fill func(r *Resource)
 	// Drift changes r.Is as the cloud does by itself after a while, which a refresh reads.
 	Drift func(r *Resource)
@@ -54,14 +62,21 @@ const (
 // Resource is a resource that exists.
 type Resource struct {
 	Type, Name, ID, URN string
-	In                  Props    // the inputs, with secrets replaced by their values
-	Is                  Props    // its properties, with secrets replaced by their values
-	out                 Props    // its properties, with secrets
-	asked               Props    // in the preview of an update: the former inputs
-	will                Props    // in an update, also in a preview: the plan, with secrets replaced by their values
-	changed             []string // in an update: the paths in which the plan differs from the state
-	memory              Props    // what the cloud stores and does not return
-	cloud               *Cloud
+	// the inputs, with secrets replaced by their values
+	In Props
+	// its properties, with secrets replaced by their values
+	Is Props
+	// its properties, with secrets
+	out Props
+	// in the preview of an update: the former inputs
+	asked Props
+	// in an update, also in a preview: the plan, with secrets replaced by their values
+	will Props
+	// in an update: the paths in which the plan differs from the state
+	changed []string
+	// what the cloud stores and does not return
+	memory Props
+	cloud  *Cloud
 }
 
 // Call is a request of the engine to a provider.
@@ -121,7 +136,8 @@ func serve(t testing.TB, p pulumirpc.ResourceProviderServer) int {
 	pulumirpc.RegisterResourceProviderServer(server, p)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // it was stopped before it began
+		// it was stopped before it began
+		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Errorf("serve a provider: %v", err)
 		}
 	})
@@ -268,8 +284,8 @@ func (p *Provider) Update(ctx context.Context, q *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: out}, nil
 }
 
-// update returns the resource after an update, without what the cloud adds: in previews the plan, otherwise the resource with
-// the changes of the plan. Without a schema it returns the inputs.
+// update returns the resource after an update, without what the cloud adds: in previews the plan,
+// otherwise the resource with the changes of the plan. Without a schema it returns the inputs.
 func (p *Provider) update(r *Resource, state, in Props, ignore []string, preview bool) (Props, error) {
 	all, err := p.types[r.Type].parts()
 	if all == nil || err != nil {
@@ -328,7 +344,8 @@ func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*str
 	out := laid(in, added, false).(Props)
 	maps.Copy(out, schema.computed(out, text(r.In, "name")+r.ID))
 	if all == nil {
-		for k, v := range r.out { // values that the cloud has assigned before
+		// values that the cloud has assigned before
+		for k, v := range r.out {
 			if _, ok := out[k]; !ok && r.asked[k] == nil {
 				out[k] = v
 			}
@@ -434,7 +451,8 @@ func (p *Provider) Delete(ctx context.Context, q *pulumirpc.DeleteRequest) (*emp
 	kind := typeOf(q.Urn)
 	r := p.live[kind+" "+q.Id]
 	if r == nil {
-		return &emptypb.Empty{}, nil // 404: a deleted resource need not be deleted
+		// 404: a deleted resource need not be deleted
+		return &emptypb.Empty{}, nil
 	}
 	if user := p.user(r); user != nil {
 		return nil, fmt.Errorf("%s %s: 409: in use by %s %s", r.Type, r.Name, user.Type, user.Name)

@@ -52,7 +52,8 @@ func TestUnknownInPreview(t *testing.T) {
 	if hasUnknown(out) || text(out, "networks", 0, "ipAddresses", 0) == "" {
 		t.Errorf("it is %v", out)
 	}
-	// Google returns the short name of a network. The full name in the inputs would replace the instance.
+	// Google returns the short name of a network. The full name in the inputs would replace the
+	// instance.
 	in["networks"] = []any{Props{"network": "projects/p/global/networks/net", "modes": []any{"MODE_IPV4"}}}
 	in["name"] = "other"
 	id, _ := w.create("gcp:filestore/instance:Instance", "g", in)
@@ -65,7 +66,8 @@ func TestUnknownInPreview(t *testing.T) {
 	}
 }
 
-// A name can be used once, a resource in use cannot be deleted, and a resource cannot be created before those that it needs.
+// A name can be used once, a resource in use cannot be deleted, and a resource cannot be created
+// before those that it needs.
 func TestOrder(t *testing.T) {
 	w := newWorld(t)
 	const network, subnet, service = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork", "gcp:projects/service:Service"
@@ -118,8 +120,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// The simulated versions are those of the plugins that the engine would request: with another SDK the simulation must be
-// reviewed.
+// The simulated versions are those of the plugins that the engine would request: with another SDK
+// the simulation must be reviewed.
 func TestVersions(t *testing.T) {
 	dirs, err := moduleDirs()
 	if err != nil {

@@ -12,8 +12,10 @@ import (
 
 // refusal describes a field that the API server refuses to change.
 type refusal struct {
-	path string // path within the object; several paths, if an object has one of them
-	as   string // name of the field in the message, if it is not the path
+	// path within the object; several paths, if an object has one of them
+	path string
+	// name of the field in the message, if it is not the path
+	as   string
 	why  string
 	form func(path *fields.Path, value any, why string) *fields.Error
 }
@@ -33,9 +35,10 @@ func immutable(paths ...string) []refusal {
 	return all
 }
 
-// refusals has the immutable fields of each kind that stacks use, with the messages of the API server (Kubernetes 1.36.3,
-// pkg/apis/*/validation). The texts matter: in a preview Pulumi's provider replaces an object only if the message contains
-// "field is immutable", and otherwise fails.
+// refusals has the immutable fields of each kind that stacks use, with the messages of the API
+// server (Kubernetes 1.36.3, pkg/apis/*/validation). The texts matter: in a preview Pulumi's
+// provider replaces an object only if the message contains "field is immutable", and otherwise
+// fails.
 var refusals = map[string][]refusal{
 	"apps/v1/DaemonSet":  immutable("spec.selector"),
 	"apps/v1/Deployment": immutable("spec.selector"),
@@ -69,7 +72,8 @@ func ifImmutable(paths ...string) []refusal {
 	return all
 }
 
-// refused returns the API server's error for a change of an object, or nil if it accepts the change.
+// refused returns the API server's error for a change of an object, or nil if it accepts the
+// change.
 func refused(was, now Props) error {
 	kind := kindOf(now)
 	var errs fields.ErrorList

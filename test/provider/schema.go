@@ -15,13 +15,15 @@ import (
 	"sync"
 )
 
-// Schema is what the Go SDK knows about a type of resource. It is read from the SDK's sources, because compiling the packages
-// of virtual machines alone would take minutes.
+// Schema is what the Go SDK knows about a type of resource. It is read from the SDK's sources,
+// because compiling the packages of virtual machines alone would take minutes.
 type Schema struct {
-	code    string // source of the SDK's package
+	// source of the SDK's package
+	code    string
 	inputs  []field
 	outputs []field
-	nested  sync.Map // cache of the fields of structs, by name, because searching code is slow
+	// cache of the fields of structs, by name, because searching code is slow
+	nested sync.Map
 }
 
 // fieldsOf returns the fields of another struct of the package, or none.
@@ -34,8 +36,9 @@ func (s *Schema) fieldsOf(name string) []field {
 }
 
 type field struct {
-	name     string
-	kind     string // type in Go: "*string", "[]NodePoolNodeConfigTaint"
+	name string
+	// type in Go: "*string", "[]NodePoolNodeConfigTaint"
+	kind     string
 	required bool
 }
 

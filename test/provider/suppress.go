@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The schemas say which attributes have code of the provider that suppresses differences, and not what it does. This table has
-// that code for the attributes that the stacks use; other such attributes are compared as if they had none. The paths are
-// Terraform's.
+// The schemas say which attributes have code of the provider that suppresses differences, and not
+// what it does. This table has that code for the attributes that the stacks use; other such
+// attributes are compared as if they had none. The paths are Terraform's.
 var suppress = map[string]func(resource Props, state, now any) bool{
 	"aws_ecr_lifecycle_policy.policy":                 sameJSON,
 	"aws_ecr_repository.encryption_configuration":     notAsked,
@@ -64,7 +64,8 @@ var suppress = map[string]func(resource Props, state, now any) bool{
 	"google_container_cluster.ip_allocation_policy.cluster_ipv4_cidr_block":  sizeOnly,
 	"google_container_cluster.ip_allocation_policy.services_ipv4_cidr_block": sizeOnly,
 
-	"google_container_cluster.maintenance_policy.daily_maintenance_window.start_time": func(_ Props, state, now any) bool { // 3:00 is 03:00
+	// 3:00 is 03:00
+	"google_container_cluster.maintenance_policy.daily_maintenance_window.start_time": func(_ Props, state, now any) bool {
 		s, ok := state.(string)
 		n, ok2 := now.(string)
 		return ok && ok2 && strings.TrimPrefix(s, "0") == strings.TrimPrefix(n, "0")
@@ -77,8 +78,8 @@ func suppressed(a *attribute, resource Props, state, now any) bool {
 	return rule != nil && now != Unknown && rule(resource, state, now)
 }
 
-// sameLink reports whether two links are the same. Google returns full links; inputs may have the short name, or a link from
-// "projects/" on.
+// sameLink reports whether two links are the same. Google returns full links; inputs may have the
+// short name, or a link from "projects/" on.
 func sameLink(_ Props, state, now any) bool {
 	s, ok := state.(string)
 	n, ok2 := now.(string)
@@ -157,18 +158,21 @@ func orDefault(defaults ...string) func(Props, any, any) bool {
 	return func(_ Props, state, now any) bool { return is(state) && is(now) }
 }
 
-// sizeOnly reports whether an input such as "/16" matches the range of that size that Google has assigned.
+// sizeOnly reports whether an input such as "/16" matches the range of that size that Google has
+// assigned.
 func sizeOnly(_ Props, state, now any) bool {
 	s, ok := state.(string)
 	n, ok2 := now.(string)
 	return ok && ok2 && strings.HasPrefix(n, "/") && strings.HasSuffix(s, n)
 }
 
-// forcing has attributes that are not ForceNew although some of their changes replace the resource, by code of the provider.
+// forcing has attributes that are not ForceNew although some of their changes replace the resource,
+// by code of the provider.
 var forcing = map[string]func(resource Props, state, now any) bool{
 	"aws_eks_cluster.compute_config.node_role_arn": func(_ Props, state, _ any) bool { return state != nil && state != "" },
-	"aws_eks_cluster.encryption_config":            func(_ Props, _, now any) bool { return now == nil }, // encryption cannot be turned off
-	"aws_vpc.instance_tenancy":                     func(_ Props, state, now any) bool { return state != "dedicated" || now != "default" },
+	// encryption cannot be turned off
+	"aws_eks_cluster.encryption_config": func(_ Props, _, now any) bool { return now == nil },
+	"aws_vpc.instance_tenancy":          func(_ Props, state, now any) bool { return state != "dedicated" || now != "default" },
 
 	"aws_vpc_endpoint.private_dns_enabled": func(endpoint Props, _, _ any) bool { return endpoint["vpcEndpointType"] != "Interface" },
 

@@ -10,7 +10,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
 
-// Props has properties as values of JSON. Properties on the wire may contain secrets; plain ones do not.
+// Props has properties as values of JSON. Properties on the wire may contain secrets; plain ones do
+// not.
 type Props = map[string]any
 
 // Unknown stands for a value that a preview does not know.
@@ -86,8 +87,8 @@ func hasUnknown(v any) bool {
 	return false
 }
 
-// laid returns the inputs with the values that a cloud adds; in a preview those are unknown. For a list, values of the cloud
-// with the same number of elements are merged element by element.
+// laid returns the inputs with the values that a cloud adds; in a preview those are unknown. For a
+// list, values of the cloud with the same number of elements are merged element by element.
 func laid(in, added any, preview bool) any {
 	switch a := added.(type) {
 	case map[string]any:

@@ -1,4 +1,5 @@
-// Report prints the output of `go test -json` as `go test` does, and at the end the skipped tests with their reasons, and the slowest ones:
+// Report prints the output of `go test -json` as `go test` does, and at the end the skipped tests
+// with their reasons, and the slowest ones:
 //
 //	go test -json ./... | go run ./test/report
 //
@@ -49,9 +50,12 @@ type took struct {
 
 // account collects the events that were read.
 type account struct {
-	running map[test][]string // what unfinished tests have said
-	order   map[string]string // by package, the line that says in which order its tests run
-	skipped map[string]string // reasons by test
+	// what unfinished tests have said
+	running map[test][]string
+	// by package, the line that says in which order its tests run
+	order map[string]string
+	// reasons by test
+	skipped map[string]string
 	passed  int
 	took    []took
 	out     io.Writer
@@ -94,7 +98,8 @@ func (a *account) add(e event) {
 		}
 	case e.Action == "output":
 		a.running[t] = append(a.running[t], e.Output)
-	case e.Action == "fail" && e.Test == "": // of those that still ran it has ended the process
+	case e.Action == "fail" && e.Test == "":
+		// of those that still ran it has ended the process
 		io.WriteString(a.out, a.order[e.Package])
 		for _, t := range slices.SortedFunc(maps.Keys(a.running), func(x, y test) int { return cmp.Compare(x.name, y.name) }) {
 			if t.pkg == e.Package {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What failed is shown with what it said, what passed is not, and what was skipped stands at the end with its reason.
+// What failed is shown with what it said, what passed is not, and what was skipped stands at the
+// end with its reason.
 func TestReport(t *testing.T) {
 	in := strings.Join([]string{
 		`{"Action":"start","Package":"p"}`,

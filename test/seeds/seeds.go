@@ -30,9 +30,12 @@ type Seed struct {
 
 // Command is one command of a tutorial.
 type Command struct {
-	Line    int      // in the file of the tutorial
-	Text    string   // as it stands
-	StandIn *StandIn // what is run in its place; nil: nothing is
+	// in the file of the tutorial
+	Line int
+	// as it stands
+	Text string
+	// what is run in its place; nil: nothing is
+	StandIn *StandIn
 }
 
 // Read returns the tutorial of that name.

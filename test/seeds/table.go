@@ -2,9 +2,12 @@ package seeds
 
 // StandIn is a row of the table of what a test machine does not have.
 type StandIn struct {
-	Seed    string // tutorial; "" = all
-	Begins  string // the commands that begin with this text
-	Instead string // commands of a shell that are run in their place; "": nothing
+	// tutorial; "" = all
+	Seed string
+	// the commands that begin with this text
+	Begins string
+	// commands of a shell that are run in their place; "": nothing
+	Instead string
 	Why     string
 }
 

@@ -50,7 +50,8 @@ func Self(h identity.Header) *rpc.Self {
 	return rpc.NewSelf(h, prove.Of(h))
 }
 
-// Conn has the connections to one server, one for each pod as which calls were made. It is a [grpc.ClientConnInterface].
+// Conn has the connections to one server, one for each pod as which calls were made. It is a
+// [grpc.ClientConnInterface].
 type Conn struct {
 	// Proves returns the credential for a header; nil: the right one.
 	Proves func(identity.Header) *credential.Credential
@@ -62,7 +63,8 @@ type Conn struct {
 	open map[identity.Name]*grpc.ClientConn
 }
 
-// Connect returns connections whose calls are made under the identity that header returns. They do not check who answers.
+// Connect returns connections whose calls are made under the identity that header returns. They do
+// not check who answers.
 func Connect(dial func(ctx context.Context) (net.Conn, error), header Header) *Conn {
 	return &Conn{dial: dial, header: header, open: make(map[identity.Name]*grpc.ClientConn)}
 }

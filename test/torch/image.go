@@ -38,9 +38,9 @@ var loaded string
 // idle lists parts of a tree of code that no training needs.
 var idle = []string{"config-*", "dist-packages", "ensurepip", "idlelib", "include", "lib2to3", "pydoc_data", "test", "test_*", "tests"}
 
-// PushImage makes an image like a user's: this machine's Debian Python and PyTorch, a shell, some files in /scripts, and nothing of
-// ElasticDL. It pushes the image to a registry on this machine that speaks plain HTTP, and returns the image's
-// size.
+// PushImage makes an image like a user's: this machine's Debian Python and PyTorch, a shell, some
+// files in /scripts, and nothing of ElasticDL. It pushes the image to a registry on this machine
+// that speaks plain HTTP, and returns the image's size.
 //
 // The layer with PyTorch is not compressed: it goes from this machine to this machine.
 func PushImage(ctx context.Context, reference string, scripts ...string) (size int64, err error) {
@@ -158,7 +158,8 @@ func (l *layer) system(ctx context.Context) error {
 	return l.objects(objects)
 }
 
-// objects adds programs and libraries under all their names in their directories, and the loader under the name by which they refer to it.
+// objects adds programs and libraries under all their names in their directories, and the loader
+// under the name by which they refer to it.
 func (l *layer) objects(paths []string) error {
 	loader, err := interpreter(debian)
 	if err != nil {
@@ -169,7 +170,8 @@ func (l *layer) objects(paths []string) error {
 		if err := l.add(path, path); err != nil {
 			return err
 		}
-		libraries := filepath.Join("/usr/lib", filepath.Base(filepath.Dir(path))) // alternatives are linked from there
+		// alternatives are linked from there
+		libraries := filepath.Join("/usr/lib", filepath.Base(filepath.Dir(path)))
 		for _, dir := range []string{filepath.Dir(path), filepath.Dir(filepath.Dir(path)), libraries, "/usr/bin"} {
 			if !l.has["names of "+dir] {
 				l.has["names of "+dir] = true

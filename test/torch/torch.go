@@ -1,5 +1,6 @@
-// Package torch finds the Pythons that have PyTorch, for tests with the build tag torch, which `make test-torch` runs
-// and `make test` does not compile. Such a test is named TestTorch…, and fails if a Python is missing.
+// Package torch finds the Pythons that have PyTorch, for tests with the build tag torch, which
+// `make test-torch` runs and `make test` does not compile. Such a test is named TestTorch…, and
+// fails if a Python is missing.
 package torch
 
 import (
@@ -12,12 +13,15 @@ import (
 
 // Python is an interpreter that imports torch.
 type Python struct {
-	Name    string // for subtests: "1.13" or "2.x", as the wire of its TCPStore goes
-	Path    string
-	Version string // of PyTorch
+	// for subtests: "1.13" or "2.x", as the wire of its TCPStore goes
+	Name string
+	Path string
+	// of PyTorch
+	Version string
 }
 
-// Pythons returns an interpreter with PyTorch 1.13 and one with 2.x. It fails the test if one is missing.
+// Pythons returns an interpreter with PyTorch 1.13 and one with 2.x. It fails the test if one is
+// missing.
 func Pythons(t testing.TB) []Python {
 	t.Helper()
 	var all []Python

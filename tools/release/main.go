@@ -1,6 +1,7 @@
-// Command release completes a directory of ElasticDL's binaries for Linux, as `make release` builds them. Beside each FILE it
-// writes FILE.cdx.json, the modules in the binary (CycloneDX), and in SHA256SUMS the digests of all files. The same binaries
-// result in the same files, which contain no time and no path.
+// Command release completes a directory of ElasticDL's binaries for Linux, as `make release` builds
+// them. Beside each FILE it writes FILE.cdx.json, the modules in the binary (CycloneDX), and in
+// SHA256SUMS the digests of all files. The same binaries result in the same files, which contain no
+// time and no path.
 package main
 
 import (
@@ -28,7 +29,8 @@ func main() {
 	}
 }
 
-// complete writes the bills of materials and the digests of the binaries in a directory, and replaces existing ones.
+// complete writes the bills of materials and the digests of the binaries in a directory, and
+// replaces existing ones.
 func complete(dir string) error {
 	files, err := os.ReadDir(dir) // sorted by name
 	if err != nil {

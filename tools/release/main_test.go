@@ -10,10 +10,12 @@ import (
 	"testing"
 )
 
-// Each binary has a bill of materials beside it, every file has a digest, and a second run writes the same files.
+// Each binary has a bill of materials beside it, every file has a digest, and a second run writes
+// the same files.
 func TestComplete(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-arm64"} { // both are built for this machine: compiling everything for another takes minutes
+	// both are built for this machine: compiling everything for another takes minutes
+	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-arm64"} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, name), ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

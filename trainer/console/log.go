@@ -11,28 +11,35 @@ import (
 // every is how often a log has a line that is drawn again and again.
 const every = 10 * time.Second
 
-// Log keeps what one process writes as lines of a log, each by one Write. Of a line that is drawn again after carriage returns, it has the
-// state at its end, and one every ten seconds before.
+// Log keeps what one process writes as lines of a log, each by one Write. Of a line that is drawn
+// again after carriage returns, it has the state at its end, and one every ten seconds before.
 type Log struct {
-	mu      *sync.Mutex // guards out, which the logs of several processes share
-	out     io.Writer
-	prefix  []byte
-	escapes bool // control sequences stay
+	// guards out, which the logs of several processes share
+	mu     *sync.Mutex
+	out    io.Writer
+	prefix []byte
+	// control sequences stay
+	escapes bool
 
-	rest    []byte    // a line that has no end yet, from the last carriage return but one
-	returns bool      // rest may have a carriage return
-	drawn   time.Time // when the line was drawn again for the first time, or when its state was written last; zero: it was not
+	// a line that has no end yet, from the last carriage return but one
+	rest []byte
+	// rest may have a carriage return
+	returns bool
+	// when the line was drawn again for the first time, or when its state was written last; zero:
+	// it was not
+	drawn time.Time
 }
 
-// NewLog returns a log that writes each line to out behind a prefix, while it holds mu. It leaves out the control sequences that a program
-// writes for a terminal, if that is what it writes to.
+// NewLog returns a log that writes each line to out behind a prefix, while it holds mu. It leaves
+// out the control sequences that a program writes for a terminal, if that is what it writes to.
 func NewLog(mu *sync.Mutex, out io.Writer, prefix string, terminal bool) *Log {
 	return &Log{mu: mu, out: out, prefix: []byte(prefix), escapes: !terminal}
 }
 
 // Write takes what comes next. It never fails: a full disk must not end a training.
 func (l *Log) Write(text []byte) (int, error) {
-	// A program may write a long line in many pieces: what is kept of it is neither searched nor copied for each of them.
+	// A program may write a long line in many pieces: what is kept of it is neither searched nor
+	// copied for each of them.
 	searched := len(l.rest) // without a line feed
 	l.rest = append(l.rest, text...)
 	l.returns = l.returns || bytes.IndexByte(text, '\r') >= 0

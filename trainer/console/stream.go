@@ -1,4 +1,5 @@
-// Package console shows what several processes write on one stream, and keeps it as the lines of a log.
+// Package console shows what several processes write on one stream, and keeps it as the lines of a
+// log.
 //
 //	process ──pipe or pseudo-terminal──┬─> Source ─┐
 //	                                   └─> Log     ├─> Stream ─> the command's stdout or stderr
@@ -8,10 +9,12 @@
 //
 // Laws:
 //
-//  1. What the only source of a stream writes is passed on byte for byte, and at once: half lines, carriage returns, control sequences.
-//  2. Lines of several sources are not mixed. The beginning of a line waits for its end, on a terminal for a moment only.
-//  3. A line that is drawn again and again, as a progress bar, is on a terminal in one place, and in a log a line every ten seconds and at
-//     its end.
+//  1. What the only source of a stream writes is passed on byte for byte, and at once: half lines,
+//     carriage returns, control sequences.
+//  2. Lines of several sources are not mixed. The beginning of a line waits for its end, on a
+//     terminal for a moment only.
+//  3. A line that is drawn again and again, as a progress bar, is on a terminal in one place, and
+//     in a log a line every ten seconds and at its end.
 package console
 
 import (
@@ -22,22 +25,29 @@ import (
 )
 
 const (
-	// longest is how much of a line is kept until its end comes. What is longer is passed on in pieces.
+	// longest is how much of a line is kept until its end comes. What is longer is passed on in
+	// pieces.
 	longest = 1 << 20
-	// pause is how long the beginning of a line waits for its end where other sources write to the same terminal.
+	// pause is how long the beginning of a line waits for its end where other sources write to the
+	// same terminal.
 	pause = 50 * time.Millisecond
 )
 
-// Stream merges what several sources write, and messages of ElasticDL's own. As an io.Writer it takes whole lines of those.
+// Stream merges what several sources write, and messages of ElasticDL's own. As an io.Writer it
+// takes whole lines of those.
 type Stream struct {
 	out      io.Writer
 	terminal bool
 
-	mu      sync.Mutex
-	sources int     // that are not closed
-	open    *Source // whose line has no end yet; nil: the stream is at the beginning of a line
-	redrawn bool    // the open line has been drawn again, after a carriage return
-	err     error   // of the first write that failed: nothing is written after it
+	mu sync.Mutex
+	// that are not closed
+	sources int
+	// whose line has no end yet; nil: the stream is at the beginning of a line
+	open *Source
+	// the open line has been drawn again, after a carriage return
+	redrawn bool
+	// of the first write that failed: nothing is written after it
+	err error
 }
 
 // New returns a stream to out. terminal reports that out is shown by a terminal.
@@ -64,7 +74,8 @@ func (s *Stream) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Source returns a writer for what one process writes, whose lines have a prefix. Its owner closes it.
+// Source returns a writer for what one process writes, whose lines have a prefix. Its owner closes
+// it.
 func (s *Stream) Source(prefix string) *Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,9 +108,12 @@ type Source struct {
 	stream *Stream
 	prefix []byte
 	// The mutex of the stream guards the fields below.
-	rest   []byte      // a line without an end, which is not written yet
-	timer  *time.Timer // writes the rest
-	again  bool        // a carriage return was written last: the prefix is due before what follows
+	// a line without an end, which is not written yet
+	rest []byte
+	// writes the rest
+	timer *time.Timer
+	// a carriage return was written last: the prefix is due before what follows
+	again  bool
 	closed bool
 }
 
@@ -123,8 +137,8 @@ func (it *Source) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// complete returns the length of the lines that are complete. A carriage return begins a line anew; it may be the half of "\r\n" at the
-// very end.
+// complete returns the length of the lines that are complete. A carriage return begins a line anew;
+// it may be the half of "\r\n" at the very end.
 func complete(text []byte) int {
 	end := bytes.LastIndexByte(text, '\n') + 1
 	if i := bytes.LastIndexByte(text, '\r'); i > end && i+1 < len(text) {
@@ -188,7 +202,8 @@ func (it *Source) pass(n int) {
 	it.rest = append(it.rest[:0], it.rest[n:]...)
 }
 
-// prefixed returns a text with the prefix at the beginning of each line, also of one that is drawn again. The mutex is held.
+// prefixed returns a text with the prefix at the beginning of each line, also of one that is drawn
+// again. The mutex is held.
 func (it *Source) prefixed(text []byte) []byte {
 	begins := it.stream.open != it
 	if begins {

@@ -33,13 +33,15 @@ func TestOnlySource(t *testing.T) {
 	}
 }
 
-// Lines of several sources are whole. On a terminal the beginning of a line waits for a moment only.
+// Lines of several sources are whole. On a terminal the beginning of a line waits for a moment
+// only.
 func TestSeveralSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			terminal bool
-			waits    string // what is shown while the end of the line is awaited
-			want     string
+			// what is shown while the end of the line is awaited
+			waits string
+			want  string
 		}{
 			{false, "[b] other\n", "[b] other\n[a] loss 0.5\n[a] \n"},
 			{true, "[b] other\n[a] loss ", "[b] other\n[a] loss \n[b] more\n[a] 0.5\n[a] \n"},
@@ -87,7 +89,8 @@ func (b *shared) String() string {
 	return b.text.String()
 }
 
-// On a terminal a progress bar of one source makes room for lines of others and of ElasticDL's own, and is drawn again.
+// On a terminal a progress bar of one source makes room for lines of others and of ElasticDL's own,
+// and is drawn again.
 func TestBarAmongLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -148,7 +151,8 @@ func TestLongLine(t *testing.T) {
 func TestLinesAreWhole(t *testing.T) {
 	var out bytes.Buffer
 	s := New(&out, false)
-	// All sources are there before one writes: what the only source of a stream writes does not wait for the end of its line.
+	// All sources are there before one writes: what the only source of a stream writes does not
+	// wait for the end of its line.
 	sources := map[string]*Source{"a": s.Source(""), "b": s.Source(""), "c": s.Source("")}
 	var all sync.WaitGroup
 	for name, source := range sources {

@@ -1,4 +1,5 @@
-// Package download downloads a file over HTTP, completely or with an error. After a connection broke or hung, it resumes where that stopped.
+// Package download downloads a file over HTTP, completely or with an error. After a connection
+// broke or hung, it resumes where that stopped.
 package download
 
 import (
@@ -14,18 +15,21 @@ import (
 	"time"
 )
 
-// Attempts is the number of requests in a row without a new byte after which a download is given up.
+// Attempts is the number of requests in a row without a new byte after which a download is given
+// up.
 const Attempts = 3
 
 // Stalled is how long a server may send nothing before its connection counts as broken.
 const Stalled = 30 * time.Second
 
-// ErrRefused is wrapped by the error of a client's CheckRedirect, so that the request is not repeated.
+// ErrRefused is wrapped by the error of a client's CheckRedirect, so that the request is not
+// repeated.
 var ErrRefused = errors.New("redirect refused")
 
 const pause = time.Second // between attempts
 
-// NewClient returns a client without a limit on the time of a whole download: File notices a body that stalls.
+// NewClient returns a client without a limit on the time of a whole download: File notices a body
+// that stalls.
 func NewClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = Stalled
@@ -34,11 +38,14 @@ func NewClient() *http.Client {
 
 // Request describes a download.
 type Request struct {
-	Client   *http.Client
-	URL      string
-	Name     string                  // what errors call the URL, which may contain a secret; "": URL itself
-	Max      int64                   // largest size in bytes; more is an error
-	Progress func(done, total int64) // called with bytes as they arrive, nil: not called; total is 0 while it is not known
+	Client *http.Client
+	URL    string
+	// what errors call the URL, which may contain a secret; "": URL itself
+	Name string
+	// largest size in bytes; more is an error
+	Max int64
+	// called with bytes as they arrive, nil: not called; total is 0 while it is not known
+	Progress func(done, total int64)
 }
 
 // File downloads the URL to the file at path. After an error a part of the file may be left there.
@@ -100,7 +107,8 @@ func (p *partial) reset() error {
 	return errors.Join(err, p.file.Truncate(0))
 }
 
-// read requests the rest of body and appends it. After an error, again reports whether another attempt may succeed.
+// read requests the rest of body and appends it. After an error, again reports whether another
+// attempt may succeed.
 func (r Request) read(ctx context.Context, body *partial) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -152,7 +160,8 @@ func (r Request) ask(ctx context.Context, body *partial) (resp *http.Response, a
 	}
 	resp, err = r.Client.Do(req)
 	if err != nil {
-		e, ok := errors.AsType[*net.OpError](err) // no connection: another mirror may do better
+		// no connection: another mirror may do better
+		e, ok := errors.AsType[*net.OpError](err)
 		return nil, (!ok || e.Op != "dial") && !errors.Is(err, ErrRefused), r.hide(err)
 	}
 	code := resp.StatusCode

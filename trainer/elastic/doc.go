@@ -10,10 +10,11 @@
 //	rendezvous/ who is in the world, with which ranks, and whose state they take
 //	custody/    who holds the model, in which life of it, and what follows from a loss
 //	evaluation/ when to measure which version; folding of what was measured
-//	timing/     how long the processes of a job wait for each other, and the laws between these times
+//	timing/     how long the processes of a job wait for each other, and the laws between these
+//	            times
 //	identity/   who speaks in a job, and who may say what
 //	param/      names and shapes of parameters; which server holds which range
 //
-// A machine belongs here if a shell can perform what it returns. It imports the standard library and
-// its neighbours in this folder, nothing of the wire, of storage or of the shells.
+// A machine belongs here if a shell can perform what it returns. It imports the standard library
+// and its neighbours in this folder, nothing of the wire, of storage or of the shells.
 package elastic

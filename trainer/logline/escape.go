@@ -10,9 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes untrusted text safe to print: it has no effect on a terminal and no invisible characters. Characters that are not
-// graphic, other than line feeds and tabs, are written as in a Go string: an escape character as \x1b. It is
-// for text from processes of a job, its cluster, its files.
+// Escape makes untrusted text safe to print: it has no effect on a terminal and no invisible
+// characters. Characters that are not graphic, other than line feeds and tabs, are written as in a
+// Go string: an escape character as \x1b. It is for text from processes of a job, its cluster, its
+// files.
 func Escape(text string) string { return escape(text, "\n\t") }
 
 // escape is [Escape], with the characters of as left unchanged.
@@ -37,14 +38,16 @@ func escape(text, as string) string {
 	return b.String()
 }
 
-// shows reports whether a character is printed unchanged. It is false for [utf8.RuneError], which also stands for invalid UTF-8.
+// shows reports whether a character is printed unchanged. It is false for [utf8.RuneError], which
+// also stands for invalid UTF-8.
 func shows(r rune) bool { return unicode.IsGraphic(r) && r != utf8.RuneError }
 
 // colour matches control sequences that only change how text looks.
 var colour = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
-// Terminal writes untrusted logs to a terminal. Colours keep their effect, and so do carriage returns, which
-// progress bars need; all other control sequences are made visible. Each Write must be given whole lines.
+// Terminal writes untrusted logs to a terminal. Colours keep their effect, and so do carriage
+// returns, which progress bars need; all other control sequences are made visible. Each Write must
+// be given whole lines.
 type Terminal struct{ Out io.Writer }
 
 // Write writes whole lines.

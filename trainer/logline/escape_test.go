@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
 
-// Sequences that do something to a terminal: its title, its clipboard, what is on it, what it answers.
+// Sequences that do something to a terminal: its title, its clipboard, what is on it, what it
+// answers.
 var attacks = []string{
 	"\x1b]0;title\x07", "\x1b]52;c;aHVudGVyMg==\x07", "\x1b[2J\x1b[H", "\x1b[1A\x1b[2K", "\x1bP$q\x1b\\", "\x1b[6n", "\x1b[?1049h",
 	"\u009b2J", "\x9b2J", "\x07", "\x08\x08\x08", "\u202egnp.exe", "\u2066", "\x00", "\x7f", "\u2028",
@@ -69,7 +70,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// FuzzEscape: what is escaped is harmless, what is harmless stays, and a terminal gets no control sequence but colours.
+// FuzzEscape: what is escaped is harmless, what is harmless stays, and a terminal gets no control
+// sequence but colours.
 func FuzzEscape(f *testing.F) {
 	for _, attack := range attacks {
 		f.Add(attack)

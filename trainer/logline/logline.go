@@ -2,8 +2,9 @@
 //
 //	[2020-04-14 02:46:21,836] [INFO] [master.go:192:prepare] message key=value
 //
-// Tools that read ElasticDL's logs find the message where they expect it;
-// the attributes of slog follow it. Lines that are shown to a user among those of a program have no source ([WithoutSource]).
+// Tools that read ElasticDL's logs find the message where they expect it; the attributes of slog
+// follow it. Lines that are shown to a user among those of a program have no source
+// ([WithoutSource]).
 package logline
 
 import (
@@ -21,11 +22,14 @@ import (
 
 // Handler is a slog.Handler that writes one line per record, each by one Write.
 type Handler struct {
-	mu     *sync.Mutex // guards out; shared with the handlers that WithAttrs and WithGroup derive
-	out    io.Writer
-	level  slog.Leveler
-	prefix string // open groups, as "group."
-	attrs  string // attributes of WithAttrs, formatted
+	// guards out; shared with the handlers that WithAttrs and WithGroup derive
+	mu    *sync.Mutex
+	out   io.Writer
+	level slog.Leveler
+	// open groups, as "group."
+	prefix string
+	// attributes of WithAttrs, formatted
+	attrs string
 }
 
 // New returns a handler that writes records of level and above to out.
@@ -62,7 +66,8 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 // stamp is the layout of the time in brackets at the beginning of a line.
 const stamp = "2006-01-02 15:04:05,000"
 
-// Time returns when a line of this format was written, read in this machine's time zone. It returns false for a line of another format.
+// Time returns when a line of this format was written, read in this machine's time zone. It returns
+// false for a line of another format.
 func Time(line string) (time.Time, bool) {
 	if len(line) < len(stamp)+2 || line[0] != '[' || line[len(stamp)+1] != ']' {
 		return time.Time{}, false
@@ -120,10 +125,12 @@ func appendSource(line []byte, pc uintptr) []byte {
 // sourced matches what stands before the message of a line, perhaps behind the name of its pod.
 var sourced = regexp.MustCompile(`(?m)^((?:\[[a-z]+(?:-\d+)?\] )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[[A-Z]+(?:[+-]\d+)?\] )\[\w+\.go:\d+:\S+\] `)
 
-// WithoutSource returns whole lines without the source files of those of this format. The others, as a program's own, stay as they are.
+// WithoutSource returns whole lines without the source files of those of this format. The others,
+// as a program's own, stay as they are.
 func WithoutSource(lines []byte) []byte { return sourced.ReplaceAll(lines, []byte("$1")) }
 
-// Unsourced is a writer of whole lines, of which those of this format are written without their source files.
+// Unsourced is a writer of whole lines, of which those of this format are written without their
+// source files.
 type Unsourced struct{ Out io.Writer }
 
 // Write implements io.Writer.
@@ -162,7 +169,8 @@ func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	return append(line, text...)
 }
 
-// appendText appends a message with control characters escaped, so that it stays on one line and has no effect on a terminal.
+// appendText appends a message with control characters escaped, so that it stays on one line and
+// has no effect on a terminal.
 func appendText(line []byte, text string) []byte {
 	text = Escape(text)
 	if !strings.ContainsAny(text, "\n\t") {

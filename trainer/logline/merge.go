@@ -4,18 +4,19 @@ import "time"
 
 // Line is a line of a log.
 type Line struct {
-	At   time.Time // when it was written; zero: not known, it is as old as the line before
+	// when it was written; zero: not known, it is as old as the line before
+	At   time.Time
 	Text string
 }
 
-// Merge orders the lines of several logs by time. It does no I/O and reads no clock. It holds at most one
-// line of each log. The zero value waits for every log without limit.
+// Merge orders the lines of several logs by time. It does no I/O and reads no clock. It holds at
+// most one line of each log. The zero value waits for every log without limit.
 //
 // Laws:
 //
 //  1. Lines of one log keep their order, whatever their times. Each is given once.
-//  2. Of the lines that are there, the oldest is given first; of two with the same time, that of the
-//     log that was added first.
+//  2. Of the lines that are there, the oldest is given first; of two with the same time, that of
+//     the log that was added first.
 //  3. A line waits for another log at most for the window, counted from the other log's last line.
 //     So a log that is silent, or whose clock is wrong, delays no other one for longer.
 type Merge struct {
@@ -27,11 +28,14 @@ type Merge struct {
 
 // merged is one log.
 type merged struct {
-	next  Line
-	there bool // next is there
+	next Line
+	// next is there
+	there bool
 	ended bool
-	at    time.Time // of the last line: no line is older than the one before it
-	since time.Time // since when there is no next line
+	// of the last line: no line is older than the one before it
+	at time.Time
+	// since when there is no next line
+	since time.Time
 }
 
 // Add adds a log, and returns its number, from 0.
@@ -55,8 +59,8 @@ func (m *Merge) Put(log int, line Line) {
 // End notes that a log has no further line.
 func (m *Merge) End(log int) { m.logs[log].ended = true }
 
-// Next returns the next line and its log. If ok is false, no line is due yet: one may be after wait, or
-// when another was put or a log has ended; a negative wait is without limit.
+// Next returns the next line and its log. If ok is false, no line is due yet: one may be after
+// wait, or when another was put or a log has ended; a negative wait is without limit.
 func (m *Merge) Next(now time.Time) (line Line, log int, ok bool, wait time.Duration) {
 	log = -1
 	for i := range m.logs {

@@ -22,7 +22,8 @@ func at(ms int) time.Time {
 func TestMerge(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		logs []string // lines as "a1 b2": texts with times; without a time: "c"
+		// lines as "a1 b2": texts with times; without a time: "c"
+		logs []string
 		want string
 	}{
 		{"by time", []string{"a1 b5 c9", "d2 e6"}, "a d b e c"},
@@ -70,7 +71,8 @@ func mergeAll(logs []string) (got []string) {
 	}
 }
 
-// A line waits for a silent log for the window at most, and not at all for one that cannot have an older line.
+// A line waits for a silent log for the window at most, and not at all for one that cannot have an
+// older line.
 func TestMergeWaits(t *testing.T) {
 	m := logline.Merge{Window: time.Second}
 	m.Add(at(0))
@@ -94,7 +96,8 @@ func TestMergeWaits(t *testing.T) {
 	due(1300, "", time.Second) // it has begun to speak
 	m.Put(1, logline.Line{At: at(1200), Text: "d"})
 	due(1400, "c", 0)
-	due(1400, "d", 0) // the first was at 1200: it cannot have an older line
+	// the first was at 1200: it cannot have an older line
+	due(1400, "d", 0)
 	m.Put(0, logline.Line{At: at(1300), Text: "e"})
 	due(1500, "", 900*time.Millisecond)
 	m.End(1)
@@ -113,7 +116,8 @@ func TestMergeWaits(t *testing.T) {
 	due(1700, "h", 0) // no line of the first can be older
 }
 
-// Whatever comes whenever: each line is given once, those of a log in their order, and no log delays another for longer than the window.
+// Whatever comes whenever: each line is given once, those of a log in their order, and no log
+// delays another for longer than the window.
 func TestMergeLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := logline.Merge{Window: time.Duration(rapid.IntRange(1, 50).Draw(t, "window")) * time.Millisecond}
@@ -143,7 +147,8 @@ func TestMergeLaws(t *testing.T) {
 				got[log]++
 			}
 		}
-		now += int(m.Window / time.Millisecond) // nothing was given since: all logs without a line are silent
+		// nothing was given since: all logs without a line are silent
+		now += int(m.Window / time.Millisecond)
 		for {
 			line, log, ok, _ := m.Next(at(now))
 			if !ok {

@@ -10,23 +10,27 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// ErrHopeless is wrapped by an error of a runtime's Create if the cluster can never accept the pod as it is described. It fails a job that
-// has not started yet.
+// ErrHopeless is wrapped by an error of a runtime's Create if the cluster can never accept the pod
+// as it is described. It fails a job that has not started yet.
 var ErrHopeless = errors.New("impossible")
 
-// ErrDisowned is wrapped by an error of a runtime's Delete if the cluster does not know this master any more.
+// ErrDisowned is wrapped by an error of a runtime's Delete if the cluster does not know this master
+// any more.
 var ErrDisowned = errors.New("the master's own pod no longer exists")
 
 // ErrDenied is wrapped by an error of a runtime's Create if a rule of the cluster forbids the pod,
 // until somebody changes the rule. It fails a job that has been denied all pods of a role for long.
 var ErrDenied = errors.New("denied")
 
-// ErrFull is wrapped by an error of a runtime's Create if there is no capacity for a pod; the end of another pod may free some.
+// ErrFull is wrapped by an error of a runtime's Create if there is no capacity for a pod; the end
+// of another pod may free some.
 var ErrFull = errors.New("no room")
 
 const (
-	deleteAgain = time.Second // before a deletion that the runtime refused is repeated
-	creating    = 64          // concurrent creations: one may take a while, and a job may have a thousand pods
+	// before a deletion that the runtime refused is repeated
+	deleteAgain = time.Second
+	// concurrent creations: one may take a while, and a job may have a thousand pods
+	creating = 64
 )
 
 // enqueue hands actions to the executor. The caller holds the mutex.
@@ -44,7 +48,8 @@ func (m *master) enqueue(actions []pod.Action) {
 	}
 }
 
-// doom hands actions to the executor, and stops giving work to the workers that they delete. The caller holds the mutex.
+// doom hands actions to the executor, and stops giving work to the workers that they delete. The
+// caller holds the mutex.
 func (m *master) doom(actions []pod.Action) {
 	m.enqueue(actions)
 	for _, a := range actions {
@@ -76,7 +81,8 @@ func (m *master) execute(ctx context.Context) {
 		m.mu.Lock()
 		actions := m.actions
 		m.actions = nil
-		var number int64 // number of the record that contains these creations
+		// number of the record that contains these creations
+		var number int64
 		if slices.ContainsFunc(actions, func(a pod.Action) bool { return a.Verb == pod.Create }) {
 			number, _ = m.record()
 		}
@@ -104,8 +110,9 @@ type deed struct {
 
 // deeds is the queue of a pod's actions behind the one that is being performed.
 type deeds struct {
-	next   []deed
-	cancel context.CancelFunc // cancels the action that is being performed
+	next []deed
+	// cancels the action that is being performed
+	cancel context.CancelFunc
 }
 
 // dispatch gives an action to its pod's goroutine. A deletion cancels the creation before it.
@@ -146,13 +153,14 @@ func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
 	}
 }
 
-// perform performs one action; those that may take long run in goroutines of their own. The context doing ends when the action is not
-// wanted any more.
+// perform performs one action; those that may take long run in goroutines of their own. The context
+// doing ends when the action is not wanted any more.
 func (e *executor) perform(ctx, doing context.Context, d deed) {
 	a := d.Action
 	switch a.Verb {
 	case pod.Create:
-		if d.record > 0 && errors.Is(e.m.scribe.wait(doing, d.record), ErrSuperseded) { // without the record, the next master might give out the number again
+		// without the record, the next master might give out the number again
+		if d.record > 0 && errors.Is(e.m.scribe.wait(doing, d.record), ErrSuperseded) {
 			return
 		}
 		select {
@@ -192,7 +200,8 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	signal(m.poke)
 }
 
-// created tells the table that the runtime has created a pod, unless later events of it were received already.
+// created tells the table that the runtime has created a pod, unless later events of it were
+// received already.
 func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,7 +233,8 @@ func (m *master) release(id pod.ID) {
 	m.contact(id).dismiss = true
 }
 
-// isFollowed reports whether the incarnation of the pod to which an action refers was followed by another.
+// isFollowed reports whether the incarnation of the pod to which an action refers was followed by
+// another.
 func (m *master) isFollowed(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,7 +267,8 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 	m.strategy.takeBack(ctx, a.ID.Index, charge)
 }
 
-// lose takes back the leases of a worker; progress says how many of their records are in the model. The caller holds the mutex.
+// lose takes back the leases of a worker; progress says how many of their records are in the model.
+// The caller holds the mutex.
 func (m *master) lose(worker int, progress map[int64]int64, charge string) {
 	for _, l := range m.queue.Lose(worker, progress, charge, m.clock(time.Now())) {
 		m.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)

@@ -111,7 +111,8 @@ func TestHopelessCreation(t *testing.T) {
 	})
 }
 
-// A job whose pods have run goes on while the creation of a replacement is denied, and reports why. It waits for its servers as well.
+// A job whose pods have run goes on while the creation of a replacement is denied, and reports why.
+// It waits for its servers as well.
 func TestDeniedReplacementEndsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var denied atomic.Bool
@@ -143,7 +144,8 @@ func TestDeniedReplacementEndsNothing(t *testing.T) {
 				t.Errorf("%v", p)
 			}
 		}
-		if n := asked.Load(); n < 20 || n > 40 { // of two pods, after 1, 2, 4, 8 and 16 seconds, then every 30 seconds
+		// of two pods, after 1, 2, 4, 8 and 16 seconds, then every 30 seconds
+		if n := asked.Load(); n < 20 || n > 40 {
 			t.Errorf("asked %d times", n)
 		}
 		denied.Store(false)
@@ -162,8 +164,8 @@ func TestDeniedReplacementEndsNothing(t *testing.T) {
 	})
 }
 
-// With capacity for two pods, a job of three trains: the server is created first, and gets capacity even if other jobs take that of a lost
-// server.
+// With capacity for two pods, a job of three trains: the server is created first, and gets capacity
+// even if other jobs take that of a lost server.
 func TestServersHaveRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var room atomic.Int32

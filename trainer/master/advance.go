@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// advance starts whatever is due at the job's current stage. It is called after every step of a machine; if nothing has changed, it does
-// nothing. The caller holds the mutex.
+// advance starts whatever is due at the job's current stage. It is called after every step of a
+// machine; if nothing has changed, it does nothing. The caller holds the mutex.
 func (m *master) advance(now time.Time) {
 	if !m.planned && !m.over {
 		return
@@ -39,13 +39,15 @@ func (m *master) advance(now time.Time) {
 			signal(m.poke)
 		}
 	}
-	// A new lease or heartbeat becomes overdue after the timeout at the earliest: only a timer that is set later than that has to be set again.
+	// A new lease or heartbeat becomes overdue after the timeout at the earliest: only a timer that
+	// is set later than that has to be set again.
 	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 && (m.armed.IsZero() || m.armed.Sub(now) > timeout) {
 		signal(m.poke)
 	}
 }
 
-// passBarriers opens the next epoch when this one is settled and applied, and ends the training after the last.
+// passBarriers opens the next epoch when this one is settled and applied, and ends the training
+// after the last.
 func (m *master) passBarriers() {
 	for !m.queue.TrainingDone() {
 		if !m.queue.Settled() || !m.strategy.applied(m.queue.Stats().Epoch) {
@@ -88,7 +90,8 @@ func (m *master) evaluate() {
 	m.wake()
 }
 
-// KeptEvaluations is the largest number of results in the status, which bounds the size of the message.
+// KeptEvaluations is the largest number of results in the status, which bounds the size of the
+// message.
 const KeptEvaluations = 1000
 
 // measured handles what a worker has measured on the records of a task. The caller holds the mutex.
@@ -133,8 +136,9 @@ func (m *master) snapshot(server int, version int64) {
 	}
 }
 
-// anew begins a life of the model, with the newest checkpoint or the initial values. What was trained on since is lost. If anything was
-// trained on, in this life or before, the training goes back with the model.
+// anew begins a life of the model, with the newest checkpoint or the initial values. What was
+// trained on since is lost. If anything was trained on, in this life or before, the training goes
+// back with the model.
 func (m *master) anew(life int64, reason string) {
 	stats := m.queue.Stats()
 	if m.gathering {
@@ -195,7 +199,8 @@ func (m *master) restart(base kept) {
 		m.evaluated = base.commit.Evaluated
 	}
 	if err := m.queue.Rewind(base.had()); err != nil {
-		panic(err) // cannot happen: the ledger was checked against this cut, and an empty one fits every cut
+		// cannot happen: the ledger was checked against this cut, and an empty one fits every cut
+		panic(err)
 	}
 	m.begun, m.trained, m.speed = false, false, speed{}
 	m.evals = evaluation.New(m.evaluationPolicy())
@@ -223,7 +228,8 @@ func (m *master) finish(now time.Time) {
 	}
 }
 
-// end ends the job: workers are told to leave, and deleted if they do not. The caller holds the mutex.
+// end ends the job: workers are told to leave, and deleted if they do not. The caller holds the
+// mutex.
 func (m *master) end(state job.State, err error, now time.Time) {
 	if m.over {
 		return

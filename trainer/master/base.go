@@ -16,8 +16,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// kept is what a life of the model may begin with: a checkpoint of the job, or the one that it was to start from
-// (--checkpoint_dir_for_init), which has none of the job's records. The zero value stands for the initial values.
+// kept is what a life of the model may begin with: a checkpoint of the job, or the one that it was
+// to start from (--checkpoint_dir_for_init), which has none of the job's records. The zero value
+// stands for the initial values.
 type kept struct {
 	custody.Base
 	commit *checkpoint.Commit
@@ -48,16 +49,20 @@ func (k kept) version() int64 {
 
 // loaded is what the first life begins with.
 type loaded struct {
-	first   kept
-	model   model                 // the model of a job that trains nothing
-	last    int64                 // the highest number in the job's directory
-	lineage []checkpoint.Ancestor // the checkpoints that the model descends from
-	damaged []checkpoint.Damage   // checkpoints of the job that cannot be used
+	first kept
+	// the model of a job that trains nothing
+	model model
+	// the highest number in the job's directory
+	last int64
+	// the checkpoints that the model descends from
+	lineage []checkpoint.Ancestor
+	// checkpoints of the job that cannot be used
+	damaged []checkpoint.Damage
 }
 
-// load finds what the first life begins with: the newest checkpoint of a job that is resumed, or the one that the job starts from.
-// It reads all of it, which may take long: the mutex is not held, and nothing is changed. Storage that cannot be read is tried again for
-// some time.
+// load finds what the first life begins with: the newest checkpoint of a job that is resumed, or
+// the one that the job starts from. It reads all of it, which may take long: the mutex is not held,
+// and nothing is changed. Storage that cannot be read is tried again for some time.
 func (c *checkpoints) load(ctx context.Context) (l loaded, err error) {
 	err = c.patiently(ctx, func() error {
 		l, err = c.tryLoad()
@@ -107,7 +112,8 @@ func (c *checkpoints) tryLoad() (l loaded, err error) {
 	return l, nil
 }
 
-// lineageOf returns the lineage of a model that begins with a commit: that of the commit, and the commit itself if another job has made it.
+// lineageOf returns the lineage of a model that begins with a commit: that of the commit, and the
+// commit itself if another job has made it.
 func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor {
 	switch {
 	case commit == nil:
@@ -121,7 +127,8 @@ func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor
 // resumes reports whether the job may have checkpoints already.
 func (c *checkpoints) resumes() bool { return c.m.Resume || c.m.former != nil }
 
-// highest returns the highest number of a checkpoint in the job's directory. Unless the job is resumed there may be none.
+// highest returns the highest number of a checkpoint in the job's directory. Unless the job is
+// resumed there may be none.
 func (c *checkpoints) highest() (int64, error) {
 	if !c.on() {
 		return 0, nil
@@ -137,8 +144,8 @@ func (c *checkpoints) highest() (int64, error) {
 	return d.Highest()
 }
 
-// newestOwn returns the job's newest checkpoint, zero if there is none, and the checkpoints that cannot be used. A restored master needs
-// none as long as the model lives.
+// newestOwn returns the job's newest checkpoint, zero if there is none, and the checkpoints that
+// cannot be used. A restored master needs none as long as the model lives.
 func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	dir := c.m.Job.CheckpointDir
 	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Read()
@@ -159,7 +166,8 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	return own, damaged, err
 }
 
-// own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same tasks as the job.
+// own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same
+// tasks as the job.
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.m.Job.CheckpointDir
 	if changes := commit.Changes(c.records(), c.m.Training); len(changes) > 0 {
@@ -177,8 +185,8 @@ func keptOf(dir string, commit *checkpoint.Commit, fresh bool) kept {
 	return kept{custody.Base{Dir: dir, Number: commit.Number, Claim: commit.Claim, Checksum: commit.Checksum, Fresh: fresh}, commit}
 }
 
-// seek finds a checkpoint before one that a holder cannot read, if this master knows none: a restored master has only read the newest. The
-// caller does not hold the mutex.
+// seek finds a checkpoint before one that a holder cannot read, if this master knows none: a
+// restored master has only read the newest. The caller does not hold the mutex.
 func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	c.seeking.Lock() // all holders call at once
 	defer c.seeking.Unlock()
@@ -239,8 +247,8 @@ func (c *checkpoints) isOldest(b custody.Base) bool {
 	return len(c.kept) > 0 && c.kept[0].Base == b && !b.Fresh
 }
 
-// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory is given. It returns none for
-// an exported model, whose values become the initial ones.
+// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose
+// directory is given. It returns none for an exported model, whose values become the initial ones.
 func (c *checkpoints) initial(location string) (kept, error) {
 	from, err := c.m.Open.Find(location)
 	if err != nil {
@@ -298,7 +306,8 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	m.restart(c.rewind(now))
 }
 
-// restore sets what was loaded for a restored master. The life goes on, or the next one begins with the newest checkpoint.
+// restore sets what was loaded for a restored master. The life goes on, or the next one begins with
+// the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	c.loaded, c.problem = true, ""
 	for _, d := range l.damaged {
@@ -349,8 +358,8 @@ func (c *checkpoints) back(version int64) {
 	}
 }
 
-// damaged drops the checkpoint that this life was to begin with, and newer ones, because it cannot be read. A job that was to start from it
-// fails.
+// damaged drops the checkpoint that this life was to begin with, and newer ones, because it cannot
+// be read. A job that was to start from it fails.
 func (c *checkpoints) damaged(base custody.Base, reason error) {
 	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
 	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})

@@ -23,8 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// A job that starts from another job's model starts from it again if it is resumed before its own first checkpoint. The lineage of its model
-// names that job.
+// A job that starts from another job's model starts from it again if it is resumed before its own
+// first checkpoint. The lineage of its model names that job.
 func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	from := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(from)}
@@ -79,13 +79,14 @@ func rest(t *testing.T, c *Config) {
 	}
 }
 
-// If a checkpoint is damaged after the master has started or was restarted, the checkpoint before it is used, which this master has not read
-// yet. If there is none the training begins anew.
+// If a checkpoint is damaged after the master has started or was restarted, the checkpoint before
+// it is used, which this master has not read yet. If there is none the training begins anew.
 func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		back  bool
-		rots  int64 // the newest damaged checkpoint; all before it are damaged
+		name string
+		back bool
+		// the newest damaged checkpoint; all before it are damaged
+		rots  int64
 		base  int64
 		again string
 	}{
@@ -127,7 +128,8 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	}
 }
 
-// If the members of a ring cannot read the checkpoint that it begins with, the next world begins with the checkpoint before.
+// If the members of a ring cannot read the checkpoint that it begins with, the next world begins
+// with the checkpoint before.
 func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { rest(t, c) })
@@ -164,8 +166,8 @@ func (f *failing) List(dir string) ([]string, error) {
 	return f.Files.List(dir)
 }
 
-// If the storage does not answer while the master looks for the checkpoint before a damaged one, the master tries again for some time. Then
-// the job ends, and can be resumed.
+// If the storage does not answer while the master looks for the checkpoint before a damaged one,
+// the master tries again for some time. Then the job ends, and can be resumed.
 func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 	for name, mends := range map[string]bool{"for some time": true, "for good": false} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +199,8 @@ func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 	}
 }
 
-// A job that began with another job's model goes back to that model when no checkpoint of its own can be read.
+// A job that began with another job's model goes back to that model when no checkpoint of its own
+// can be read.
 func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	c := config(t)
 	other := config(t)
@@ -217,7 +220,8 @@ func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	}
 }
 
-// A checkpoint that a holder of the model could not read is not used again, even if its record can be read.
+// A checkpoint that a holder of the model could not read is not used again, even if its record can
+// be read.
 func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
 	c := config(t)
 	rest(t, &c) // checkpoints 1 and 2

@@ -22,9 +22,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// BenchmarkLeases measures GetTask and ReportTask by 64 workers over loopback TCP, each with its own connection. leases/s is the number of
-// leases that one master grants and settles. The case plain shows the cost of TLS: its connections leave TLS after both ends are
-// authenticated, which those of a job never do.
+// BenchmarkLeases measures GetTask and ReportTask by 64 workers over loopback TCP, each with its
+// own connection. leases/s is the number of leases that one master grants and settles. The case
+// plain shows the cost of TLS: its connections leave TLS after both ends are authenticated, which
+// those of a job never do.
 func BenchmarkLeases(b *testing.B) {
 	b.Run("tls", func(b *testing.B) { benchmarkLeases(b, connect, func(l net.Listener) net.Listener { return l }) })
 	b.Run("plain", func(b *testing.B) {
@@ -127,7 +128,8 @@ func (l plainListener) Accept() (net.Conn, error) {
 	return prove.Of(firstMaster().Header()).Server(context.Background(), conn, false, credential.GRPC.Plain())
 }
 
-// connectPlain does the same as connect, with a connection that leaves TLS after both ends are authenticated.
+// connectPlain does the same as connect, with a connection that leaves TLS after both ends are
+// authenticated.
 func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	self := identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {

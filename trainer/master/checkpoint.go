@@ -16,31 +16,46 @@ import (
 )
 
 const (
-	checkpointPause = 5 * time.Second // pause after a checkpoint that was given up
-	lastTries       = 20              // attempts to make the checkpoint of the trained model
+	// pause after a checkpoint that was given up
+	checkpointPause = 5 * time.Second
+	// attempts to make the checkpoint of the trained model
+	lastTries = 20
 )
 
-// checkpoints manages the model at rest: when the holders are to copy what they have, whether the copy succeeded, and what the next life of
-// the model begins with. The custody decides ([custody.Cut]); this part talks to the strategy, and writes the records. The master's mutex
+// checkpoints manages the model at rest: when the holders are to copy what they have, whether the
+// copy succeeded, and what the next life of the model begins with. The custody decides
+// ([custody.Cut]); this part talks to the strategy, and writes the records. The master's mutex
 // guards it.
 type checkpoints struct {
-	m       *master
-	dir     checkpoint.Dir
-	cut     *custody.Cut // nil: the job has no checkpoints
-	policy  custody.CutPolicy
-	kept    []kept                   // checkpoints that the next life may begin with; the newest last
-	base    kept                     // what this life began with
-	useless map[checkpoint.Name]bool // checkpoints that a holder could not read
-	seeking turn                     // held while older checkpoints are searched
+	m   *master
+	dir checkpoint.Dir
+	// nil: the job has no checkpoints
+	cut    *custody.Cut
+	policy custody.CutPolicy
+	// checkpoints that the next life may begin with; the newest last
+	kept []kept
+	// what this life began with
+	base kept
+	// checkpoints that a holder could not read
+	useless map[checkpoint.Name]bool
+	// held while older checkpoints are searched
+	seeking turn
 	claim   checkpoint.Claim
-	loaded  bool  // it is known which checkpoints the job has
-	litter  int64 // number up to which checkpoints were given up whose files may be there; 0: none
+	// it is known which checkpoints the job has
+	loaded bool
+	// number up to which checkpoints were given up whose files may be there; 0: none
+	litter int64
 
-	writing bool               // a record is being written
-	model   *wire.CutReport    // the report from which layout and optimizer are taken
-	tries   int                // failed attempts since the training is finished
-	problem string             // why the last attempt failed; "" if it did not
-	last    *checkpoint.Commit // the last commit that was written
+	// a record is being written
+	writing bool
+	// the report from which layout and optimizer are taken
+	model *wire.CutReport
+	// failed attempts since the training is finished
+	tries int
+	// why the last attempt failed; "" if it did not
+	problem string
+	// the last commit that was written
+	last    *checkpoint.Commit
 	lineage []checkpoint.Ancestor
 }
 
@@ -60,7 +75,8 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 		Hold: timing.Hold, HoldMost: timing.HoldMost, Write: timing.Write, Pause: checkpointPause,
 	}
 	if j.Strategy == job.AllReduce {
-		p.Holders, p.Hold = 1, timing.Write // the copy delays no other member: it is made between two rounds, however long those are
+		// the copy delays no other member: it is made between two rounds, however long those are
+		p.Holders, p.Hold = 1, timing.Write
 	}
 	c.policy = p
 	c.cut = custody.NewCut(p, 0, time.Now())
@@ -105,7 +121,8 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 	version := c.m.strategy.version()
 	due := c.cut.Due(version, now)
 	switch {
-	case c.m.going != 0 && c.covered() >= c.m.goingAt: // the master goes now: another one would only be given up
+	case c.m.going != 0 && c.covered() >= c.m.goingAt:
+		// the master goes now: another one would only be given up
 		due = false
 	case c.m.trained || c.m.going != 0 || c.m.serverLeaves():
 		due = c.cut.Wanted(version, now)
@@ -116,7 +133,8 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 			c.litter = 0
 		}
 		c.cut.Begin(version, now)
-		if c.m.remember() != nil { // the next master must not give out its number again
+		// the next master must not give out its number again
+		if c.m.remember() != nil {
 			c.giveUp("its number could not be written", now)
 			return
 		}
@@ -125,7 +143,8 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 	}
 }
 
-// finished reports whether the trained model is at rest, or cannot be. It returns an error if the model would then be nowhere.
+// finished reports whether the trained model is at rest, or cannot be. It returns an error if the
+// model would then be nowhere.
 func (c *checkpoints) finished() (bool, error) {
 	switch {
 	case !c.on() || !c.writing && c.cut.Covers(c.m.strategy.version()):
@@ -178,8 +197,8 @@ func (c *checkpoints) tick(now time.Time) {
 	}
 }
 
-// giveUp gives up the checkpoint that is being made, for example because a holder is lost. At the end of the job that is no failure: the
-// master itself ends the holders.
+// giveUp gives up the checkpoint that is being made, for example because a holder is lost. At the
+// end of the job that is no failure: the master itself ends the holders.
 func (c *checkpoints) giveUp(reason string, now time.Time) {
 	if !c.on() {
 		return
@@ -200,8 +219,8 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 	c.sweep(number)
 }
 
-// sweep removes the files of checkpoints that were given up, up to a number, which would fill the disk. A holder may still write one:
-// they are removed again before the next checkpoint.
+// sweep removes the files of checkpoints that were given up, up to a number, which would fill the
+// disk. A holder may still write one: they are removed again before the next checkpoint.
 func (c *checkpoints) sweep(number int64) {
 	c.litter = number
 	c.m.background.Go(func() { c.clean(number) })
@@ -216,7 +235,8 @@ func (c *checkpoints) clean(number int64) {
 // write starts writing the record of a cut that is at rest, outside the mutex.
 func (c *checkpoints) write(done *custody.Commit) {
 	m := c.m
-	if open := done.Ledger.Epochs(); len(open) > 1 { // an epoch begins only when all of the epoch before is in the model
+	// an epoch begins only when all of the epoch before is in the model
+	if open := done.Ledger.Epochs(); len(open) > 1 {
 		done.Ledger.Settle(open[len(open)-1] - 1)
 	}
 	commit := checkpoint.Commit{
@@ -236,13 +256,15 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	commit.Evaluated = m.evaluated
 	for _, e := range m.evaluations {
-		if e.Version > commit.Version { // the evaluation was completed while the commit was being written
+		// the evaluation was completed while the commit was being written
+		if e.Version > commit.Version {
 			commit.Evaluated--
 			continue
 		}
 		commit.Evaluations = append(commit.Evaluations, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
-	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil { // the holders have records of another training
+	// the holders have records of another training
+	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil {
 		c.failed(done.Number, err)
 		return
 	}
@@ -312,8 +334,8 @@ func (c *checkpoints) records() checkpoint.Cut {
 	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed, MaxRecords: j.MaxRecords(), Shards: names, Content: content}
 }
 
-// deadline returns when a checkpoint is due, or is to be given up. A checkpoint that is due and cannot begin yet has no deadline: it begins
-// after some event.
+// deadline returns when a checkpoint is due, or is to be given up. A checkpoint that is due and
+// cannot begin yet has no deadline: it begins after some event.
 func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	if !c.on() {
 		return time.Time{}, false
@@ -322,8 +344,8 @@ func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	return at, ok && (c.cut.Order().Number > 0 || at.After(now))
 }
 
-// describe adds the checkpoints to the status. The training of a suspended job is where its newest checkpoint is, whatever the workers had
-// reported before they ended.
+// describe adds the checkpoints to the status. The training of a suspended job is where its newest
+// checkpoint is, whatever the workers had reported before they ended.
 func (c *checkpoints) describe(s *wire.JobStatus) {
 	if !c.on() {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// If one member of a ring cannot begin with a checkpoint, the checkpoint is not used: the state of members that have begun with it does not
-// count, and all begin with the checkpoint before.
+// If one member of a ring cannot begin with a checkpoint, the checkpoint is not used: the state of
+// members that have begun with it does not count, and all begin with the checkpoint before.
 func TestRingVoidRound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, next := beginsAgain(t, nil)
@@ -41,7 +41,8 @@ func TestRingVoidRound(t *testing.T) {
 	})
 }
 
-// A checkpoint of a version that was lost with the only worker that had it is not taken for one of a later version with the same number.
+// A checkpoint of a version that was lost with the only worker that had it is not taken for one of
+// a later version with the same number.
 func TestRingCheckpointOfALostVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1 })
@@ -67,8 +68,9 @@ func TestRingCheckpointOfALostVersion(t *testing.T) {
 	})
 }
 
-// A suspended job ends with the checkpoint that is made for the suspension: it begins no other one while its workers end, and its status shows
-// the state of the checkpoint, whatever was reported before.
+// A suspended job ends with the checkpoint that is made for the suspension: it begins no other one
+// while its workers end, and its status shows the state of the checkpoint, whatever was reported
+// before.
 func TestRingSuspension(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var failed []CheckpointFailed
@@ -89,7 +91,8 @@ func TestRingSuspension(t *testing.T) {
 		if word := p[0].word(); word.GetCut().GetNumber() != 1 {
 			t.Fatalf("worker 0 hears %q", say(word))
 		}
-		p[0].says(func(b *wire.HeartbeatRequest) { b.Version = 8 }) // the training goes on while the checkpoint is written
+		// the training goes on while the checkpoint is written
+		p[0].says(func(b *wire.HeartbeatRequest) { b.Version = 8 })
 		p[0].says(func(b *wire.HeartbeatRequest) { b.Cut = copied(1, 7) })
 		<-r.ended
 		s := r.status
@@ -129,8 +132,8 @@ func copied(number, version int64) *wire.CutReport {
 	}
 }
 
-// beginsAgain runs a ring whose two workers are lost after a checkpoint. It returns their two successors in world 2.2, which begins with the
-// checkpoint.
+// beginsAgain runs a ring whose two workers are lost after a checkpoint. It returns their two
+// successors in world 2.2, which begins with the checkpoint.
 func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 	t.Helper()
 	dir := t.TempDir()
@@ -152,8 +155,9 @@ func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 	return w, []*peer{w.peer(2), w.peer(3)}
 }
 
-// Members that read the checkpoint with which a ring begins are not stragglers, nor are those that wait for a member whose storage does not
-// answer, until a round is reported or the time limit of storage has passed.
+// Members that read the checkpoint with which a ring begins are not stragglers, nor are those that
+// wait for a member whose storage does not answer, until a round is reported or the time limit of
+// storage has passed.
 func TestNobodyIsBlamedForStorage(t *testing.T) {
 	for name, works := range map[string]bool{"a round": true, "nothing": false} {
 		t.Run(name, func(t *testing.T) {
@@ -182,8 +186,8 @@ func TestNobodyIsBlamedForStorage(t *testing.T) {
 	}
 }
 
-// A parameter server that is asked to leave waits until a checkpoint has all records that are in the model. It does not wait if the job makes
-// no checkpoints, or nothing was trained on yet.
+// A parameter server that is asked to leave waits until a checkpoint has all records that are in
+// the model. It does not wait if the job makes no checkpoints, or nothing was trained on yet.
 func TestServerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {
@@ -214,7 +218,8 @@ func TestServerLeaves(t *testing.T) {
 		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 6 {
 			t.Fatalf("%v", c)
 		}
-		leave.Version = 7 // it does not wait for a checkpoint of later records
+		// it does not wait for a checkpoint of later records
+		leave.Version = 7
 		if reply := w.beat(leave); !reply.Unknown {
 			t.Error("there is a checkpoint, and it stays")
 		}
@@ -235,8 +240,8 @@ func TestServerLeaves(t *testing.T) {
 	}
 }
 
-// The record of a checkpoint has the newest version of all servers, as the status of the job has. It says that an epoch is complete when the
-// next has begun, whether or not the servers know that.
+// The record of a checkpoint has the newest version of all servers, as the status of the job has.
+// It says that an epoch is complete when the next has begun, whether or not the servers know that.
 func TestCheckpointOfServers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {

@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// take claims the job's checkpoint directory, before anything else is written there. A master that follows another has its claim.
+// take claims the job's checkpoint directory, before anything else is written there. A master that
+// follows another has its claim.
 func (c *checkpoints) take(ctx context.Context) error {
 	m := c.m
 	if !c.on() {
@@ -49,8 +50,8 @@ func (m *master) owner() checkpoint.Owner {
 	return m.Owner
 }
 
-// Vouch implements [wire.MasterServer]. The agents of a program claim its checkpoints where they see them; the master knows the job, and can
-// find out about others.
+// Vouch implements [wire.MasterServer]. The agents of a program claim its checkpoints where they
+// see them; the master knows the job, and can find out about others.
 func (m *master) Vouch(_ context.Context, r *wire.VouchRequest) (*wire.VouchReply, error) {
 	me, err := json.Marshal(m.owner())
 	if err != nil {
@@ -88,8 +89,8 @@ func (c *checkpoints) unread(err error) {
 	}
 }
 
-// leave removes what is left of checkpoints that were given up, and releases the directory of a job that has ended. No pod of the job
-// is there any more.
+// leave removes what is left of checkpoints that were given up, and releases the directory of a job
+// that has ended. No pod of the job is there any more.
 func (c *checkpoints) leave() {
 	m := c.m
 	if !c.on() || c.claim.Number == 0 || m.left != nil {

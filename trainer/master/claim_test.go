@@ -40,8 +40,8 @@ func left(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A job whose checkpoint directory another job owns ends before it has a pod, and says who owns it. One that is dead, or is
-// confirmed to be gone, is no obstacle; nor is a job that this one resumes.
+// A job whose checkpoint directory another job owns ends before it has a pod, and says who owns it.
+// One that is dead, or is confirmed to be gone, is no obstacle; nor is a job that this one resumes.
 func TestDirectoryOfAnotherJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -92,7 +92,8 @@ func TestDirectoryOfAnotherJob(t *testing.T) {
 	}
 }
 
-// A job owns its directory while it runs and while it is suspended, and releases it when it has ended.
+// A job owns its directory while it runs and while it is suspended, and releases it when it has
+// ended.
 func TestDirectoryIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -119,7 +120,8 @@ func TestDirectoryIsReleased(t *testing.T) {
 	})
 }
 
-// A job whose directory a user has given to another job ends when it would write its next checkpoint. It removes nothing of the other.
+// A job whose directory a user has given to another job ends when it would write its next
+// checkpoint. It removes nothing of the other.
 func TestDirectoryIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -142,13 +144,15 @@ func TestDirectoryIsTakenOver(t *testing.T) {
 	})
 }
 
-// A job goes on from a commit of its own lineage only, even if the other's has the same records of the same data.
+// A job goes on from a commit of its own lineage only, even if the other's has the same records of
+// the same data.
 func TestResumesItsOwnCheckpoints(t *testing.T) {
 	for _, c := range []struct {
 		job       string
 		claimed   bool
 		ancestors []string
-		want      int64 // number of the checkpoint that it goes on from
+		// number of the checkpoint that it goes on from
+		want int64
 	}{
 		{"uid", true, nil, 5},
 		{"before", true, []string{"first", "before"}, 5},
@@ -185,7 +189,8 @@ func TestResumesItsOwnCheckpoints(t *testing.T) {
 	}
 }
 
-// What was written of a checkpoint that is given up is removed, also what a slow holder writes later: it would fill the disk.
+// What was written of a checkpoint that is given up is removed, also what a slow holder writes
+// later: it would fill the disk.
 func TestGivenUpCheckpointIsRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -251,7 +256,8 @@ func TestNumbersAreWrittenBeforeTheyAre(t *testing.T) {
 	})
 }
 
-// While the directory cannot be read, the status says that it is not known whether there are checkpoints, and why.
+// While the directory cannot be read, the status says that it is not known whether there are
+// checkpoints, and why.
 func TestUnreadDirectory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -272,7 +278,8 @@ func TestUnreadDirectory(t *testing.T) {
 	})
 }
 
-// A file, or a directory that cannot be read, with the name of a commit keeps no job from its own checkpoints.
+// A file, or a directory that cannot be read, with the name of a commit keeps no job from its own
+// checkpoints.
 func TestStrangersInTheDirectory(t *testing.T) {
 	for name, put := range map[string]func(dir string) error{
 		"a file":                          func(dir string) error { return os.WriteFile(filepath.Join(dir, "commit-00009999"), nil, 0o644) },

@@ -23,52 +23,63 @@
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
 //	   └──── the model, or a part of it, is lost: its next life begins with the newest checkpoint (also out of measuring and exporting)
 //
-// Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go). A job that trains nothing has a model that
-// does not change (fixed.go): it begins where the training is done, with the evaluation, or with the prediction and the task that puts its
-// parts together.
+// Where the model is, in servers or in the workers of a ring, is the strategy's matter
+// (strategy.go). A job that trains nothing has a model that does not change (fixed.go): it begins
+// where the training is done, with the evaluation, or with the prediction and the task that puts
+// its parts together.
 //
 // Laws:
 //
-//  1. A job succeeds if and only if every record of every epoch was credited; one that trains nothing, if every record was measured
-//     or predicted. Otherwise Run's error says why, and names what was not done.
+//  1. A job succeeds if and only if every record of every epoch was credited; one that trains
+//     nothing, if every record was measured or predicted. Otherwise Run's error says why, and names
+//     what was not done.
 //  2. The leases of a pod that is gone stay held until the servers were asked how much of
 //     them they have, for timing.Account at most; the least that any of them has is credited.
 //     In a ring they stay held until a world without the pod is formed; what the state that it
 //     begins with has of them is credited, no more and no less.
 //  3. An epoch ends when every lease of it is settled and every server has applied what it
-//     gathered. The next one opens then. A ring applies what it gathered at the end of the training,
-//     and the version of the trained model is told with that.
+//     gathered. The next one opens then. A ring applies what it gathered at the end of the
+//     training, and the version of the trained model is told with that.
 //  4. A GetTask whose reply was lost loses nothing: the worker says what it holds, and
 //     gets first what it was granted and does not know of.
-//  5. A pod that is unknown or was replaced is told to leave. One that has sent a heartbeat since it joined and is
-//     silent for --task_timeout, timing.Silence at least, a worker of a ring for --heartbeat_timeout, or shows no progress for as
-//     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was away, or what they wait for, does
-//     not count: a server, the storage under the checkpoint that a ring begins with. Of a ring that stands still one worker is
-//     replaced at a time.
-//     A worker that was asked to leave gets no new task, and has a successor at once. Its leases go to other workers
-//     when it hands them back, when the ring has released it, or when its pod has ended, whichever comes first.
-//  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of the model begins, with the newest
-//     checkpoint that can be read, or with the initial values if there is none. Exactly what is in that is credited then, no lease of
-//     before is held, no evaluation of a later version counts, and no word of before about the model is believed. The status says why
-//     it began.
+//  5. A pod that is unknown or was replaced is told to leave. One that has sent a heartbeat since
+//     it joined and is silent for --task_timeout, timing.Silence at least, a worker of a ring for
+//     --heartbeat_timeout, or shows no progress for as long as [task.Policy] says, is deleted and
+//     replaced. The time in which the master itself was away, or what they wait for, does not
+//     count: a server, the storage under the checkpoint that a ring begins with. Of a ring that
+//     stands still one worker is replaced at a time. A worker that was asked to leave gets no new
+//     task, and has a successor at once. Its leases go to other workers when it hands them back,
+//     when the ring has released it, or when its pod has ended, whichever comes first.
+//  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of
+//     the model begins, with the newest checkpoint that can be read, or with the initial values if
+//     there is none. Exactly what is in that is credited then, no lease of before is held, no
+//     evaluation of a later version counts, and no word of before about the model is believed. The
+//     status says why it began.
 //  7. A worker whose stream broke keeps its leases as long as its pod lives.
-//  8. A caller is the living incarnation of one of the job's pods, and speaks of itself; a user, who may look, scale and stop, has calls of
-//     his own, and only where they are served.
-//  9. A job without a running pod waits for one without a limit, and its status says what it waits for.
-//  10. The master listens before it indexes its data, which may take hours: a pod that calls meanwhile is told "not yet" and comes
-//     again, no caller is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
-//  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the life that is on. A job with checkpoints
-//     succeeds when the trained model is one, or is exported and could not be made one. (checkpoint.go, base.go)
-//  12. When Run returns, every pod is gone, or the runtime did not say so for the grace period and timing.EndSlack. A master that was asked to leave, and one that
-//     another has followed, leave the pods as they are.
-//  13. What the next master has to know is written before it is told: the life of the model and that something was trained on in
-//     it, the number of a pod before its creation and of a checkpoint before its order, a ring's world before its members, the end before
-//     the pods. If it cannot be written for recordLimit, it is told all the same, but no pod is created, and no checkpoint begun; should
-//     the master die then, the job may go back to a checkpoint, and nothing worse. (memory.go, record.go)
-//  14. A restored master credits exactly what the holders of the model have: what all servers have, or what the state has
-//     that a ring goes on with. No worker gets a task before that is known. If one of the holders is lost, a new life begins,
-//     as by law 6. (restore.go)
-//  15. A number that a master gave out, of a pod, a lease, a session, an order, a formation or a checkpoint, is given out by no other.
+//  8. A caller is the living incarnation of one of the job's pods, and speaks of itself; a user,
+//     who may look, scale and stop, has calls of his own, and only where they are served.
+//  9. A job without a running pod waits for one without a limit, and its status says what it waits
+//     for.
+//  10. The master listens before it indexes its data, which may take hours: a pod that calls
+//     meanwhile is told "not yet" and comes again, no caller is told that it is unknown, no pod is
+//     created, and the status says how far it is. (index.go)
+//  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the
+//     life that is on. A job with checkpoints succeeds when the trained model is one, or is
+//     exported and could not be made one. (checkpoint.go, base.go)
+//  12. When Run returns, every pod is gone, or the runtime did not say so for the grace period and
+//     timing.EndSlack. A master that was asked to leave, and one that another has followed, leave
+//     the pods as they are.
+//  13. What the next master has to know is written before it is told: the life of the model and
+//     that something was trained on in it, the number of a pod before its creation and of a
+//     checkpoint before its order, a ring's world before its members, the end before the pods. If
+//     it cannot be written for recordLimit, it is told all the same, but no pod is created, and no
+//     checkpoint begun; should the master die then, the job may go back to a checkpoint, and
+//     nothing worse. (memory.go, record.go)
+//  14. A restored master credits exactly what the holders of the model have: what all servers have,
+//     or what the state has that a ring goes on with. No worker gets a task before that is known.
+//     If one of the holders is lost, a new life begins, as by law 6. (restore.go)
+//  15. A number that a master gave out, of a pod, a lease, a session, an order, a formation or a
+//     checkpoint, is given out by no other.
 //
 // # A restored master
 //
@@ -77,6 +88,6 @@
 //	newest checkpoint ────────────┘                             │        a ring's members have arrived, or are gone
 //	                                                            └─ values are lost ──> a new life, with the newest checkpoint
 //
-// Workers and servers work on what they hold meanwhile. A worker's next heartbeat says which leases it works on, and they are its own
-// again; a server is asked to join again.
+// Workers and servers work on what they hold meanwhile. A worker's next heartbeat says which leases
+// it works on, and they are its own again; a server is asked to join again.
 package master

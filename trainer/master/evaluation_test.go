@@ -19,8 +19,8 @@ func evaluated(c *Config) {
 	c.Job.ValidationData = "test"
 }
 
-// A snapshot that all servers have is evaluated before training goes on, and then released. At the end the current model is evaluated and
-// exported.
+// A snapshot that all servers have is evaluated before training goes on, and then released. At the
+// end the current model is evaluated and exported.
 func TestEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Job.Output = "model" })
@@ -74,7 +74,8 @@ func TestEvaluation(t *testing.T) {
 	})
 }
 
-// A server is told to release a snapshot again as often as it reports the snapshot after its release.
+// A server is told to release a snapshot again as often as it reports the snapshot after its
+// release.
 func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Job.NumPS = 1 })
@@ -99,7 +100,8 @@ func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	})
 }
 
-// If the parts of the last evaluation are of different versions, the evaluation begins again with the later version.
+// If the parts of the last evaluation are of different versions, the evaluation begins again with
+// the later version.
 func TestLastEvaluationIsOfOneModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, evaluated)
@@ -144,7 +146,8 @@ func TestStatusIsBounded(t *testing.T) {
 	})
 }
 
-// An evaluation is given up if its snapshot is lost with a server. Late reports about it are refused.
+// An evaluation is given up if its snapshot is lost with a server. Late reports about it are
+// refused.
 func TestEvaluationWithdrawn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, evaluated)

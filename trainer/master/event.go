@@ -9,24 +9,26 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
-// Event is a fact of a job's life: one of the types below. Log lines tell people the same; programs and tests set [Config].OnEvent.
+// Event is a fact of a job's life: one of the types below. Log lines tell people the same; programs
+// and tests set [Config].OnEvent.
 type Event interface{ event() }
 
 // Leased tells that a worker was granted a task for the first time.
 type Leased struct{ Lease task.Lease }
 
-// TakenBack tells that a lease was taken from its worker unsettled. Its Done records are in the model and credited,
-// the others are to be leased again.
+// TakenBack tells that a lease was taken from its worker unsettled. Its Done records are in the
+// model and credited, the others are to be leased again.
 type TakenBack struct{ Lease task.Lease }
 
-// PodReplaced tells that a pod is to be deleted because it makes no progress or is silent. Its end follows as [PodEnded].
+// PodReplaced tells that a pod is to be deleted because it makes no progress or is silent. Its end
+// follows as [PodEnded].
 type PodReplaced struct {
 	ID     pod.ID
 	Reason string
 }
 
-// PodRefused tells that the creation of a pod was refused, for example for lack of quota or by a rule of the cluster. The creation is
-// retried.
+// PodRefused tells that the creation of a pod was refused, for example for lack of quota or by a
+// rule of the cluster. The creation is retried.
 type PodRefused struct {
 	ID     pod.ID
 	Reason string
@@ -47,14 +49,16 @@ type PodEnded struct {
 	Charged bool
 	// Rejected reports whether the node rejected the pod, so that it has not run.
 	Rejected bool
-	// GivenUp reports whether the pod is not replaced, because its line has reached the retry limit.
+	// GivenUp reports whether the pod is not replaced, because its line has reached the retry
+	// limit.
 	GivenUp bool
 }
 
 // WorldFormed tells that the workers of a ring have a new world.
 type WorldFormed struct {
 	World rendezvous.World
-	// Version is that of the state which the world begins with, 0 if it begins with the initial values.
+	// Version is that of the state which the world begins with, 0 if it begins with the initial
+	// values.
 	Version int64
 }
 
@@ -67,7 +71,8 @@ type EpochFinished struct {
 // TrainingFinished tells that the last epoch is finished, with the version of the trained model.
 type TrainingFinished struct{ Version int64 }
 
-// BegunAnew tells that the model is lost and the training begins again from the initial values: nothing is credited any more.
+// BegunAnew tells that the model is lost and the training begins again from the initial values:
+// nothing is credited any more.
 type BegunAnew struct {
 	// Life is the life of the model that begins.
 	Life   int64
@@ -83,11 +88,13 @@ type RolledBack struct {
 	Reason     string
 	Checkpoint int64 // number of the checkpoint
 	Version    int64 // version of the model in the checkpoint
-	// Records is how many records were credited in the life before, Kept how many of all are in the checkpoint.
+	// Records is how many records were credited in the life before, Kept how many of all are in the
+	// checkpoint.
 	Records, Kept int64
 }
 
-// Resumed tells that the model begins with a checkpoint, of the job or of another, and how many of the job's records are in it.
+// Resumed tells that the model begins with a checkpoint, of the job or of another, and how many of
+// the job's records are in it.
 type Resumed struct {
 	Number, Version, Records int64
 }
@@ -112,7 +119,8 @@ type CheckpointDamaged struct {
 // MasterBack tells that this master has replaced another one.
 type MasterBack struct {
 	Incarnation int
-	Planned     bool // the other one has left as planned, as when the job was suspended
+	// the other one has left as planned, as when the job was suspended
+	Planned bool
 }
 
 // ProgramFailed tells that a process of a program has failed, how, and what follows from it.
@@ -127,7 +135,8 @@ type Evaluated struct {
 // EvaluationWithdrawn tells that an evaluation was given up.
 type EvaluationWithdrawn struct {
 	Version int64
-	Server  int // server that lost the snapshot; -1: none, the current model has changed
+	// server that lost the snapshot; -1: none, the current model has changed
+	Server int
 }
 
 // Ended tells that the job has ended. Its pods may still be running.
@@ -158,8 +167,8 @@ func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (Ended) event()               {}
 
-// happen notes an event in the history, and passes it to [Config].OnEvent. The caller holds the mutex, so that events come in the order of
-// the facts.
+// happen notes an event in the history, and passes it to [Config].OnEvent. The caller holds the
+// mutex, so that events come in the order of the facts.
 func (m *master) happen(e Event) {
 	m.history.hear(e, time.Now())
 	if m.OnEvent != nil {

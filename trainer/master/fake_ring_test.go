@@ -27,23 +27,29 @@ func ringJob(change func(*Config)) func(*Config) {
 	}
 }
 
-// peer is a worker of a ring. The test sends the messages on its stream; its heartbeats are sent automatically.
+// peer is a worker of a ring. The test sends the messages on its stream; its heartbeats are sent
+// automatically.
 type peer struct {
 	w     *world
 	index int
-	close context.CancelFunc // breaks the stream
+	// breaks the stream
+	close context.CancelFunc
 	send  func(*wire.Arrival) error
 
 	mu    sync.Mutex
 	words []*wire.Assembly
-	err   error // the error that ended the stream, nil while it lasts
+	// the error that ended the stream, nil while it lasts
+	err   error
 	beat  *wire.HeartbeatRequest
 	reply *wire.HeartbeatReply
-	mute  bool // it sends no heartbeats
-	idle  bool // the test answers orders to flush
+	// it sends no heartbeats
+	mute bool
+	// the test answers orders to flush
+	idle bool
 }
 
-// startRing runs a job of a ring, and returns its workers, all of which have arrived at the rendezvous.
+// startRing runs a job of a ring, and returns its workers, all of which have arrived at the
+// rendezvous.
 func startRing(t *testing.T, change func(*Config)) (*world, []*peer) {
 	t.Helper()
 	w := start(t, ringJob(change))
@@ -95,7 +101,8 @@ func (w *world) stranger(index int) *peer {
 	return p
 }
 
-// flushes reports to the master that an order to flush is done, and returns true; or false, if the test answers such orders.
+// flushes reports to the master that an order to flush is done, and returns true; or false, if the
+// test answers such orders.
 func (p *peer) flushes(number int64) bool {
 	p.mu.Lock()
 	if p.idle {
@@ -160,8 +167,8 @@ func (p *peer) arrive(a *wire.Arrival) {
 	synctest.Wait()
 }
 
-// had returns a ledger. Each pair is a lease of the first epoch, whose tasks are leased in their order and have 4 records, and the number of
-// its records in the ledger.
+// had returns a ledger. Each pair is a lease of the first epoch, whose tasks are leased in their
+// order and have 4 records, and the number of its records in the ledger.
 func had(pairs ...int64) []byte {
 	var l ledger.Ledger
 	for i := 0; i < len(pairs); i += 2 {
@@ -170,7 +177,8 @@ func had(pairs ...int64) []byte {
 	return l.Append(nil)
 }
 
-// back sends an arrival from a formation with the state of a round and the ledger that [had] makes of pairs.
+// back sends an arrival from a formation with the state of a round and the ledger that [had] makes
+// of pairs.
 func (p *peer) back(formation, round int64, pairs ...int64) {
 	p.w.Helper()
 	p.arrive(&wire.Arrival{Formation: formation, Round: round, Version: round, Ledger: had(pairs...)})
@@ -189,8 +197,8 @@ func (p *peer) word() *wire.Assembly {
 	return word
 }
 
-// hears compares the messages of the master with texts like "world 2.3 [0 2] from [0]" (id, formation, workers and sources), "recall 3",
-// "recall 3 now" and "flush 1".
+// hears compares the messages of the master with texts like "world 2.3 [0 2] from [0]" (id,
+// formation, workers and sources), "recall 3", "recall 3 now" and "flush 1".
 func (p *peer) hears(want ...string) {
 	p.w.Helper()
 	for _, text := range want {

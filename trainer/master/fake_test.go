@@ -60,7 +60,8 @@ func config(t *testing.T) Config {
 	}
 }
 
-// start runs the job of config with a change, nil for none. The job is in the bubble of the test and ends with it.
+// start runs the job of config with a change, nil for none. The job is in the bubble of the test
+// and ends with it.
 func start(t *testing.T, change func(*Config)) *world {
 	t.Helper()
 	c := config(t)
@@ -87,7 +88,8 @@ func start(t *testing.T, change func(*Config)) *world {
 		cancel()
 		<-w.ended
 	})
-	time.Sleep(time.Minute) // from then on a pod that is lost is replaced without a delay
+	// from then on a pod that is lost is replaced without a delay
+	time.Sleep(time.Minute)
 	return w
 }
 
@@ -103,8 +105,8 @@ func (w *world) dialer() rpc.Dialer {
 	}
 }
 
-// dial connects to the master. Each call comes from the pod that its request names, in its last incarnation and in the master's life of the
-// model, or from a user.
+// dial connects to the master. Each call comes from the pod that its request names, in its last
+// incarnation and in the master's life of the model, or from a user.
 func (w *world) dial(lis *memnet.Listener) *speak.Conn {
 	w.master = lis
 	self := w.self // the next master has another identity
@@ -179,7 +181,8 @@ func (w *world) beat(r *wire.HeartbeatRequest) *wire.HeartbeatReply {
 	return reply
 }
 
-// train takes and reports all training tasks as one worker. It returns the first task of another kind.
+// train takes and reports all training tasks as one worker. It returns the first task of another
+// kind.
 func (w *world) train(worker int) *wire.Task {
 	w.Helper()
 	for {
@@ -213,16 +216,22 @@ func wantCode(t *testing.T, err error, want codes.Code) {
 type fakePods struct {
 	events chan pod.Event
 
-	mu       sync.Mutex
-	live     map[pod.ID]int // incarnation of each live pod
-	created  []Pod
-	deleted  []pod.ID
-	refuse   int                              // number of creations that fail
-	disowned bool                             // deletions are refused with ErrDisowned; set before the start
-	before   func(context.Context, Pod) error // called before each creation; nil: no call
-	stubborn bool                             // deletions are accepted and have no effect
-	silent   bool                             // the master is not told that pods run
-	away     time.Duration
+	mu sync.Mutex
+	// incarnation of each live pod
+	live    map[pod.ID]int
+	created []Pod
+	deleted []pod.ID
+	// number of creations that fail
+	refuse int
+	// deletions are refused with ErrDisowned; set before the start
+	disowned bool
+	// called before each creation; nil: no call
+	before func(context.Context, Pod) error
+	// deletions are accepted and have no effect
+	stubborn bool
+	// the master is not told that pods run
+	silent bool
+	away   time.Duration
 }
 
 func newFakePods() *fakePods {
@@ -377,13 +386,16 @@ type fakeServer struct {
 	address string
 	lis     *memnet.Listener
 
-	mu       sync.Mutex
-	orders   []*wire.ControlRequest
-	away     chan struct{} // calls wait until it is closed; nil: they do not wait
-	refusal  func(*wire.ControlRequest) error
-	progress []int64       // answer to a request for progress: records done of its first tasks
-	had      ledger.Ledger // answer to a request for the whole ledger
-	version  int64
+	mu     sync.Mutex
+	orders []*wire.ControlRequest
+	// calls wait until it is closed; nil: they do not wait
+	away    chan struct{}
+	refusal func(*wire.ControlRequest) error
+	// answer to a request for progress: records done of its first tasks
+	progress []int64
+	// answer to a request for the whole ledger
+	had     ledger.Ledger
+	version int64
 }
 
 func newFakeServer(w *world, index int) *fakeServer {

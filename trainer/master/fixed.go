@@ -13,8 +13,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// fixed is the strategy of a job that trains nothing: it evaluates a model, or predicts with it. The master finds the model once, and every
-// worker reads it by itself. Nothing of the job needs to outlive its master: a repeated task gives the same result.
+// fixed is the strategy of a job that trains nothing: it evaluates a model, or predicts with it.
+// The master finds the model once, and every worker reads it by itself. Nothing of the job needs to
+// outlive its master: a repeated task gives the same result.
 type fixed struct {
 	m     *master
 	model model
@@ -22,15 +23,18 @@ type fixed struct {
 
 // model names the model that is evaluated or predicts.
 type model struct {
-	from checkpoint.Source // where the model is; with the number, if it is a commit
-	at   int64             // version of the model
+	// where the model is; with the number, if it is a commit
+	from checkpoint.Source
+	// version of the model
+	at int64
 }
 
 // find looks for the model.
 func (f *fixed) find() (found model, err error) {
 	from := f.m.Job.CheckpointDirForInit
 	found.from, err = f.m.Open.Find(from)
-	if r := f.m.former; r != nil && r.Base.Number > 0 { // the workers have that model, even if a newer one was made since
+	// the workers have that model, even if a newer one was made since
+	if r := f.m.former; r != nil && r.Base.Number > 0 {
 		found.from.Commit, found.from.Checksum, found.from.File = nameOf(r.Base), r.Base.Checksum, ""
 	}
 	switch {
@@ -103,10 +107,12 @@ func (f *fixed) tidy() {
 	}
 }
 
-func (f *fixed) version() int64           { return f.model.at }
-func (f *fixed) applied(int) bool         { return true }
-func (f *fixed) whole() bool              { return true }
-func (f *fixed) there() bool              { return false } // the model does not change: there are no checkpoints
+func (f *fixed) version() int64   { return f.model.at }
+func (f *fixed) applied(int) bool { return true }
+func (f *fixed) whole() bool      { return true }
+
+// the model does not change: there are no checkpoints
+func (f *fixed) there() bool              { return false }
 func (f *fixed) copy(custody.CutOrder)    {}
 func (f *fixed) kept(custody.Base)        {}
 func (f *fixed) gone(pod.ID, int, string) {}
@@ -132,7 +138,8 @@ func (f *fixed) silence(pod.Role) time.Duration {
 	return max(f.m.Job.TaskTimeout.Duration, silenceLeast)
 }
 
-// counted returns how many records are done, and how many there are: trained on, or measured or predicted if the job trains nothing.
+// counted returns how many records are done, and how many there are: trained on, or measured or
+// predicted if the job trains nothing.
 func (m *master) counted() (done, total int64) {
 	stats := m.queue.Stats()
 	if m.fixed != nil {

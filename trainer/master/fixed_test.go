@@ -37,7 +37,8 @@ func fixedJob(t *testing.T, kind job.Type, outputs string) func(*Config) {
 	}
 }
 
-// An evaluation job has no servers and trains nothing. Each record is measured once, even if workers are lost.
+// An evaluation job has no servers and trains nothing. Each record is measured once, even if
+// workers are lost.
 func TestEvaluationJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, fixedJob(t, job.Evaluate, ""))
@@ -68,7 +69,8 @@ func TestEvaluationJob(t *testing.T) {
 	})
 }
 
-// A prediction with another version of the model is refused. When all records are predicted the parts are joined; at the end they are removed.
+// A prediction with another version of the model is refused. When all records are predicted the
+// parts are joined; at the end they are removed.
 func TestPredictionJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -105,7 +107,8 @@ func TestPredictionJob(t *testing.T) {
 	})
 }
 
-// All workers use the same commit, the newest complete one at the start of the job, and know that it is another job's.
+// All workers use the same commit, the newest complete one at the start of the job, and know that
+// it is another job's.
 func TestWorkersAreToldOfOneCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir, layout := t.TempDir(), param.Layout{{Name: "w", Shape: []int{3}, Trainable: true}}

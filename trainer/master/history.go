@@ -20,7 +20,8 @@ const (
 
 // Kinds of incidents.
 const (
-	incidentPod     = "pod"     // a pod that was not to end has ended, or does not do its work
+	// a pod that was not to end has ended, or does not do its work
+	incidentPod     = "pod"
 	incidentProgram = "program" // a process of a program has failed
 	incidentModel   = "model"   // the training went back
 	incidentMaster  = "master"  // the master was lost
@@ -35,8 +36,8 @@ type incident struct {
 	Text   string `json:"text"`
 }
 
-// history has the newest incidents of a job, oldest first. It reads no clock. The zero value is that
-// of a new job.
+// history has the newest incidents of a job, oldest first. It reads no clock. The zero value is
+// that of a new job.
 type history struct {
 	all []incident
 	// unwanted are the pods whose end was ordered: how they end is no incident.

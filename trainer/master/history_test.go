@@ -81,7 +81,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// What went wrong before a job was resumed is in its status, and stays there when its master is replaced.
+// What went wrong before a job was resumed is in its status, and stays there when its master is
+// replaced.
 func TestHistoryOfAResumedJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, func(c *Config) {

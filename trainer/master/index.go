@@ -18,16 +18,18 @@ import (
 
 // Data is what a job reads.
 type Data interface {
-	// Index finds the records. Those of a prediction count as validation. It may take long, and ends with ctx.
+	// Index finds the records. Those of a prediction count as validation. It may take long, and
+	// ends with ctx.
 	Index(ctx context.Context) (training, validation []task.Shard, err error)
-	// Indexed returns how many bytes Index has read, and how many there are. It may be called while Index runs.
+	// Indexed returns how many bytes Index has read, and how many there are. It may be called while
+	// Index runs.
 	Indexed() (bytes, of int64)
 	// Blocks returns where the records of a task are, in order; nil if that is not known.
 	Blocks(t task.Task) []task.Block
 }
 
-// mostBlocks is the largest number of blocks that are told with a task, as a message is limited to 4 MB. A worker that is told none looks
-// for the records itself.
+// mostBlocks is the largest number of blocks that are told with a task, as a message is limited to
+// 4 MB. A worker that is told none looks for the records itself.
 const mostBlocks = 1 << 16
 
 // blocks returns where a task's records are, as its worker is told.
@@ -46,8 +48,9 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 	return told
 }
 
-// prepareAndStart finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers
-// probes, users, and pods that exist already. It ends with ctx.
+// prepareAndStart finds the data, if it is not known, and what the model begins with, and starts
+// the pods. Meanwhile the master answers probes, users, and pods that exist already. It ends with
+// ctx.
 func (m *master) prepareAndStart(ctx context.Context) {
 	first, observed, err := m.prepare(ctx)
 	m.mu.Lock()
@@ -80,7 +83,8 @@ func (m *master) prepareAndStart(ctx context.Context) {
 	signal(m.poke)
 }
 
-// prepare does what may take long before pods are started. A restored master finds which pods exist.
+// prepare does what may take long before pods are started. A restored master finds which pods
+// exist.
 func (m *master) prepare(ctx context.Context) (first loaded, observed []pod.Event, err error) {
 	if m.former == nil || !m.former.State.Ended() {
 		if err = m.checkpoints.take(ctx); err == nil {
@@ -156,7 +160,8 @@ func (m *master) plan(training, validation []task.Shard) (err error) {
 	return nil
 }
 
-// early refuses a pod that calls before the job is planned: it is to call again. The caller holds the mutex.
+// early refuses a pod that calls before the job is planned: it is to call again. The caller holds
+// the mutex.
 func (m *master) early() error {
 	if m.left != nil {
 		return status.Error(codes.Unavailable, "another master replaces this one")

@@ -21,8 +21,10 @@ import (
 type scan struct {
 	begun time.Time
 	err   error
-	ended error // why Index was ended before it was done
-	deaf  bool  // Index does not return the error of its context
+	// why Index was ended before it was done
+	ended error
+	// Index does not return the error of its context
+	deaf bool
 }
 
 func (s *scan) Index(ctx context.Context) (training, validation []task.Shard, err error) {
@@ -58,12 +60,13 @@ func (p *fakePods) exist(all ...Pod) {
 	p.created = all
 }
 
-// A master answers calls while it indexes its data: pods that exist already are told to try again, and users see the progress. The job begins
-// when the index is complete, however long that takes.
+// A master answers calls while it indexes its data: pods that exist already are told to try again,
+// and users see the progress. The job begins when the index is complete, however long that takes.
 func TestMasterListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, scans(new(scan)))
-		w.pods.exist(Pod{ID: worker(0), Launch: 1}, Pod{ID: ps(0), Launch: 1}) // created by an earlier master
+		// created by an earlier master
+		w.pods.exist(Pod{ID: worker(0), Launch: 1}, Pod{ID: ps(0), Launch: 1})
 		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Running}
 		ctx := t.Context()
 		_, join := w.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER})
@@ -140,7 +143,8 @@ func TestBadDataEndsTheJob(t *testing.T) {
 // A stop of the job does not wait for the end of the index.
 func TestStopEndsTheScan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := &scan{deaf: true} // even if the index ignores its context's error
+		// even if the index ignores its context's error
+		s := &scan{deaf: true}
 		w := start(t, scans(s))
 		began := time.Now()
 		if _, err := w.Stop(t.Context(), &wire.StopRequest{Reason: "enough"}); err != nil {

@@ -74,7 +74,8 @@ func TestBarrier(t *testing.T) {
 	})
 }
 
-// Servers are told how many workers hold training leases. A server that does not answer for some time then gets only the last number.
+// Servers are told how many workers hold training leases. A server that does not answer for some
+// time then gets only the last number.
 func TestContributors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS, c.Job.GradsToWait = 2, 2 })
@@ -97,7 +98,8 @@ func TestContributors(t *testing.T) {
 		if got := w.servers[1].last().Contributors; got != 1 {
 			t.Errorf("the server that was away knows of %d contributors, want 1", got)
 		}
-		if n := len(w.servers[1].orders) - told; n > 2 { // the order that was under way, and the last
+		// the order that was under way, and the last
+		if n := len(w.servers[1].orders) - told; n > 2 {
 			t.Errorf("%d orders after its absence", n)
 		}
 		w.kill(worker(1))
@@ -137,7 +139,8 @@ func TestStraggler(t *testing.T) {
 	})
 }
 
-// A straggler that cannot be deleted is told to leave, and loses its leases after the time limit has passed once more.
+// A straggler that cannot be deleted is told to leave, and loses its leases after the time limit
+// has passed once more.
 func TestStragglerStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -164,7 +167,8 @@ func TestStragglerStays(t *testing.T) {
 	})
 }
 
-// A suspended pod (SIGSTOP) without leases, such as a server, is replaced because it sends no heartbeats.
+// A suspended pod (SIGSTOP) without leases, such as a server, is replaced because it sends no
+// heartbeats.
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -233,7 +237,8 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// At the end of a job, pods that do not end are waited for only for their grace period and a little.
+// At the end of a job, pods that do not end are waited for only for their grace period and a
+// little.
 func TestStopStubborn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -270,7 +275,8 @@ func TestServersLeaveByThemselves(t *testing.T) {
 	})
 }
 
-// When a job is done its workers end by themselves. Workers that do not, and the servers, are deleted.
+// When a job is done its workers end by themselves. Workers that do not, and the servers, are
+// deleted.
 func TestLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -387,7 +393,8 @@ func TestRunRefuses(t *testing.T) {
 	})
 }
 
-// The loss of a server while it applies the end of an epoch does not end the job: the epoch is trained on again.
+// The loss of a server while it applies the end of an epoch does not end the job: the epoch is
+// trained on again.
 func TestServerLeavesDuringBarrier(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -400,7 +407,8 @@ func TestServerLeavesDuringBarrier(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.join()
-		w.train(0) // once more, because the epoch was not applied
+		// once more, because the epoch was not applied
+		w.train(0)
 		w.leave()
 		if w.err != nil || w.status.Life != 2 {
 			t.Error(w.err, w.status)

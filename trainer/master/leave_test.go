@@ -17,8 +17,8 @@ func leaves(how wire.Leave, worker int) *wire.HeartbeatRequest {
 	return &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(worker), Leave: how}
 }
 
-// A worker that is asked to leave gets a successor at once. The successor goes on with its task when the worker has handed back the lease,
-// before the pod has ended.
+// A worker that is asked to leave gets a successor at once. The successor goes on with its task
+// when the worker has handed back the lease, before the pod has ended.
 func TestLeasesAreHandedBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -50,7 +50,8 @@ func TestLeasesAreHandedBack(t *testing.T) {
 	})
 }
 
-// A worker whose pod is leaving, as the cluster reports, gets no new leases. Leases that it does not hand back are taken back when it ends.
+// A worker whose pod is leaving, as the cluster reports, gets no new leases. Leases that it does
+// not hand back are taken back when it ends.
 func TestLeasesOfAPodThatIsLeaving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -86,8 +87,8 @@ func TestLeaveAfterTheEnd(t *testing.T) {
 	})
 }
 
-// The others complete their round with the worker that leaves, and then form a world without it. The records of its lease that are in the
-// state are credited.
+// The others complete their round with the worker that leaves, and then form a world without it.
+// The records of its lease that are in the state are credited.
 func TestRingPartsFromWhoLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
@@ -112,8 +113,8 @@ func TestRingPartsFromWhoLeaves(t *testing.T) {
 	})
 }
 
-// A worker that is asked to leave while it writes a checkpoint stays until the checkpoint is complete or has failed. The others go on without
-// it, with the rest of its lease.
+// A worker that is asked to leave while it writes a checkpoint stays until the checkpoint is
+// complete or has failed. The others go on without it, with the rest of its lease.
 func TestLeaverWritesItsCheckpoint(t *testing.T) {
 	for phase, number := range map[wire.CutPhase]int64{wire.CutPhase_WRITTEN: 1, wire.CutPhase_FAILED: 0} {
 		t.Run(phase.String(), func(t *testing.T) {
@@ -260,7 +261,8 @@ func TestScaledFromAChannel(t *testing.T) {
 	})
 }
 
-// When all workers are preempted the job waits, reports that, and goes on with the first that runs again.
+// When all workers are preempted the job waits, reports that, and goes on with the first that runs
+// again.
 func TestJobWaitsForWorkers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		log := new(bytes.Buffer)

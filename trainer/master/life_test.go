@@ -22,7 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
-// A part of the model is lost with a server: the training begins anew, whether or not the server had reported a version.
+// A part of the model is lost with a server: the training begins anew, whether or not the server
+// had reported a version.
 func TestServerLost(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		t.Run(fmt.Sprint("told=", told), func(t *testing.T) {
@@ -71,8 +72,8 @@ func TestServerLost(t *testing.T) {
 	}
 }
 
-// A cluster may restart a server in its pod, by --restart_policy: its incarnation is the same, and its values are lost. The training begins
-// anew once, however often the new process joins.
+// A cluster may restart a server in its pod, by --restart_policy: its incarnation is the same, and
+// its values are lost. The training begins anew once, however often the new process joins.
 func TestServerStartedAgainInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS = 2 })
@@ -129,7 +130,8 @@ func TestServerStartedAgainAtTheEnd(t *testing.T) {
 	})
 }
 
-// When a server is lost before anything was trained on, it is replaced, and no training is reported as lost.
+// When a server is lost before anything was trained on, it is replaced, and no training is reported
+// as lost.
 func TestServerLostAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -144,7 +146,8 @@ func TestServerLostAtFirst(t *testing.T) {
 	})
 }
 
-// When another server is lost before the training has begun anew, the reason that is reported is the newer loss.
+// When another server is lost before the training has begun anew, the reason that is reported is
+// the newer loss.
 func TestServerLostAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lives []BegunAnew
@@ -254,7 +257,8 @@ func TestHungServerHoldsNobody(t *testing.T) {
 	}
 }
 
-// An older incarnation of a server is refused. It may still run, if its node has lost its connection to the cluster but not to the master.
+// An older incarnation of a server is refused. It may still run, if its node has lost its
+// connection to the cluster but not to the master.
 func TestOldLaunchIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -280,7 +284,8 @@ func TestOldLaunchIsRefused(t *testing.T) {
 	})
 }
 
-// A caller with the wrong job, incarnation, role or index cannot settle a lease, dismiss a pod, join or end the job.
+// A caller with the wrong job, incarnation, role or index cannot settle a lease, dismiss a pod,
+// join or end the job.
 func TestForgedCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -290,7 +295,8 @@ func TestForgedCalls(t *testing.T) {
 			truth, h := w.header(worker(0)), w.header(worker(0))
 			change(&h)
 			conn := w.speaker(func(context.Context, any) identity.Header { return h })
-			if h.Role != identity.User && h.Index == 0 { // the certificate of the others matches their header
+			// the certificate of the others matches their header
+			if h.Role != identity.User && h.Index == 0 {
 				conn.Proves = func(identity.Header) *credential.Credential { return prove.Of(truth) }
 			}
 			return wire.NewMasterClient(conn), wire.NewJobClient(conn)
@@ -349,11 +355,13 @@ func TestNoCallsOfUsers(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Workers that wait for a server that hangs or is being replaced are not stragglers. When it answers again, their time limit begins anew.
+// Workers that wait for a server that hangs or is being replaced are not stragglers. When it
+// answers again, their time limit begins anew.
 func TestNobodyIsBlamedForAServer(t *testing.T) {
 	for name, absent := range map[string]func(w *world, workersBeat func(time.Duration)){
 		"hangs": func(w *world, workersBeat func(time.Duration)) {
-			workersBeat(4 * time.Second) // shorter than the limit after which the server is lost
+			// shorter than the limit after which the server is lost
+			workersBeat(4 * time.Second)
 		},
 		"is replaced late": func(w *world, workersBeat func(time.Duration)) {
 			w.pods.end(ps(0), pod.Exit{NodeLost: true})
@@ -391,7 +399,8 @@ func TestNobodyIsBlamedForAServer(t *testing.T) {
 						t.Fatalf("worker %d was replaced for want of a server", i)
 					}
 				}
-				beats(6 * time.Second) // now the servers answer, and the workers are stragglers
+				// now the servers answer, and the workers are stragglers
+				beats(6 * time.Second)
 				if w.pods.isRunning(worker(0)) {
 					t.Error("a straggler is not replaced")
 				}
@@ -400,7 +409,8 @@ func TestNobodyIsBlamedForAServer(t *testing.T) {
 	}
 }
 
-// When a server is lost, workers join again and wait for its successor. They send no heartbeats meanwhile, and are not replaced for that.
+// When a server is lost, workers join again and wait for its successor. They send no heartbeats
+// meanwhile, and are not replaced for that.
 func TestWorkerThatJoinsAgainIsNotSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.TaskTimeout.Duration = 5 * time.Second })
@@ -421,7 +431,8 @@ func TestWorkerThatJoinsAgainIsNotSilent(t *testing.T) {
 		if r, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(r.Servers) == 0 {
 			t.Fatal(r, err)
 		}
-		time.Sleep(7 * time.Second) // the worker connects to the servers meanwhile
+		// the worker connects to the servers meanwhile
+		time.Sleep(7 * time.Second)
 		if !w.pods.isRunning(worker(0)) {
 			t.Fatal("a worker that waited for a server was replaced")
 		}

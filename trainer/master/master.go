@@ -25,75 +25,102 @@ import (
 )
 
 const (
-	leaveGrace  = timing.Farewell // time that workers of a finished job have to leave by themselves
+	// time that workers of a finished job have to leave by themselves
+	leaveGrace  = timing.Farewell
 	statusEvery = time.Second
 )
 
 // Pod is what a runtime starts.
 type Pod struct {
-	ID      pod.ID
-	Launch  int    // incarnation, from 1; the successor of a server has the same index and the next incarnation
-	Slot    int    // index of the first pod of its line, which decides about the pod's priority
-	Address string // address at which a server is to listen again; "": any
-	OOMs    int    // number of pods of its line that ran out of memory: how often its memory is doubled
+	ID pod.ID
+	// incarnation, from 1; the successor of a server has the same index and the next incarnation
+	Launch int
+	// index of the first pod of its line, which decides about the pod's priority
+	Slot int
+	// address at which a server is to listen again; "": any
+	Address string
+	// number of pods of its line that ran out of memory: how often its memory is doubled
+	OOMs int
 }
 
 // Pods starts and ends pods: processes (trainer/runtime/local) or a cluster's. Its calls may
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
-	// Create starts a pod, and returns when it is started. After an error it is called again later; after [ErrFull] for a server, a worker
-	// may be ended to make room. The job fails after [ErrHopeless] if no pod of the role has run yet. ctx ends when the pod is not wanted
-	// any more.
+	// Create starts a pod, and returns when it is started. After an error it is called again later;
+	// after [ErrFull] for a server, a worker may be ended to make room. The job fails after
+	// [ErrHopeless] if no pod of the role has run yet. ctx ends when the pod is not wanted any
+	// more.
 	Create(ctx context.Context, p Pod) error
-	// Delete ends a pod, even one that is stopped by a signal. It is no error if the pod has ended already. The end itself is an event.
-	// After [ErrDisowned] the pod is told to leave.
+	// Delete ends a pod, even one that is stopped by a signal. It is no error if the pod has ended
+	// already. The end itself is an event. After [ErrDisowned] the pod is told to leave.
 	Delete(ctx context.Context, id pod.ID) error
-	// Adopt takes over the pods that previous masters have created, and returns one event for each pod that exists, including ended ones
-	// that are still known: its incarnation and its state. What happens to them from then on is told by Events. A restored master calls it
-	// at most once, before any other call, when the previous master can create no more pods.
+	// Adopt takes over the pods that previous masters have created, and returns one event for each
+	// pod that exists, including ended ones that are still known: its incarnation and its state.
+	// What happens to them from then on is told by Events. A restored master calls it at most once,
+	// before any other call, when the previous master can create no more pods.
 	Adopt(ctx context.Context) ([]pod.Event, error)
-	// Events returns the channel of what happens to the pods. Each pod's end is told once. The channel is never closed.
+	// Events returns the channel of what happens to the pods. Each pod's end is told once. The
+	// channel is never closed.
 	Events() <-chan pod.Event
 }
 
 // Config is a job and what it runs on.
 type Config struct {
-	Job    *job.Job
-	Resume bool // go on from the newest checkpoint of the job
+	Job *job.Job
+	// go on from the newest checkpoint of the job
+	Resume bool
 	// History is what went wrong before the job was resumed; without Former.
-	History   []*wire.Incident
-	Ancestors []string // UIDs of the jobs that this one goes on from: it inherits their checkpoint directory
-	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self names. Look finds out whether another owner
-	// lives; nil: that cannot be found out.
-	Owner      checkpoint.Owner
-	Look       func(checkpoint.Owner) checkpoint.Standing
-	Former     []byte        // last record of the previous masters; nil: this is the first one. The incarnation in Self is higher than theirs
-	Memory     Memory        // where records are kept for the next master; nil: this master is the last
-	Notices    <-chan Notice // requests that this master go; nil: there are none
-	Grace      time.Duration // how long a checkpoint may take after a notice; 0: half of the grace period of a Kubernetes pod
-	Data       Data          // finds Training and Validation while the master listens; nil: they are given below
-	Training   []task.Shard  // shards of --training_data
-	Validation []task.Shard  // shards of --validation_data, or of --prediction_data of a job that predicts; nil: none
-	Layout     param.Layout  // layout of the model, for a job that trains nothing
+	History []*wire.Incident
+	// UIDs of the jobs that this one goes on from: it inherits their checkpoint directory
+	Ancestors []string
+	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self
+	// names. Look finds out whether another owner lives; nil: that cannot be found out.
+	Owner checkpoint.Owner
+	Look  func(checkpoint.Owner) checkpoint.Standing
+	// last record of the previous masters; nil: this is the first one. The incarnation in Self is
+	// higher than theirs
+	Former []byte
+	// where records are kept for the next master; nil: this master is the last
+	Memory Memory
+	// requests that this master go; nil: there are none
+	Notices <-chan Notice
+	// how long a checkpoint may take after a notice; 0: half of the grace period of a Kubernetes
+	// pod
+	Grace time.Duration
+	// finds Training and Validation while the master listens; nil: they are given below
+	Data Data
+	// shards of --training_data
+	Training []task.Shard
+	// shards of --validation_data, or of --prediction_data of a job that predicts; nil: none
+	Validation []task.Shard
+	// layout of the model, for a job that trains nothing
+	Layout param.Layout
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
-	Metric   func(name string, state []float64) float64
-	Listener net.Listener // of the master's service; Run closes it
-	Self     *rpc.Self    // identity of the master, in the first life of the model
-	Users    bool         // whether users' calls are served at the listener, too: on one machine
+	Metric func(name string, state []float64) float64
+	// of the master's service; Run closes it
+	Listener net.Listener
+	// identity of the master, in the first life of the model
+	Self *rpc.Self
+	// whether users' calls are served at the listener, too: on one machine
+	Users bool
 	// Certification issues certificates to pods; nil: they get them otherwise.
 	Certification wire.CertificationServer
 	Pods          Pods
-	MaxOOMs       map[pod.Role]int // how often the memory of a pod can be doubled, by role; nil: never
-	Scale         <-chan int       // numbers of workers to scale to, as by the call Scale; nil: none come
+	// how often the memory of a pod can be doubled, by role; nil: never
+	MaxOOMs map[pod.Role]int
+	// numbers of workers to scale to, as by the call Scale; nil: none come
+	Scale <-chan int
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connections to the servers; nil: TCP.
 	Dial rpc.Dialer
 	// OnStatus is called with the job's status each second, and at the end. Nil: no call.
 	OnStatus func(*wire.JobStatus)
-	// Problems returns what is wrong where this master runs, although the job goes on. Nil: nothing ever is.
+	// Problems returns what is wrong where this master runs, although the job goes on. Nil: nothing
+	// ever is.
 	Problems func() []string
-	// OnEvent is called with each event, in order, under the master's mutex: it must neither block nor call the master. Nil: no call.
+	// OnEvent is called with each event, in order, under the master's mutex: it must neither block
+	// nor call the master. Nil: no call.
 	OnEvent func(Event)
 	Log     *slog.Logger
 }
@@ -103,10 +130,13 @@ type master struct {
 	wire.UnimplementedMasterServer
 	wire.UnimplementedJobServer
 	Config
-	spec []byte // the job, as JSON
+	// the job, as JSON
+	spec []byte
 
-	poke       chan struct{} // makes the loop look at the deadlines again
-	acting     chan struct{} // has an element when there are actions
+	// makes the loop look at the deadlines again
+	poke chan struct{}
+	// has an element when there are actions
+	acting     chan struct{}
 	background sync.WaitGroup
 
 	mu          turn
@@ -114,53 +144,91 @@ type master struct {
 	table       *pod.Table
 	evals       *evaluation.Schedule
 	checkpoints *checkpoints
-	servers     *servers // none in a ring
-	ring        *ring    // nil without a ring
-	fixed       *fixed   // nil in a job that trains
-	strategy    strategy // servers, ring or fixed
-	program     *program // nil in a job that has a model
-	history     history
-	pods        map[pod.ID]*contact
-	actions     []pod.Action  // actions that the executor has not taken yet
-	changed     chan struct{} // closed when a waiting call should look again
-	armed       time.Time     // time to which the timer is set
-	away        time.Duration // time in which this master did not run, see clock
+	// none in a ring
+	servers *servers
+	// nil without a ring
+	ring *ring
+	// nil in a job that trains
+	fixed *fixed
+	// servers, ring or fixed
+	strategy strategy
+	// nil in a job that has a model
+	program *program
+	history history
+	pods    map[pod.ID]*contact
+	// actions that the executor has not taken yet
+	actions []pod.Action
+	// closed when a waiting call should look again
+	changed chan struct{}
+	// time to which the timer is set
+	armed time.Time
+	// time in which this master did not run, see clock
+	away time.Duration
 
-	scribe      *scribe         // writes records for the next master; nil: this master is the last
-	lasting     context.Context // ends when Run returns
-	former      *record         // record of the previous master; nil: this is the first
-	unheard     []pod.Event     // events that came before that record was restored
-	gathering   bool            // it is not known yet what is in the model: no worker gets a task
-	announceBy  time.Time       // by clock: until then no new lease is granted while unannounced is not empty
-	unannounced map[int]bool    // workers that have yet to report which leases of the previous master they hold; nil: none
-	specified   int             // number of workers in the job's specification
-	going       Notice          // notice that the master was given; 0: none
-	goingSince  time.Time       // time of the first notice
-	goingBy     time.Time       // time at which it goes, even without a checkpoint
-	goingAt     int64           // version that the checkpoint is to contain
-	halted      error           // why the job is to stop; nil: it is not
-	rests       bool            // the job is suspended
-	parts       bool            // this master goes, and sends nothing more
-	sealed      bool            // no record is written any more
-	left        error           // why the master goes and leaves the pods; nil: it stays
+	// writes records for the next master; nil: this master is the last
+	scribe *scribe
+	// ends when Run returns
+	lasting context.Context
+	// record of the previous master; nil: this is the first
+	former *record
+	// events that came before that record was restored
+	unheard []pod.Event
+	// it is not known yet what is in the model: no worker gets a task
+	gathering bool
+	// by clock: until then no new lease is granted while unannounced is not empty
+	announceBy time.Time
+	// workers that have yet to report which leases of the previous master they hold; nil: none
+	unannounced map[int]bool
+	// number of workers in the job's specification
+	specified int
+	// notice that the master was given; 0: none
+	going Notice
+	// time of the first notice
+	goingSince time.Time
+	// time at which it goes, even without a checkpoint
+	goingBy time.Time
+	// version that the checkpoint is to contain
+	goingAt int64
+	// why the job is to stop; nil: it is not
+	halted error
+	// the job is suspended
+	rests bool
+	// this master goes, and sends nothing more
+	parts bool
+	// no record is written any more
+	sealed bool
+	// why the master goes and leaves the pods; nil: it stays
+	left error
 
-	workers int    // number of workers at the beginning
-	planned bool   // the data is known; until then callers are told to call again
-	begun   bool   // a task was granted in this life of the model
-	anewFor string // why the training last went back
-	rewinds int    // how often the training went back
-	resumed int64  // records that were done before the job was resumed
-	trained bool   // the last barrier is passed; the last evaluation and the export are requested
-	over    bool   // the job has ended; pods are leaving
-	err     error  // why the job did not succeed
+	// number of workers at the beginning
+	workers int
+	// the data is known; until then callers are told to call again
+	planned bool
+	// a task was granted in this life of the model
+	begun bool
+	// why the training last went back
+	anewFor string
+	// how often the training went back
+	rewinds int
+	// records that were done before the job was resumed
+	resumed int64
+	// the last barrier is passed; the last evaluation and the export are requested
+	trained bool
+	// the job has ended; pods are leaving
+	over bool
+	// why the job did not succeed
+	err error
 
 	state          job.State
 	started, ended time.Time
-	evaluations    []*wire.Evaluation // the last ones
-	evaluated      int64              // number of all evaluations
-	speed          speed
-	loss           float32
-	rejected       int64 // rejected gradients of workers that have ended
+	// the last ones
+	evaluations []*wire.Evaluation
+	// number of all evaluations
+	evaluated int64
+	speed     speed
+	loss      float32
+	// rejected gradients of workers that have ended
+	rejected int64
 }
 
 // turn is a mutex under which the holder may wait for a record to be written.
@@ -171,34 +239,46 @@ func (t turn) Unlock() { <-t }
 
 // contact is what a pod has told of itself.
 type contact struct {
-	joined   bool
-	process  uint64     // process of a ring's worker that has arrived; 0: none
-	heard    time.Time  // its last heartbeat, by clock; zero before the first since it joined
-	leaves   bool       // it was asked to leave: it gets no new task
-	waits    []string   // of a worker: why the storage fails for which its leases wait
-	stage    wire.Stage // of a worker that runs a program: how far its processes have come
-	unsaved  string     // of a worker that runs a program: why its newest checkpoint could not be written; "": it was
-	departs  bool       // the others go on without it as soon as they can
-	leavesAt int64      // of a server that leaves: the version that a checkpoint must contain before
-	dismiss  bool       // it was deleted or replaced, or is not needed any more: calls of it are answered with an order to leave
+	joined bool
+	// process of a ring's worker that has arrived; 0: none
+	process uint64
+	// its last heartbeat, by clock; zero before the first since it joined
+	heard time.Time
+	// it was asked to leave: it gets no new task
+	leaves bool
+	// of a worker: why the storage fails for which its leases wait
+	waits []string
+	// of a worker that runs a program: how far its processes have come
+	stage wire.Stage
+	// of a worker that runs a program: why its newest checkpoint could not be written; "": it was
+	unsaved string
+	// the others go on without it as soon as they can
+	departs bool
+	// of a server that leaves: the version that a checkpoint must contain before
+	leavesAt int64
+	// it was deleted or replaced, or is not needed any more: calls of it are answered with an order
+	// to leave
+	dismiss  bool
 	steps    int64
 	rejected int64
 	loss     float32
 
-	processes []*wire.ProcessStatus // of a program's worker: those that it has reported last
+	// of a program's worker: those that it has reported last
+	processes []*wire.ProcessStatus
 }
 
-// Run runs the job and returns its last status when every pod is gone. The error is nil if and
-// only if every record of every epoch was trained on; a job that was stopped, by
-// Stop or by the end of ctx, has one too. If ctx ends with the cause [ErrSuperseded], Run stops nothing and returns it at once:
-// the pods are the next master's.
+// Run runs the job and returns its last status when every pod is gone. The error is nil if and only
+// if every record of every epoch was trained on; a job that was stopped, by Stop or by the end of
+// ctx, has one too. If ctx ends with the cause [ErrSuperseded], Run stops nothing and returns it at
+// once: the pods are the next master's.
 func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	m, err := newMaster(c)
 	if err != nil {
 		c.Listener.Close()
 		return nil, err
 	}
-	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
+	// pods are ended after ctx is done, too
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.lasting = lasting
 	srv := rpc.NewServer(c.Self, c.Certification != nil)
 	wire.RegisterMasterServer(srv, m)
@@ -364,8 +444,9 @@ func (m *master) rearm(timer *time.Timer) bool {
 	return true
 }
 
-// clock returns now without the time in which this master itself did not run: it was suspended, or had no processor. Silence and delays are
-// measured by this clock, so that others are not blamed for that time.
+// clock returns now without the time in which this master itself did not run: it was suspended, or
+// had no processor. Silence and delays are measured by this clock, so that others are not blamed
+// for that time.
 func (m *master) clock(now time.Time) time.Time {
 	if late := now.Sub(m.armed); !m.armed.IsZero() && late > punctual {
 		m.away += late
@@ -374,11 +455,13 @@ func (m *master) clock(now time.Time) time.Time {
 	return now.Add(-m.away)
 }
 
-// punctual is the largest delay of the timer that does not count as time in which the master did not run. It is larger than the time
-// between two looks at the time in one tick: otherwise something due at the second look would not be due at the first, again and again.
+// punctual is the largest delay of the timer that does not count as time in which the master did
+// not run. It is larger than the time between two looks at the time in one tick: otherwise
+// something due at the second look would not be due at the first, again and again.
 const punctual = 50 * time.Millisecond
 
-// pulse is how many times within the shortest relevant silence the timer fires, so that the master notices when it did not run.
+// pulse is how many times within the shortest relevant silence the timer fires, so that the master
+// notices when it did not run.
 const pulse = 4
 
 // deadline returns the time at which something is due if nothing happens before; zero: never.
@@ -431,8 +514,9 @@ func (m *master) tick() {
 	m.advance(now)
 }
 
-// replaceStragglers deletes the workers that show no progress. Their leases are taken back when they have ended, so that every record that
-// they pushed is known, or if they are still there a timeout later.
+// replaceStragglers deletes the workers that show no progress. Their leases are taken back when
+// they have ended, so that every record that they pushed is known, or if they are still there a
+// timeout later.
 func (m *master) replaceStragglers(now time.Time) {
 	if m.strategy.away() {
 		m.queue.Excuse(m.clock(now))
@@ -442,7 +526,8 @@ func (m *master) replaceStragglers(now time.Time) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contact(id).dismiss {
 			m.enqueue([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
-			m.contact(id).dismiss = true // set again: lost has forgotten it, and the pod may still run
+			// set again: lost has forgotten it, and the pod may still run
+			m.contact(id).dismiss = true
 			continue
 		}
 		m.replace(id, "no progress for too long", now)
@@ -492,7 +577,8 @@ func (m *master) observe(e pod.Event) {
 // observeLocked handles an event of a pod. The caller holds the mutex.
 func (m *master) observeLocked(e pod.Event) {
 	if m.former != nil && !m.planned && !m.over {
-		m.unheard = append(m.unheard, e) // the previous master's record is not restored yet
+		// the previous master's record is not restored yet
+		m.unheard = append(m.unheard, e)
 		return
 	}
 	before, known := m.table.Get(e.ID)
@@ -508,8 +594,9 @@ func (m *master) observeLocked(e pod.Event) {
 	m.advance(now)
 }
 
-// depart gives no new tasks to a worker that was asked to leave, and releases it as soon as possible. The others of a program work with
-// it until it says itself that it is ready: its processes may need their grace period.
+// depart gives no new tasks to a worker that was asked to leave, and releases it as soon as
+// possible. The others of a program work with it until it says itself that it is ready: its
+// processes may need their grace period.
 func (m *master) depart(id pod.ID, said bool) {
 	c := m.contact(id)
 	if c.dismiss {
@@ -532,7 +619,8 @@ func (m *master) contact(id pod.ID) *contact {
 	return c
 }
 
-// heardFrom notes that a pod was heard. From its first heartbeat on its silence is judged, so the timer may have to be set earlier.
+// heardFrom notes that a pod was heard. From its first heartbeat on its silence is judged, so the
+// timer may have to be set earlier.
 func (m *master) heardFrom(c *contact, now time.Time) {
 	if c.heard.IsZero() {
 		signal(m.poke)

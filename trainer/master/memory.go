@@ -10,8 +10,9 @@ import (
 
 // Memory is where a master writes the record that the next master reads.
 type Memory interface {
-	// Write replaces the record, and returns when the next master will find it, whatever happens to this one. After [ErrSuperseded] another
-	// master has begun, and nothing was written. After any other error the record may have been written or not, and Write is called again.
+	// Write replaces the record, and returns when the next master will find it, whatever happens to
+	// this one. After [ErrSuperseded] another master has begun, and nothing was written. After any
+	// other error the record may have been written or not, and Write is called again.
 	Write(ctx context.Context, record []byte) error
 }
 
@@ -21,14 +22,15 @@ var ErrSuperseded = errors.New("another master of this job has begun")
 // MostRecord is the largest size of a record in bytes.
 const MostRecord = 384 << 10
 
-// Notice asks a master to go before the job has ended. A checkpoint is made first, if the job has checkpoints, as far as [Config].Grace
-// allows.
+// Notice asks a master to go before the job has ended. A checkpoint is made first, if the job has
+// checkpoints, as far as [Config].Grace allows.
 type Notice int
 
 const (
 	// Leave makes room for another master. The pods go on. Run returns [ErrLeft].
 	Leave Notice = iota + 1
-	// Suspend lets the job rest until another master begins. The pods are ended. Run returns [ErrSuspended].
+	// Suspend lets the job rest until another master begins. The pods are ended. Run returns
+	// [ErrSuspended].
 	Suspend
 	// halt ends the job as stopped.
 	halt
@@ -41,7 +43,8 @@ var (
 )
 
 const (
-	recordLimit = 5 * time.Second        // limit of the wait for a record that must be written first
+	// limit of the wait for a record that must be written first
+	recordLimit = 5 * time.Second
 	recordPause = 100 * time.Millisecond // pause before a failed write is repeated
 	recordMost  = 5 * time.Second        // the pause doubles up to this
 	recordEvery = 10 * time.Second       // interval at which hints are written
@@ -52,13 +55,17 @@ type scribe struct {
 	memory Memory
 	fresh  chan struct{}
 
-	mu      sync.Mutex
-	next    []byte
-	number  int64 // number of next
+	mu   sync.Mutex
+	next []byte
+	// number of next
+	number  int64
 	written int64
-	changed chan struct{} // closed when written, fails or err has changed
-	fails   time.Time     // time since which writing fails; zero: it does not
-	err     error         // why nothing is written any more; nil: records are written
+	// closed when written, fails or err has changed
+	changed chan struct{}
+	// time since which writing fails; zero: it does not
+	fails time.Time
+	// why nothing is written any more; nil: records are written
+	err error
 }
 
 func newScribe(m Memory) *scribe {
@@ -153,9 +160,10 @@ func (s *scribe) wrote(written int64, err error) {
 	s.changed = make(chan struct{})
 }
 
-// remember queues the master's state to be written, and returns when it is written. It returns an error after recordLimit: what is told
-// next may then be unknown to the next master, which would go back to a checkpoint. While the master waits no caller is answered, so it
-// waits once, not for each record. The caller holds the mutex.
+// remember queues the master's state to be written, and returns when it is written. It returns an
+// error after recordLimit: what is told next may then be unknown to the next master, which would go
+// back to a checkpoint. While the master waits no caller is answered, so it waits once, not for
+// each record. The caller holds the mutex.
 func (m *master) remember() error {
 	number, ok := m.record()
 	if !ok {
@@ -171,8 +179,9 @@ func (m *master) remember() error {
 	return err
 }
 
-// record is what a master leaves for the next one. The first part is written before it is told: numbers that were given out, the life of
-// the model, the world of a ring, the end. The rest is hints, which may be outdated. What is in the model is asked of those who hold it.
+// record is what a master leaves for the next one. The first part is written before it is told:
+// numbers that were given out, the life of the model, the world of a ring, the end. The rest is
+// hints, which may be outdated. What is in the model is asked of those who hold it.
 func (m *master) record() (number int64, ok bool) {
 	if m.scribe == nil || m.sealed || !m.planned && !m.over {
 		return 0, false

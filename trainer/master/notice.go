@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// noticeGrace is how long a checkpoint may take after a notice by default: half of the grace period of a Kubernetes pod.
+// noticeGrace is how long a checkpoint may take after a notice by default: half of the grace period
+// of a Kubernetes pod.
 const noticeGrace = 15 * time.Second
 
 // notice makes the master go as soon as there is a checkpoint of what is in the model now.
@@ -24,8 +25,9 @@ func (m *master) notice(n Notice) {
 	m.begin(n, time.Now())
 }
 
-// halt stops the job for a reason, as soon as there is a checkpoint of what is in the model now. If the job is about to stop, or to rest,
-// and again is set, it ends at once. A job that waits for its data has nothing to save.
+// halt stops the job for a reason, as soon as there is a checkpoint of what is in the model now. If
+// the job is about to stop, or to rest, and again is set, it ends at once. A job that waits for its
+// data has nothing to save.
 func (m *master) halt(why error, again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,12 +44,14 @@ func (m *master) halt(why error, again bool) {
 	m.begin(halt, now)
 }
 
-// begin makes the master go, in the way of a notice, as soon as that loses nothing. The caller holds the mutex.
+// begin makes the master go, in the way of a notice, as soon as that loses nothing. The caller
+// holds the mutex.
 func (m *master) begin(n Notice, now time.Time) {
 	if m.going == 0 {
 		m.goingSince = now
 		m.goingBy, m.goingAt = now.Add(cmp.Or(m.Grace, noticeGrace)), m.strategy.version()
-		if m.begun { // there is a first version, or will be, that nobody has told of yet
+		// there is a first version, or will be, that nobody has told of yet
+		if m.begun {
 			m.goingAt = max(1, m.goingAt)
 		}
 	}
@@ -61,8 +65,8 @@ func (m *master) begin(n Notice, now time.Time) {
 	signal(m.poke)
 }
 
-// goes makes the master go if that is due: there is a checkpoint of what was in the model when the notice came, or there will be none in
-// time.
+// goes makes the master go if that is due: there is a checkpoint of what was in the model when the
+// notice came, or there will be none in time.
 func (m *master) goes(now time.Time) {
 	if m.going == 0 || m.over || m.left != nil {
 		return

@@ -22,41 +22,68 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// beginnings is the bit of a round's number from which on it holds the formation in which the model began.
+// beginnings is the bit of a round's number from which on it holds the formation in which the model
+// began.
 const beginnings = 32
 
-// program is what the master knows of a user's program: how often it failed by its own fault, and what it trains on. Its workers meet as those of a ring; processes that keep their state are members of one, others begin anew with each world.
-// The caller of each method holds the mutex.
+// program is what the master knows of a user's program: how often it failed by its own fault, and
+// what it trains on. Its workers meet as those of a ring; processes that keep their state are
+// members of one, others begin anew with each world. The caller of each method holds the mutex.
 type program struct {
 	ending
 	charges
-	m        *master
-	dataset  *wire.Dataset  // data set that the program has declared; nil: none
-	loaded   bool           // the last world begins with a state that a process has read: it is the first, or all states were lost
-	behind   bool           // that state may have been read, and the queue does not know its records
-	rewound  bool           // the queue was set back to the state that the last world begins with
-	had      *ledger.Ledger // records in that state; nil: there is none, or the queue knows them
-	judged   int64          // formation before which the last world was judged
-	claims   []*vouched     // checkpoints that the program has claimed
-	lost     *loss          // all states were lost, and nobody has said yet what the program goes on from; nil: no such loss
-	keeps    bool           // processes keep their state from one world to the next
-	failures int            // number of reported failures, charged or not
-	last     string         // the last failure, as text
-	rounds   int64          // newest formation in which processes that keep their state have completed a round
-	brief    int            // number of worlds in a row whose processes failed soon after their start, before a round
-	starts   time.Time      // by the master's clock: when the processes of the last world start
+	m *master
+	// data set that the program has declared; nil: none
+	dataset *wire.Dataset
+	// the last world begins with a state that a process has read: it is the first, or all states
+	// were lost
+	loaded bool
+	// that state may have been read, and the queue does not know its records
+	behind bool
+	// the queue was set back to the state that the last world begins with
+	rewound bool
+	// records in that state; nil: there is none, or the queue knows them
+	had *ledger.Ledger
+	// formation before which the last world was judged
+	judged int64
+	// checkpoints that the program has claimed
+	claims []*vouched
+	// all states were lost, and nobody has said yet what the program goes on from; nil: no such
+	// loss
+	lost *loss
+	// processes keep their state from one world to the next
+	keeps bool
+	// number of reported failures, charged or not
+	failures int
+	// the last failure, as text
+	last string
+	// newest formation in which processes that keep their state have completed a round
+	rounds int64
+	// number of worlds in a row whose processes failed soon after their start, before a round
+	brief int
+	// by the master's clock: when the processes of the last world start
+	starts time.Time
 	// moved is when processes have last completed a round, or a world was formed, by the master's
 	// clock; zero: not since this master started.
-	moved    time.Time
-	lacks    int            // number of workers for which that start waits; 0: it does not wait for workers
-	whole    int            // number of members of the last world that brought all their processes; -1: not known
-	again    int            // how often processes were started again
-	repeated bool           // the job has ended because its program ends in the same way again and again
-	came     int64          // formation to which failed and arrived belong
-	failed   []failure      // failures in that world
-	output   map[int]string // by worker: digest of what its processes wrote there
-	written  int64          // time of the newest checkpoint file that a worker has found there, in Unix milliseconds
-	arrived  map[int]bool   // workers that have arrived from that world
+	moved time.Time
+	// number of workers for which that start waits; 0: it does not wait for workers
+	lacks int
+	// number of members of the last world that brought all their processes; -1: not known
+	whole int
+	// how often processes were started again
+	again int
+	// the job has ended because its program ends in the same way again and again
+	repeated bool
+	// formation to which failed and arrived belong
+	came int64
+	// failures in that world
+	failed []failure
+	// by worker: digest of what its processes wrote there
+	output map[int]string
+	// time of the newest checkpoint file that a worker has found there, in Unix milliseconds
+	written int64
+	// workers that have arrived from that world
+	arrived map[int]bool
 }
 
 // failure is the failure of a process, with its worker.
@@ -168,12 +195,14 @@ func described(d *wire.Dataset) string {
 // ended reports whether there are no more records.
 func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDone() }
 
-// source makes a world begin with the newest state that a process has read from the program's own checkpoint, if no process has one in
-// memory.
+// source makes a world begin with the newest state that a process has read from the program's own
+// checkpoint, if no process has one in memory.
 func (g *program) source(w rendezvous.World) rendezvous.World {
-	lost := g.rewound && !g.m.ring.custody.Shared() // the state that the queue was set back to may be lost
+	// the state that the queue was set back to may be lost
+	lost := g.rewound && !g.m.ring.custody.Shared()
 	g.loaded, g.behind, g.rewound, g.had = false, false, false, nil
-	if len(w.Sources) > 0 { // the state may have been read after a world of this life had begun without training
+	// the state may have been read after a world of this life had begun without training
+	if len(w.Sources) > 0 {
 		trained := g.m.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
 		g.behind = g.dataset != nil && (lost || g.m.queue.Stats().Done == 0 && trained)
 		return w
@@ -207,7 +236,8 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 	return nil
 }
 
-// rewind makes the queue continue after the records in the program's checkpoint, as soon as there is a data set.
+// rewind makes the queue continue after the records in the program's checkpoint, as soon as there
+// is a data set.
 func (g *program) rewind() error {
 	if g.had == nil || g.dataset == nil {
 		return nil
@@ -219,8 +249,9 @@ func (g *program) rewind() error {
 	return nil
 }
 
-// arrives handles what a worker reports of its processes in the world that it comes from. It returns true if that was the end of the
-// program: a worker that is recalled for a newcomer may arrive after its processes have ended.
+// arrives handles what a worker reports of its processes in the world that it comes from. It
+// returns true if that was the end of the program: a worker that is recalled for a newcomer may
+// arrive after its processes have ended.
 func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	world, _ := g.m.ring.meeting.World()
 	if a.Formation == 0 || a.Formation != world.Formation {
@@ -243,7 +274,8 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	return g.done()
 }
 
-// ran returns how long the processes of the last world have run, -1 if this master does not know it.
+// ran returns how long the processes of the last world have run, -1 if this master does not know
+// it.
 func (g *program) ran() time.Duration {
 	if g.starts.IsZero() {
 		return -1
@@ -262,10 +294,12 @@ func (g *program) trace(w rendezvous.World) manner {
 	return manner{Output: hex.EncodeToString(sum[:8]), Checkpoint: g.written}
 }
 
-// gotOn is how long the processes of a world that lacks workers have to run until what fails them is not for want of these workers.
+// gotOn is how long the processes of a world that lacks workers have to run until what fails them
+// is not for want of these workers.
 const gotOn = 5 * time.Minute
 
-// lacked returns how many workers a world lacked that are on their way. It is 0 if the world has got on without them.
+// lacked returns how many workers a world lacked that are on their way. It is 0 if the world has
+// got on without them.
 func (g *program) lacked(w rendezvous.World) int {
 	if g.completed(w) || g.ran() >= gotOn {
 		return 0
@@ -299,19 +333,22 @@ const (
 	longestPause = time.Minute
 )
 
-// completed reports whether the processes of a world completed a round, which is known of those that keep their state.
+// completed reports whether the processes of a world completed a round, which is known of those
+// that keep their state.
 func (g *program) completed(w rendezvous.World) bool { return g.rounds >= w.Formation }
 
 // advanced notes the newest formation in which processes of a worker have completed a round.
 func (g *program) advanced(rounds int64) { g.rounds = max(g.rounds, rounds) }
 
-// lasted reports whether the processes of a world got on: they completed a round, or they did not fail soon.
+// lasted reports whether the processes of a world got on: they completed a round, or they did not
+// fail soon.
 func (g *program) lasted(w rendezvous.World) bool {
 	return g.completed(w) || g.m.ring.now().Sub(g.starts) >= briefly
 }
 
-// note counts a world in which processes have failed if it was a brief one, and sets when those of the next one start. If both worlds lack
-// workers that are on their way, they start when these are there, or after --gather_timeout: they would fail again.
+// note counts a world in which processes have failed if it was a brief one, and sets when those of
+// the next one start. If both worlds lack workers that are on their way, they start when these are
+// there, or after --gather_timeout: they would fail again.
 func (g *program) note(before, next rendezvous.World, lacked int) {
 	pause, lasted := time.Duration(0), g.lasted(before)
 	if !lasted {
@@ -334,8 +371,9 @@ func (g *program) resume(next rendezvous.World) {
 	}
 }
 
-// pauseAfter returns how long processes wait before they start, after a number of brief worlds in a row: not at all after four of them, 1 s after
-// the fifth, and then twice as long each time, up to longestPause.
+// pauseAfter returns how long processes wait before they start, after a number of brief worlds in a
+// row: not at all after four of them, 1 s after the fifth, and then twice as long each time, up to
+// longestPause.
 func pauseAfter(brief int) time.Duration {
 	if brief < 5 {
 		return 0
@@ -343,7 +381,8 @@ func pauseAfter(brief int) time.Duration {
 	return min(time.Second<<min(brief-5, 10), longestPause)
 }
 
-// goesOn returns what follows from the end of a process, as text: processes that have kept their state go on with the next world.
+// goesOn returns what follows from the end of a process, as text: processes that have kept their
+// state go on with the next world.
 func (g *program) goesOn(next rendezvous.World) string {
 	text := "the program starts again"
 	if len(next.Sources) > 0 {
@@ -358,7 +397,8 @@ func (g *program) goesOn(next rendezvous.World) string {
 	return text
 }
 
-// paced returns how long the processes of a new world wait before they start, and notes when they do.
+// paced returns how long the processes of a new world wait before they start, and notes when they
+// do.
 func (g *program) paced() time.Duration {
 	now := g.m.ring.now()
 	if g.starts.Before(now) {
@@ -404,21 +444,24 @@ func reason(f *wire.Failure) string {
 	return text
 }
 
-// finish notes that all processes of a worker have ended with 0 in a formation; in formation 0 none has.
+// finish notes that all processes of a worker have ended with 0 in a formation; in formation 0 none
+// has.
 func (g *program) finish(worker int, formation int64) {
 	r := g.m.ring
 	if formation == 0 || r.meeting.Finished(worker) {
 		return
 	}
 	r.perform(r.meeting.Finish(worker, formation, r.now()))
-	g.m.record() // the next master is to know it, even if the worker has ended
+	// the next master is to know it, even if the worker has ended
+	g.m.record()
 }
 
 // done reports whether all processes of the world have ended with 0.
 func (g *program) done() bool { return g.m.ring.meeting.Over() }
 
-// recollect ends the questions of a restored master when all processes have ended with 0, and none is left that can say which records are in
-// the model: it takes the word of the previous master for it that these are all.
+// recollect ends the questions of a restored master when all processes have ended with 0, and none
+// is left that can say which records are in the model: it takes the word of the previous master for
+// it that these are all.
 func (g *program) recollect() {
 	if g.dataset != nil && g.m.former.Done >= g.m.queue.Stats().Total {
 		var all ledger.Ledger
@@ -430,7 +473,8 @@ func (g *program) recollect() {
 	g.m.gathered("all processes have ended")
 }
 
-// advance opens the next epoch when this one is settled, and ends the job when all processes have ended with 0.
+// advance opens the next epoch when this one is settled, and ends the job when all processes have
+// ended with 0.
 func (g *program) advance(now time.Time) {
 	m := g.m
 	if world, ok := m.ring.meeting.World(); ok && len(world.Members) > 0 && m.state == job.Pending {

@@ -28,7 +28,8 @@ type doubters struct {
 	formation int64
 }
 
-// end ends the world with failures of the first worker's processes, a while after their start, and returns the status.
+// end ends the world with failures of the first worker's processes, a while after their start, and
+// returns the status.
 func (d *doubters) end(failures ...*wire.Failure) *wire.JobStatus {
 	d.w.Helper()
 	time.Sleep(40 * time.Second)
@@ -45,7 +46,8 @@ func (d *doubters) end(failures ...*wire.Failure) *wire.JobStatus {
 	return d.w.look()
 }
 
-// doubt ends some worlds with a doubt, none of which is charged, and before which there were others.
+// doubt ends some worlds with a doubt, none of which is charged, and before which there were
+// others.
 func (d *doubters) doubt(before, n int) {
 	d.w.Helper()
 	for i := range n {
@@ -60,7 +62,8 @@ func (d *doubters) doubt(before, n int) {
 	}
 }
 
-// The fifth world that ends with a doubt is charged if no round was completed in between. Worlds that end otherwise do not count.
+// The fifth world that ends with a doubt is charged if no round was completed in between. Worlds
+// that end otherwise do not count.
 func TestProgramDoubts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)

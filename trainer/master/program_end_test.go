@@ -14,8 +14,8 @@ import (
 // finished changes a heartbeat: all processes of the worker have ended with 0 in the first world.
 func finished(r *wire.HeartbeatRequest) { r.Finished = 1 }
 
-// succeeds waits for the end of a job of trainAll's data set, and checks that it has succeeded with all records in the model of its first
-// life.
+// succeeds waits for the end of a job of trainAll's data set, and checks that it has succeeded with
+// all records in the model of its first life.
 func (w *world) succeeds(peers ...*peer) {
 	w.Helper()
 	w.finish(peers...)
@@ -24,8 +24,8 @@ func (w *world) succeeds(peers ...*peer) {
 	}
 }
 
-// The others do not notice the loss of a worker whose processes have ended with 0: nothing of it is missing. Nor does one that takes its place
-// disturb what they do after the training.
+// The others do not notice the loss of a worker whose processes have ended with 0: nothing of it is
+// missing. Nor does one that takes its place disturb what they do after the training.
 func TestProgramLosesAWorkerThatHasFinished(t *testing.T) {
 	for name, lose := range map[string]func(w *world, a *peer){
 		"killed":  func(w *world, a *peer) { a.close(); w.kill(worker(0)) },
@@ -55,7 +55,8 @@ func TestProgramLosesAWorkerThatHasFinished(t *testing.T) {
 	}
 }
 
-// A worker that is asked to leave after the training is released when its processes have ended with 0, and the others go on.
+// A worker that is asked to leave after the training is released when its processes have ended with
+// 0, and the others go on.
 func TestProgramIsLeftAfterTheTraining(t *testing.T) {
 	for _, asked := range []string{"before its end", "after it"} {
 		t.Run(asked, func(t *testing.T) {
@@ -75,7 +76,8 @@ func TestProgramIsLeftAfterTheTraining(t *testing.T) {
 				a.close()
 				w.pods.end(worker(0), pod.Exit{})
 				for word := b.word(); word != nil; word = b.word() {
-					if word.GetRecall() == nil || word.GetRecall().Now { // after a round, which does not come
+					// after a round, which does not come
+					if word.GetRecall() == nil || word.GetRecall().Now {
 						t.Errorf("the other hears %s", say(word))
 					}
 				}
@@ -86,8 +88,9 @@ func TestProgramIsLeftAfterTheTraining(t *testing.T) {
 	}
 }
 
-// If a worker is lost after the training, but before its processes have ended, all begin again, those that have ended, too: nobody knows what
-// of its work after the training is missing. The status says why.
+// If a worker is lost after the training, but before its processes have ended, all begin again,
+// those that have ended, too: nobody knows what of its work after the training is missing. The
+// status says why.
 func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -118,7 +121,8 @@ func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
 		time.Sleep(time.Second)
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
-		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: &wire.Crew{Processes: 1}}) // its process is ready
+		// its process is ready
+		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: &wire.Crew{Processes: 1}})
 		b.hears("recall 2")
 		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })
 		synctest.Wait()
@@ -129,7 +133,8 @@ func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
 	})
 }
 
-// A program that fails after its training, and may not fail, ends the job: its records stay what they were, and nothing is said to begin anew.
+// A program that fails after its training, and may not fail, ends the job: its records stay what
+// they were, and nothing is said to begin anew.
 func TestProgramFailsAfterTheTraining(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)

@@ -23,44 +23,57 @@ type charges struct {
 
 // worldEnd is how a world of a program ended.
 type worldEnd struct {
-	failed []failure // failures of its processes
+	// failures of its processes
+	failed []failure
 	// left states that a member is lost, was asked to leave, or has reported nothing: the program
 	// did not end this world.
-	left      bool
-	completed bool          // its processes have completed a round
-	lacked    int           // number of workers that it lacked and that are on their way
-	wanted    int           // number of workers that it should have had
-	trace     manner        // what its processes have left, whatever failure has ended it
-	ran       time.Duration // how long they ran, -1 if that is not known
-	kept      bool          // the next world begins with the state of processes that have kept it
+	left bool
+	// its processes have completed a round
+	completed bool
+	// number of workers that it lacked and that are on their way
+	lacked int
+	// number of workers that it should have had
+	wanted int
+	// what its processes have left, whatever failure has ended it
+	trace manner
+	// how long they ran, -1 if that is not known
+	ran time.Duration
+	// the next world begins with the state of processes that have kept it
+	kept bool
 }
 
 // outcome is what a verdict does to the job.
 type outcome int
 
 const (
-	goesOn   outcome = iota
-	exceeds          // the job fails: the limit of charged failures is exceeded
-	endsSame         // the job fails: its program ends in the same way again and again
+	goesOn outcome = iota
+	// the job fails: the limit of charged failures is exceeded
+	exceeds
+	// the job fails: its program ends in the same way again and again
+	endsSame
 )
 
 // verdict is what follows from the end of a world.
 type verdict struct {
-	nothing bool    // there is nothing to report, and the fields below have no meaning
-	root    failure // the failure that has ended the world
+	// there is nothing to report, and the fields below have no meaning
+	nothing bool
+	// the failure that has ended the world
+	root    failure
 	charged bool
-	lacked  int    // number of workers for want of which the failure is excused
-	again   string // what is said of the failure besides
+	// number of workers for want of which the failure is excused
+	lacked int
+	// what is said of the failure besides
+	again   string
 	outcome outcome
 }
 
 // judge decides whether the program is charged with the end of a world: if that was its own fault.
 // No member was lost or asked to leave, no process was killed from outside, none may have crashed
-// because it was forked, which a worker reports no second time, none doubts its state, and the world
-// lacked no workers that are on their way. The last of mostDoubts worlds that have ended with a
-// doubt is charged, too, if no round was completed in between. The job fails if more than
-// mostRestarts failures are charged, or if the program has ended in the same way mostSame times in a
-// row without progress, charged or not.
+// because it was forked, which a worker reports no second time, none doubts its state, and the
+// world lacked no workers that are on their way. The last of mostDoubts worlds that have ended with
+// a doubt is charged, too, if no round was completed in between. The job fails if more than
+// mostRestarts failures are charged, or if the program has ended in the same way mostSame times in
+// a row without progress, charged or not.
 func (c charges) judge(e worldEnd, mostRestarts int) (verdict, charges) {
 	if e.completed {
 		c.doubts, c.repeats = 0, repeats{}
@@ -165,13 +178,15 @@ func (g *program) report(v verdict, next rendezvous.World) error {
 	return nil
 }
 
-// mostDoubts is how many worlds without a completed round may end with a doubt before the program is charged with the last of them: all
-// are restarts that do not help, as when a firewall keeps the ranks from each other.
+// mostDoubts is how many worlds without a completed round may end with a doubt before the program
+// is charged with the last of them: all are restarts that do not help, as when a firewall keeps the
+// ranks from each other.
 const mostDoubts = 5
 
-// cause returns the failure that has ended a world, and reports whether it is the program's own. A process that was killed, or may have
-// crashed because it was forked, counts before one that doubts its state, this one before others that are excused, and these before the
-// program's own failures: what counts later may follow from it.
+// cause returns the failure that has ended a world, and reports whether it is the program's own. A
+// process that was killed, or may have crashed because it was forked, counts before one that doubts
+// its state, this one before others that are excused, and these before the program's own failures:
+// what counts later may follow from it.
 func cause(failed []failure) (root failure, own bool) {
 	for _, kind := range []func(failure) bool{
 		func(f failure) bool { return !f.Excused && (fromOutside(f) || f.Forked) },
@@ -190,8 +205,8 @@ func first(failed []failure) failure {
 	return slices.MinFunc(failed, func(a, b failure) int { return cmp.Compare(a.UnixMs, b.UnixMs) })
 }
 
-// fromOutside reports whether a process was ended from outside: by a signal that a failing program does not cause itself.
-// The system's, as the worker was out of memory, is the program's own fault.
+// fromOutside reports whether a process was ended from outside: by a signal that a failing program
+// does not cause itself. The system's, as the worker was out of memory, is the program's own fault.
 func fromOutside(f failure) bool {
 	if f.Memory {
 		return false

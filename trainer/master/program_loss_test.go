@@ -51,7 +51,8 @@ func TestProgramGathers(t *testing.T) {
 					runJob(0)(c)
 					c.Job.Program.Gather.Duration = limit
 				})
-				a, wait := w.peer(0), max(limit, 300*time.Millisecond) // without the flag, joins wait for each other for a moment
+				// without the flag, joins wait for each other for a moment
+				a, wait := w.peer(0), max(limit, 300*time.Millisecond)
 				time.Sleep(wait - time.Millisecond)
 				if word := a.word(); word != nil {
 					t.Errorf("the first worker hears %q before", say(word))

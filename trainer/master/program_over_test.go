@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A restored master learns of the end of a program, also if nobody is left who can tell which records are in the model.
+// A restored master learns of the end of a program, also if nobody is left who can tell which
+// records are in the model.
 func TestProgramEndsUnderTheNextMaster(t *testing.T) {
 	for name, end := range map[string]func(r *reigned, b *peer){
 		"the last one tells its records": func(r *reigned, b *peer) {

@@ -79,9 +79,10 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrival *wire.Arrival
 		origin  *wire.Origin
-		waits   bool // the master does not know it before it has heard the origin
-		event   Event
-		says    string
+		// the master does not know it before it has heard the origin
+		waits bool
+		event Event
+		says  string
 	}{
 		"read before the world": {
 			arrival: &wire.Arrival{Round: 1000, Version: 1000, Ledger: had(1, 2)},
@@ -124,7 +125,8 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 					if s, all := w.look(), happened(); s.Anew != "every worker was lost; the program starts again, from what it has saved" || len(all) > 0 || s.Rewinds != 1 {
 						t.Errorf("before a process says what it begins with: %d times %q, %v", s.Rewinds, s.Anew, all)
 					}
-					p.says(origin(&wire.Origin{Formation: 1, Version: 1900})) // of a world before the loss
+					// of a world before the loss
+					p.says(origin(&wire.Origin{Formation: 1, Version: 1900}))
 					p.says(origin(c.origin))
 				}
 				for range 2 { // it is said once

@@ -7,8 +7,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The source of a world is lost before it has passed its state on. The end of the task of a worker that was lost before is in its state
-// alone, so that task is trained on again: also if the master has set its queue back to that state, and although a newcomer is in the world.
+// The source of a world is lost before it has passed its state on. The end of the task of a worker
+// that was lost before is in its state alone, so that task is trained on again: also if the master
+// has set its queue back to that state, and although a newcomer is in the world.
 func TestLostSource(t *testing.T) {
 	for name, reported := range map[string]bool{"progress was reported before": true, "none was": false} {
 		t.Run(name, func(t *testing.T) {

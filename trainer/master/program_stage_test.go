@@ -41,9 +41,9 @@ func TestStandsStill(t *testing.T) {
 	}
 }
 
-// The status of a program that does not get on says why within 10 s: while its processes start, when
-// they stop completing rounds, and when they take long to end. A checkpoint that cannot be written is
-// a problem that the program outlasts.
+// The status of a program that does not get on says why within 10 s: while its processes start,
+// when they stop completing rounds, and when they take long to end. A checkpoint that cannot be
+// written is a problem that the program outlasts.
 func TestProgramStandsStill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)

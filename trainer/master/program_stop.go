@@ -9,15 +9,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ending is what the master knows of the checkpoints of a program, and of its last round before the job stops.
+// ending is what the master knows of the checkpoints of a program, and of its last round before the
+// job stops.
 type ending struct {
-	asks    bool        // processes use the package: they can be asked to write a checkpoint before they end
-	saved   *wire.Saved // the newest checkpoint that a process has written; nil: none is known
-	rest    *wire.Rest  // the last round; nil: the processes have not ended it
-	unsaved string      // why nothing was saved when the job stopped; "": something was, or it has not stopped
+	// processes use the package: they can be asked to write a checkpoint before they end
+	asks bool
+	// the newest checkpoint that a process has written; nil: none is known
+	saved *wire.Saved
+	// the last round; nil: the processes have not ended it
+	rest *wire.Rest
+	// why nothing was saved when the job stopped; "": something was, or it has not stopped
+	unsaved string
 }
 
-// tells handles what a worker reports of its program's checkpoints, and tells it whether the job is to stop.
+// tells handles what a worker reports of its program's checkpoints, and tells it whether the job is
+// to stop.
 func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, now time.Time) {
 	m := g.m
 	g.asks = g.asks || r.Asks
@@ -33,7 +39,8 @@ func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, no
 	}
 }
 
-// grace returns how long the processes have to end when the job has ended. Those of a job that has succeeded are not needed any more.
+// grace returns how long the processes have to end when the job has ended. Those of a job that has
+// succeeded are not needed any more.
 func (g *program) grace() time.Duration {
 	if g.m.state == job.Succeeded {
 		return g.m.Job.Program.Grace.Duration
@@ -48,8 +55,9 @@ func (g *program) holds() bool {
 	return g.m.ring.remain() > 0 && (len(world.Sources) > 0 || g.completed(world))
 }
 
-// awaited reports whether the processes are yet to end a round, and to write a checkpoint of it, before the job stops or rests. It notes why
-// nothing is saved if they need not, or have had their time.
+// awaited reports whether the processes are yet to end a round, and to write a checkpoint of it,
+// before the job stops or rests. It notes why nothing is saved if they need not, or have had their
+// time.
 func (g *program) awaited(now time.Time) bool {
 	switch m := g.m; {
 	case !g.asks || g.done():

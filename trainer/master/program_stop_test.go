@@ -15,8 +15,8 @@ import (
 // trains is the heartbeat of a worker whose processes use the package, and have completed a round.
 func trains(r *wire.HeartbeatRequest) { r.Asks, r.Keeps, r.Rounds = true, true, 1 }
 
-// A program that uses the package is asked to end a round and to save it before its job stops or rests. Then its processes have the grace
-// period to end.
+// A program that uses the package is asked to end a round and to save it before its job stops or
+// rests. Then its processes have the grace period to end.
 func TestStopAwaitsTheCheckpointOfAProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		stop  func(w *world, notices chan Notice)
@@ -60,7 +60,8 @@ func TestStopAwaitsTheCheckpointOfAProgram(t *testing.T) {
 	}
 }
 
-// The status says why nothing was saved: there was nothing, there is no checkpoint, or it took too long. Nobody is waited for in vain.
+// The status says why nothing was saved: there was nothing, there is no checkpoint, or it took too
+// long. Nobody is waited for in vain.
 func TestStopWithoutACheckpointOfAProgram(t *testing.T) {
 	const late = "no round was ended, and written as a checkpoint, within 1m0s (--grace_period)"
 	for name, c := range map[string]struct {
@@ -100,8 +101,8 @@ func TestStopWithoutACheckpointOfAProgram(t *testing.T) {
 	}
 }
 
-// A stop waits for no checkpoint if no process has a state that is newer than the last one: all were
-// lost, and those that take their place have yet to begin.
+// A stop waits for no checkpoint if no process has a state that is newer than the last one: all
+// were lost, and those that take their place have yet to begin.
 func TestStopWhenAllStateIsLost(t *testing.T) {
 	for _, formed := range []bool{false, true} {
 		t.Run(fmt.Sprint("new world ", formed), func(t *testing.T) {
@@ -137,7 +138,8 @@ func TestStopWhenAllStateIsLost(t *testing.T) {
 	}
 }
 
-// A second request to the master's process ends the job without its checkpoint; another call of Stop does not.
+// A second request to the master's process ends the job without its checkpoint; another call of
+// Stop does not.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {
@@ -163,8 +165,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	})
 }
 
-// The others of a program go on while a worker that is scaled down, or whose node is drained, gives its processes their grace period: they are
-// called back when it says that these have ended.
+// The others of a program go on while a worker that is scaled down, or whose node is drained, gives
+// its processes their grace period: they are called back when it says that these have ended.
 func TestProgramWorksWhileAWorkerLeaves(t *testing.T) {
 	for name, leaves := range map[string]func(w *world){
 		"scaled down": func(w *world) { w.Scale(w.Context(), &wire.ScaleRequest{Workers: 1}) },
@@ -190,8 +192,9 @@ func TestProgramWorksWhileAWorkerLeaves(t *testing.T) {
 	}
 }
 
-// When a job of a cluster is deleted, its pods are asked to leave at the same time. None is made in their place, and the job has stopped when
-// the last has ended: nobody is left that could write a checkpoint.
+// When a job of a cluster is deleted, its pods are asked to leave at the same time. None is made in
+// their place, and the job has stopped when the last has ended: nobody is left that could write a
+// checkpoint.
 func TestPodsLeaveWhileTheJobStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {

@@ -39,7 +39,8 @@ func startProgram(t *testing.T, restarts int) (w *world, a, b *peer) {
 	return w, a, b
 }
 
-// enters compares the next world that the master sends with a text like "2 [0 1] from []", and skips other messages before it.
+// enters compares the next world that the master sends with a text like "2 [0 1] from []", and
+// skips other messages before it.
 func (p *peer) enters(want string) *wire.World {
 	p.w.Helper()
 	for {
@@ -68,7 +69,8 @@ func (w *world) fails(want string) {
 	}
 }
 
-// Failures of several processes of a world are charged once. A failure is not charged if another has ended the process, as by SIGKILL.
+// Failures of several processes of a world are charged once. A failure is not charged if another
+// has ended the process, as by SIGKILL.
 func TestProgramIsCharged(t *testing.T) {
 	own, doubt := &wire.Failure{Code: 1}, &wire.Failure{Code: 81, Excused: true, Doubt: true}
 	const charged, uncharged = "; the program starts again (charged)", "; the program starts again (not charged)"
@@ -115,7 +117,8 @@ func TestProgramIsCharged(t *testing.T) {
 // byExec is what the status says of a crash that a fork may have caused.
 const byExec = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
 
-// The crash of a process that was forked ends no job, even if no failure is allowed. The crash of one that was started by exec does.
+// The crash of a process that was forked ends no job, even if no failure is allowed. The crash of
+// one that was started by exec does.
 func TestProgramCrashesAfterFork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -133,8 +136,9 @@ func TestProgramCrashesAfterFork(t *testing.T) {
 	})
 }
 
-// A program that fails soon after each start is restarted at longer and longer intervals, also if the failures are not charged. A worker that
-// joins meanwhile does not change the time of the restart. After processes that ran for some time or completed a round, it restarts at once.
+// A program that fails soon after each start is restarted at longer and longer intervals, also if
+// the failures are not charged. A worker that joins meanwhile does not change the time of the
+// restart. After processes that ran for some time or completed a round, it restarts at once.
 func TestProgramPaces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -142,7 +146,8 @@ func TestProgramPaces(t *testing.T) {
 		dies := func(after time.Duration) time.Duration {
 			t.Helper()
 			time.Sleep(pause + after)
-			a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Rounds = formation, formation-1 }) // no round in this world
+			// no round in this world
+			a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Rounds = formation, formation-1 })
 			a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: fmt.Sprint(formation), Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
 			b.fails(formation)
 			formation++
@@ -204,7 +209,8 @@ func TestProgramPaces(t *testing.T) {
 	})
 }
 
-// Failures that follow the loss of a member are not charged, so that they end no job, even if no failure is allowed.
+// Failures that follow the loss of a member are not charged, so that they end no job, even if no
+// failure is allowed.
 func TestProgramLosesMember(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -219,7 +225,8 @@ func TestProgramLosesMember(t *testing.T) {
 		if s := w.look(); s.Restarts != 0 || s.Life != 1 || job.State(s.State).Ended() {
 			t.Errorf("status %v", s)
 		}
-		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this failure is the program's own
+		// this failure is the program's own
+		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)})
 		c.fails(2)
 		w.fails("the program failed: rank 0 (pid 9): killed by SIGABRT")
 	})
@@ -240,7 +247,8 @@ func TestProgramIsLeft(t *testing.T) {
 	})
 }
 
-// When the program has failed too often, the reason is that of the process that failed first, on whichever worker.
+// When the program has failed too often, the reason is that of the process that failed first, on
+// whichever worker.
 func TestProgramFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)
@@ -255,7 +263,8 @@ func TestProgramFails(t *testing.T) {
 	})
 }
 
-// The job has succeeded when the processes of all workers have ended with exit code 0 in the current world.
+// The job has succeeded when the processes of all workers have ended with exit code 0 in the
+// current world.
 func TestProgramSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)
@@ -266,7 +275,8 @@ func TestProgramSucceeds(t *testing.T) {
 		a.enters("2 [0 1] from []")
 		b.enters("2 [0 1] from []")
 		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })
-		time.Sleep(time.Minute) // meanwhile the other reports that it finished in the world before
+		// meanwhile the other reports that it finished in the world before
+		time.Sleep(time.Minute)
 		if s := w.look(); job.State(s.State).Ended() {
 			t.Fatalf("status %v, and one has not ended", s)
 		}
@@ -282,7 +292,8 @@ func TestProgramSucceeds(t *testing.T) {
 	})
 }
 
-// If workers are recalled for a newcomer after their processes have ended with exit code 0, the job has succeeded, and nothing begins anew.
+// If workers are recalled for a newcomer after their processes have ended with exit code 0, the job
+// has succeeded, and nothing begins anew.
 func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	for _, by := range []string{"arrival", "heartbeat"} {
 		t.Run(by, func(t *testing.T) {
@@ -308,7 +319,8 @@ func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	}
 }
 
-// Workers of a program whose processes keep no state do not begin a new life when a newcomer joins; all of them begin together.
+// Workers of a program whose processes keep no state do not begin a new life when a newcomer joins;
+// all of them begin together.
 func TestProgramGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -333,7 +345,8 @@ func TestProgramGrows(t *testing.T) {
 	})
 }
 
-// A worker whose process is restarted does not delay the others, which train on, and does not interrupt a round when it is ready.
+// A worker whose process is restarted does not delay the others, which train on, and does not
+// interrupt a round when it is ready.
 func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -356,7 +369,8 @@ func TestProgramTakesPartAgain(t *testing.T) {
 	})
 }
 
-// A worker that breaks off while the others finish their round for a newcomer ends that round, in which they would wait for it.
+// A worker that breaks off while the others finish their round for a newcomer ends that round, in
+// which they would wait for it.
 func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -383,7 +397,8 @@ func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 	})
 }
 
-// A newcomer is told that processes keep their state, once a heartbeat of a training worker has said so.
+// A newcomer is told that processes keep their state, once a heartbeat of a training worker has
+// said so.
 func TestProgramKeeps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, _ := startProgram(t, 0)
@@ -415,7 +430,8 @@ func (w *world) asks(worker int, d *wire.Dataset) (*wire.Task, error) {
 	return reply.GetTask(), err
 }
 
-// All processes train on the same records. There are no more records after the last epoch, but the job goes on.
+// All processes train on the same records. There are no more records after the last epoch, but the
+// job goes on.
 func TestProgramDataset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)

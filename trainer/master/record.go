@@ -19,45 +19,64 @@ import (
 // recordFormat is the version of the meaning of a record.
 const recordFormat = 1
 
-// record is what a master leaves for the next one. The first part is written before anybody hears of it: numbers that were given out, the life
-// of the model, the world of a ring, the end. The rest is hints, which may be old. What is in the model is asked of those who hold it.
+// record is what a master leaves for the next one. The first part is written before anybody hears
+// of it: numbers that were given out, the life of the model, the world of a ring, the end. The rest
+// is hints, which may be old. What is in the model is asked of those who hold it.
 type record struct {
-	Format  int           `json:"format"`
-	By      int           `json:"by"`             // incarnation of the master that wrote it
-	Last    bool          `json:"last,omitempty"` // the master went after writing this, and sent nothing more
-	Life    int64         `json:"life"`
-	Lives   int64         `json:"lives"`         // the highest life that may have begun
-	Base    custody.Base  `json:"base,omitzero"` // what that life began with
-	Cut     int64         `json:"cut,omitempty"` // the highest number of a checkpoint that was begun
+	Format int `json:"format"`
+	// incarnation of the master that wrote it
+	By int `json:"by"`
+	// the master went after writing this, and sent nothing more
+	Last bool  `json:"last,omitempty"`
+	Life int64 `json:"life"`
+	// the highest life that may have begun
+	Lives int64 `json:"lives"`
+	// what that life began with
+	Base custody.Base `json:"base,omitzero"`
+	// the highest number of a checkpoint that was begun
+	Cut     int64         `json:"cut,omitempty"`
 	Pods    pod.Snapshot  `json:"pods"`
 	Ring    *savedRing    `json:"ring,omitempty"`
 	Program *savedProgram `json:"program,omitempty"`
-	Data    *savedData    `json:"data,omitempty"`   // what is read; nil: a program declares it
-	State   job.State     `json:"state,omitempty"`  // final state of a job that has ended
-	Reason  string        `json:"reason,omitempty"` // why the job did not succeed
-	Ended   time.Time     `json:"ended,omitzero"`   // time at which the job ended
-	Rests   bool          `json:"rests,omitempty"`  // the job was suspended: its pods were ended, and the model is in the newest checkpoint
+	// what is read; nil: a program declares it
+	Data *savedData `json:"data,omitempty"`
+	// final state of a job that has ended
+	State job.State `json:"state,omitempty"`
+	// why the job did not succeed
+	Reason string `json:"reason,omitempty"`
+	// time at which the job ended
+	Ended time.Time `json:"ended,omitzero"`
+	// the job was suspended: its pods were ended, and the model is in the newest checkpoint
+	Rests bool `json:"rests,omitempty"`
 
-	Spec      int                     `json:"spec"` // number of workers in the newest specification of the job
-	Begun     bool                    `json:"begun,omitempty"`
-	Started   time.Time               `json:"started"`
-	Done      int64                   `json:"done,omitempty"`    // number of records that were done
-	Resumed   int64                   `json:"resumed,omitempty"` // number of records that were done before the job was resumed
-	Rejected  int64                   `json:"rejected,omitempty"`
-	Anew      string                  `json:"anew,omitempty"`    // why the training last went back
-	Rewinds   int                     `json:"rewinds,omitempty"` // how often the training went back
-	History   []incident              `json:"history,omitempty"` // the newest incidents
-	Tasks     task.Snapshot           `json:"tasks"`
-	Measures  evaluation.Saved        `json:"measures"`
-	Results   []checkpoint.Evaluation `json:"results,omitempty"` // the newest results
+	// number of workers in the newest specification of the job
+	Spec    int       `json:"spec"`
+	Begun   bool      `json:"begun,omitempty"`
+	Started time.Time `json:"started"`
+	// number of records that were done
+	Done int64 `json:"done,omitempty"`
+	// number of records that were done before the job was resumed
+	Resumed  int64 `json:"resumed,omitempty"`
+	Rejected int64 `json:"rejected,omitempty"`
+	// why the training last went back
+	Anew string `json:"anew,omitempty"`
+	// how often the training went back
+	Rewinds int `json:"rewinds,omitempty"`
+	// the newest incidents
+	History  []incident       `json:"history,omitempty"`
+	Tasks    task.Snapshot    `json:"tasks"`
+	Measures evaluation.Saved `json:"measures"`
+	// the newest results
+	Results   []checkpoint.Evaluation `json:"results,omitempty"`
 	Evaluated int64                   `json:"evaluated,omitempty"`
 }
 
 // savedRing is the part of a record about a ring.
 type savedRing struct {
-	Meeting   rendezvous.Snapshot `json:"meeting"`
-	Custody   custody.SavedRing   `json:"custody"`
-	Processes map[int]uint64      `json:"processes,omitempty"` // processes of the members, by worker
+	Meeting rendezvous.Snapshot `json:"meeting"`
+	Custody custody.SavedRing   `json:"custody"`
+	// processes of the members, by worker
+	Processes map[int]uint64 `json:"processes,omitempty"`
 }
 
 // savedData is the part of a record about the files that a job reads.
@@ -69,7 +88,8 @@ type savedData struct {
 // namedData is the largest number of files that a record names.
 const namedData = 100
 
-// saveData returns what the next master compares with the files that it finds. The caller holds the mutex.
+// saveData returns what the next master compares with the files that it finds. The caller holds the
+// mutex.
 func (m *master) saveData() *savedData {
 	if m.program != nil {
 		return nil
@@ -83,7 +103,8 @@ func (m *master) saveData() *savedData {
 	return s
 }
 
-// sameData returns an error if the files are not those of which a part is in the model: the next part would be of others.
+// sameData returns an error if the files are not those of which a part is in the model: the next
+// part would be of others.
 func (m *master) sameData(was *savedData) error {
 	is := m.saveData()
 	if was == nil || is == nil || was.Content == is.Content {
@@ -104,7 +125,8 @@ func (m *master) memoir() ([]byte, error) {
 		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
 		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
-	if m.gathering { // nothing newer than the previous record is known
+	// nothing newer than the previous record is known
+	if m.gathering {
 		r.Tasks, r.Done = m.former.Tasks, m.former.Done
 	}
 	if m.state.Ended() {

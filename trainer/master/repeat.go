@@ -18,19 +18,22 @@ const (
 // that lasted about as long, are the same: the program does it to itself, even if a signal was the
 // means.
 type manner struct {
-	Signal     int32  `json:"signal,omitempty"`
-	Code       int32  `json:"code,omitempty"`
-	Message    string `json:"message,omitempty"`
-	Output     string `json:"output,omitempty"`     // digest of what the processes wrote
-	Checkpoint int64  `json:"checkpoint,omitempty"` // time of the newest checkpoint file, in Unix milliseconds
+	Signal  int32  `json:"signal,omitempty"`
+	Code    int32  `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// digest of what the processes wrote
+	Output string `json:"output,omitempty"`
+	// time of the newest checkpoint file, in Unix milliseconds
+	Checkpoint int64 `json:"checkpoint,omitempty"`
 }
 
 // repeats counts how often in a row a program has ended in the same way without progress. Progress
 // is a completed round, a new checkpoint file, or other output than that of the time before.
 type repeats struct {
-	Last  manner        `json:"last"`
-	Count int           `json:"count,omitempty"`
-	Ran   time.Duration `json:"ran,omitempty"` // how long the last world lasted; negative: not known
+	Last  manner `json:"last"`
+	Count int    `json:"count,omitempty"`
+	// how long the last world lasted; negative: not known
+	Ran time.Duration `json:"ran,omitempty"`
 }
 
 // add returns the count after another end, of a world that lasted for some time.

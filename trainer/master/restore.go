@@ -31,14 +31,16 @@ const numbers = 1 << 32
 // firstNumber returns the number before the first one of this master.
 func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
 
-// Limits of how far a record may be behind. It is written before each formation and each life, unless writing fails. A new life needs the
-// loss of the workers, or of a server, of the previous one, and no pod is created while writing fails.
+// Limits of how far a record may be behind. It is written before each formation and each life,
+// unless writing fails. A new life needs the loss of the workers, or of a server, of the previous
+// one, and no pod is created while writing fails.
 const (
 	formationGap = 1000
 	lifeGap      = 100
 )
 
-// behind returns how many masters in succession may each have begun formations and lives that are not in a record.
+// behind returns how many masters in succession may each have begun formations and lives that are
+// not in a record.
 func (m *master) behind(r *record) int64 {
 	if r.Last {
 		return 0
@@ -54,8 +56,9 @@ func (m *master) lives() int64 {
 	return m.servers.custody.Lives()
 }
 
-// restore replaces the previous master. Its record says which pods there were, and in which life the model was; the holders of the model
-// say what is in it. Until they have, no worker gets a task. The caller holds the mutex, and no pod was heard yet.
+// restore replaces the previous master. Its record says which pods there were, and in which life
+// the model was; the holders of the model say what is in it. Until they have, no worker gets a
+// task. The caller holds the mutex, and no pod was heard yet.
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
 	r := m.former
 	m.Self.SetLife(r.Life)
@@ -68,7 +71,8 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if m.begun = r.Begun; m.begun {
 		m.state = job.Running
 	}
-	if !r.Rests { // a job that rests goes on from a checkpoint, which was compared
+	// a job that rests goes on from a checkpoint, which was compared
+	if !r.Rests {
 		if err := m.sameData(r.Data); err != nil {
 			return err
 		}
@@ -104,7 +108,8 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.unannounced = make(map[int]bool)
 	for _, p := range table.List() {
 		if p.Phase == pod.Running || p.Phase == pod.Leaving {
-			m.contact(p.ID).heard = m.clock(now).Add(timing.Return) // the pod has yet to find this master
+			// the pod has yet to find this master
+			m.contact(p.ID).heard = m.clock(now).Add(timing.Return)
 			if p.ID.Role == pod.Worker {
 				m.unannounced[p.ID.Index] = true
 			}
@@ -154,10 +159,12 @@ func (m *master) askHolders() {
 	}
 }
 
-// untouched reports whether nothing was trained on in this life of the model, and what the life began with is known.
+// untouched reports whether nothing was trained on in this life of the model, and what the life
+// began with is known.
 func (m *master) untouched() bool { return !m.begun && m.former.Base == m.checkpoints.newest() }
 
-// gathered notes that it is known what is in the model, and continues the training from there. The caller holds the mutex.
+// gathered notes that it is known what is in the model, and continues the training from there. The
+// caller holds the mutex.
 func (m *master) gathered(how string) {
 	m.gathering, m.announceBy = false, m.clock(time.Now()).Add(timing.Return)
 	m.Log.Info("The training goes on: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
@@ -165,7 +172,8 @@ func (m *master) gathered(how string) {
 	m.wake()
 }
 
-// unready refuses a call as long as it is not known what is in the model. The caller holds the mutex.
+// unready refuses a call as long as it is not known what is in the model. The caller holds the
+// mutex.
 func (m *master) unready() error {
 	if err := m.early(); err != nil || !m.gathering || m.over {
 		return err
@@ -187,7 +195,8 @@ func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
 	return nil
 }
 
-// announced tells the queue when every living worker has reported what it works on. The caller holds the mutex.
+// announced tells the queue when every living worker has reported what it works on. The caller
+// holds the mutex.
 func (m *master) announced(workers ...int) {
 	if m.unannounced == nil || m.gathering {
 		return
@@ -202,13 +211,15 @@ func (m *master) announced(workers ...int) {
 	}
 }
 
-// askServers asks the servers what they have, as soon as each has joined or has been lost with its values.
+// askServers asks the servers what they have, as soon as each has joined or has been lost with its
+// values.
 func (s *servers) askServers() {
 	if s.asking {
 		return
 	}
 	switch {
-	case s.m.untouched(): // the servers have nothing besides what the life began with
+	case s.m.untouched():
+		// the servers have nothing besides what the life began with
 		s.custody.Renew()
 		s.m.gathered("nothing was trained on in this life of the model")
 		return
@@ -243,7 +254,8 @@ func (s *servers) askServers() {
 func (s *servers) awaited() bool {
 	for i := range s.lines {
 		p, ok := s.m.table.Get(pod.ID{Role: pod.PS, Index: i})
-		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() { // a pending pod may be running already
+		// a pending pod may be running already
+		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() {
 			return true
 		}
 	}
@@ -274,7 +286,8 @@ func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, 
 	return &all[0], errors.Join(errs...)
 }
 
-// recovered continues with the records that all servers have; nil: the values of one are lost, and a new life begins.
+// recovered continues with the records that all servers have; nil: the values of one are lost, and
+// a new life begins.
 func (s *servers) recovered(had *ledger.Ledger) {
 	m := s.m
 	settled := 0
@@ -295,7 +308,8 @@ func (s *servers) recovered(had *ledger.Ledger) {
 	}
 }
 
-// lostMeanwhile begins a new life of the model after a loss while there was no master, and continues from its beginning.
+// lostMeanwhile begins a new life of the model after a loss while there was no master, and
+// continues from its beginning.
 func (m *master) lostMeanwhile(life int64, reason string) {
 	if m.former.Rests {
 		base := m.checkpoints.newestKept()
@@ -310,7 +324,8 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 	m.remember()
 }
 
-// restore restores the rendezvous of the previous master: the members of its world go on in it, and will report so.
+// restore restores the rendezvous of the previous master: the members of its world go on in it, and
+// will report so.
 func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err error) {
 	if saved == nil {
 		return errors.New("the record of the previous master has no ring")
@@ -334,8 +349,8 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 	return nil
 }
 
-// ended returns the end of those members of the restored world that the table does not know. They were asked to leave while there was no
-// master: the ring does not wait for them any more.
+// ended returns the end of those members of the restored world that the table does not know. They
+// were asked to leave while there was no master: the ring does not wait for them any more.
 func (r *ring) ended() (lost []pod.Action) {
 	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}

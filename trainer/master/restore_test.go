@@ -113,7 +113,8 @@ func (r *reigned) follow() {
 	synctest.Wait()
 }
 
-// rejoin makes all servers join again with the values of a life, and checks that they were asked to.
+// rejoin makes all servers join again with the values of a life, and checks that they were asked
+// to.
 func (r *reigned) rejoin(holds int64) {
 	r.Helper()
 	for i, s := range r.servers {
@@ -127,8 +128,8 @@ func (r *reigned) rejoin(holds int64) {
 	synctest.Wait()
 }
 
-// A restarted master knows the pods, asks the servers which records are in the model, and leases the others. A worker keeps the leases that it
-// reports.
+// A restarted master knows the pods, asks the servers which records are in the model, and leases
+// the others. A worker keeps the leases that it reports.
 func TestMasterComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -194,7 +195,8 @@ func TestWhatAllServersHaveIsCredited(t *testing.T) {
 	})
 }
 
-// A server that is lost or restarted while there is no master has lost its values: a new life begins.
+// A server that is lost or restarted while there is no master has lost its values: a new life
+// begins.
 func TestServerLostWithoutMaster(t *testing.T) {
 	for name, lose := range map[string]func(r *reigned){
 		"gone": func(r *reigned) {
@@ -232,7 +234,8 @@ func TestServerLostWithoutMaster(t *testing.T) {
 	}
 }
 
-// Before anything was trained on, servers that have values and servers that have none begin together, in the same life.
+// Before anything was trained on, servers that have values and servers that have none begin
+// together, in the same life.
 func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -327,7 +330,8 @@ func TestEndIsKept(t *testing.T) {
 	})
 }
 
-// FuzzRecord checks that a master with any record either begins, or returns an error that says what is wrong with the record.
+// FuzzRecord checks that a master with any record either begins, or returns an error that says what
+// is wrong with the record.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
 	f.Add([]byte(`{"format":2}`))

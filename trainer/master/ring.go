@@ -19,29 +19,44 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ring is the strategy of AllreduceStrategy: every worker has the model. The rendezvous decides who works with whom; the ring performs its
-// decisions, and tracks which records of the leases are in the model.
+// ring is the strategy of AllreduceStrategy: every worker has the model. The rendezvous decides who
+// works with whom; the ring performs its decisions, and tracks which records of the leases are in
+// the model.
 type ring struct {
 	m       *master
 	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
-	seats   map[int]*seat // by worker
-	session int64         // the newest session number that was given out
+	// by worker
+	seats map[int]*seat
+	// the newest session number that was given out
+	session int64
 	todo    []rendezvous.Action
-	busy    bool // todo is being performed
+	// todo is being performed
+	busy bool
 
-	expected int       // number of workers, as the rendezvous was told
-	turned   time.Time // by clock: when the last world was formed, or aborted
-	called   bool      // the last world was aborted
-	rounds   int64     // formation of the newest world that has completed a round
+	// number of workers, as the rendezvous was told
+	expected int
+	// by clock: when the last world was formed, or aborted
+	turned time.Time
+	// the last world was aborted
+	called bool
+	// formation of the newest world that has completed a round
+	rounds int64
 
-	copier int    // worker that makes the current checkpoint
-	writer int    // worker that is released when the checkpoint that it writes is complete; -1: none
-	void   int64  // newest formation that began with a damaged checkpoint: arrivals from it or an older one have no state
-	damage string // what is wrong with that checkpoint, until the next life
+	// worker that makes the current checkpoint
+	copier int
+	// worker that is released when the checkpoint that it writes is complete; -1: none
+	writer int
+	// newest formation that began with a damaged checkpoint: arrivals from it or an older one have
+	// no state
+	void int64
+	// what is wrong with that checkpoint, until the next life
+	damage string
 
-	waiting string // why there was no world at the last tick
-	told    bool   // waiting was logged
+	// why there was no world at the last tick
+	waiting string
+	// waiting was logged
+	told bool
 }
 
 func newRing(m *master) *ring {
@@ -81,7 +96,8 @@ func (r *ring) perform(actions []rendezvous.Action) {
 				r.form(a.World, a.Reason)
 			}
 		case rendezvous.Recall, rendezvous.Abort:
-			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation { // otherwise a worker is recalled that is not in that world
+			// otherwise a worker is recalled that is not in that world
+			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation {
 				r.turned, r.called = r.now(), true
 			}
 			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
@@ -100,7 +116,8 @@ func (r *ring) perform(actions []rendezvous.Action) {
 	}
 }
 
-// goesOn reports whether a job goes on with the next world: its program may have failed in the last one.
+// goesOn reports whether a job goes on with the next world: its program may have failed in the last
+// one.
 func (r *ring) goesOn(next rendezvous.World) bool {
 	g := r.m.program
 	if g == nil {
@@ -115,7 +132,8 @@ func (r *ring) goesOn(next rendezvous.World) bool {
 	return !r.m.over
 }
 
-// form sends a world to its members. The state that it begins with tells which records of the leases are in the model.
+// form sends a world to its members. The state that it begins with tells which records of the
+// leases are in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
 	r.turned, r.called = r.now(), false
 	if r.m.program != nil {
@@ -139,7 +157,8 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	r.settle(r.custody.Formed(w, had, version))
 	r.m.checkpoints.back(version)
-	if err := r.m.remember(); errors.Is(err, ErrSuperseded) { // before the world is told, or the next master would not know it
+	// before the world is told, or the next master would not know it
+	if err := r.m.remember(); errors.Is(err, ErrSuperseded) {
 		r.m.quit(err)
 		return
 	}
@@ -193,7 +212,8 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 	return "from the initial values", had, 0
 }
 
-// wireBase returns what a life begins with in the form in which holders are told; nil: the initial values.
+// wireBase returns what a life begins with in the form in which holders are told; nil: the initial
+// values.
 func wireBase(b custody.Base) *wire.Base {
 	if b.Number == 0 {
 		return nil
@@ -232,7 +252,8 @@ func workers(n int) string {
 	return fmt.Sprintf("%d workers", n)
 }
 
-// anew begins the training anew, or again with the newest checkpoint. If nothing was credited in this life, the life begins again.
+// anew begins the training anew, or again with the newest checkpoint. If nothing was credited in
+// this life, the life begins again.
 func (r *ring) anew(reason string) {
 	life := r.custody.Life()
 	began := r.m.checkpoints.base.records()
@@ -258,7 +279,8 @@ func (r *ring) anew(reason string) {
 		r.m.anew(now, why)
 		return
 	}
-	for _, worker := range r.m.queue.Workers() { // including workers that have ended and whose leases are not taken back yet
+	// including workers that have ended and whose leases are not taken back yet
+	for _, worker := range r.m.queue.Workers() {
 		r.m.lose(worker, nil, gone[worker])
 	}
 }
@@ -282,8 +304,8 @@ func (r *ring) now() time.Time { return r.m.clock(time.Now()) }
 func (r *ring) version() int64   { return r.custody.Version() }
 func (r *ring) applied(int) bool { return true }
 
-// whole reports that nothing is left in the accumulators of --global_batch_size, and has it applied if there is. The flush also reports the
-// version of the trained model.
+// whole reports that nothing is left in the accumulators of --global_batch_size, and has it applied
+// if there is. The flush also reports the version of the trained model.
 func (r *ring) whole() bool {
 	if r.m.queue.Stats().Done == 0 {
 		return true
@@ -304,7 +326,8 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	formation := beat.Formation
 	if r.m.program != nil && r.m.program.dataset != nil {
-		formation = beat.Met // a process is in its world before it has the state
+		// a process is in its world before it has the state
+		formation = beat.Met
 	}
 	r.rounds = max(r.rounds, formation)
 	snapshot, settled := r.custody.Heard(custody.State{Formation: formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
@@ -326,7 +349,8 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 	}
 }
 
-// recover continues with a world that has outlived the previous master, as soon as a member reports what is in the model for good.
+// recover continues with a world that has outlived the previous master, as soon as a member reports
+// what is in the model for good.
 func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	w := r.custody.World()
 	if !r.m.gathering || w.Formation == 0 || beat.Formation != w.Formation {
@@ -390,7 +414,8 @@ func (r *ring) bereft(worker int) {
 	}
 }
 
-// damaged handles an arrival from a world that cannot begin, as its checkpoint cannot be read. The state of its other members is void.
+// damaged handles an arrival from a world that cannot begin, as its checkpoint cannot be read. The
+// state of its other members is void.
 func (r *ring) damaged(a *wire.Arrival) {
 	base := r.m.checkpoints.base
 	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.m.over {
@@ -401,8 +426,8 @@ func (r *ring) damaged(a *wire.Arrival) {
 	r.m.checkpoints.damaged(base.Base, errors.New(a.Damage))
 }
 
-// seek finds what is before the checkpoint with which a worker could not begin, ahead of handling its arrival. The caller does not hold the
-// mutex.
+// seek finds what is before the checkpoint with which a worker could not begin, ahead of handling
+// its arrival. The caller does not hold the mutex.
 func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
 	if a.Damage == "" {
 		return
@@ -438,7 +463,8 @@ func (r *ring) departs(worker int) {
 	}
 }
 
-// release lets a worker leave that was asked to, once the checkpoint that it writes is complete. It does not wait for the worker's leases.
+// release lets a worker leave that was asked to, once the checkpoint that it writes is complete. It
+// does not wait for the worker's leases.
 func (r *ring) release(worker int) {
 	if worker == r.copier && r.m.checkpoints.copied() {
 		r.writer = worker
@@ -449,7 +475,8 @@ func (r *ring) release(worker int) {
 	r.m.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
 }
 
-// dismiss takes back the leases of a worker that is not part of the ring any more, even if it runs: nothing that it does reaches the model.
+// dismiss takes back the leases of a worker that is not part of the ring any more, even if it runs:
+// nothing that it does reaches the model.
 func (r *ring) dismiss(id pod.ID, reason string) {
 	r.gone(id, 0, reason)
 	r.reclaim(id.Index, "")
@@ -465,7 +492,8 @@ func (r *ring) takeBack(_ context.Context, worker int, charge string) {
 	}
 }
 
-// reclaim takes back a worker's leases, at once or when it is known which of their records are in the model.
+// reclaim takes back a worker's leases, at once or when it is known which of their records are in
+// the model.
 func (r *ring) reclaim(worker int, charge string) {
 	if held := r.m.queue.Held(worker); len(held) > 0 {
 		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
@@ -473,17 +501,19 @@ func (r *ring) reclaim(worker int, charge string) {
 	}
 }
 
-// away reports whether the members of the world are reading the checkpoint that it begins with: storage that does not answer is retried for
-// some time, and the others wait. Otherwise the ring waits only for its members.
+// away reports whether the members of the world are reading the checkpoint that it begins with:
+// storage that does not answer is retried for some time, and the others wait. Otherwise the ring
+// waits only for its members.
 func (r *ring) away() bool {
 	w := r.custody.World()
 	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.m.checkpoints.base.Number > 0 && r.rounds < w.Formation
 	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
 }
 
-// stragglers returns at most one of the overdue workers while the ring works: its members wait for each other, so any of them may be the
-// cause. The others meet without it; if another was the cause, that one does not arrive. No worker is a straggler before the limit has
-// passed since the last world was formed or aborted.
+// stragglers returns at most one of the overdue workers while the ring works: its members wait for
+// each other, so any of them may be the cause. The others meet without it; if another was the
+// cause, that one does not arrive. No worker is a straggler before the limit has passed since the
+// last world was formed or aborted.
 func (r *ring) stragglers(overdue []int) []int {
 	rested := r.now().Sub(r.turned) >= r.m.Job.TaskTimeout.Duration
 	named := false

@@ -50,7 +50,8 @@ func TestRingAnew(t *testing.T) {
 	})
 }
 
-// A task on which every worker crashes, before anything was trained on, is charged. The error of the job names it.
+// A task on which every worker crashes, before anything was trained on, is charged. The error of
+// the job names it.
 func TestRingPoison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers, c.Job.RelaunchOnWorkerFailure, c.Training[0].Count = 1, 10, 4 }))
@@ -105,7 +106,8 @@ func snapshot(version, snapshot int64) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) { r.Version, r.Snapshot = version, snapshot }
 }
 
-// All workers of a ring have the same snapshot: any worker can evaluate it, and late reports of others do not withdraw it.
+// All workers of a ring have the same snapshot: any worker can evaluate it, and late reports of
+// others do not withdraw it.
 func TestRingEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -144,7 +146,8 @@ func TestRingEvaluation(t *testing.T) {
 	})
 }
 
-// When the model is lost, so are its evaluations and their results. The training that begins anew has its own.
+// When the model is lost, so are its evaluations and their results. The training that begins anew
+// has its own.
 func TestRingEvaluationAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { evaluatedRing(c); c.Job.NumWorkers, c.Job.Output = 1, "model" })
@@ -175,7 +178,8 @@ func TestRingEvaluationAnew(t *testing.T) {
 	})
 }
 
-// Gradients that are left in accumulators at the end are applied before the model is evaluated and exported, whichever workers are lost.
+// Gradients that are left in accumulators at the end are applied before the model is evaluated and
+// exported, whichever workers are lost.
 func TestRingFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.GlobalBatchSize, c.Job.NumEpochs, c.Job.Output = 100, 2, "model" })
@@ -216,7 +220,8 @@ func TestRingFlush(t *testing.T) {
 	})
 }
 
-// The report of the flush has the version of the trained model, also if no gradients are accumulated.
+// The report of the flush has the version of the trained model, also if no gradients are
+// accumulated.
 func TestRingFinalVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -237,8 +242,8 @@ func TestRingFinalVersion(t *testing.T) {
 	})
 }
 
-// A state may be lost with a step of which the master does not know. So all leases are taken back when the model is lost, even if no record of
-// them was credited.
+// A state may be lost with a step of which the master does not know. So all leases are taken back
+// when the model is lost, even if no record of them was credited.
 func TestRingAnewUnheard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })

@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A member that was asked to leave may end while there is no master, after the earlier master has created its successor. The next master
-// reports its end, and the others do not wait for it.
+// A member that was asked to leave may end while there is no master, after the earlier master has
+// created its successor. The next master reports its end, and the others do not wait for it.
 func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var events []Event
@@ -47,7 +47,8 @@ func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	})
 }
 
-// A life that the earlier master could not store has begun all the same: the next life gets another number.
+// A life that the earlier master could not store has begun all the same: the next life gets another
+// number.
 func TestNoLifeBeginsTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, ringJob(nil))
@@ -110,7 +111,8 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 	})
 }
 
-// The progress of a member in a world of a lost model does not count, even if the life has the same number because no record of it was credited.
+// The progress of a member in a world of a lost model does not count, even if the life has the same
+// number because no record of it was credited.
 func TestWordOfALostModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
@@ -130,8 +132,9 @@ func TestWordOfALostModel(t *testing.T) {
 	})
 }
 
-// A world outlives its streams and its master. Requests to its members are repeated on the next streams. The next master learns which records
-// are in the model from the first member that reports.
+// A world outlives its streams and its master. Requests to its members are repeated on the next
+// streams. The next master learns which records are in the model from the first member that
+// reports.
 func TestWorldOutlivesItsMaster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		formed := 0

@@ -7,12 +7,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Records of a lost worker that are in the last round are credited when the round cannot be lost any more. While only one member has it, and the
-// others are about to copy it, it may be lost with that member.
+// Records of a lost worker that are in the last round are credited when the round cannot be lost
+// any more. While only one member has it, and the others are about to copy it, it may be lost with
+// that member.
 func TestRingLostMemberAndRound(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		dies   bool // the member that has the round is lost before the others have it
+		name string
+		// the member that has the round is lost before the others have it
+		dies   bool
 		credit int64
 	}{{"copied", false, 3}, {"lost", true, 2}} {
 		t.Run(c.name, func(t *testing.T) {

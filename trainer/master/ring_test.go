@@ -17,7 +17,8 @@ func TestRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(nil))
 		begin := time.Now()
-		for range 2 { // also the second Join does not wait, because there are no servers
+		// also the second Join does not wait, because there are no servers
+		for range 2 {
 			if reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(reply.Servers) > 0 {
 				t.Fatal(reply, err)
 			}
@@ -42,11 +43,13 @@ func TestRing(t *testing.T) {
 		if w.status.Version != 4 || w.status.State != "Succeeded" {
 			t.Errorf("status %v", w.status)
 		}
-		a.hears() // workers that leave at the end do not cause a recall
+		// workers that leave at the end do not cause a recall
+		a.hears()
 	})
 }
 
-// A caller that is not a pod of the job is refused at the rendezvous, and a job with servers has no rendezvous.
+// A caller that is not a pod of the job is refused at the rendezvous, and a job with servers has no
+// rendezvous.
 func TestRingStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(nil))
@@ -67,13 +70,15 @@ func TestRingStrangers(t *testing.T) {
 	t.Run("servers", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			p := start(t, nil).stranger(0)
-			p.send(&wire.Arrival{Round: -1, Address: "worker-0:1"}) // it may be refused before it sends this
+			// it may be refused before it sends this
+			p.send(&wire.Arrival{Round: -1, Address: "worker-0:1"})
 			wantCode(t, p.ended(), codes.FailedPrecondition)
 		})
 	})
 }
 
-// Members do not stop when a newcomer arrives: they come back together after a round, and go on from their state.
+// Members do not stop when a newcomer arrives: they come back together after a round, and go on
+// from their state.
 func TestRingGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -103,14 +108,20 @@ func TestRingGrows(t *testing.T) {
 	})
 }
 
-// The records of a lost member's leases that are in the state are known when the others have formed a world. Exactly these are credited then.
+// The records of a lost member's leases that are in the state are known when the others have formed
+// a world. Exactly these are credited then.
 func TestRingLostMember(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		kill     func(*world, *peer) // ends worker 0, which holds both leases; nil: its pod is killed
-		ledger   []int64             // ledger of worker 1, as had takes it
-		heard    int64               // progress of the first lease that worker 0 has reported
-		first    int64               // records of the first task that are done when it is leased again; 4: it is not leased again
+		name string
+		// ends worker 0, which holds both leases; nil: its pod is killed
+		kill func(*world, *peer)
+		// ledger of worker 1, as had takes it
+		ledger []int64
+		// progress of the first lease that worker 0 has reported
+		heard int64
+		// records of the first task that are done when it is leased again; 4: it is not leased
+		// again
+		first    int64
 		requeued int64
 	}{
 		{name: "nothing", requeued: 2},
@@ -185,7 +196,8 @@ func TestRingStreamBreaks(t *testing.T) {
 		p[1].hears("world 2.2 [1 0] from [0]")
 		again.hears("world 2.2 [1 0] from [0]")
 		w.done(0, first)
-		// A worker that opens another stream before the master knows that the first is broken takes over its seat.
+		// A worker that opens another stream before the master knows that the first is broken takes
+		// over its seat.
 		third := w.peer(0)
 		wantCode(t, again.ended(), codes.OK)
 		p[1].hears("recall 2 now")
@@ -197,11 +209,13 @@ func TestRingStreamBreaks(t *testing.T) {
 	})
 }
 
-// The only process that has the model keeps its seat when it loses its stream, and the training goes on from its state.
+// The only process that has the model keeps its seat when it loses its stream, and the training
+// goes on from its state.
 func TestRingLastStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })
-		p[0].close() // a stream without the number of its process
+		// a stream without the number of its process
+		p[0].close()
 		again := w.stranger(0)
 		again.arrive(&wire.Arrival{Round: -1, Process: 7})
 		go again.live(w.MasterClient)
@@ -226,8 +240,9 @@ func TestRingLastStreamBreaks(t *testing.T) {
 	})
 }
 
-// A cluster may restart a worker in its pod, by --restart_policy. The new process does not have the model, and some records of its leases are in
-// the state of the others. So it is replaced, and these records are credited.
+// A cluster may restart a worker in its pod, by --restart_policy. The new process does not have the
+// model, and some records of its leases are in the state of the others. So it is replaced, and
+// these records are credited.
 func TestRingWorkerStartedAgainInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
@@ -257,7 +272,8 @@ func TestRingWorkerStartedAgainInPlace(t *testing.T) {
 	})
 }
 
-// The ring waits for a worker whose stream breaks if no other has the model. When the worker is back it is a member again.
+// The ring waits for a worker whose stream breaks if no other has the model. When the worker is
+// back it is a member again.
 func TestRingStray(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.MinWorkers = 2 }))
@@ -303,7 +319,8 @@ func TestRingArrivesTwice(t *testing.T) {
 	})
 }
 
-// The ring does not wait for a member that is lost while a world is being formed, or before it has received its world.
+// The ring does not wait for a member that is lost while a world is being formed, or before it has
+// received its world.
 func TestRingDeathWhileForming(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
@@ -313,7 +330,8 @@ func TestRingDeathWhileForming(t *testing.T) {
 		p[2].back(1, 6)
 		w.kill(worker(2))
 		p[1].back(1, 7)
-		p[3].hears("recall 1 now", "world 2.2 [1 3] from [0 1]") // the recall was sent before its arrival
+		// the recall was sent before its arrival
+		p[3].hears("recall 1 now", "world 2.2 [1 3] from [0 1]")
 		w.kill(worker(1))
 		p[3].hears("recall 2 now")
 		p[3].back(2, 7)
@@ -321,7 +339,8 @@ func TestRingDeathWhileForming(t *testing.T) {
 	})
 }
 
-// The lease of the export is taken back from a lost worker as others are, also if the ring cannot be formed again.
+// The lease of the export is taken back from a lost worker as others are, also if the ring cannot
+// be formed again.
 func TestRingLostExport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.Output, c.Job.MinWorkers = "model", 2 })
@@ -339,7 +358,8 @@ func TestRingLostExport(t *testing.T) {
 	})
 }
 
-// A worker that sends no heartbeats is replaced after --heartbeat_timeout. Time in which the master did not run does not count.
+// A worker that sends no heartbeats is replaced after --heartbeat_timeout. Time in which the master
+// did not run does not count.
 func TestRingSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -377,8 +397,8 @@ func TestRingSilence(t *testing.T) {
 	})
 }
 
-// A worker that hangs and delays the ring is found within twice the time limit: another member is excluded, the others come back, and the
-// hanging worker does not.
+// A worker that hangs and delays the ring is found within twice the time limit: another member is
+// excluded, the others come back, and the hanging worker does not.
 func TestRingStraggler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) {
@@ -507,13 +527,15 @@ func TestRingLog(t *testing.T) {
 	})
 }
 
-// Scaling down removes the newest workers, and credits the records of their leases that are in the model.
+// Scaling down removes the newest workers, and credits the records of their leases that are in the
+// model.
 func TestRingShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
 		p[0].hears("world 1.1 [0 1 2 3] from []")
 		lease := w.task(2)
-		w.pods.beStubborn() // the others wait for the end of the round, not for the end of the removed pods
+		// the others wait for the end of the round, not for the end of the removed pods
+		w.pods.beStubborn()
 		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
 			t.Fatal(err)
 		}

@@ -20,20 +20,31 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// seat is a worker's membership in the rendezvous. It lasts as long as the worker's stream, and longer if the worker works in a world, or
-// if no other worker has the model. The master's mutex guards all fields but the channels.
+// seat is a worker's membership in the rendezvous. It lasts as long as the worker's stream, and
+// longer if the worker works in a world, or if no other worker has the model. The master's mutex
+// guards all fields but the channels.
 type seat struct {
-	worker  int
-	process uint64 // number of the worker's process; 0: not told
+	worker int
+	// number of the worker's process; 0: not told
+	process uint64
 	session int64
-	arrival *wire.Arrival    // the last arrival
-	waits   bool             // it waits for a world since then
-	given   int64            // formation of the last world
-	unsure  bool             // another stream or another master had the seat: the worker may not have received that world or a later one
-	away    bool             // it has no stream: requests are repeated on the next one
-	words   []*wire.Assembly // messages that are not sent yet
-	spoken  chan struct{}    // has an element when there are words
-	left    chan struct{}    // closed when the stream ends
+	// the last arrival
+	arrival *wire.Arrival
+	// it waits for a world since then
+	waits bool
+	// formation of the last world
+	given int64
+	// another stream or another master had the seat: the worker may not have received that world or
+	// a later one
+	unsure bool
+	// it has no stream: requests are repeated on the next one
+	away bool
+	// messages that are not sent yet
+	words []*wire.Assembly
+	// has an element when there are words
+	spoken chan struct{}
+	// closed when the stream ends
+	left chan struct{}
 }
 
 // send queues a message if there is a stream. It does not wait.
@@ -76,8 +87,8 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	return err
 }
 
-// enter gives a worker its seat. If it had one, the stream of that seat is broken: the same process takes over the seat, another process
-// becomes another member.
+// enter gives a worker its seat. If it had one, the stream of that seat is broken: the same process
+// takes over the seat, another process becomes another member.
 func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
@@ -97,8 +108,9 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	before := r.seats[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
-		s.waits = before.waits && !before.away                                  // otherwise it has yet to arrive again
-		if o := r.m.checkpoints.order(); o.Number > 0 && s.worker == r.copier { // the order may be lost
+		s.waits = before.waits && !before.away // otherwise it has yet to arrive again
+		// the order may be lost
+		if o := r.m.checkpoints.order(); o.Number > 0 && s.worker == r.copier {
 			s.send(cutOrder(o))
 		}
 	} else {
@@ -118,8 +130,9 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	return s, nil
 }
 
-// present handles the report that a worker works in a world, and repeats what is asked of the members of that world. A worker in any other
-// world is recalled from it. The caller holds the mutex.
+// present handles the report that a worker works in a world, and repeats what is asked of the
+// members of that world. A worker in any other world is recalled from it. The caller holds the
+// mutex.
 func (r *ring) present(s *seat, formation int64) {
 	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
@@ -132,8 +145,9 @@ func (r *ring) present(s *seat, formation int64) {
 	r.departed(s)
 }
 
-// sameProcess replaces a worker that was restarted in its pod. Its state is lost, and its leases belong to the process before: which of
-// their records are in the model is known when a world without that process is formed. The caller holds the mutex.
+// sameProcess replaces a worker that was restarted in its pod. Its state is lost, and its leases
+// belong to the process before: which of their records are in the model is known when a world
+// without that process is formed. The caller holds the mutex.
 func (r *ring) sameProcess(ctx context.Context, s *seat) error {
 	id := pod.ID{Role: pod.Worker, Index: s.worker}
 	c := r.m.contact(id)
@@ -156,7 +170,8 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	if err := s.checkArrival(a); err != nil {
 		return err
 	}
-	if !a.Works { // otherwise it is the first message on a stream again
+	// otherwise it is the first message on a stream again
+	if !a.Works {
 		r.admit(s, a)
 	}
 	return nil
@@ -174,10 +189,12 @@ func (s *seat) checkArrival(a *wire.Arrival) error {
 	return nil
 }
 
-// admit passes an arrival to the rendezvous, once for each world that the worker was given: a late or repeated one tells nothing of its
-// state. The caller holds the mutex.
+// admit passes an arrival to the rendezvous, once for each world that the worker was given: a late
+// or repeated one tells nothing of its state. The caller holds the mutex.
 func (r *ring) admit(s *seat, a *wire.Arrival) {
-	if s.unsure { // it is in no world: the last world was lost with the stream, or the previous master could not write it
+	// it is in no world: the last world was lost with the stream, or the previous master could not
+	// write it
+	if s.unsure {
 		s.unsure, a.Formation = false, s.given
 	}
 	if s.arrival != nil && (s.waits || a.Formation != s.given) {
@@ -198,7 +215,8 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 		round = -1
 	}
 	if r.m.program != nil && a.Round>>beginnings == 0 {
-		round = -1 // a checkpoint of the program's own, which is of no world: see source
+		// a checkpoint of the program's own, which is of no world: see source
+		round = -1
 	}
 	suspect := -1
 	if a.Broken {
@@ -211,7 +229,8 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	r.departed(s)
 }
 
-// departed makes the others go on without a worker that was asked to leave before it had this stream. The caller holds the mutex.
+// departed makes the others go on without a worker that was asked to leave before it had this
+// stream. The caller holds the mutex.
 func (r *ring) departed(s *seat) {
 	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
 		r.perform(r.meeting.Depart(s.worker, r.now()))
@@ -219,8 +238,8 @@ func (r *ring) departed(s *seat) {
 	r.m.advance(time.Now())
 }
 
-// closeStream ends a stream. The worker keeps its seat if it may return as the same member: it works in a world, or no other worker has the
-// model.
+// closeStream ends a stream. The worker keeps its seat if it may return as the same member: it
+// works in a world, or no other worker has the model.
 func (r *ring) closeStream(s *seat, err error) {
 	close(s.left)
 	r.m.mu.Lock()
@@ -240,7 +259,8 @@ func (r *ring) closeStream(s *seat, err error) {
 	r.m.advance(time.Now())
 }
 
-// forgo vacates the seats of workers that are away and not waited for any more. The caller holds the mutex.
+// forgo vacates the seats of workers that are away and not waited for any more. The caller holds
+// the mutex.
 func (r *ring) forgo() {
 	for _, s := range r.seats {
 		if s.away && !r.meeting.Knows(s.worker, s.session) {

@@ -20,11 +20,14 @@ import (
 )
 
 const (
-	progressLimit = timing.Account             // limit of the servers' answer to how far a lost worker came
-	controlLimit  = timing.Order               // limit of a server's answer to an order
-	controlPause  = 100 * time.Millisecond     // pause before an order is repeated
-	hush          = timing.Beats * timing.Beat // silence of a server, in heartbeats, after which workers that wait for it are not blamed
-	silenceLeast  = timing.Silence             // least silence after which a pod counts as lost, however short its tasks are
+	// limit of the servers' answer to how far a lost worker came
+	progressLimit = timing.Account
+	controlLimit  = timing.Order           // limit of a server's answer to an order
+	controlPause  = 100 * time.Millisecond // pause before an order is repeated
+	// silence of a server, in heartbeats, after which workers that wait for it are not blamed
+	hush = timing.Beats * timing.Beat
+	// least silence after which a pod counts as lost, however short its tasks are
+	silenceLeast = timing.Silence
 )
 
 // servers is the strategy of parameter servers: the custody decides, this type talks to them.
@@ -32,10 +35,12 @@ type servers struct {
 	m       *master
 	custody *custody.Servers
 	lines   []*line
-	asking  bool // a restored master is asking them what they have
+	// a restored master is asking them what they have
+	asking bool
 }
 
-// line is the master's connection to one server. The master's mutex guards all fields but index and wake.
+// line is the master's connection to one server. The master's mutex guards all fields but index and
+// wake.
 type line struct {
 	index       int
 	wake        chan struct{} // has an element when an order may be due
@@ -80,8 +85,9 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 	return nil
 }
 
-// disconnect closes the connection of a server that has ended, in a goroutine of its own: gRPC waits for messages that are being sent, to a
-// hanging server without limit. The caller holds the mutex.
+// disconnect closes the connection of a server that has ended, in a goroutine of its own: gRPC
+// waits for messages that are being sent, to a hanging server without limit. The caller holds the
+// mutex.
 func (s *servers) disconnect(l *line) {
 	if conn := l.conn; conn != nil {
 		s.m.background.Go(func() { conn.Close() })
@@ -110,7 +116,8 @@ func (s *servers) addresses() []*wire.Server {
 	return all
 }
 
-// lostValues begins the life of the model that the custody has begun because a server was lost with its values.
+// lostValues begins the life of the model that the custody has begun because a server was lost with
+// its values.
 func (s *servers) lostValues(index int, reason string) {
 	s.m.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
 	for _, l := range s.lines {
@@ -139,8 +146,8 @@ func (s *servers) order(contributors, settled int) {
 	}
 }
 
-// applied orders the barrier of an epoch, and reports whether every server has passed it. In an asynchronous job there is nothing to apply,
-// but the version is still learnt.
+// applied orders the barrier of an epoch, and reports whether every server has passed it. In an
+// asynchronous job there is nothing to apply, but the version is still learnt.
 func (s *servers) applied(epoch int) bool {
 	contributors := 0
 	if s.m.Job.Synchronous() {
@@ -153,7 +160,8 @@ func (s *servers) applied(epoch int) bool {
 // whole reports whether there is a complete model; if nothing is trained, the servers' current one.
 func (s *servers) whole() bool { return s.custody.Current() }
 
-// heard handles a server's report of its version and snapshot. A server that only the previous master knew is asked to join again.
+// heard handles a server's report of its version and snapshot. A server that only the previous
+// master knew is asked to join again.
 func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	if id.Role != pod.PS {
 		return
@@ -205,7 +213,8 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 	}
 }
 
-// takeBack takes back the leases of a worker that has ended, when the servers have said which of their records they have.
+// takeBack takes back the leases of a worker that has ended, when the servers have said which of
+// their records they have.
 func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	s.m.mu.Lock()
 	held := s.m.queue.Held(worker)
@@ -224,7 +233,8 @@ func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	progress := s.progress(ctx, clients, held)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	if s.m.Self.Life() != life { // the answers are void, and no lease is held any more
+	// the answers are void, and no lease is held any more
+	if s.m.Self.Life() != life {
 		return
 	}
 	s.m.lose(worker, progress, charge)
@@ -304,7 +314,8 @@ func control(ctx context.Context, client wire.ParameterServerClient, want custod
 	}, grpc.WaitForReady(true))
 }
 
-// target returns the ledger that all servers must have for a checkpoint, nil if it is not known yet.
+// target returns the ledger that all servers must have for a checkpoint, nil if it is not known
+// yet.
 func target(o custody.CutOrder) []byte {
 	if o.Target == nil {
 		return nil
@@ -312,8 +323,8 @@ func target(o custody.CutOrder) []byte {
 	return o.Target.Append(nil)
 }
 
-// progress asks every server how many records it has of the tasks of some leases, and returns the least by lease. A server that does not
-// answer counts as having none.
+// progress asks every server how many records it has of the tasks of some leases, and returns the
+// least by lease. A server that does not answer counts as having none.
 func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerClient, held []task.Lease) map[int64]int64 {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
@@ -346,7 +357,8 @@ func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerCl
 	return least(leases, answers)
 }
 
-// least returns how many records all servers have of each lease; one that has not answered has none.
+// least returns how many records all servers have of each lease; one that has not answered has
+// none.
 func least(leases []int64, answers [][]int64) map[int64]int64 {
 	all := make(map[int64]int64, len(leases))
 	for i, id := range leases {

@@ -35,7 +35,8 @@ func podID(role wire.Role, index int32) pod.ID {
 	return pod.ID{Role: pod.Role(role), Index: int(index)}
 }
 
-// known returns an error unless the caller is the living incarnation of one of the job's pods. The caller holds the mutex.
+// known returns an error unless the caller is the living incarnation of one of the job's pods. The
+// caller holds the mutex.
 func (m *master) known(ctx context.Context) error {
 	if err := m.early(); err != nil {
 		return err
@@ -104,7 +105,8 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 // joined notes that a pod has joined. A server tells its address.
 func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if id.Role == pod.PS {
-		if m.over { // the job has ended: a server without its values must not count as a loss of the model
+		// the job has ended: a server without its values must not count as a loss of the model
+		if m.over {
 			return status.Errorf(codes.NotFound, "%v is not needed any more: the job has ended", id)
 		}
 		if r.Address == "" {
@@ -118,7 +120,8 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if !c.joined {
 		m.Log.Info("Pod joined", "pod", id, "address", r.Address, "pid", r.Pid)
 	}
-	c.joined, c.heard = true, time.Time{} // no heartbeats come until it works, for which all servers must be there
+	// no heartbeats come until it works, for which all servers must be there
+	c.joined, c.heard = true, time.Time{}
 	now := time.Now()
 	m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
@@ -143,13 +146,15 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if m.gathering {
 			return false, nil
 		}
-		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil { // another life may have begun while the call waited
+		// another life may have begun while the call waited
+		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil {
 			return false, rpc.Refusal(err)
 		}
 		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
 			return false, nil
 		}
-		if ctx.Err() != nil { // the caller does not wait for the reply any more
+		// the caller does not wait for the reply any more
+		if ctx.Err() != nil {
 			return false, status.FromContextError(ctx.Err()).Err()
 		}
 		if m.program != nil {
@@ -177,12 +182,14 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 		}
 	}
 	now := time.Now()
-	if m.unannounced != nil && m.clock(now).Before(m.announceBy) { // what they are about to report must not be leased to others
+	// what they are about to report must not be leased to others
+	if m.unannounced != nil && m.clock(now).Before(m.announceBy) {
 		return task.Lease{}, false
 	}
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
-		if !m.begun { // a life in which a task was granted cannot begin again
+		// a life in which a task was granted cannot begin again
+		if !m.begun {
 			m.begun = true
 			m.remember()
 		}
@@ -290,7 +297,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		c.processes = processesOf(c.processes, r.Processes, now)
 	}
 	if m.over {
-		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // the job has ended: nothing is left to hand back
+		// the job has ended: nothing is left to hand back
+		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true
 		return reply, nil
 	}
 	if id.Role == pod.Worker {
@@ -302,7 +310,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 				c.waits = append(c.waits, l.Waits)
 			}
 			if life != m.Self.Life() || m.gathering || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
-				break // its progress is in a lost model, or the model is not known yet
+				// its progress is in a lost model, or the model is not known yet
+				break
 			}
 			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
 			if errors.Is(err, task.ErrStale) {
@@ -330,13 +339,15 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	return reply, nil
 }
 
-// askedToLeave handles a pod's report that it was asked to leave, or a worker's that its progress is final. The caller holds the mutex.
+// askedToLeave handles a pod's report that it was asked to leave, or a worker's that its progress
+// is final. The caller holds the mutex.
 func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 	c := m.contact(id)
 	if !c.leaves {
 		m.Log.Info("Pod was asked to leave", "pod", id)
 		c.leavesAt = m.strategy.version()
-		if m.begun { // there is a first version, or will be, that nobody has told of yet
+		// there is a first version, or will be, that nobody has told of yet
+		if m.begun {
 			c.leavesAt = max(1, c.leavesAt)
 		}
 		m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
@@ -349,13 +360,14 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 	}
 }
 
-// spared reports whether a server that was asked to leave may: a checkpoint has what it had then, or none will be made for it. The caller
-// holds the mutex.
+// spared reports whether a server that was asked to leave may: a checkpoint has what it had then,
+// or none will be made for it. The caller holds the mutex.
 func (m *master) spared(c *contact) bool {
 	return !m.checkpoints.on() || !m.begun || !m.strategy.there() || m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
 }
 
-// serverLeaves reports whether a server waits for a checkpoint before it leaves. The caller holds the mutex.
+// serverLeaves reports whether a server waits for a checkpoint before it leaves. The caller holds
+// the mutex.
 func (m *master) serverLeaves() bool {
 	for i := range m.Job.NumPS {
 		if c := m.pods[pod.ID{Role: pod.PS, Index: i}]; c != nil && c.leaves && !m.spared(c) {
@@ -382,7 +394,8 @@ func (m *master) asked() int {
 	return m.table.Asked()
 }
 
-// wanted returns how many workers there should be: those that were asked for, without those that were given up.
+// wanted returns how many workers there should be: those that were asked for, without those that
+// were given up.
 func (m *master) wanted() int {
 	if !m.planned {
 		return m.workers

@@ -13,14 +13,14 @@ const (
 	mostProcesses = 256
 	// mostOutput is the largest length of a last line in a status, in characters.
 	mostOutput = 200
-	// sameOutput is by how much the time of the same output may differ between two reports: a report
-	// says how old the output is, and takes a while to arrive.
+	// sameOutput is by how much the time of the same output may differ between two reports: a
+	// report says how old the output is, and takes a while to arrive.
 	sameOutput = 2 * time.Second
 )
 
-// processesOf returns the processes of a worker as it reports them now. It keeps the time of an output
-// that was known before. Reports come from processes of the job, which may be of another version: texts
-// are shortened and escaped.
+// processesOf returns the processes of a worker as it reports them now. It keeps the time of an
+// output that was known before. Reports come from processes of the job, which may be of another
+// version: texts are shortened and escaped.
 func processesOf(before []*wire.ProcessStatus, reports []*wire.ProcessReport, now time.Time) (all []*wire.ProcessStatus) {
 	known := make(map[int32]*wire.ProcessStatus)
 	for _, p := range before {

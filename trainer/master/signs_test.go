@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The time of an output is by the master's clock, whatever that of the worker's node, and stays the same as
-// long as the output does.
+// The time of an output is by the master's clock, whatever that of the worker's node, and stays the
+// same as long as the output does.
 func TestProcessesOfAWorker(t *testing.T) {
 	now := time.UnixMilli(100_000)
 	report := func(output string, quiet int64) []*wire.ProcessReport {
@@ -25,8 +25,9 @@ func TestProcessesOfAWorker(t *testing.T) {
 	}{
 		{0, report("", -1), 0, ""},
 		{time.Second, report("step 1", 400), 100_600, "step 1"},
-		{2 * time.Second, report("step 1", 1450), 100_600, "step 1"}, // it took 50 ms longer to arrive
-		{3 * time.Second, report("step 1", 100), 102_900, "step 1"},  // it was written again
+		// it took 50 ms longer to arrive
+		{2 * time.Second, report("step 1", 1450), 100_600, "step 1"},
+		{3 * time.Second, report("step 1", 100), 102_900, "step 1"}, // it was written again
 		{4 * time.Second, report("step 2", 1000), 103_000, "step 2"},
 		{5 * time.Second, report("a\nb\x1b[2J"+strings.Repeat("x", 1000), 0), 105_000, "a\nb\\x1b[2J" + strings.Repeat("x", mostOutput-10) + "…"},
 		{6 * time.Second, nil, 0, ""}, // of an agent of an older version
@@ -52,8 +53,8 @@ func TestProcessesOfAWorker(t *testing.T) {
 	}
 }
 
-// The status shows the processes of the workers that run, and of no worker that has ended. Those of an agent
-// of an older version, which reports none, are not known.
+// The status shows the processes of the workers that run, and of no worker that has ended. Those of
+// an agent of an older version, which reports none, are not known.
 func TestStatusShowsProcesses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, _ := startProgram(t, 1)

@@ -8,7 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A worker of a ring that sends no heartbeats is replaced, even if nothing happens after its arrival.
+// A worker of a ring that sends no heartbeats is replaced, even if nothing happens after its
+// arrival.
 func TestFirstWordIsTheLast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers = 1 }))

@@ -45,11 +45,13 @@ func (m *master) publish(ctx context.Context) {
 
 // patience tracks how long the job has been waiting, and whether that was logged.
 type patience struct {
-	since time.Time // start of the wait; zero: the job does not wait
+	// start of the wait; zero: the job does not wait
+	since time.Time
 	said  bool
 }
 
-// observe notes what the job waits for, "" for nothing, and returns what to log: once when the wait lasts, and once when it is over.
+// observe notes what the job waits for, "" for nothing, and returns what to log: once when the wait
+// lasts, and once when it is over.
 func (p *patience) observe(what string, now time.Time) string {
 	switch {
 	case what == "" && p.said:
@@ -90,12 +92,13 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Rewinds:          int32(m.rewinds),
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
-		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // elements of which never change
-		Evaluated:        m.evaluated,
-		StartedUnixMs:    m.started.UnixMilli(),
-		EndedUnixMs:      unixMilli(m.ended),
-		Workers:          int32(m.asked()),
-		History:          m.history.describe(),
+		// elements of which never change
+		Evaluations:   append([]*wire.Evaluation(nil), m.evaluations...),
+		Evaluated:     m.evaluated,
+		StartedUnixMs: m.started.UnixMilli(),
+		EndedUnixMs:   unixMilli(m.ended),
+		Workers:       int32(m.asked()),
+		History:       m.history.describe(),
 	}
 	if m.err != nil {
 		s.Reason = m.err.Error()
@@ -140,7 +143,8 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	if reporting > 0 {
 		m.loss = loss / float32(reporting)
 	}
-	s.Loss = m.loss // of the living workers, or of the last one that lived
+	// of the living workers, or of the last one that lived
+	s.Loss = m.loss
 	return s
 }
 
@@ -180,7 +184,8 @@ func (m *master) stopsWhen(now time.Time) string {
 	return fmt.Sprintf("it is to stop, and waits for %s, for %s at most (--grace_period)", what, seconds(m.goingBy.Sub(now)))
 }
 
-// endsWith returns which pods of an ended job are left, and how much of their grace period; "" if none is.
+// endsWith returns which pods of an ended job are left, and how much of their grace period; "" if
+// none is.
 func endsWith(pods []pod.Pod, left time.Duration) string {
 	const most = 3
 	var names []string
@@ -201,7 +206,8 @@ func endsWith(pods []pod.Pod, left time.Duration) string {
 // seconds returns a time that is left as text, 0s if none is.
 func seconds(left time.Duration) string { return max(left, 0).Round(time.Second).String() }
 
-// waitsFor returns which pods the job cannot go on without, and why they are missing; "" if none is.
+// waitsFor returns which pods the job cannot go on without, and why they are missing; "" if none
+// is.
 func waitsFor(pods []pod.Pod) string {
 	runs, pending, why := 0, 0, ""
 	for _, p := range pods {
@@ -268,8 +274,8 @@ type sample struct {
 	done int64
 }
 
-// pace notes for the speed what is done now. After a master that was lost it begins when all is known that was done before: nothing of that was
-// done since. The mutex is held.
+// pace notes for the speed what is done now. After a master that was lost it begins when all is
+// known that was done before: nothing of that was done since. The mutex is held.
 func (m *master) pace(now time.Time) {
 	if m.unannounced != nil {
 		return
@@ -289,7 +295,8 @@ func (s *speed) add(now time.Time, done int64) {
 		return
 	}
 	s.samples = append(s.samples, sample{now, done})
-	old := 0 // the window begins at the newest sample that is too old
+	// the window begins at the newest sample that is too old
+	old := 0
 	for old+1 < len(s.samples) && now.Sub(s.samples[old+1].at) >= speedWindow {
 		old++
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A worker that has failed and is not replaced does not change the number of workers that are wanted. The status and the log say what happened.
+// A worker that has failed and is not replaced does not change the number of workers that are
+// wanted. The status and the log say what happened.
 func TestWorkerGivenUpIsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lines strings.Builder
@@ -43,7 +44,8 @@ func TestWorkerGivenUpIsShown(t *testing.T) {
 	})
 }
 
-// Records that were trained on under an earlier master do not count in the speed, whenever the next master learns of them.
+// Records that were trained on under an earlier master do not count in the speed, whenever the next
+// master learns of them.
 func TestSpeedAfterAMaster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)

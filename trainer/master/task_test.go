@@ -81,7 +81,8 @@ func TestStaleReports(t *testing.T) {
 	})
 }
 
-// A worker that asks again because the reply was lost gets the same lease. One that holds that lease gets the next.
+// A worker that asks again because the reply was lost gets the same lease. One that holds that
+// lease gets the next.
 func TestLostReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -162,14 +163,19 @@ func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 	})
 }
 
-// The records of a lost worker's leases that every server has are credited. The others are leased again.
+// The records of a lost worker's leases that every server has are credited. The others are leased
+// again.
 func TestLostWorkerProgress(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		servers  [2][]int64
-		away     bool  // server 1 does not answer
-		beat     int64 // progress of lease 1 in a heartbeat
-		first    int64 // records of lease 1's task that are done when it is leased again; -1: it is not leased again
+		name    string
+		servers [2][]int64
+		// server 1 does not answer
+		away bool
+		// progress of lease 1 in a heartbeat
+		beat int64
+		// records of lease 1's task that are done when it is leased again; -1: it is not leased
+		// again
+		first    int64
 		second   int64
 		wait     time.Duration
 		requeued int64
@@ -254,7 +260,8 @@ func TestTaskFails(t *testing.T) {
 		w.join()
 		for {
 			reply, err := w.GetTask(t.Context(), new(wire.GetTaskRequest))
-			if err != nil || reply.Task.Kind == wire.TaskKind_DONE { // the master may have ended already
+			// the master may have ended already
+			if err != nil || reply.Task.Kind == wire.TaskKind_DONE {
 				break
 			}
 			task := reply.Task
@@ -283,7 +290,8 @@ func TestCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.RelaunchOnWorkerFailure = 1; c.Job.MaxTaskRetries = 10 })
 		w.join()
-		for _, i := range []int{0, 1, 2, 3} { // 0 and 1 are replaced by 2 and 3; these are not replaced
+		// 0 and 1 are replaced by 2 and 3; these are not replaced
+		for _, i := range []int{0, 1, 2, 3} {
 			for !w.pods.isRunning(worker(i)) {
 				time.Sleep(time.Second)
 			}
@@ -315,7 +323,8 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 				t.Fatal("a worker that waits for storage is replaced")
 			}
 		}
-		for range 6 { // the timer may fire after a heartbeat of the same instant
+		// the timer may fire after a heartbeat of the same instant
+		for range 6 {
 			time.Sleep(2 * time.Second)
 			if beat(effort) {
 				return
@@ -360,8 +369,8 @@ func TestProblemsInTheStatus(t *testing.T) {
 	})
 }
 
-// A task that is handed back because of storage is not charged, and is leased to another worker next. A job whose data stays unreadable ends
-// with an error that names the file.
+// A task that is handed back because of storage is not charged, and is leased to another worker
+// next. A job whose data stays unreadable ends with an error that names the file.
 func TestStorageThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.MaxTaskRetries = 2 })

@@ -26,7 +26,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// playersEnv makes a process of this test binary simulate the server and the thousand workers of a job. Its value is the master's address.
+// playersEnv makes a process of this test binary simulate the server and the thousand workers of a
+// job. Its value is the master's address.
 const playersEnv = "ELASTICDL_PLAYERS_OF"
 
 // authorityEnv has the authority that signs the certificates of the simulated pods.
@@ -46,9 +47,10 @@ const (
 	killed   = 100
 )
 
-// BenchmarkThousandWorkers measures a master with a thousand workers, which another process simulates over loopback TCP. Each sends two
-// heartbeats a second and takes five seconds for a lease. cores is the master's use of processors, and MB its memory. ms/100 is the time
-// until a hundred workers that are killed at once have successors.
+// BenchmarkThousandWorkers measures a master with a thousand workers, which another process
+// simulates over loopback TCP. Each sends two heartbeats a second and takes five seconds for a
+// lease. cores is the master's use of processors, and MB its memory. ms/100 is the time until a
+// hundred workers that are killed at once have successors.
 func BenchmarkThousandWorkers(b *testing.B) {
 	for range b.N {
 		runThousand(b)
@@ -199,7 +201,8 @@ func resident(b *testing.B) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// anybody connects to the master. Each call comes from the first incarnation of the pod that its request names.
+// anybody connects to the master. Each call comes from the first incarnation of the pod that its
+// request names.
 func anybody(address string) *speak.Conn {
 	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return rpc.TCP(ctx, address) },
 		func(ctx context.Context, request any) identity.Header {

@@ -1,6 +1,7 @@
 // Package run holds what runs programs that users have written for PyTorch: `elasticdl run`.
 //
-//	agent/    a worker whose engine is a program: its place in the rendezvous, its processes' records
+//	agent/    a worker whose engine is a program: its place in the rendezvous, its processes'
+//	          records
 //	          and state
 //	program/  a program's processes on one node, as torchrun's agent runs them
 //	python/   the packages that scripts may import, and what starts them

@@ -46,9 +46,11 @@ when it has a commit.json, which is written last.`,
 // commits is the directory that a command is about, and the commits in it that are named.
 type commits struct {
 	location string
-	name     string            // of the location, without what is for a store's client
-	named    []checkpoint.Name // none are named: empty
-	format   format
+	// of the location, without what is for a store's client
+	name string
+	// none are named: empty
+	named  []checkpoint.Name
+	format format
 }
 
 // anyNumber is of commits that are named.
@@ -125,7 +127,8 @@ func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
 	return checkpoint.Dir{Files: interruptible{files, ctx}}, nil
 }
 
-// list returns what is known of the commits that are named, of all if none are, without their shards' bytes: the newest first.
+// list returns what is known of the commits that are named, of all if none are, without their
+// shards' bytes: the newest first.
 func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, error) {
 	entries, err := d.Commits()
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// writeCommit writes a commit with a number of shards, as a job does: commit DIR NUMBER SHARDS. With a further argument the
-// commit lacks its record.
+// writeCommit writes a commit with a number of shards, as a job does: commit DIR NUMBER SHARDS.
+// With a further argument the commit lacks its record.
 func writeCommit(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 3 {
 		ts.Fatalf("usage: commit DIR NUMBER SHARDS [begun]")
@@ -160,7 +160,8 @@ func (u until) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
 	return u.Files.Open(name)
 }
 
-// A commit that was not read to its end, because the command was interrupted, is not reported as damaged.
+// A commit that was not read to its end, because the command was interrupted, is not reported as
+// damaged.
 func TestInterruptedVerify(t *testing.T) {
 	dir := t.TempDir()
 	if err := makeCommit(dir, 1, 2, true); err != nil {

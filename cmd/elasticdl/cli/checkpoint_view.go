@@ -61,9 +61,11 @@ type epochs struct {
 
 // openEpoch is an epoch of which not all records are in the model.
 type openEpoch struct {
-	Epoch int           `json:"epoch"`
-	Tasks int           `json:"tasks"` // all records of which are
-	Parts map[int]int64 `json:"parts"` // tasks some records of which are, by number: how many
+	Epoch int `json:"epoch"`
+	// all records of which are
+	Tasks int `json:"tasks"`
+	// tasks some records of which are, by number: how many
+	Parts map[int]int64 `json:"parts"`
 }
 
 func epochsOf(l *ledger.Ledger) epochs {

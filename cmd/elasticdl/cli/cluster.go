@@ -100,7 +100,8 @@ type home interface {
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 }
 
-// find looks where a job is: on this machine if it has such a job, unless that has ended and the cluster has one, too.
+// find looks where a job is: on this machine if it has such a job, unless that has ended and the
+// cluster has one, too.
 func (w *where) find(cmd *cobra.Command, name string) (home, error) {
 	if w.runtime == "local" {
 		return here{}, nil

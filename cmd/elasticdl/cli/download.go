@@ -46,8 +46,10 @@ so long; it runs the job's image, or --image_name.`,
 
 // downloading is what download was asked for.
 type downloading struct {
-	name  string // of the job; "": copy says what
-	note  string // what the model is, if it is not the trained one
+	// of the job; "": copy says what
+	name string
+	// what the model is, if it is not the trained one
+	note  string
 	copy  kube.Copy
 	where where
 }
@@ -157,7 +159,8 @@ func (d *downloading) done(cmd *cobra.Command, from string, existed bool) error 
 	return err
 }
 
-// untrained says that what is fetched of a job is a checkpoint, not its trained model; "" if it is that.
+// untrained says that what is fetched of a job is a checkpoint, not its trained model; "" if it is
+// that.
 func untrained(j *job.Job, s *wire.JobStatus, from string) string {
 	if s.State == string(job.Succeeded) || from != j.CheckpointDir {
 		return ""

@@ -17,8 +17,9 @@ import (
 // endingEvery is how often a command says what a job that is being stopped waits for.
 const endingEvery = 5 * time.Second
 
-// withReader returns a context that also ends when nobody reads the output of this process any more, as after `| head`: the job of the
-// command is then stopped, as by a signal. Without it the system ends the process at its next line.
+// withReader returns a context that also ends when nobody reads the output of this process any
+// more, as after `| head`: the job of the command is then stopped, as by a signal. Without it the
+// system ends the process at its next line.
 func withReader(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	pipe := make(chan os.Signal, 1)
@@ -30,12 +31,14 @@ func withReader(ctx context.Context) (context.Context, context.CancelFunc) {
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { cancel(context.Canceled) } // SIGPIPE stays caught: the last words may have no reader
+	// SIGPIPE stays caught: the last words may have no reader
+	return ctx, func() { cancel(context.Canceled) }
 }
 
-// whileEnding follows the stop of a job of which this process is the launcher. When ctx ends it says how long that may take, and then, every
-// endingEvery, what the job waits for. A second request ends the job at once. The caller calls the function that is returned when the job
-// has ended.
+// whileEnding follows the stop of a job of which this process is the launcher. When ctx ends it
+// says how long that may take, and then, every endingEvery, what the job waits for. A second
+// request ends the job at once. The caller calls the function that is returned when the job has
+// ended.
 func whileEnding(ctx context.Context, h *local.Handle, j *job.Job, say func(line string)) (ended func()) {
 	over := make(chan struct{})
 	var following sync.WaitGroup

@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The last line of a command, and status, say what a program saved when it was stopped, or that nothing was and why.
+// The last line of a command, and status, say what a program saved when it was stopped, or that
+// nothing was and why.
 func TestWhatAProgramSaved(t *testing.T) {
 	saved := &wire.Saved{Round: 1033, Path: "/data/ck.pt", UnixMs: 1_000}
 	for name, c := range map[string]struct {

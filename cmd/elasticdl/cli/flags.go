@@ -12,11 +12,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Every command has its flags in cobra's sets. What this file adds: dashes are as good as underscores, booleans are what ElasticDL takes
-// for them, mistyped flags get a suggestion, and all that is wrong with a command line is reported at once.
+// Every command has its flags in cobra's sets. What this file adds: dashes are as good as
+// underscores, booleans are what ElasticDL takes for them, mistyped flags get a suggestion, and all
+// that is wrong with a command line is reported at once.
 
-// spelling returns how the flags of a command line are spelled: with underscores, by their newest names. A completion that is asked for
-// with dashes is answered with dashes.
+// spelling returns how the flags of a command line are spelled: with underscores, by their newest
+// names. A completion that is asked for with dashes is answered with dashes.
 func spelling(args []string) func(*pflag.FlagSet, string) pflag.NormalizedName {
 	if last := len(args) - 1; completes(args) && strings.HasPrefix(args[last], "--") && strings.Contains(args[last][2:], "-") {
 		return func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -65,7 +66,8 @@ func jobFlags(t job.Type, fs *pflag.FlagSet) *[]string {
 	return given
 }
 
-// checked is a flag that takes nothing wrong: what it refuses is reported with all else that is wrong.
+// checked is a flag that takes nothing wrong: what it refuses is reported with all else that is
+// wrong.
 type checked struct {
 	pflag.Value
 	name    string
@@ -127,7 +129,8 @@ func misread(cmd *cobra.Command) (problems []error) {
 	return problems
 }
 
-// prepared returns a command line as pflag reads it, and readies the command that it names to report all that is wrong with it.
+// prepared returns a command line as pflag reads it, and readies the command that it names to
+// report all that is wrong with it.
 func prepared(root *cobra.Command, args []string) []string {
 	cmd, rest, err := root.Find(args)
 	if err != nil || completes(args) {
@@ -143,7 +146,8 @@ func prepared(root *cobra.Command, args []string) []string {
 	positional, before := cmd.Args, cmd.PreRunE
 	cmd.Args = cobra.ArbitraryArgs // which is checked with the flags
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if problems := misread(cmd); len(problems) > 0 { // what a slip of the hand has left out is no second problem
+		// what a slip of the hand has left out is no second problem
+		if problems := misread(cmd); len(problems) > 0 {
 			return errors.Join(problems...)
 		}
 		var problems []error
@@ -157,8 +161,9 @@ func prepared(root *cobra.Command, args []string) []string {
 	return append(strings.Fields(cmd.CommandPath())[1:], readied(cmd, rest)...)
 }
 
-// readied returns a command's arguments as pflag reads them: a boolean of a job has its value behind a '=', and a flag without the value
-// that it needs is left out. Flags that the command does not have are defined as mistyped.
+// readied returns a command's arguments as pflag reads them: a boolean of a job has its value
+// behind a '=', and a flag without the value that it needs is left out. Flags that the command does
+// not have are defined as mistyped.
 func readied(cmd *cobra.Command, args []string) (ready []string) {
 	flags := cmd.Flags()
 	var given *[]string // of a job
@@ -206,8 +211,8 @@ func isBool(word string) bool {
 	return err == nil
 }
 
-// undefined defines a flag that a command does not have, so that it is reported with all else that is wrong. A job's takes the next
-// word as its value, if there is one.
+// undefined defines a flag that a command does not have, so that it is reported with all else that
+// is wrong. A job's takes the next word as its value, if there is one.
 func undefined(cmd *cobra.Command, name string, given *[]string, next bool) *pflag.Flag {
 	var f *pflag.Flag
 	if given != nil {
@@ -222,7 +227,8 @@ func undefined(cmd *cobra.Command, name string, given *[]string, next bool) *pfl
 	return f
 }
 
-// instead returns "; did you mean --x?" for the flag of a command that is nearest to an unknown one, or where to look.
+// instead returns "; did you mean --x?" for the flag of a command that is nearest to an unknown
+// one, or where to look.
 func instead(cmd *cobra.Command, name string) string {
 	if cmd.Name() == "resume" && spelling(nil)(nil, name) == "num_workers" {
 		return "; a job is resumed as it was: resume it, and then: elasticdl scale JOB --num_workers=N"
@@ -263,8 +269,8 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// words returns a check that a command has as many words beside its flags as its usage names: least of them have to be there, most (negative: any
-// number) may.
+// words returns a check that a command has as many words beside its flags as its usage names: least
+// of them have to be there, most (negative: any number) may.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		usage := "expected " + cmd.CommandPath() + strings.TrimPrefix(cmd.Use, cmd.Name())
@@ -278,7 +284,8 @@ func words(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// subcommand checks the words of a command that does nothing by itself: the first is a command's name that it does not know.
+// subcommand checks the words of a command that does nothing by itself: the first is a command's
+// name that it does not know.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

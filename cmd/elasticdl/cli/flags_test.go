@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// However the flags of a job are written, job.Parse gets them in one form, in order, and the arguments of a program unchanged.
+// However the flags of a job are written, job.Parse gets them in one form, in order, and the
+// arguments of a program unchanged.
 func TestJobSettings(t *testing.T) {
 	for args, want := range map[string]string{
 		"train --num-workers 7 --num_worker=8":                "--num_workers=7 --num_workers=8",

@@ -25,7 +25,8 @@ func installCommand() *cobra.Command {
 	}
 }
 
-// install makes DIRECTORY/elasticdl, which any user may run. It is there whole or not at all, and may have been there.
+// install makes DIRECTORY/elasticdl, which any user may run. It is there whole or not at all, and
+// may have been there.
 func install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The installed file is this program, executable for every user, also if it existed before: a container that restarts finds its
-// first copy.
+// The installed file is this program, executable for every user, also if it existed before: a
+// container that restarts finds its first copy.
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {

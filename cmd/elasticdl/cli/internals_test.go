@@ -41,8 +41,8 @@ func (l listener) Log(args ...any) {
 	}
 }
 
-// internals returns the lines of a log that elasticdl has printed and that only a Go programmer understands. It skips
-// completions, which are programs for a shell.
+// internals returns the lines of a log that elasticdl has printed and that only a Go programmer
+// understands. It skips completions, which are programs for a shell.
 func internals(log string) (found []string) {
 	ours := false
 	for line := range strings.Lines(log) {

@@ -61,8 +61,8 @@ func listCommand() *cobra.Command {
 	return cmd
 }
 
-// list returns the jobs of this machine and of the cluster, by name. A cluster that nobody asked for and that does not answer is
-// noted, and no more.
+// list returns the jobs of this machine and of the cluster, by name. A cluster that nobody asked
+// for and that does not answer is noted, and no more.
 func (w *where) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, error) {
 	var jobs []*wire.JobStatus
 	asked := w.runtime == "kubernetes" || w.named() || everywhere
@@ -177,7 +177,8 @@ func logsCommand() *cobra.Command {
 			if len(args) == 2 {
 				o.Pod = args[1]
 			}
-			o.Pod = strings.TrimPrefix(o.Pod, "elasticdl-"+args[0]+"-") // the name that it has on a cluster
+			// the name that it has on a cluster
+			o.Pod = strings.TrimPrefix(o.Pod, "elasticdl-"+args[0]+"-")
 			home, err := where.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
@@ -329,8 +330,8 @@ func scaleCommand() *cobra.Command {
 // scaleLimit is how long scale looks what becomes of it.
 const scaleLimit = 10 * time.Second
 
-// scaled shows what comes of a change: pods that come and go, until there are as many as wanted, or it is
-// known why not.
+// scaled shows what comes of a change: pods that come and go, until there are as many as wanted, or
+// it is known why not.
 func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) error {
 	if before.GetState() != string(job.Running) {
 		return nil
@@ -458,8 +459,8 @@ func hint(err error) error {
 	return err
 }
 
-// nearby returns "did you mean JOB? " for the job whose name is nearest to that of the job that is not there, on this machine or in the
-// namespace; "" if none is near.
+// nearby returns "did you mean JOB? " for the job whose name is nearest to that of the job that is
+// not there, on this machine or in the namespace; "" if none is near.
 func nearby(err error) string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeLimit)
 	defer cancel()

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// asJSON returns a message as JSON with every field, the same each time. Its names are those of protobuf's JSON. All numbers are numbers, those of
-// 64 bits, too, which protobuf writes as texts for JavaScript's sake; a real number that JSON does not have is null.
+// asJSON returns a message as JSON with every field, the same each time. Its names are those of
+// protobuf's JSON. All numbers are numbers, those of 64 bits, too, which protobuf writes as texts
+// for JavaScript's sake; a real number that JSON does not have is null.
 func asJSON(m proto.Message) json.RawMessage {
 	var b bytes.Buffer
 	writeMessage(&b, m.ProtoReflect())

@@ -23,11 +23,13 @@ type watching struct {
 	status func(context.Context) (*wire.JobStatus, error)
 	wait   func(context.Context) (*wire.JobStatus, error)
 	every  time.Duration // at least, between two looks
-	// ending follows the stop of the job, and says what it waits for, until the function that it returns is called; nil: nobody does.
+	// ending follows the stop of the job, and says what it waits for, until the function that it
+	// returns is called; nil: nobody does.
 	ending func(say func(line string)) (ended func())
 }
 
-// show shows a job until wait returns, which is what it returns. A job is looked at until then, also when ctx has ended.
+// show shows a job until wait returns, which is what it returns. A job is looked at until then,
+// also when ctx has ended.
 func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, error) {
 	type end struct {
 		status *wire.JobStatus
@@ -50,7 +52,8 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 			seen = s
 		}
 		select {
-		case <-time.After(max(w.every, 10*time.Since(began))): // large jobs are not asked about all the time
+		case <-time.After(max(w.every, 10*time.Since(began))):
+			// large jobs are not asked about all the time
 		case e := <-ended:
 			if e.err != nil {
 				show.close(nil)
@@ -70,7 +73,8 @@ type following struct {
 	every  time.Duration // at least, between two looks
 }
 
-// show writes what happens to a job, a line for each thing, until ctx ends. It returns the last status that it saw, nil if it saw none.
+// show writes what happens to a job, a line for each thing, until ctx ends. It returns the last
+// status that it saw, nil if it saw none.
 func (f following) show(ctx context.Context, out io.Writer) *wire.JobStatus {
 	var before *wire.JobStatus
 	for {
@@ -82,14 +86,16 @@ func (f following) show(ctx context.Context, out io.Writer) *wire.JobStatus {
 			before = s
 		}
 		select {
-		case <-time.After(max(f.every, 10*time.Since(began))): // large jobs are not asked about all the time
+		case <-time.After(max(f.every, 10*time.Since(began))):
+			// large jobs are not asked about all the time
 		case <-ctx.Done():
 			return before
 		}
 	}
 }
 
-// asSeen returns how a job has ended, with what was seen of it before if its master's words went with it.
+// asSeen returns how a job has ended, with what was seen of it before if its master's words went
+// with it.
 func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
 	if seen == nil || last.RecordsTotal > 0 {
 		return last
@@ -100,7 +106,8 @@ func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
 
 // watchJob shows a job, wherever it is, until it has ended. The end of ctx leaves it running.
 func watchJob(ctx context.Context, home home, name string, out io.Writer) error {
-	if _, err := home.Status(ctx, name); err != nil { // said at once, and not while it is looked at
+	// said at once, and not while it is looked at
+	if _, err := home.Status(ctx, name); err != nil {
 		return hint(err)
 	}
 	s, err := watching{
@@ -165,7 +172,8 @@ func newDisplay(out io.Writer) display {
 	}}
 }
 
-// lines shows a job as the lines of a log: one for each thing that happens, one for progress now and then.
+// lines shows a job as the lines of a log: one for each thing that happens, one for progress now
+// and then.
 type lines struct {
 	out    io.Writer
 	before *wire.JobStatus

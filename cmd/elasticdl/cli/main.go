@@ -1,9 +1,11 @@
-// Package cli is the command elasticdl, for its binary and for those that users build with models of their own:
+// Package cli is the command elasticdl, for its binary and for those that users build with models
+// of their own:
 //
 //	func main() { cli.Main(mnist.Model) }
 //
-// Such a binary is the user's command and every role of a job, as elasticdl itself is; its images are what the pods
-// of a cluster run. `elasticdl zoo init` writes a module with such a main, `elasticdl zoo build` makes an image of it.
+// Such a binary is the user's command and every role of a job, as elasticdl itself is; its images
+// are what the pods of a cluster run. `elasticdl zoo init` writes a module with such a main,
+// `elasticdl zoo build` makes an image of it.
 package cli
 
 import (
@@ -21,11 +23,12 @@ import (
 // modulePath is this module's.
 const modulePath = "github.com/elasticdl/elasticdl"
 
-// version is set by the linker; without it, it is the module's version that the binary was built with.
+// version is set by the linker; without it, it is the module's version that the binary was built
+// with.
 var version string
 
-// Main runs the command with the arguments of the process and ends the process. Models are found by their
-// --model_def as the built-in ones are, before those.
+// Main runs the command with the arguments of the process and ends the process. Models are found by
+// their --model_def as the built-in ones are, before those.
 func Main(models ...*zoo.Model) {
 	if version == "" {
 		version = builtFrom()
@@ -37,7 +40,8 @@ func Main(models ...*zoo.Model) {
 	os.Exit(run(untilSignal(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// builtFrom returns the released version of this module in the running binary, "dev" if there is none: if it was built in a checkout.
+// builtFrom returns the released version of this module in the running binary, "dev" if there is
+// none: if it was built in a checkout.
 func builtFrom() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -46,11 +50,12 @@ func builtFrom() string {
 	return releaseOf(info)
 }
 
-// ofCommit matches the versions that Go makes up for a commit: v0.0.0-20261122093015-0123456789ab, and +dirty after it.
+// ofCommit matches the versions that Go makes up for a commit: v0.0.0-20261122093015-0123456789ab,
+// and +dirty after it.
 var ofCommit = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}(\+dirty)?$|\+dirty$`)
 
-// releaseOf is [builtFrom] of a binary's build. A commit that was fetched as a module is as good as a release; of one that was built in
-// its repository nobody else may know.
+// releaseOf is [builtFrom] of a binary's build. A commit that was fetched as a module is as good as
+// a release; of one that was built in its repository nobody else may know.
 func releaseOf(info *debug.BuildInfo) string {
 	here := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs" })
 	if m := info.Main; m.Path == modulePath {

@@ -23,7 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/pace"
 )
 
-// TestMain runs the tests; the same binary is also elasticdl, for the roles that it starts, with models for the tests.
+// TestMain runs the tests; the same binary is also elasticdl, for the roles that it starts, with
+// models for the tests.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(signalEnv); what != "" {
 		hearSignals(what == "takes")
@@ -34,12 +35,12 @@ func TestMain(m *testing.M) {
 // TestStories runs the scripts testdata/*.txtar.
 func TestStories(t *testing.T) { tell(t, "testdata") }
 
-// TestJobStories runs the scripts testdata/jobs/*.txtar: jobs with processes of this machine, which are disturbed and must end
-// correctly.
+// TestJobStories runs the scripts testdata/jobs/*.txtar: jobs with processes of this machine, which
+// are disturbed and must end correctly.
 func TestJobStories(t *testing.T) { tell(t, "testdata/jobs") }
 
-// tell runs the scripts of a directory, each with a state directory of its own. $S3 has the address of a store with the bucket
-// b.
+// tell runs the scripts of a directory, each with a state directory of its own. $S3 has the address
+// of a store with the bucket b.
 func tell(t *testing.T, dir string) {
 	t.Helper()
 	store := s3mem.New()
@@ -47,7 +48,8 @@ func tell(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(gofakes3.New(store).Server())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // errors of clients that stop reading early
+	// errors of clients that stop reading early
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
 	t.Cleanup(server.Close)
 	digits, err := filepath.Abs("../../../examples/mnist/data")
@@ -60,7 +62,8 @@ func tell(t *testing.T, dir string) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ELASTICDL_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("DIGITS", digits)
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // without it, each command waits for a second at its end
+			// without it, each command waits for a second at its end
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Setenv("S3", "region=us-east-1&use_path_style=true&endpoint="+url.QueryEscape(server.URL))
 			env.Setenv("AWS_ACCESS_KEY_ID", "key")
 			env.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -90,8 +93,8 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no %s in a minute, but:\n%s", args[0], ts.ReadFile("stdout"))
 }
 
-// killPod kills a pod's process (SIGKILL): that of the first running worker if none is named, or the launcher: killpod JOB
-// [POD|launcher]
+// killPod kills a pod's process (SIGKILL): that of the first running worker if none is named, or
+// the launcher: killpod JOB [POD|launcher]
 func killPod(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) > 1 && args[1] == "launcher" {
 		for pid, command := range processesOf(ts.Getenv("ELASTICDL_HOME")) {
@@ -135,7 +138,8 @@ func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// hurry lets the model "patient" train without pauses in this script; `! hurry` turns the pauses on again.
+// hurry lets the model "patient" train without pauses in this script; `! hurry` turns the pauses on
+// again.
 func hurry(ts *testscript.TestScript, not bool, _ []string) {
 	if not {
 		ts.Check(os.Remove(filepath.Join(ts.Getenv("ELASTICDL_HOME"), "hurry")))
@@ -151,7 +155,8 @@ func noProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// processesOf yields the processes that have a state directory in their environment, and their commands.
+// processesOf yields the processes that have a state directory in their environment, and their
+// commands.
 func processesOf(home string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		paths, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -189,7 +194,8 @@ func TestHelp(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
-	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not the kubeconfig of the developer
+	// not the kubeconfig of the developer
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	ckpt := t.TempDir()

@@ -59,10 +59,12 @@ func TestMarkdownWords(t *testing.T) {
 var (
 	link    = regexp.MustCompile(`\]\(([^):]*?)(#[^)]+)?\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	named   = regexp.MustCompile("\\[`(?:\\w+\\.)?(\\w+)`\\]$") // the name of a declaration, as the text of a link
+	// the name of a declaration, as the text of a link
+	named = regexp.MustCompile("\\[`(?:\\w+\\.)?(\\w+)`\\]$")
 )
 
-// Links lead to existing files and headings. Links to Go files whose text is code name a declaration of the file.
+// Links lead to existing files and headings. Links to Go files whose text is code name a
+// declaration of the file.
 func TestMarkdownLinks(t *testing.T) {
 	pages := markdown(t)
 	for path, text := range pages {

@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
 
-// A misspelled job of a cluster is answered with the nearest name of its namespace, and with none if the cluster does not tell them.
+// A misspelled job of a cluster is answered with the nearest name of its namespace, and with none
+// if the cluster does not tell them.
 func TestNearbyOnACluster(t *testing.T) {
 	for _, c := range []struct {
 		asked string

@@ -11,9 +11,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What has happened to a job between two of its statuses, in lines. The status before is nil if there is none.
+// What has happened to a job between two of its statuses, in lines. The status before is nil if
+// there is none.
 
-// anewNews returns the line to say if the training has begun anew, or gone back, between two statuses, none if it has not.
+// anewNews returns the line to say if the training has begun anew, or gone back, between two
+// statuses, none if it has not.
 func anewNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
@@ -22,7 +24,8 @@ func anewNews(before, after *wire.JobStatus) []string {
 	return nil
 }
 
-// failureNews returns the line to say if a process of a program has failed between two statuses, none if none has.
+// failureNews returns the line to say if a process of a program has failed between two statuses,
+// none if none has.
 func failureNews(before, after *wire.JobStatus) []string {
 	if after.Failures <= before.GetFailures() {
 		return nil
@@ -30,7 +33,8 @@ func failureNews(before, after *wire.JobStatus) []string {
 	return []string{"a process failed: " + oneLine(after.Failure)}
 }
 
-// problemNews returns the lines to say of problems that have come, or are over, between two statuses.
+// problemNews returns the lines to say of problems that have come, or are over, between two
+// statuses.
 func problemNews(before, after *wire.JobStatus) []string {
 	var lines []string
 	for _, problem := range after.Problems {
@@ -46,14 +50,16 @@ func problemNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// news returns the lines that say what has happened between two statuses: to pods, evaluations, epochs.
+// news returns the lines that say what has happened between two statuses: to pods, evaluations,
+// epochs.
 func news(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	lines := anewNews(before, after)
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
 	}
-	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers { // none are wanted at the end
+	// none are wanted at the end
+	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers {
 		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
 	}
 	lines = append(lines, failureNews(before, after)...)
@@ -69,8 +75,8 @@ func news(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// programNews returns what to say between the lines of a program that ran before: what of it was lost, and what follows. It says nothing of
-// its start.
+// programNews returns what to say between the lines of a program that ran before: what of it was
+// lost, and what follows. It says nothing of its start.
 func programNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	lines := slices.Concat(anewNews(before, after), failureNews(before, after), problemNews(before, after))
@@ -101,7 +107,8 @@ func podNews(before, after *wire.JobStatus) []string {
 	for _, p := range before.GetPods() {
 		known[of(p)] = p
 		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
-			over[podName(p)] = p // what is said of it later is said of the same end
+			// what is said of it later is said of the same end
+			over[podName(p)] = p
 		}
 	}
 	for _, p := range sorted(after.Pods) {
@@ -133,7 +140,8 @@ func followNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// sameLife reports whether two statuses are of one launch of a pod; a may be nil. On a cluster the start is not always known.
+// sameLife reports whether two statuses are of one launch of a pod; a may be nil. On a cluster the
+// start is not always known.
 func sameLife(a, b *wire.PodStatus) bool {
 	return a != nil && a.Launch == b.Launch && (a.StartedUnixMs == b.StartedUnixMs || a.Node != "" || b.Node != "")
 }

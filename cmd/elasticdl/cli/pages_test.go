@@ -23,10 +23,12 @@ import (
 
 // block is a block of commands of a page, for its reader to run in a shell.
 type block struct {
-	page    string
-	section string // heading above the block, "" before the first
-	line    int    // line of its first command
-	text    string
+	page string
+	// heading above the block, "" before the first
+	section string
+	// line of its first command
+	line int
+	text string
 }
 
 var (
@@ -78,12 +80,12 @@ type command struct {
 // readers replaces the words that stand for a reader's values by possible values.
 var readers = strings.NewReplacer("REGISTRY", "registry.example", "CLAIM", "claim")
 
-// unknown stands for values that only a shell knows, such as $HOME or the output of a command: a name that is also a file of
-// the repository.
+// unknown stands for values that only a shell knows, such as $HOME or the output of a command: a
+// name that is also a file of the repository.
 const unknown = "go.mod"
 
-// commands returns the simple commands of a block, including those in pipes, lists and substitutions, but without calls of the
-// block's own functions.
+// commands returns the simple commands of a block, including those in pipes, lists and
+// substitutions, but without calls of the block's own functions.
 func (b block) commands() (all []command, err error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")
 	if err != nil {
@@ -126,7 +128,8 @@ func static(parts []syntax.WordPart) string {
 	return s.String()
 }
 
-// tools lists the commands that pages use beside elasticdl and make. The table [played] says which test runs them.
+// tools lists the commands that pages use beside elasticdl and make. The table [played] says which
+// test runs them.
 var tools = []string{
 	"awk", "aws", "cat", "cd", "chmod", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
 	"pulumi", "sed", "sort", "which",
@@ -135,8 +138,9 @@ var tools = []string{
 // kubectl lists the commands of kubectl that pages use.
 var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events", "exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
 
-// Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and their values, make has the
-// target, and other tools are run by a test or excused in the table [played].
+// Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and
+// their values, make has the target, and other tools are run by a test or excused in the table
+// [played].
 func TestPagesAreAccepted(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {
@@ -188,7 +192,8 @@ func accepts(words []string, makefile string) error {
 // types has the commands whose flags are those of a job.
 var types = map[string]job.Type{"train": job.Train, "evaluate": job.Evaluate, "predict": job.Predict, "run": job.Run}
 
-// acceptsArgs returns the error that elasticdl would return for its arguments, before it does anything.
+// acceptsArgs returns the error that elasticdl would return for its arguments, before it does
+// anything.
 func acceptsArgs(args []string) error {
 	root := newRoot()
 	root.SetGlobalNormalizationFunc(spelling(args))
@@ -211,7 +216,8 @@ func acceptsArgs(args []string) error {
 	return root.Execute()
 }
 
-// acceptsJob returns an error if the settings of a job are not valid, including its model and, on a cluster, its objects.
+// acceptsJob returns an error if the settings of a job are not valid, including its model and, on a
+// cluster, its objects.
 func acceptsJob(t job.Type, settings, words []string) error {
 	if t == job.Run {
 		words = append([]string{"--"}, words...)
@@ -220,7 +226,8 @@ func acceptsJob(t job.Type, settings, words []string) error {
 	if err == nil && c.Job.ModelDef != "" {
 		_, err = zoo.Lookup(c.Job.ModelDef)
 	}
-	if err == nil && c.Runtime == "kubernetes" && c.Upload == "" { // with an upload, the object would have its checksum
+	// with an upload, the object would have its checksum
+	if err == nil && c.Runtime == "kubernetes" && c.Upload == "" {
 		_, err = kube.Manifests(c.Job)
 	}
 	return err
@@ -241,7 +248,8 @@ var (
 	flagged  = regexp.MustCompile(`(?:^|[ (])(--[a-z][a-z0-9_-]*)`)
 )
 
-// Everything that the text of a page names exists: commands of elasticdl with their flags, flags alone, targets of make.
+// Everything that the text of a page names exists: commands of elasticdl with their flags, flags
+// alone, targets of make.
 func TestPagesNameWhatIsThere(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {
@@ -304,7 +312,8 @@ func names(words []string, makefile string) error {
 		return errors.Join(errors.New("there is no such command"), err)
 	}
 	for _, word := range words {
-		if word == "--" { // the rest is the command of the user's program
+		// the rest is the command of the user's program
+		if word == "--" {
 			break
 		}
 		flag := spoken.FindStringSubmatch(word)

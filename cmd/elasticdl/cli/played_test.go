@@ -17,20 +17,27 @@ import (
 
 // play defines which tests run blocks of commands, or why none does.
 type play struct {
-	page    string // a page, or a directory of pages, which ends in a slash
-	section string // "" = all sections without another entry
-	begins  string // the blocks that begin with this text; "" = all without another entry
-	by      string // tests, as "test/e2e TestTwoJobs, test/e2e TestQuota"; or here; or torch; or a part of make core, as "ci demo"
-	excused string // the reason why no test runs them
+	// a page, or a directory of pages, which ends in a slash
+	page string
+	// "" = all sections without another entry
+	section string
+	// the blocks that begin with this text; "" = all without another entry
+	begins string
+	// tests, as "test/e2e TestTwoJobs, test/e2e TestQuota"; or here; or torch; or a part of make
+	// core, as "ci demo"
+	by string
+	// the reason why no test runs them
+	excused string
 }
 
 const (
-	byPages = "here"  // [TestPagesAreRun]
-	byTorch = "torch" // [TestTorchPages], which has the build tag torch
+	byPages = "here" // [TestPagesAreRun]
+	// [TestTorchPages], which has the build tag torch
+	byTorch = "torch"
 )
 
-// played has an entry for every block of commands of all pages. Tests of make e2e run the commands of tutorials with their own,
-// smaller jobs.
+// played has an entry for every block of commands of all pages. Tests of make e2e run the commands
+// of tutorials with their own, smaller jobs.
 var played = []play{
 	{page: "README.md", section: "Install", by: "stacks TestReadmeCloud"},
 	{page: "README.md", section: "One minute on this machine", by: "ci demo, ci test, test/local TestRing"},
@@ -78,7 +85,8 @@ var played = []play{
 	{page: "examples/pytorch/", section: "On a cluster", by: "test/e2e TestProgramCode, test/e2e TestGKETutorial"},
 }
 
-// play returns the entry for a block, or nil if there is none: the one with the longest beginning, or else that of its section.
+// play returns the entry for a block, or nil if there is none: the one with the longest beginning,
+// or else that of its section.
 func (b block) play() (found *play) {
 	for i := range played {
 		p := &played[i]
@@ -156,11 +164,12 @@ type tour struct {
 	smaller
 }
 
-// smaller has the settings of a page and their replacements in the test: jobs that need little time, and last long enough to
-// lose a worker.
+// smaller has the settings of a page and their replacements in the test: jobs that need little
+// time, and last long enough to lose a worker.
 type smaller map[string]string
 
-// patient replaces the model of a page by a cheap one that takes half a minute for ten epochs, on any machine.
+// patient replaces the model of a page by a cheap one that takes half a minute for ten epochs, on
+// any machine.
 var patient = [2]string{"mnist.mnist_functional_api.custom_model", pace.Patient.Def()}
 
 var tours = []tour{
@@ -211,7 +220,8 @@ func TestPagesAreRun(t *testing.T) {
 	}
 }
 
-// run runs the blocks of a page whose entry names by, in a directory with the repository's examples.
+// run runs the blocks of a page whose entry names by, in a directory with the repository's
+// examples.
 func (tour *tour) run(t *testing.T, by string, env ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, tour.page))
@@ -268,7 +278,8 @@ func (tour *tour) run(t *testing.T, by string, env ...string) {
 	}
 }
 
-// shellPreamble begins the script of a page. It makes commands that show a job retry until there is output, as a reader would.
+// shellPreamble begins the script of a page. It makes commands that show a job retry until there is
+// output, as a reader would.
 const shellPreamble = `set -u -o pipefail
 again() { local end=$((SECONDS + 60)); until eval "$1"; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done; }
 runs() { again "elasticdl status $1 | grep -qE '^$2 +Running +[0-9]'"; }
@@ -298,7 +309,8 @@ func TestPagesKillWhatRuns(t *testing.T) {
 	}
 }
 
-// script returns a script that runs the commands of a block, prints each, and ends at the first that fails.
+// script returns a script that runs the commands of a block, prints each, and ends at the first
+// that fails.
 func (b block) script(t *testing.T) string {
 	t.Helper()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")

@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// TestTorchPages runs the commands of the page of the PyTorch examples, with a Python that also has Pillow.
+// TestTorchPages runs the commands of the page of the PyTorch examples, with a Python that also has
+// Pillow.
 func TestTorchPages(t *testing.T) {
 	tour := tour{
 		page:    "examples/pytorch/README.md",

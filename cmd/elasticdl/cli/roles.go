@@ -15,7 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// The roles of a job, of this machine or of a cluster. Packages local and kube start them and say what their flags mean.
+// The roles of a job, of this machine or of a cluster. Packages local and kube start them and say
+// what their flags mean.
 
 func launcherCommand() *cobra.Command {
 	var dir string

@@ -64,7 +64,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if f, ok := errors.AsType[failure](err); ok {
 			code = f.code
 		}
-		if ctx.Err() != nil && (code == exitFailure || code == exitMissing) { // what was not found may have been, without the interruption
+		// what was not found may have been, without the interruption
+		if ctx.Err() != nil && (code == exitFailure || code == exitMissing) {
 			code = exitInterrupted
 		}
 		report(stderr, cmd.CommandPath(), err, code)

@@ -22,7 +22,8 @@ func runCommand() *cobra.Command {
 	return jobCommand(job.Run, "run [flags] -- SCRIPT [ARGUMENTS]", "Run a training program, such as a PyTorch script, on elastic workers")
 }
 
-// programHere finds what is missing on this machine of a program: the script, or the program itself.
+// programHere finds what is missing on this machine of a program: the script, or the program
+// itself.
 func programHere(j *job.Job) error {
 	g := j.Program
 	if err := workdirHere(g.Workdir); err != nil {
@@ -31,7 +32,8 @@ func programHere(j *job.Job) error {
 	if g.Processes == "gpu" && agent.GPUs() == 0 {
 		return errors.New("--nproc_per_node=gpu: this machine has no GPU; give a number, auto or cpu")
 	}
-	if len(g.Command) == 0 || g.Launcher() != "" || strings.Contains(g.Command[0], "://") { // it was said, or each worker brings it
+	// it was said, or each worker brings it
+	if len(g.Command) == 0 || g.Launcher() != "" || strings.Contains(g.Command[0], "://") {
 		return nil
 	}
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
@@ -55,8 +57,8 @@ func workdirHere(dir string) error {
 	return fmt.Errorf("--workdir=%s: expected a directory of this machine: %s: create it, or name another", dir, found)
 }
 
-// attendProgram says what befalls the processes of a program, among what they write, until its job has ended, which is what it returns. The
-// end of ctx stops the job.
+// attendProgram says what befalls the processes of a program, among what they write, until its job
+// has ended, which is what it returns. The end of ctx stops the job.
 func attendProgram(ctx context.Context, h *local.Handle, j *job.Job) (*wire.JobStatus, error) {
 	out := h.Notes()
 	watched, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Local workers use the GPUs of this machine: without GPUs, a job with one process per GPU is refused before it starts.
+// Local workers use the GPUs of this machine: without GPUs, a job with one process per GPU is
+// refused before it starts.
 func TestGPUsHere(t *testing.T) {
 	j := job.DefaultOf(job.Run)
 	j.Program.Command, j.Program.NoPython, j.Program.Processes = []string{"true"}, true, "gpu"

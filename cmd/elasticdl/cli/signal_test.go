@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// signalEnv makes the test binary a command that waits for signals, and says what it hears. "takes": it carries out a second request itself.
+// signalEnv makes the test binary a command that waits for signals, and says what it hears.
+// "takes": it carries out a second request itself.
 const signalEnv = "ELASTICDL_TEST_SIGNAL"
 
 // hearSignals is the main of such a command.
@@ -29,14 +30,16 @@ func hearSignals(takes bool) {
 	os.Exit(7)
 }
 
-// Each signal that asks a command to end is the cause of the end of its context. Ctrl-\ writes no stacks.
+// Each signal that asks a command to end is the cause of the end of its context. Ctrl-\ writes no
+// stacks.
 func TestSignalsEndACommand(t *testing.T) {
 	for signal, want := range map[syscall.Signal]string{
 		syscall.SIGINT: "by Ctrl-C (SIGINT)", syscall.SIGTERM: "by SIGTERM", syscall.SIGHUP: "as its terminal was closed (SIGHUP)", syscall.SIGQUIT: `by Ctrl-\ (SIGQUIT)`,
 	} {
 		t.Run(signal.String(), func(t *testing.T) {
 			cmd, out := startListener(t, "takes")
-			for range 2 { // in quick succession, as timeout(1) sends them, they are one request
+			// in quick succession, as timeout(1) sends them, they are one request
+			for range 2 {
 				syscall.Kill(cmd.Process.Pid, signal)
 			}
 			if said := out(); said != want+"\n" {
@@ -48,8 +51,8 @@ func TestSignalsEndACommand(t *testing.T) {
 	}
 }
 
-// A second request, later, ends a command at once: as if the signal had not been caught, or by what the command does then. A third one ends
-// that, too.
+// A second request, later, ends a command at once: as if the signal had not been caught, or by what
+// the command does then. A third one ends that, too.
 func TestSecondSignal(t *testing.T) {
 	for what, want := range map[string]string{"takes": "exit status 7", "plain": "signal: interrupt"} {
 		t.Run(what, func(t *testing.T) {
@@ -67,7 +70,8 @@ func TestSecondSignal(t *testing.T) {
 					if takes := said == "hurried\n"; takes != (what == "takes") {
 						t.Errorf("then it says %q", said)
 					}
-				case <-tick.C: // until it is not the same request any more
+				case <-tick.C:
+					// until it is not the same request any more
 					syscall.Kill(cmd.Process.Pid, syscall.SIGINT)
 				}
 			}
@@ -90,14 +94,15 @@ func TestNohup(t *testing.T) {
 	cmd.Wait()
 }
 
-// startListener starts a command that waits for signals, behind other commands, and returns a function that returns what it says next.
+// startListener starts a command that waits for signals, behind other commands, and returns a
+// function that returns what it says next.
 func startListener(t *testing.T, what string, behind ...string) (*exec.Cmd, func() string) {
 	t.Helper()
 	words := append(behind, os.Args[0])
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), signalEnv+"="+what)
-	// Where this test is started with a signal ignored, as under nohup(1), the command would be, too:
-	// a signal that is caught is the default in a child.
+	// Where this test is started with a signal ignored, as under nohup(1), the command would be,
+	// too: a signal that is caught is the default in a child.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(caught)

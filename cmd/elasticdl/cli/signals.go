@@ -9,22 +9,26 @@ import (
 	"time"
 )
 
-// sameRequest is how soon after the first signal another one is the same request: timeout(1) sends SIGTERM to its child, and then to its
-// process group, and notebooks send SIGINT and SIGTERM.
+// sameRequest is how soon after the first signal another one is the same request: timeout(1) sends
+// SIGTERM to its child, and then to its process group, and notebooks send SIGINT and SIGTERM.
 const sameRequest = 500 * time.Millisecond
 
 // interruption is how signals reach a command.
 type interruption struct {
-	told  chan os.Signal
-	hurry chan struct{} // closed by a second request
-	takes chan struct{} // has an element once a command carries out a second request itself: then only a third one ends the process
+	told chan os.Signal
+	// closed by a second request
+	hurry chan struct{}
+	// has an element once a command carries out a second request itself: then only a third one ends
+	// the process
+	takes chan struct{}
 }
 
 // interruptionKey is the key of a context's [interruption].
 type interruptionKey struct{}
 
-// untilSignal returns a context that ends with the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed terminal) or SIGQUIT (Ctrl-\), whose name
-// is its cause. A second one, not sooner than sameRequest, ends the process as it is, or is passed on to a command that wants it: see
+// untilSignal returns a context that ends with the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed
+// terminal) or SIGQUIT (Ctrl-\), whose name is its cause. A second one, not sooner than
+// sameRequest, ends the process as it is, or is passed on to a command that wants it: see
 // [hurried]. SIGHUP stays ignored under nohup(1).
 func untilSignal() context.Context {
 	i := &interruption{told: make(chan os.Signal, 8), hurry: make(chan struct{}), takes: make(chan struct{}, 1)}
@@ -52,7 +56,8 @@ func (i *interruption) listen(cancel context.CancelCauseFunc) {
 	s := again()
 	close(i.hurry)
 	select {
-	case i.takes <- struct{}{}: // no command has taken it: the channel has room
+	case i.takes <- struct{}{}:
+		// no command has taken it: the channel has room
 		die(s)
 	default:
 		die(again())
@@ -69,8 +74,8 @@ func die(s os.Signal) {
 	syscall.Kill(os.Getpid(), end)
 }
 
-// hurried returns a channel that is closed by a second request to end, which the caller then carries out at once; nil: there is none. A third
-// one ends the process.
+// hurried returns a channel that is closed by a second request to end, which the caller then
+// carries out at once; nil: there is none. A third one ends the process.
 func hurried(ctx context.Context) <-chan struct{} {
 	i, ok := ctx.Value(interruptionKey{}).(*interruption)
 	if !ok {

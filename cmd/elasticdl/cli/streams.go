@@ -18,7 +18,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
-// streamsOf returns the streams of a command that runs a program and stays until its end. With asJSON standard output has the job's end only.
+// streamsOf returns the streams of a command that runs a program and stays until its end. With
+// asJSON standard output has the job's end only.
 func streamsOf(cmd *cobra.Command, j *job.Job, asJSON bool) *local.Display {
 	d := &local.Display{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 	if asJSON {
@@ -44,8 +45,8 @@ func stdinWithheld(j *job.Job, detached bool) string {
 	return ""
 }
 
-// checkStdin refuses a program that comes on standard input, and notes that something was piped, if standard input is not passed on. detached
-// says that the command does not stay.
+// checkStdin refuses a program that comes on standard input, and notes that something was piped, if
+// standard input is not passed on. detached says that the command does not stay.
 func checkStdin(cmd *cobra.Command, c *job.Command, detached bool) error {
 	why := stdinWithheld(c.Job, detached)
 	if !c.Job.Runs() || why == "" {
@@ -60,11 +61,12 @@ func checkStdin(cmd *cobra.Command, c *job.Command, detached bool) error {
 	return nil
 }
 
-// shell matches the names of shells, and of Python, which run what comes on standard input if they are given nothing else.
+// shell matches the names of shells, and of Python, which run what comes on standard input if they
+// are given nothing else.
 var shell = regexp.MustCompile(`^(?:(?:ba|da|z|k|a)?sh|python(?:\d+(?:\.\d+)*)?)$`)
 
-// readsProgram reports whether a command is an interpreter that takes the program from standard input: bash -s, python3 -, or one without
-// a program.
+// readsProgram reports whether a command is an interpreter that takes the program from standard
+// input: bash -s, python3 -, or one without a program.
 func readsProgram(command []string) bool {
 	if len(command) == 0 || !shell.MatchString(filepath.Base(command[0])) {
 		return false
@@ -86,7 +88,8 @@ func readsProgram(command []string) bool {
 // pipedWait is how long a writer of a pipe has to write something, in milliseconds.
 const pipedWait = 100
 
-// piped reports whether something was given to the command on its standard input, other than by a terminal.
+// piped reports whether something was given to the command on its standard input, other than by a
+// terminal.
 func piped(f *os.File) bool {
 	info, err := f.Stat()
 	fd := int(f.Fd())

@@ -19,8 +19,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// settleCluster completes a command by what only this machine knows: the file of --cluster_spec, and the namespace of the
-// kubeconfig's context. Where the cluster is comes with it; a command that does not talk to it can do without.
+// settleCluster completes a command by what only this machine knows: the file of --cluster_spec,
+// and the namespace of the kubeconfig's context. Where the cluster is comes with it; a command that
+// does not talk to it can do without.
 func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	var problems []error
 	if c.ClusterSpec != "" {
@@ -54,8 +55,8 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 // envAgentImage names the image that has elasticdl, for programs whose command names none.
 const envAgentImage = "ELASTICDL_AGENT_IMAGE"
 
-// settleAgentImage gives a program's job the image that the environment names, or notes what the job's own image has to have. An empty
-// --agent_image_name says that it has it.
+// settleAgentImage gives a program's job the image that the environment names, or notes what the
+// job's own image has to have. An empty --agent_image_name says that it has it.
 func settleAgentImage(c *job.Command) {
 	j := c.Job
 	if !j.Runs() || c.Given("agent_image_name") {
@@ -75,7 +76,8 @@ func noteModel(c *job.Command) {
 	}
 }
 
-// rehearse checks a job as its submission does. A cluster that does not answer cannot say what it has.
+// rehearse checks a job as its submission does. A cluster that does not answer cannot say what it
+// has.
 func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
 	if _, err := kube.Manifests(j); err != nil {
 		return usage(err)
@@ -92,8 +94,8 @@ func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
 	return errors.Join(usage(problems), err)
 }
 
-// submit starts a job on a cluster, whose code is uploaded first if there is some to upload, and returns how it is then, or how it has
-// ended if that is waited for.
+// submit starts a job on a cluster, whose code is uploaded first if there is some to upload, and
+// returns how it is then, or how it has ended if that is waited for.
 func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading, out io.Writer) (*wire.JobStatus, error) {
 	ctx, j := cmd.Context(), c.Job
 	problems, err := client.Preflight(ctx, j)
@@ -220,8 +222,8 @@ func writePrivate(path string, text []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of ctx
-// leaves the job running.
+// follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of
+// ctx leaves the job running.
 func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	shared := &together{out: forLogs(out)}
 	watched, cancel := context.WithCancel(ctx)

@@ -138,7 +138,8 @@ func programSaved(s *wire.JobStatus) string {
 	return "; its processes had the time to save what they need: elasticdl resume starts them again"
 }
 
-// sayWaits writes every endingEvery what a job waits for, until the function that it returns is called.
+// sayWaits writes every endingEvery what a job waits for, until the function that it returns is
+// called.
 func sayWaits(ctx context.Context, home home, name string, out io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -162,7 +163,8 @@ func sayWaits(ctx context.Context, home home, name string, out io.Writer) (stop 
 	}
 }
 
-// goesOn says what a job of this machine that has ended would go on from; "" if it has no such thing, or it is not known.
+// goesOn says what a job of this machine that has ended would go on from; "" if it has no such
+// thing, or it is not known.
 func goesOn(ctx context.Context, name string) string {
 	j, err := local.Job(name)
 	switch {

@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Every row of a table has as many columns as its header, also for unknown values: so awk prints the right column.
+// Every row of a table has as many columns as its header, also for unknown values: so awk prints
+// the right column.
 func TestColumns(t *testing.T) {
 	bare := running()
 	bare.Name, bare.Strategy = "bare", ""

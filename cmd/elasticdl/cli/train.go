@@ -128,7 +128,8 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 	return err
 }
 
-// startHere runs a job on this machine, and returns how it has ended, or how it is if it is left running.
+// startHere runs a job on this machine, and returns how it has ended, or how it is if it is left
+// running.
 func startHere(cmd *cobra.Command, c *job.Command, out io.Writer) (*wire.JobStatus, error) {
 	ctx, o := cmd.Context(), local.StartOptions{Detach: c.Detach}
 	if c.Job.Runs() && !c.Detach {
@@ -152,7 +153,8 @@ func startHere(cmd *cobra.Command, c *job.Command, out io.Writer) (*wire.JobStat
 	return attend(ctx, h, c.Job, out)
 }
 
-// settleHere completes a command by what only this machine knows: where checkpoints and the model are.
+// settleHere completes a command by what only this machine knows: where checkpoints and the model
+// are.
 func settleHere(c *job.Command) error {
 	j := c.Job
 	dir, err := local.CheckpointDir(j.Name)
@@ -347,7 +349,8 @@ func checkHere(j *job.Job) error {
 	return errors.Join(problems...)
 }
 
-// hasModel says why a job cannot start from a model, as far as names and an exported model's own header tell.
+// hasModel says why a job cannot start from a model, as far as names and an exported model's own
+// header tell.
 func hasModel(j *job.Job) error {
 	from, err := bucket.Opener(context.Background()).Find(j.CheckpointDirForInit)
 	if err != nil || from.File == "" {
@@ -364,8 +367,8 @@ func hasModel(j *job.Job) error {
 	return from.Check(layout)
 }
 
-// unused says that a job's directory of checkpoints is another's. What an earlier job of the name has left in its own is moved
-// aside when the job starts.
+// unused says that a job's directory of checkpoints is another's. What an earlier job of the name
+// has left in its own is moved aside when the job starts.
 func unused(j *job.Job) error {
 	if own, err := local.CheckpointDir(j.Name); err != nil || own == j.CheckpointDir {
 		return nil

@@ -26,7 +26,8 @@ type uploading struct {
 	file   string // the archive, in dir
 }
 
-// settleUpload completes a command whose --workdir is to be uploaded by what is in it; nil if there is nothing to upload. Nothing is uploaded yet.
+// settleUpload completes a command whose --workdir is to be uploaded by what is in it; nil if there
+// is nothing to upload. Nothing is uploaded yet.
 func settleUpload(c *job.Command) (*uploading, error) {
 	if c.Upload == "" {
 		return nil, nil
@@ -62,7 +63,8 @@ func settleUpload(c *job.Command) (*uploading, error) {
 func (u *uploading) copy(j *job.Job, from string) kube.Copy {
 	claim, to, _ := j.OnClaim(u.dir) // settleUpload has found it there
 	return kube.Copy{
-		From: from, Claim: claim, To: to, Image: cmp.Or(j.Master.Image, j.Program.AgentImage, j.Image), Pull: j.ImagePullPolicy, // as the master, it needs elasticdl
+		// as the master, it needs elasticdl
+		From: from, Claim: claim, To: to, Image: cmp.Or(j.Master.Image, j.Program.AgentImage, j.Image), Pull: j.ImagePullPolicy,
 		Flag: "--workdir=" + u.folder.Dir, Job: j,
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/fetch"
 )
 
-// The archive contains the files that the job names and that its workers unpack; it is uploaded through a pod of the image that
-// has elasticdl.
+// The archive contains the files that the job names and that its workers unpack; it is uploaded
+// through a pod of the image that has elasticdl.
 func TestUpload(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "net"), 0o755), os.WriteFile(filepath.Join(dir, "net/main.py"), []byte("print(1)"), 0o644)); err != nil {

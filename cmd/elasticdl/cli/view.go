@@ -20,8 +20,8 @@ import (
 
 // Everything here is a function of a job's status and the time.
 
-// screen is the live view of a job, in lines no longer than width. With the cursor under it, it leaves
-// a line of height free: what has left the terminal cannot be written over, and what is
+// screen is the live view of a job, in lines no longer than width. With the cursor under it, it
+// leaves a line of height free: what has left the terminal cannot be written over, and what is
 // cleared from its very top goes into the history of some.
 func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	s = plain(s)
@@ -140,7 +140,8 @@ func rewound(s *wire.JobStatus) string {
 	}
 }
 
-// anew says that the training began anew, or went back to a checkpoint, and why, the last time; "" if it never did.
+// anew says that the training began anew, or went back to a checkpoint, and why, the last time; ""
+// if it never did.
 func anew(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
 
 // saved says which checkpoint is the newest, and where; "" if the job has none ever.
@@ -162,7 +163,8 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
-// savedItself says which checkpoint a program has written by the package, and why none when it was stopped; "" if nothing is known of that.
+// savedItself says which checkpoint a program has written by the package, and why none when it was
+// stopped; "" if nothing is known of that.
 func savedItself(s *wire.JobStatus, now time.Time) string {
 	c := s.GetSaved()
 	switch {
@@ -321,7 +323,8 @@ func failures(s *wire.JobStatus) string {
 	return fmt.Sprintf("%s against --max_restarts=%d", words, s.MaxRestarts)
 }
 
-// recovery says how many pods were replaced, and how many tasks of lost workers others took, if there are tasks; "" for nothing.
+// recovery says how many pods were replaced, and how many tasks of lost workers others took, if
+// there are tasks; "" for nothing.
 func recovery(s *wire.JobStatus) string {
 	if s.Relaunched == 0 && s.Requeued == 0 {
 		return ""
@@ -333,11 +336,13 @@ func recovery(s *wire.JobStatus) string {
 	return words
 }
 
-// result says where a job's model, or what it has predicted, is or will be; "" if it has ended without any.
+// result says where a job's model, or what it has predicted, is or will be; "" if it has ended
+// without any.
 func result(s *wire.JobStatus) string {
 	c := s.GetCheckpoint()
 	switch done, ended := s.State == string(job.Succeeded), job.State(s.State).Ended(); {
-	case ended && !done, !trains(s) && s.Output == "", !done && s.Output == "" && s.RecordsTotal == 0: // nobody has said it yet
+	case ended && !done, !trains(s) && s.Output == "", !done && s.Output == "" && s.RecordsTotal == 0:
+		// nobody has said it yet
 		return ""
 	case done && s.Output != "":
 		return s.Output
@@ -465,7 +470,8 @@ func number(n int32) string {
 	return strconv.Itoa(int(n))
 }
 
-// listText returns what `elasticdl list` writes of all jobs, with their namespaces if jobs of several are asked for.
+// listText returns what `elasticdl list` writes of all jobs, with their namespaces if jobs of
+// several are asked for.
 func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 	rows := [][]string{{"NAME", "STATE", "STRATEGY", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE", "RUNTIME"}}
 	if namespaces {
@@ -500,7 +506,8 @@ func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 	return table(rows)
 }
 
-// table aligns rows. An empty cell is "-", so that programs such as awk find each column at the same number in every row.
+// table aligns rows. An empty cell is "-", so that programs such as awk find each column at the
+// same number in every row.
 func table(rows [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)

@@ -11,8 +11,8 @@ import (
 
 // What is shown of the signs of life of a program's processes, and of what went wrong in a job.
 
-// processTable returns the table of the processes of a program: their pids, how much they compute, and
-// what they have written last; "" if none is known.
+// processTable returns the table of the processes of a program: their pids, how much they compute,
+// and what they have written last; "" if none is known.
 func processTable(s *wire.JobStatus, now time.Time) string {
 	rows := [][]string{{"RANK", "WORKER", "PID", "CPU", "OUTPUT", "LAST LINE"}}
 	for _, p := range sorted(s.Pods) {

@@ -19,7 +19,8 @@ func scripted() *wire.JobStatus {
 				{Rank: 1, Local: 1, Pid: 812, Cores: 0, OutputUnixMs: 0},
 			}},
 			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 701, StartedUnixMs: after(time.Second), Processes: []*wire.ProcessStatus{
-				{Rank: -1, Local: 0, Pid: 820, Cores: -1, Output: "loading \x1b[2Jdata\t1\n2", OutputUnixMs: after(99 * time.Second)}, // its clock is ahead
+				// its clock is ahead
+				{Rank: -1, Local: 0, Pid: 820, Cores: -1, Output: "loading \x1b[2Jdata\t1\n2", OutputUnixMs: after(99 * time.Second)},
 			}},
 			{Role: wire.Role_WORKER, Index: 2, State: "Failed", Launch: 1, Reason: "killed (signal 9)", StartedUnixMs: after(time.Second), EndedUnixMs: after(9 * time.Second), Processes: []*wire.ProcessStatus{
 				{Rank: 7, Pid: 899, Output: "of a worker that has ended"},
@@ -33,7 +34,8 @@ func scripted() *wire.JobStatus {
 	}
 }
 
-// The status of a script shows that its processes work, and what went wrong, also before it was resumed.
+// The status of a script shows that its processes work, and what went wrong, also before it was
+// resumed.
 func TestSignsOfLifeShown(t *testing.T) {
 	now := start.Add(35 * time.Second)
 	golden(t, "status-program", statusText(scripted(), now))
@@ -45,7 +47,8 @@ func TestSignsOfLifeShown(t *testing.T) {
 	}
 	silent := scripted()
 	silent.History = nil
-	for _, p := range silent.Pods { // as a master or an agent of an older version reports it
+	// as a master or an agent of an older version reports it
+	for _, p := range silent.Pods {
 		p.Processes = nil
 	}
 	if text := statusText(silent, now); strings.Contains(text, "RANK") || strings.Contains(text, "History") || lastOutput(silent, now) != "" {

@@ -148,7 +148,8 @@ func TestNews(t *testing.T) {
 	later := running()
 	later.Epoch = 2
 	later.Pods[0].State, later.Pods[0].Pid, later.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
-	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second) // this server was replaced
+	// this server was replaced
+	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second)
 	later.Evaluated = 3
 	later.Evaluations = append(later.Evaluations, &wire.Evaluation{Version: 600, Metrics: map[string]float64{"accuracy": 0.9612}})
 	golden(t, "news-later", strings.Join(news(running(), later), "\n")+"\n")
@@ -186,7 +187,8 @@ func TestProblemsShown(t *testing.T) {
 	}
 }
 
-// The newest checkpoint is shown, and why the last attempt failed; a rollback is not shown as beginning anew.
+// The newest checkpoint is shown, and why the last attempt failed; a rollback is not shown as
+// beginning anew.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
 	s.Life, s.Rewinds, s.Anew = 102, 1, "the training went back to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
@@ -227,7 +229,8 @@ func TestAnew(t *testing.T) {
 	if lines := news(lost(running()), lost(running())); len(lines) != 0 {
 		t.Errorf("said again: %q", lines)
 	}
-	again := lost(running()) // it begins anew for the same reason, after the same number of records
+	// it begins anew for the same reason, after the same number of records
+	again := lost(running())
 	again.Rewinds, again.RecordsDone = 2, 0
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
@@ -256,14 +259,15 @@ func TestAnew(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()
-	made.Life = 2 // a server was lost before any record was trained on
+	// a server was lost before any record was trained on
+	made.Life = 2
 	if text := statusText(made, start); strings.Contains(text, "life") || strings.Contains(text, "anew") || strings.Contains(text, "went") {
 		t.Errorf("nothing was lost:\n%s", text)
 	}
 }
 
-// A failed process of a program is reported once, with the number of charged failures; the progress of a program without
-// records is unknown.
+// A failed process of a program is reported once, with the number of charged failures; the progress
+// of a program without records is unknown.
 func TestProgramFailureShown(t *testing.T) {
 	const words = "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"
 	before := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3}
@@ -291,7 +295,8 @@ func TestProgramFailureShown(t *testing.T) {
 	}
 }
 
-// Failures of a program are shown with the number that counts; recoveries are shown without tasks if the program has none.
+// Failures of a program are shown with the number that counts; recoveries are shown without tasks
+// if the program has none.
 func TestRecoveryShown(t *testing.T) {
 	for want, s := range map[string]*wire.JobStatus{
 		"recovered from 1 failure, not counted against --max_restarts=0": {State: "Succeeded", Failures: 1},
@@ -319,7 +324,8 @@ func TestRecoveryShown(t *testing.T) {
 func TestNewsOfCluster(t *testing.T) {
 	golden(t, "news-cluster", strings.Join(podNews(nil, clustered()), "\n")+"\n")
 	gone := clustered()
-	gone.Pods[2].State = "Deleted" // the object is deleted; the master has not reported why
+	// the object is deleted; the master has not reported why
+	gone.Pods[2].State = "Deleted"
 	if lines := podNews(clustered(), gone); len(lines) != 0 {
 		t.Errorf("gone: %q", lines)
 	}
@@ -338,10 +344,11 @@ func TestNewsOfCluster(t *testing.T) {
 	}
 }
 
-// A change of the number of workers is complete when the wanted number of workers exist, and each runs or has a reason why it
-// does not.
+// A change of the number of workers is complete when the wanted number of workers exist, and each
+// runs or has a reason why it does not.
 func TestSettled(t *testing.T) {
-	s := clustered() // two are wanted: worker-1 runs, worker-4 has a reason why not, worker-0 leaves
+	// two are wanted: worker-1 runs, worker-4 has a reason why not, worker-0 leaves
+	s := clustered()
 	if settled(s) {
 		t.Error("settled with one that leaves")
 	}
@@ -369,7 +376,8 @@ func TestCreated(t *testing.T) {
 	}
 }
 
-// No line of the screen is wider than the terminal, however narrow, and the screen has at most the terminal's height less two.
+// No line of the screen is wider than the terminal, however narrow, and the screen has at most the
+// terminal's height less two.
 func TestScreenFits(t *testing.T) {
 	crowd := running()
 	for i := range 200 {
@@ -563,7 +571,8 @@ func FuzzStatus(f *testing.F) {
 		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s) != nil {
 			return
 		}
-		// The JSON for programs decodes to the same status, except for numbers that JSON does not have.
+		// The JSON for programs decodes to the same status, except for numbers that JSON does not
+		// have.
 		again := new(wire.JobStatus)
 		if err := protojson.Unmarshal(asJSON(s), again); err != nil {
 			t.Errorf("%s: %v", asJSON(s), err)

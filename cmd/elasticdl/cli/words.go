@@ -42,7 +42,8 @@ func oneLine(reason string) string {
 	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(logline.Escape(reason))
 }
 
-// plain returns a status of whose texts, which pods, the cluster and files have written, none does anything to a terminal.
+// plain returns a status of whose texts, which pods, the cluster and files have written, none does
+// anything to a terminal.
 func plain(s *wire.JobStatus) *wire.JobStatus {
 	if s == nil {
 		return nil

@@ -168,7 +168,8 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	return err
 }
 
-// pass writes a saved image to --output, and loads it into the minikube of this shell. It returns what to do next.
+// pass writes a saved image to --output, and loads it into the minikube of this shell. It returns
+// what to do next.
 func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Image, progress func(image.Progress)) (next string, err error) {
 	kept, err := store.Open(b.image) // its layers are files of the store
 	if err != nil {
@@ -247,7 +248,8 @@ printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:…
 	return cmd
 }
 
-// dockerFlags defines the flags by which ElasticDL's commands found the Docker that made and pushed images.
+// dockerFlags defines the flags by which ElasticDL's commands found the Docker that made and pushed
+// images.
 func dockerFlags(flags *pflag.FlagSet) {
 	for _, name := range ofDocker {
 		flags.String(name, "", "no effect: no Docker is needed")
@@ -286,7 +288,8 @@ func (p *zooPush) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// login is who pushes, nil for whom Docker's configuration names. A password has no line end, and what prints it adds one.
+// login is who pushes, nil for whom Docker's configuration names. A password has no line end, and
+// what prints it adds one.
 func (p *zooPush) login(in io.Reader) (*image.Login, error) {
 	if !p.password {
 		return nil, nil

@@ -25,7 +25,8 @@ import (
 //go:embed scaffold
 var scaffold embed.FS
 
-// recipeFile is where zoo init leaves for zoo build what it was told, as ElasticDL left a Dockerfile.
+// recipeFile is where zoo init leaves for zoo build what it was told, as ElasticDL left a
+// Dockerfile.
 const recipeFile = "elasticdl.json"
 
 // recipe says how the image of a model zoo is made.
@@ -37,7 +38,8 @@ type recipe struct {
 // zooInit is what zoo init was asked for.
 type zooInit struct {
 	zoo, base, local, pypi, spec string
-	packages                     string // --local_pkg_dir if it has no checkout but may have ElasticDL's Python packages
+	// --local_pkg_dir if it has no checkout but may have ElasticDL's Python packages
+	packages string
 }
 
 func zooInitCommand() *cobra.Command {
@@ -88,9 +90,9 @@ func (z *zooInit) check() error {
 	return errors.Join(problems...)
 }
 
-// findCheckout makes --local_pkg_dir the top of the checkout that it is in. Without a checkout in it, or if it is not given and
-// version is no release, it is the one that a binary was built in, or else the one that the working directory is in. A module that
-// is there needs none.
+// findCheckout makes --local_pkg_dir the top of the checkout that it is in. Without a checkout in
+// it, or if it is not given and version is no release, it is the one that a binary was built in, or
+// else the one that the working directory is in. A module that is there needs none.
 func (z *zooInit) findCheckout(version, binary string) error {
 	if z.local != "" {
 		top, ok := checkoutOf(z.local)
@@ -115,8 +117,9 @@ func (z *zooInit) findCheckout(version, binary string) error {
 	return errors.New("--local_pkg_dir: this elasticdl was built in a checkout, and is of no release: expected the directory of that checkout, since neither the binary nor the working directory is in it")
 }
 
-// mayHavePackages returns why a directory is not what ElasticDL took for --local_pkg_dir, or nil: Python packages that its
-// image needed. The directory need not exist, since nothing is read from it.
+// mayHavePackages returns why a directory is not what ElasticDL took for --local_pkg_dir, or nil:
+// Python packages that its image needed. The directory need not exist, since nothing is read from
+// it.
 func mayHavePackages(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -138,7 +141,8 @@ func mayHavePackages(dir string) error {
 	return fmt.Errorf("found the Go module %q", strings.TrimPrefix(first, "module "))
 }
 
-// checkoutOf returns the top of the checkout of ElasticDL that a directory is in. Of a relative one it is relative.
+// checkoutOf returns the top of the checkout of ElasticDL that a directory is in. Of a relative one
+// it is relative.
 func checkoutOf(dir string) (string, bool) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -157,8 +161,9 @@ func checkoutOf(dir string) (string, bool) {
 	}
 }
 
-// fromHere is a path as seen from the working directory, so that a module which is built with it names nothing above the two. Where
-// symbolic links lead to the working directory that is not safe, and the path stays as it is.
+// fromHere is a path as seen from the working directory, so that a module which is built with it
+// names nothing above the two. Where symbolic links lead to the working directory that is not safe,
+// and the path stays as it is.
 func fromHere(path string) string {
 	here, err := os.Getwd()
 	if err != nil || !filepath.IsAbs(path) {
@@ -293,15 +298,19 @@ func writeNew(files map[string][]byte) error {
 // moduleText is what the templates say of the module.
 type moduleText struct {
 	Module, Go, Path, Version string
-	Replace                   string   // directory of a checkout; "": none
-	Requires                  []string // "path version" of what the checkout needs
-	sums                      []byte   // go.sum, with a checkout
+	// directory of a checkout; "": none
+	Replace string
+	// "path version" of what the checkout needs
+	Requires []string
+	// go.sum, with a checkout
+	sums []byte
 }
 
 // notInPaths are characters that the path of a module does not have.
 var notInPaths = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// module is how the new one is built. With a checkout it needs exactly what that needs, so that it builds offline.
+// module is how the new one is built. With a checkout it needs exactly what that needs, so that it
+// builds offline.
 func (z *zooInit) module() (*moduleText, error) {
 	dir, err := filepath.Abs(z.zoo)
 	if err != nil {

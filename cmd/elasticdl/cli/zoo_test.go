@@ -22,7 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
 
-// TestZoo runs the scripts testdata/zoo/*.txtar with a registry, this checkout, and Go's caches, but without a network.
+// TestZoo runs the scripts testdata/zoo/*.txtar with a registry, this checkout, and Go's caches,
+// but without a network.
 func TestZoo(t *testing.T) {
 	checkout, err := filepath.Abs("../../..")
 	if err != nil {
@@ -32,7 +33,8 @@ func TestZoo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Images are compressed, which takes minutes under the race detector; trainer/runtime/image has tests for that.
+	// Images are compressed, which takes minutes under the race detector; trainer/runtime/image has
+	// tests for that.
 	fast := t.TempDir()
 	build := exec.Command("go", "build", "-C", checkout, "-trimpath", "-buildvcs=false", "-tags", "disable_grpc_modules", "-o", fast, "./cmd/elasticdl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -93,7 +95,8 @@ func extract(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// The permissions at ElasticDL's path are those that elasticdl rbac prints, but for the namespace, which is the current one.
+// The permissions at ElasticDL's path are those that elasticdl rbac prints, but for the namespace,
+// which is the current one.
 func TestPermissionsAtElasticDLsPath(t *testing.T) {
 	want, err := kube.Permissions("", "elasticdl")
 	if err != nil {
@@ -111,7 +114,8 @@ func TestPermissionsAtElasticDLsPath(t *testing.T) {
 	}
 }
 
-// A binary that was built in its repository belongs to no release, whatever version Go reports for it.
+// A binary that was built in its repository belongs to no release, whatever version Go reports for
+// it.
 func TestRelease(t *testing.T) {
 	ours := func(version string) debug.Module { return debug.Module{Path: modulePath, Version: version} }
 	vcs := []debug.BuildSetting{{Key: "vcs", Value: "git"}}

@@ -39,8 +39,8 @@ const (
 // colors has the colors of the owners, in order, which colour-blind readers can tell apart.
 var colors = []string{"#0072b2", "#e69f00", "#009e73", "#cc79a7"}
 
-// Chart returns an SVG of panels below each other over one axis of time. Times are multiplied by scale: the axis shows the
-// seconds of the original experiment, not those of the simulation.
+// Chart returns an SVG of panels below each other over one axis of time. Times are multiplied by
+// scale: the axis shows the seconds of the original experiment, not those of the simulation.
 func Chart(scale float64, panels ...Panel) []byte {
 	var b bytes.Buffer
 	height := panelHeight * len(panels)
@@ -118,7 +118,8 @@ func (d drawing) axes(capacity float64) {
 	fmt.Fprintf(d, `<path d="M0 0V%[1]dH%[2]d" fill="none" stroke="#333333"/>`+"\n", plotHeight, plotWidth)
 }
 
-// area returns the path around the area between two step curves. It has no point where nothing changes.
+// area returns the path around the area between two step curves. It has no point where nothing
+// changes.
 func (d drawing) area(p Panel, below, above []float64) string {
 	var there, back []byte
 	last := -1

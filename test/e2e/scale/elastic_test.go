@@ -22,9 +22,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// The experiments are those that ElasticDL published in 2020: two jobs of 13 CPUs on a cluster of 24, the second one 30 s after
-// the first, each of them some 390 s of work for its ten workers; and one job beside a service that is scaled up and down. A
-// second here stands for speed seconds of theirs. The cluster's own delays are not shortened: they weigh speed times as much.
+// The experiments are those that ElasticDL published in 2020: two jobs of 13 CPUs on a cluster of
+// 24, the second one 30 s after the first, each of them some 390 s of work for its ten workers; and
+// one job beside a service that is scaled up and down. A second here stands for speed seconds of
+// theirs. The cluster's own delays are not shortened: they weigh speed times as much.
 const (
 	speed    = 4
 	capacity = 24 // CPUs: three nodes of 8
@@ -41,12 +42,17 @@ func seconds(d time.Duration) float64 { return d.Seconds() * speed }
 
 // outcome is the result of an experiment.
 type outcome struct {
-	panel      Panel
-	ends       []time.Duration // end times of the jobs
-	first      time.Duration   // from the second job's submission to its first running worker
-	requeued   int64           // number of leases that were taken back
-	relaunched int64           // number of pods that were replaced
-	from, to   time.Duration   // period for which the utilisation is computed
+	panel Panel
+	// end times of the jobs
+	ends []time.Duration
+	// from the second job's submission to its first running worker
+	first time.Duration
+	// number of leases that were taken back
+	requeued int64
+	// number of pods that were replaced
+	relaunched int64
+	// period for which the utilisation is computed
+	from, to time.Duration
 }
 
 func (o outcome) makespan() time.Duration { return o.ends[len(o.ends)-1] }
@@ -54,8 +60,8 @@ func (o outcome) makespan() time.Duration { return o.ends[len(o.ends)-1] }
 // utilisation returns the share of the CPUs that is in use.
 func (o outcome) utilisation() float64 { return mean(o.panel.Samples, o.from, o.to) / capacity }
 
-// attempts is how many times the figures are measured until all targets are met: other work on the machine may disturb a
-// measurement.
+// attempts is how many times the figures are measured until all targets are met: other work on the
+// machine may disturb a measurement.
 const attempts = 3
 
 func TestElasticScheduling(t *testing.T) {
@@ -94,7 +100,8 @@ func (e *experiments) run(t *testing.T) {
 	})
 }
 
-// ratio returns the time of two jobs with elastic scheduling, divided by their time with gang scheduling.
+// ratio returns the time of two jobs with elastic scheduling, divided by their time with gang
+// scheduling.
 func (e *experiments) ratio() float64 {
 	return e.elastic.makespan().Seconds() / e.gang.makespan().Seconds()
 }
@@ -191,8 +198,8 @@ func ownerJob(p *core.Pod) string {
 	return strings.ReplaceAll(p.Labels["elasticdl-job-name"], "-", " ")
 }
 
-// twoJobs runs the first experiment. With gang scheduling all pods of a job start when all of them fit, as with Kueue: the Job
-// is suspended until then.
+// twoJobs runs the first experiment. With gang scheduling all pods of a job start when all of them
+// fit, as with Kueue: the Job is suspended until then.
 func twoJobs(s *theatre, number int, gang bool) outcome {
 	const minibatches = 3850
 	lot := s.lot(number)
@@ -257,7 +264,8 @@ func (s *theatre) taken() float64 {
 	return cpus
 }
 
-// besideService runs the second experiment: a job that could use all 24 CPUs, beside a service of high priority.
+// besideService runs the second experiment: a job that could use all 24 CPUs, beside a service of
+// high priority.
 func besideService(s *theatre, number int) outcome {
 	const minibatches = 8300
 	replicas := []struct {

@@ -25,7 +25,8 @@ type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// hands is the number of pods whose status is written at the same time: the API server of a single machine has few processors.
+// hands is the number of pods whose status is written at the same time: the API server of a single
+// machine has few processors.
 const hands = 50
 
 // killedBy is the exit code of a container that is killed.
@@ -35,15 +36,19 @@ const killedBy Exit = 128 + 9
 type Kubelet struct {
 	Client kubernetes.Interface
 	Pods   cache.SharedIndexInformer
-	Plays  func(*core.Pod) bool // selects the pods to simulate
-	// Main runs the container of a pod. It runs as long as the pod exists, and must end when ctx is done.
+	// selects the pods to simulate
+	Plays func(*core.Pod) bool
+	// Main runs the container of a pod. It runs as long as the pod exists, and must end when ctx is
+	// done.
 	Main func(ctx context.Context, p *core.Pod) error
 	Log  *slog.Logger
 
-	telling chan struct{} // semaphore for patches of pods
+	// semaphore for patches of pods
+	telling chan struct{}
 
-	mu      sync.Mutex
-	playing map[types.UID]context.CancelCauseFunc // nil = it has ended or was killed, and its pod still exists
+	mu sync.Mutex
+	// nil = it has ended or was killed, and its pod still exists
+	playing map[types.UID]context.CancelCauseFunc
 	wg      sync.WaitGroup
 }
 
@@ -72,7 +77,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// see starts the container of a running pod, unless it has started, and kills that of a pod that is being deleted.
+// see starts the container of a running pod, unless it has started, and kills that of a pod that is
+// being deleted.
 func (k *Kubelet) see(ctx context.Context, p *core.Pod) {
 	if p.DeletionTimestamp != nil {
 		k.kill(p.UID, false)
@@ -88,7 +94,8 @@ func (k *Kubelet) see(ctx context.Context, p *core.Pod) {
 	k.wg.Go(func() {
 		err := k.Main(ctx, p)
 		switch killed := context.Cause(ctx) == ErrKilled; {
-		case killed && len(p.Finalizers) > 0: // the finalizer means that its end is awaited
+		case killed && len(p.Finalizers) > 0:
+			// the finalizer means that its end is awaited
 			k.ended(context.WithoutCancel(ctx), p, killedBy)
 		case ctx.Err() == nil:
 			k.ended(ctx, p, err)

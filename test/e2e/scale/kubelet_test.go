@@ -61,7 +61,8 @@ func TestKubelet(t *testing.T) {
 	create("other", "nginx", core.PodRunning)
 	a := create("a", "elasticdl", core.PodPending)
 	create("b", "elasticdl", core.PodRunning)
-	wantStarted("b") // neither pods that are not selected, nor pods that do not run
+	// neither pods that are not selected, nor pods that do not run
+	wantStarted("b")
 	a.Status.Phase = core.PodRunning
 	for range 2 { // a second event does not start it again
 		if _, err := pods.UpdateStatus(ctx, a, meta.UpdateOptions{}); err != nil {

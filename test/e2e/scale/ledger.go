@@ -12,16 +12,19 @@ import (
 // errAnew refuses a message about another life of the model.
 var errAnew = errors.New("the model has begun anew")
 
-// Ledger is the model of a job, as all of its servers have it: which records it contains, how often. A push is on every server
-// or on none. Like a real server, it has the first records of each task up to some record, and it exists as long as the model
-// does.
+// Ledger is the model of a job, as all of its servers have it: which records it contains, how
+// often. A push is on every server or on none. Like a real server, it has the first records of each
+// task up to some record, and it exists as long as the model does.
 type Ledger struct {
-	mu      sync.Mutex
-	life    int64
-	settled int32           // all records of the epochs up to this one are in the model
-	had     map[key]int64   // number of records that are in the model, from each task's start
-	shards  map[shard][]int // how many times each record was pushed
-	pushes  int64
+	mu   sync.Mutex
+	life int64
+	// all records of the epochs up to this one are in the model
+	settled int32
+	// number of records that are in the model, from each task's start
+	had map[key]int64
+	// how many times each record was pushed
+	shards map[shard][]int
+	pushes int64
 }
 
 // key names a training task.
@@ -48,9 +51,9 @@ func (l *Ledger) clear(life int64) {
 	l.had, l.shards = make(map[key]int64), make(map[shard][]int)
 }
 
-// push adds the records [from, to) of a task, in its order, and returns how many records of the task are in the model. If that
-// is less than to, the push does not begin at the ledger's end of the task, and adds nothing. It returns errAnew if the model
-// is in another life.
+// push adds the records [from, to) of a task, in its order, and returns how many records of the
+// task are in the model. If that is less than to, the push does not begin at the ledger's end of
+// the task, and adds nothing. It returns errAnew if the model is in another life.
 func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +100,8 @@ func (l *Ledger) begin(life int64) {
 	}
 }
 
-// settle records that all records of the epochs up to this one are in the model, in that life. It returns errAnew if the model
-// is in another life.
+// settle records that all records of the epochs up to this one are in the model, in that life. It
+// returns errAnew if the model is in another life.
 func (l *Ledger) settle(life int64, epochs int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +119,8 @@ func (l *Ledger) version() int64 {
 	return l.pushes
 }
 
-// Check compares the ledger with a finished job: each of the records must have been trained on once in each of the epochs.
+// Check compares the ledger with a finished job: each of the records must have been trained on once
+// in each of the epochs.
 func (l *Ledger) Check(records, epochs int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

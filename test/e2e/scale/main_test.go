@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 		os.Exit(beMaster())
 	}
 	flag.Parse()
-	flag.Set("test.parallel", "3") // experiments wait most of the time, so the number of processors does not matter
+	// experiments wait most of the time, so the number of processors does not matter
+	flag.Set("test.parallel", "3")
 	code, err := stageAndRun(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
@@ -48,8 +49,8 @@ const (
 	envListen = "SCALE_LISTEN"
 )
 
-// beMaster runs what `elasticdl master` runs in a pod, with another way to find the cluster and another address. It returns the
-// exit code.
+// beMaster runs what `elasticdl master` runs in a pod, with another way to find the cluster and
+// another address. It returns the exit code.
 func beMaster() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -90,7 +91,8 @@ func stageAndRun(m *testing.M) (int, error) {
 		return m.Run(), nil
 	}
 	*cluster = filepath.Join(filepath.Dir(filepath.Dir(*program)), "scale")
-	if err := operate("down", "--dir="+*cluster); err != nil { // remove what an interrupted run has left
+	// remove what an interrupted run has left
+	if err := operate("down", "--dir="+*cluster); err != nil {
 		return 1, err
 	}
 	defer operate("down", "--dir="+*cluster)

@@ -30,8 +30,9 @@ func (s Sample) total() float64 {
 type Meter struct {
 	Pods     listers.PodNamespaceLister
 	Selector labels.Selector
-	Owner    func(*core.Pod) string // returns the owner of a pod; "" = not counted
-	Every    time.Duration
+	// returns the owner of a pod; "" = not counted
+	Owner func(*core.Pod) string
+	Every time.Duration
 
 	samples []Sample
 }
@@ -73,7 +74,8 @@ func request(p *core.Pod) float64 {
 	return float64(milli) / 1000
 }
 
-// mean returns the mean number of processors in use between two times; each sample holds until the next.
+// mean returns the mean number of processors in use between two times; each sample holds until the
+// next.
 func mean(samples []Sample, from, to time.Duration) float64 {
 	var area float64
 	for i, s := range samples {

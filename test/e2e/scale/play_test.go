@@ -107,7 +107,8 @@ func (n named) String() string { return n.name }
 
 const stageRecords, stageEpochs = 300, 2
 
-// perform runs a job with a real master, while kill deletes pods; it checks that each record is trained on once.
+// perform runs a job with a real master, while kill deletes pods; it checks that each record is
+// trained on once.
 func perform(t *testing.T, kill func(ctx context.Context, s *stage)) *wire.JobStatus {
 	t.Helper()
 	j := job.Default()
@@ -152,7 +153,8 @@ func TestPlayersDoAJob(t *testing.T) {
 	})
 }
 
-// The loss of a server loses the model: it begins anew, and later pushes of the former life are refused.
+// The loss of a server loses the model: it begins anew, and later pushes of the former life are
+// refused.
 func TestPlayersBeginAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := perform(t, func(ctx context.Context, s *stage) {
@@ -194,7 +196,8 @@ func TestLedger(t *testing.T) {
 	push(1, first, 6, 10, 10, nil)
 	check(10, true)
 	push(2, first, 0, 6, 0, errAnew)
-	l.push(1, &wire.Task{Number: 7, Shard: "s", Start: 0, End: 11, Epoch: 1}, 0, 11) // a task with other bounds: record 10 is in both
+	// a task with other bounds: record 10 is in both
+	l.push(1, &wire.Task{Number: 7, Shard: "s", Start: 0, End: 11, Epoch: 1}, 0, 11)
 	check(20, false)
 
 	if err := l.settle(1, 1); err != nil {

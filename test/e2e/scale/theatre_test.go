@@ -69,22 +69,29 @@ type theatre struct {
 type play struct {
 	name        string
 	minibatches int
-	batch       int           // number of records of a minibatch
-	perTask     int           // number of minibatches of a task
-	each        time.Duration // time of a minibatch
+	// number of records of a minibatch
+	batch int
+	// number of minibatches of a task
+	perTask int
+	// time of a minibatch
+	each time.Duration
 
-	address string // address of this machine for its master
+	// address of this machine for its master
+	address string
 	ledger  *Ledger
-	config  string // kubeconfig of its master
+	// kubeconfig of its master
+	config  string
 	resumed bool
 
-	certified atomic.Int32 // number of pods to which the master has issued a certificate
+	// number of pods to which the master has issued a certificate
+	certified atomic.Int32
 
 	mu      sync.Mutex
 	master  *exec.Cmd
 	started time.Time
 	ended   time.Time
-	peak    int64 // peak memory of the master in bytes
+	// peak memory of the master in bytes
+	peak int64
 }
 
 func (j *play) records() int { return j.minibatches * j.batch }
@@ -187,8 +194,8 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	return (&Server{Self: self, Master: client, Ledger: job.ledger, Listener: lis}).Run(ctx)
 }
 
-// certify requests a certificate for a pod from the master, with a token that the API server issues for the pod as it does for
-// a kubelet.
+// certify requests a certificate for a pod from the master, with a token that the API server issues
+// for the pod as it does for a kubelet.
 func (s *theatre) certify(ctx context.Context, p *core.Pod, authority, master string) (*credential.Credential, error) {
 	root, err := credential.ParseRoot(authority)
 	if err != nil {
@@ -262,8 +269,8 @@ func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 	return nil
 }
 
-// watch records the peak memory of the running master. (The value that the system reports at its end is at least that of this
-// process.)
+// watch records the peak memory of the running master. (The value that the system reports at its
+// end is at least that of this process.)
 func (j *play) watch(ctx context.Context, pid int) {
 	for {
 		j.peak = max(j.peak, resident(pid))
@@ -285,7 +292,8 @@ func resident(pid int) int64 {
 	return kilobytes << 10
 }
 
-// environment returns the variables of a pod's container, resolved as by a kubelet; the pod's address is one of this machine.
+// environment returns the variables of a pod's container, resolved as by a kubelet; the pod's
+// address is one of this machine.
 func environment(p *core.Pod, address string) map[string]string {
 	host, _, _ := net.SplitHostPort(address)
 	fields := map[string]string{
@@ -394,7 +402,8 @@ func (s *theatre) count(job string, role pod.Role, is func(*core.Pod) bool) int 
 
 func running(p *core.Pod) bool { return p.Status.Phase == core.PodRunning }
 
-// done reports whether a job has succeeded, by its Job's conditions. It fails the test if the job has failed.
+// done reports whether a job has succeeded, by its Job's conditions. It fails the test if the job
+// has failed.
 func (s *theatre) done(job *play) bool {
 	s.Helper()
 	root, err := s.jobs.Get(manifest.MasterName(job.name))

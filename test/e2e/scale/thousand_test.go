@@ -24,9 +24,10 @@ import (
 // replacedWithin is how soon 100 workers that are killed at once are to run anew.
 const replacedWithin = 10 * time.Second
 
-// A job of 1,000 workers on 200 nodes: the test measures how long it takes until all pods are created, run and are
-// authenticated by their tokens, what that costs the master, and how soon 100 workers that are killed at once are replaced. The
-// latter is measured again if it is missed, up to attempts times.
+// A job of 1,000 workers on 200 nodes: the test measures how long it takes until all pods are
+// created, run and are authenticated by their tokens, what that costs the master, and how soon 100
+// workers that are killed at once are replaced. The latter is measured again if it is missed, up to
+// attempts times.
 func TestThousandWorkers(t *testing.T) {
 	const workers, killed = 1000, 100
 	s := open(t)
@@ -97,8 +98,9 @@ func TestThousandWorkers(t *testing.T) {
 	}
 }
 
-// strike kills the oldest workers of a job that began with so many. It returns how long their deletion takes, and until all that
-// were ever killed are replaced by pods that are created, and that run.
+// strike kills the oldest workers of a job that began with so many. It returns how long their
+// deletion takes, and until all that were ever killed are replaced by pods that are created, and
+// that run.
 func (s *theatre) strike(job *play, workers, killed, ever int) (deleted, created, up time.Duration) {
 	began := time.Now()
 	var killing sync.WaitGroup
@@ -137,8 +139,8 @@ func serial(p *core.Pod) int {
 	return id.Index
 }
 
-// costUntilNow returns the peak memory of the running master so far, in bytes, and the mean number of processors that it has
-// used.
+// costUntilNow returns the peak memory of the running master so far, in bytes, and the mean number
+// of processors that it has used.
 func (j *play) costUntilNow() (peak int64, cores float64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +148,8 @@ func (j *play) costUntilNow() (peak int64, cores float64) {
 	_, rest, _ := strings.Cut(string(text), ") ") // skips the program's name
 	var ticks float64                             // in hundredths of a second
 	if words := strings.Fields(rest); len(words) > 12 {
-		for _, word := range words[11:13] { // CPU time of the program, and of the kernel on its behalf
+		// CPU time of the program, and of the kernel on its behalf
+		for _, word := range words[11:13] {
 			n, _ := strconv.ParseFloat(word, 64)
 			ticks += n
 		}
@@ -154,7 +157,8 @@ func (j *play) costUntilNow() (peak int64, cores float64) {
 	return resident(j.master.Process.Pid), ticks / 100 / time.Since(j.started).Seconds()
 }
 
-// cost returns the peak memory of a master that has ended, in bytes, and the mean number of processors that it has used.
+// cost returns the peak memory of a master that has ended, in bytes, and the mean number of
+// processors that it has used.
 func (j *play) cost() (peak int64, cores float64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

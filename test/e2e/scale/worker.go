@@ -17,13 +17,15 @@ import (
 
 const (
 	heartbeat = 500 * time.Millisecond // interval of heartbeats, as in real pods
-	anewPause = 100 * time.Millisecond // pause before a worker asks for the state in another life of the model
+	// pause before a worker asks for the state in another life of the model
+	anewPause = 100 * time.Millisecond
 )
 
 // errReplaced ends a simulated pod that another has replaced.
 var errReplaced = errors.New("the master does not know this pod any more")
 
-// Worker simulates a worker: it sends the same messages as a real one, and sleeps instead of computing.
+// Worker simulates a worker: it sends the same messages as a real one, and sleeps instead of
+// computing.
 type Worker struct {
 	Self      *rpc.Self
 	Master    wire.MasterClient
@@ -36,7 +38,8 @@ type Worker struct {
 	lease *wire.LeaseProgress // nil while it holds no lease
 }
 
-// Run works until the master reports that the job has ended. When ctx is done it ends at once, like a killed worker.
+// Run works until the master reports that the job has ended. When ctx is done it ends at once, like
+// a killed worker.
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -52,7 +55,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		if !errors.Is(err, errAnew) {
 			return err
 		}
-		if err := sleep(ctx, anewPause); err != nil { // the servers may not know of the new life yet
+		// the servers may not know of the new life yet
+		if err := sleep(ctx, anewPause); err != nil {
 			return err
 		}
 		if err := w.join(ctx); err != nil {
@@ -83,8 +87,8 @@ func (w *Worker) work(ctx context.Context) error {
 
 func (w *Worker) index() int32 { return int32(w.Self.Header().Index) }
 
-// join joins the job, and waits for the servers: the first call is answered at once, the next ones when all servers have
-// joined.
+// join joins the job, and waits for the servers: the first call is answered at once, the next ones
+// when all servers have joined.
 func (w *Worker) join(ctx context.Context) error {
 	for {
 		var servers []*wire.Server
@@ -111,8 +115,8 @@ func (w *Worker) next(ctx context.Context) (t *wire.Task, err error) {
 	return t, err
 }
 
-// train sleeps for each minibatch, pushes it, and reports at the end. If the ledger has more of the task than the worker knows,
-// it continues from there.
+// train sleeps for each minibatch, pushes it, and reports at the end. If the ledger has more of the
+// task than the worker knows, it continues from there.
 func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 	w.hold(&wire.LeaseProgress{Lease: t.Lease, Done: t.Done})
 	defer w.hold(nil)
@@ -157,7 +161,8 @@ func (w *Worker) state() *wire.HeartbeatRequest {
 	return r
 }
 
-// beat sends heartbeats with the pod's state to the master until ctx is done, or the master does not know the pod.
+// beat sends heartbeats with the pod's state to the master until ctx is done, or the master does
+// not know the pod.
 func beat(ctx context.Context, master wire.MasterClient, state func() *wire.HeartbeatRequest) error {
 	for {
 		reply, err := master.Heartbeat(ctx, state())

@@ -1,4 +1,5 @@
-// Program is elasticdl with models for the tests of jobs, built as a user builds it with models of their own.
+// Program is elasticdl with models for the tests of jobs, built as a user builds it with models of
+// their own.
 package main
 
 import (

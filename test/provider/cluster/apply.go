@@ -71,7 +71,8 @@ func (p *Provider) Create(ctx context.Context, r *pulumirpc.CreateRequest) (*pul
 	return &pulumirpc.CreateResponse{Id: live.id(), Properties: state}, err
 }
 
-// Update applies an existing object again, and waits until it is ready. It does not create a missing one.
+// Update applies an existing object again, and waits until it is ready. It does not create a
+// missing one.
 func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
 	o := object(plain(r.News))
 	manager := object(plain(r.Olds)).text(managerKey)
@@ -89,7 +90,8 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 	o.ignore(there.Object, r.IgnoreChanges)
 	if r.Preview {
 		live, err := p.patch(ctx, o, manager, o.annotation("patchForce") == "true", metav1.DryRunAll)
-		if apierrors.IsForbidden(err) { // the client lacks the right; a refusal of the object itself is another error
+		// the client lacks the right; a refusal of the object itself is another error
+		if apierrors.IsForbidden(err) {
 			return &pulumirpc.UpdateResponse{Properties: r.News}, nil
 		}
 		if err != nil {
@@ -106,9 +108,10 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: state}, err
 }
 
-// preview returns the object as it would be created, or the inputs if that cannot be known. It forces conflicts, because an
-// object that is replaced still exists. If the server reports that a field is immutable, it asks again, under another name.
-// Every other error of the server ends the preview.
+// preview returns the object as it would be created, or the inputs if that cannot be known. It
+// forces conflicts, because an object that is replaced still exists. If the server reports that a
+// field is immutable, it asks again, under another name. Every other error of the server ends the
+// preview.
 func (p *Provider) preview(ctx context.Context, o object, manager string) (*structpb.Struct, error) {
 	if p.set().unreachable || hasUnknown(map[string]any(o)) {
 		return wire(o)
@@ -122,7 +125,8 @@ func (p *Provider) preview(ctx context.Context, o object, manager string) (*stru
 			live.metadata()["name"] = o.name()
 		}
 	}
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // this deployment creates what is missing: a definition or a namespace
+	// this deployment creates what is missing: a definition or a namespace
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return wire(o)
 	}
 	if err != nil {
@@ -150,7 +154,8 @@ func (p *Provider) patch(ctx context.Context, o object, manager string, force bo
 	return p.state(live, manager), nil
 }
 
-// Unmounted returns a live object in which the directories have the names that the stack uses for them.
+// Unmounted returns a live object in which the directories have the names that the stack uses for
+// them.
 func (p *Provider) Unmounted(live map[string]any) map[string]any {
 	names := make(map[string]string)
 	for stacks, nodes := range p.Mounts {
@@ -167,8 +172,8 @@ func (p *Provider) state(live *unstructured.Unstructured, manager string) object
 	return o
 }
 
-// apply applies an object. It returns an existing object to Pulumi also if the object does not become ready, so that it is in
-// the state.
+// apply applies an object. It returns an existing object to Pulumi also if the object does not
+// become ready, so that it is in the state.
 func (p *Provider) apply(ctx context.Context, op string, o object, manager string, timeout float64) (object, error) {
 	live, err := p.patch(ctx, o, manager, o.annotation("patchForce") == "true")
 	if err != nil {
@@ -202,8 +207,8 @@ func (p *Provider) apply(ctx context.Context, op string, o object, manager strin
 	return nil, failed.Err()
 }
 
-// until polls an object until a condition is true; the condition gets nil if the object is deleted. A timeout of 0 means the
-// provider's default.
+// until polls an object until a condition is true; the condition gets nil if the object is deleted.
+// A timeout of 0 means the provider's default.
 func (p *Provider) until(ctx context.Context, o object, timeout float64, is func(object) bool) error {
 	limit := p.Patience
 	if timeout > 0 {
@@ -242,8 +247,8 @@ func (p *Provider) until(ctx context.Context, o object, timeout float64, is func
 	}
 }
 
-// Read returns the present object. Its inputs are the parts that were requested, so that the next up sees what others have
-// changed.
+// Read returns the present object. Its inputs are the parts that were requested, so that the next
+// up sees what others have changed.
 func (p *Provider) Read(ctx context.Context, r *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	old, inputs := object(plain(r.Properties)), plain(r.Inputs)
 	where, err := p.at(old)

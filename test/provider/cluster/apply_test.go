@@ -15,12 +15,17 @@ import (
 
 // api simulates an API server with one namespace, "ns", of claims and Jobs, without controllers.
 type api struct {
-	mu      sync.Mutex
-	objects map[string]object // objects by path
-	asked   []string          // requests: method, path and parameters; for a deletion also the policy
-	bound   bool              // claims are bound
-	refuses string            // message with which changes of an existing object are refused; "" = they are accepted
-	kept    int               // how many more times a deleted object is returned
+	mu sync.Mutex
+	// objects by path
+	objects map[string]object
+	// requests: method, path and parameters; for a deletion also the policy
+	asked []string
+	// claims are bound
+	bound bool
+	// message with which changes of an existing object are refused; "" = they are accepted
+	refuses string
+	// how many more times a deleted object is returned
+	kept int
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -115,8 +120,8 @@ func newAPI(t *testing.T) (*api, *Provider, pulumirpc.ResourceProviderClient) {
 	return a, p, client
 }
 
-// An object is applied with strict validation, under a field manager of its own that does not change, and by force only if the
-// object says so.
+// An object is applied with strict validation, under a field manager of its own that does not
+// change, and by force only if the object says so.
 func TestApply(t *testing.T) {
 	a, p, client := newAPI(t)
 	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
@@ -140,8 +145,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A preview changes nothing. It returns the inputs if the server cannot know the result: for an object in a namespace that does
-// not exist yet.
+// A preview changes nothing. It returns the inputs if the server cannot know the result: for an
+// object in a namespace that does not exist yet.
 func TestPreview(t *testing.T) {
 	a, p, client := newAPI(t)
 	for _, namespace := range []string{"ns", "tocome"} {
@@ -160,7 +165,8 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// A deleted object cannot be updated, not even in a preview; a create takes over an existing object.
+// A deleted object cannot be updated, not even in a preview; a create takes over an existing
+// object.
 func TestUpdateOfNothing(t *testing.T) {
 	a, _, client := newAPI(t)
 	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
@@ -181,8 +187,8 @@ func TestUpdateOfNothing(t *testing.T) {
 	}
 }
 
-// An error of the server ends a preview, with the server's message; except for an immutable field of an object that is
-// replaced.
+// An error of the server ends a preview, with the server's message; except for an immutable field
+// of an object that is replaced.
 func TestPreviewRefused(t *testing.T) {
 	for _, test := range []struct {
 		refusal  string
@@ -208,7 +214,8 @@ func TestPreviewRefused(t *testing.T) {
 	}
 }
 
-// An object that exists and never becomes ready is in the state all the same, and can be read again.
+// An object that exists and never becomes ready is in the state all the same, and can be read
+// again.
 func TestNeverReady(t *testing.T) {
 	a, p, client := newAPI(t)
 	a.bound, p.Patience = false, 300*time.Millisecond

@@ -12,9 +12,9 @@ import (
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 )
 
-// forceNew lists the fields whose change makes the real provider replace an object, besides its name and namespace. A change of
-// other fields that the API server does not allow, such as the value of a PriorityClass, is sent as an update, which the server
-// refuses in the preview.
+// forceNew lists the fields whose change makes the real provider replace an object, besides its
+// name and namespace. A change of other fields that the API server does not allow, such as the
+// value of a PriorityClass, is sent as an update, which the server refuses in the preview.
 var forceNew = map[string][]string{
 	"DaemonSet":             {"spec.selector"},
 	"Deployment":            {"spec.selector"},
@@ -68,7 +68,8 @@ func (s Settings) replaces(o object, path string) bool {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// difference is a changed value, with its path in the syntax of property paths: `metadata.labels["a/b"]`.
+// difference is a changed value, with its path in the syntax of property paths:
+// `metadata.labels["a/b"]`.
 type difference struct {
 	path string
 	kind pulumirpc.PropertyDiff_Kind
@@ -90,7 +91,9 @@ func walk(path string, old, now any, all *[]difference) {
 		*all = append(*all, difference{path, pulumirpc.PropertyDiff_DELETE})
 	default:
 		oldMap, ok1 := old.(map[string]any)
-		if ok1 && now == unknown { // the real provider treats an unknown value as having no fields; so if one of the old fields needs a replacement, so does this
+		// the real provider treats an unknown value as having no fields; so if one of the old
+		// fields needs a replacement, so does this
+		if ok1 && now == unknown {
 			for _, key := range slices.Sorted(maps.Keys(oldMap)) {
 				*all = append(*all, difference{below(path, key), pulumirpc.PropertyDiff_DELETE})
 			}
@@ -136,7 +139,8 @@ func at(list []any, i int) any {
 	return nil
 }
 
-// pruned returns a live value without the fields that the inputs do not have: the server sets those.
+// pruned returns a live value without the fields that the inputs do not have: the server sets
+// those.
 func pruned(live, inputs any) any {
 	switch in := inputs.(type) {
 	case map[string]any:

@@ -19,7 +19,8 @@ func parse(t *testing.T, text string) object {
 	return object(o).clone() // converts numbers to those of the wire
 }
 
-// Fields that were not requested belong to the server, and a change by others of a requested field is a difference.
+// Fields that were not requested belong to the server, and a change by others of a requested field
+// is a difference.
 func TestDiffIsOfWhatWasAskedFor(t *testing.T) {
 	inputs := parse(t, `{kind: Service, metadata: {name: a, labels: {x: "1"}}, spec: {ports: [{port: 1}], selector: {b: c}}}`)
 	live := parse(t, `{kind: Service, metadata: {name: a, uid: u, labels: {x: "1", y: "2"}}, spec: {clusterIP: 10.0.0.1, ports: [{port: 1, protocol: TCP}], selector: {b: d}}}`)
@@ -38,7 +39,8 @@ func TestReplacements(t *testing.T) {
 		what, old, now string
 		settings       Settings
 		want           []string
-		first          bool // the old object is deleted before the new one is created
+		// the old object is deleted before the new one is created
+		first bool
 	}{
 		{what: "a job's template", old: `{kind: Job, metadata: {name: a}, spec: {suspend: true, template: {spec: {containers: [{image: b}]}}}}`,
 			now:  `{kind: Job, metadata: {name: a}, spec: {suspend: false, template: {spec: {containers: [{image: c}]}}}}`,

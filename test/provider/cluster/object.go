@@ -82,7 +82,8 @@ func (o object) ignore(live map[string]any, paths []string) {
 		keys := strings.Split(path, ".")
 		if value, found, err := unstructured.NestedFieldCopy(live, keys...); found && err == nil {
 			if err := unstructured.SetNestedField(o, value, keys...); err != nil {
-				continue // a value of another kind is there: the server reports that
+				// a value of another kind is there: the server reports that
+				continue
 			}
 		}
 	}
@@ -113,8 +114,8 @@ func (o object) mounted(names map[string]string) object {
 	return o
 }
 
-// plain returns the values of a message, without nulls and the marks of secrets. Whole numbers are int64, as unstructured
-// objects require.
+// plain returns the values of a message, without nulls and the marks of secrets. Whole numbers are
+// int64, as unstructured objects require.
 func plain(s *structpb.Struct) map[string]any {
 	return unwrap(s.AsMap()).(map[string]any)
 }

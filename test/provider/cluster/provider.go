@@ -1,16 +1,20 @@
-// Package cluster implements Pulumi's provider "kubernetes" for tests: it applies objects to a real API server, and runs in the
-// process of the test. It treats objects as the real provider, version 4.24, does, so that a test sees what a user gets:
+// Package cluster implements Pulumi's provider "kubernetes" for tests: it applies objects to a real
+// API server, and runs in the process of the test. It treats objects as the real provider, version
+// 4.24, does, so that a test sees what a user gets:
 //
-//   - It uses server-side apply under a field manager of the object's own, and overwrites conflicts only where
-//     pulumi.com/patchForce says so. Unlike the real provider, it makes the server refuse unknown fields.
+//   - It uses server-side apply under a field manager of the object's own, and overwrites conflicts
+//     only where pulumi.com/patchForce says so. Unlike the real provider, it makes the server
+//     refuse unknown fields.
 //   - A preview is a dry run on the server, or the unchanged inputs if the server cannot know.
-//   - It compares the live object, as far as the inputs mention it, with the new inputs: a field that the server writes in
-//     another form, or that others have changed before a refresh, is a difference.
+//   - It compares the live object, as far as the inputs mention it, with the new inputs: a field
+//     that the server writes in another form, or that others have changed before a refresh, is a
+//     difference.
 //   - Some changes replace the object: see [forceNew].
-//   - `up` waits until an object is ready, and `destroy` until it does not exist any more: see [ready] and [skipsDeletion].
+//   - `up` waits until an object is ready, and `destroy` until it does not exist any more: see
+//     [ready] and [skipsDeletion].
 //
-// It does not watch endpoints of Services, for which the real provider waits at least 10 seconds; its refresh does not wait;
-// and it supports no charts, YAML files, lists and patches.
+// It does not watch endpoints of Services, for which the real provider waits at least 10 seconds;
+// its refresh does not wait; and it supports no charts, YAML files, lists and patches.
 package cluster
 
 import (
@@ -41,12 +45,14 @@ const Version = "4.24.0"
 type Provider struct {
 	pulumirpc.UnimplementedResourceProviderServer
 
-	// Patience is the time limit for an object to become ready or to be deleted, 10 minutes for the real provider.
+	// Patience is the time limit for an object to become ready or to be deleted, 10 minutes for the
+	// real provider.
 	Patience time.Duration
-	// Done is called after each operation on the cluster, before Pulumi gets the answer. It may be nil; calls are concurrent.
+	// Done is called after each operation on the cluster, before Pulumi gets the answer. It may be
+	// nil; calls are concurrent.
 	Done func(Call)
-	// Mounts maps the names that a stack uses for directories of the nodes, as `minikube start --mount` creates them, to their
-	// real names.
+	// Mounts maps the names that a stack uses for directories of the nodes, as `minikube start
+	// --mount` creates them, to their real names.
 	Mounts map[string]string
 
 	client dynamic.Interface
@@ -91,8 +97,8 @@ func New(kubeconfig string) (*Provider, error) {
 	return &Provider{Patience: 2 * time.Minute, client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))}, nil
 }
 
-// Serve serves the provider on a port of this machine until stop is called. PULUMI_DEBUG_PROVIDERS=kubernetes:PORT makes
-// Pulumi use it.
+// Serve serves the provider on a port of this machine until stop is called.
+// PULUMI_DEBUG_PROVIDERS=kubernetes:PORT makes Pulumi use it.
 func (p *Provider) Serve() (port int, stop func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -153,7 +159,8 @@ func (p *Provider) CheckConfig(_ context.Context, r *pulumirpc.CheckRequest) (*p
 	return &pulumirpc.CheckResponse{Inputs: r.News}, nil
 }
 
-// DiffConfig reports whether the provider's cluster is another one now, in which no object exists yet.
+// DiffConfig reports whether the provider's cluster is another one now, in which no object exists
+// yet.
 func (p *Provider) DiffConfig(_ context.Context, r *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	old, now := plain(r.OldInputs), plain(r.News)
 	if r.OldInputs == nil {

@@ -80,8 +80,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// A changed provider replaces all objects only if its cluster is another one: by its identity or, without one, by its
-// kubeconfig.
+// A changed provider replaces all objects only if its cluster is another one: by its identity or,
+// without one, by its kubeconfig.
 func TestDiffConfig(t *testing.T) {
 	_, client := served(t, http.NotFound)
 	for _, test := range []struct {

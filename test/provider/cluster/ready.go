@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ready returns the condition for which `up` waits after it has applied an object of that kind, or nil if it does not wait.
-// pulumi.com/skipAwait is for objects that may take long: a Job is ready when it has succeeded.
+// ready returns the condition for which `up` waits after it has applied an object of that kind, or
+// nil if it does not wait. pulumi.com/skipAwait is for objects that may take long: a Job is ready
+// when it has succeeded.
 func ready(kind string) func(object) bool {
 	switch kind {
 	case "PersistentVolume":
@@ -44,8 +45,8 @@ func rolledOut(o object) bool {
 	return o.number("status", "observedGeneration") >= o.number("metadata", "generation")
 }
 
-// skipsDeletion reports whether `destroy` continues while an object is still being deleted: for these kinds
-// pulumi.com/skipAwait also means that.
+// skipsDeletion reports whether `destroy` continues while an object is still being deleted: for
+// these kinds pulumi.com/skipAwait also means that.
 func skipsDeletion(o object) bool {
 	return o.annotation("skipAwait") == "true" && slices.Contains([]string{"Namespace", "Pod", "Deployment", "StatefulSet", "DaemonSet", "Job"}, o.kind())
 }

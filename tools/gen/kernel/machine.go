@@ -34,14 +34,17 @@ var target = func() *types.Package {
 	return p
 }()
 
-// machine generates functions for one instruction set. Its methods take and return vectors of full width; while a mask is set,
-// loads and stores apply to the first elements only.
+// machine generates functions for one instruction set. Its methods take and return vectors of full
+// width; while a mask is set, loads and stores apply to the first elements only.
 type machine struct {
 	*build.Context
 	isa
-	mask  reg.Register // k register or vector; nil = whole vectors
-	table operand.Mem  // AVX2: lanes times -1, lanes times 0
-	iota  operand.Mem  // 0, 1, 2 ...
+	// k register or vector; nil = whole vectors
+	mask reg.Register
+	// AVX2: lanes times -1, lanes times 0
+	table operand.Mem
+	// 0, 1, 2 ...
+	iota operand.Mem
 }
 
 func newMachine(i isa) *machine {
@@ -146,7 +149,8 @@ func (m *machine) store(v operand.Op, mem operand.Mem) {
 	}
 }
 
-// first sets the mask to the first n elements, or to all if n is lanes or more; scratch is overwritten.
+// first sets the mask to the first n elements, or to all if n is lanes or more; scratch is
+// overwritten.
 func (m *machine) first(n, scratch reg.GPVirtual) {
 	m.MOVQ(operand.U32(uint32(m.lanes)), scratch)
 	m.CMPQ(n, scratch)

@@ -2,8 +2,8 @@
 //
 //	go run -C <root>/tools/gen ./kernel <folder of the package>
 //
-// Every function is written once, over vectors of the machine's width (machine.go), and generated for AVX-512 and for AVX2 with
-// FMA.
+// Every function is written once, over vectors of the machine's width (machine.go), and generated
+// for AVX-512 and for AVX2 with FMA.
 package main
 
 import (

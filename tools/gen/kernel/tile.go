@@ -8,9 +8,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The tile kernels compute C = A·B for tiles of a fixed number of rows by one or two vectors of columns. The accumulators stay
-// in registers over the whole inner loop; A is read by broadcasts with any strides, B by vectors. One call computes count tiles
-// below each other, in each of several blocks.
+// The tile kernels compute C = A·B for tiles of a fixed number of rows by one or two vectors of
+// columns. The accumulators stay in registers over the whole inner loop; A is read by broadcasts
+// with any strides, B by vectors. One call computes count tiles below each other, in each of
+// several blocks.
 
 // fields lists the fields of the Go struct Tile, 8 bytes each; strides and jumps are in bytes.
 var fields = []struct{ name, kind, doc string }{
@@ -42,7 +43,8 @@ var fields = []struct{ name, kind, doc string }{
 	{"AheadStep", "int", "how far it then moves on"},
 }
 
-// shape is the shape of a kernel: rows by vectors of columns, the last vector masked or known to be complete.
+// shape is the shape of a kernel: rows by vectors of columns, the last vector masked or known to be
+// complete.
 type shape struct {
 	rows, vectors int
 	masked        bool
@@ -56,7 +58,8 @@ func shapes(i isa) []shape {
 			list = append(list, shape{r + 1, vectors, masked})
 		}
 	}
-	// 14x32 uses 28 of 32 registers, 6x16 uses 12 of 16. In AVX-512 a masked load takes a slot of a multiplier port.
+	// 14x32 uses 28 of 32 registers, 6x16 uses 12 of 16. In AVX-512 a masked load takes a slot of a
+	// multiplier port.
 	one, two := 12, 6
 	if i.wide {
 		one, two = 14, 14
@@ -90,14 +93,16 @@ type tileBuilder struct {
 }
 
 var (
-	aRows    = [...]reg.GPPhysical{reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14} // 1, 3, 5 ... 13 times ARow
+	// 1, 3, 5 ... 13 times ARow
+	aRows    = [...]reg.GPPhysical{reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14}
 	aStep    = reg.RBX
 	aAt      = reg.RSI
 	bAt      = reg.RDI
 	bRow     = reg.RDX
 	steps    = reg.RCX
 	segments = reg.RAX
-	cAt      = reg.RCX // these three are not used in the inner loop
+	// these three are not used in the inner loop
+	cAt      = reg.RCX
 	cRow     = reg.RSI
 	free     = reg.RAX
 	lanes    = reg.R14 // for AVX2, which never has 13 rows
@@ -230,8 +235,9 @@ func (t *tileBuilder) eachRow(emit func(row int)) {
 	}
 }
 
-// product generates the inner loop. AVX-512 multiplies on two ports, which it shares with the integer operations: so it uses
-// one pointer to A for all rows, and two steps per iteration where that gains much.
+// product generates the inner loop. AVX-512 multiplies on two ports, which it shares with the
+// integer operations: so it uses one pointer to A for all rows, and two steps per iteration where
+// that gains much.
 func (t *tileBuilder) product() {
 	t.MOVQ(field("aAt"), aAt)
 	t.MOVQ(field("B"), bAt)
@@ -302,7 +308,8 @@ func element(row int) operand.Mem {
 	return m
 }
 
-// result stores the accumulators. The result is the second source of the maximum, which is returned if either is a NaN.
+// result stores the accumulators. The result is the second source of the maximum, which is returned
+// if either is a NaN.
 func (t *tileBuilder) result() {
 	floor := t.physical(2)
 	t.VBROADCASTSS(field("Floor"), floor)

@@ -22,9 +22,10 @@ func vectors(m *machine) {
 // place returns the address of the current vector in a slice of elements of scale bytes.
 type place func(slice string, scale int) operand.Mem
 
-// flat generates the loops of a function over slices of the same length, which is that of the first: unroll vectors per
-// iteration, then single ones, masked. setup runs before the loops and returns the code for a vector, which is vector u of the
-// unrolled ones; finish, if any, runs after them.
+// flat generates the loops of a function over slices of the same length, which is that of the
+// first: unroll vectors per iteration, then single ones, masked. setup runs before the loops and
+// returns the code for a vector, which is vector u of the unrolled ones; finish, if any, runs after
+// them.
 func (m *machine) flat(slices []string, unroll int, setup func() func(u int, p place), finish func()) {
 	base := map[string]reg.GPVirtual{}
 	for _, s := range slices {
@@ -130,7 +131,8 @@ func elementwise(m *machine) {
 	}, nil)
 }
 
-// dropout generates a function that hashes a counter for each element: lowbias32 with a seed in its middle.
+// dropout generates a function that hashes a counter for each element: lowbias32 with a seed in its
+// middle.
 func dropout(m *machine) {
 	m.function("Dropout", "func(dst, x []float32, counter, seed, threshold uint32, scale float32)",
 		"sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.")
@@ -320,7 +322,8 @@ func transpose(m *machine) {
 			}
 		}
 	}
-	// Interleave 32-bit neighbours, 64-bit ones, then 128-bit halves; the first two steps return rows in another order.
+	// Interleave 32-bit neighbours, 64-bit ones, then 128-bit halves; the first two steps return
+	// rows in another order.
 	pairs(func(a, b, c operand.Op) { m.VUNPCKLPS(a, b, c) }, func(a, b, c operand.Op) { m.VUNPCKHPS(a, b, c) }, 1)
 	pairs(func(a, b, c operand.Op) { m.VUNPCKLPD(a, b, c) }, func(a, b, c operand.Op) { m.VUNPCKHPD(a, b, c) }, 2)
 	pairs(func(a, b, c operand.Op) { m.VPERM2F128(operand.U8(0x20), a, b, c) },

@@ -34,7 +34,8 @@ func (s *state) connect() (*api, error) {
 	}
 	config.QPS = -1 // no rate limit
 	config.Timeout = 30 * time.Second
-	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // a proxy cannot reach this machine's own addresses
+	// a proxy cannot reach this machine's own addresses
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	client, err := kubernetes.NewForConfig(config)
 	return &api{client}, err
 }
@@ -82,14 +83,15 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// serviceAccount returns nil if the default ServiceAccount exists, without which no pod can be created.
+// serviceAccount returns nil if the default ServiceAccount exists, without which no pod can be
+// created.
 func (a *api) serviceAccount(ctx context.Context) error {
 	_, err := a.client.CoreV1().ServiceAccounts(meta.NamespaceDefault).Get(ctx, "default", meta.GetOptions{})
 	return err
 }
 
-// createDNSService makes the address of DNS, as pods know it, lead to the CoreDNS of this machine. It can be called again after
-// an error.
+// createDNSService makes the address of DNS, as pods know it, lead to the CoreDNS of this machine.
+// It can be called again after an error.
 func (a *api) createDNSService(ctx context.Context) error {
 	ports := map[string]core.Protocol{"dns": core.ProtocolUDP, "dns-tcp": core.ProtocolTCP}
 	service := &core.Service{ObjectMeta: meta.ObjectMeta{Name: "kube-dns"}, Spec: core.ServiceSpec{ClusterIP: dnsService}}
@@ -159,7 +161,8 @@ func says(node *core.Node) error {
 	return fmt.Errorf("%s has not said yet whether it is ready", node.Name)
 }
 
-// setSlots sets the number of slots of a node. The kubelet keeps that number while it runs, and assigns slots to pods.
+// setSlots sets the number of slots of a node. The kubelet keeps that number while it runs, and
+// assigns slots to pods.
 func (a *api) setSlots(ctx context.Context, name string, n int) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, meta.GetOptions{})
 	if err != nil {

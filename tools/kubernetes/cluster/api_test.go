@@ -87,7 +87,8 @@ func TestSetSlots(t *testing.T) {
 
 func TestCreateDNSService(t *testing.T) {
 	a := &api{fake.NewClientset()}
-	for range 2 { // the first time, a part of it may have failed
+	// the first time, a part of it may have failed
+	for range 2 {
 		if err := a.createDNSService(t.Context()); err != nil {
 			t.Fatal(err)
 		}

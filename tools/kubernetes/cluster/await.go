@@ -23,8 +23,9 @@ func (p *progress) done(format string, args ...any) {
 	fmt.Fprintf(p.out, "%6.2f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// await calls ask until it returns nil. It gives up when a component on which it depends ends, or after the time limit
-// patience; the error has the end of the log of that component, or of the first.
+// await calls ask until it returns nil. It gives up when a component on which it depends ends, or
+// after the time limit patience; the error has the end of the log of that component, or of the
+// first.
 func (s *state) await(whole context.Context, what string, components []string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(whole, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
@@ -75,8 +76,9 @@ func logEnd(file string) string {
 	return end.String()
 }
 
-// runtimeServes asks a node's containerd for its version, as a kubelet does at its start. containerd listens a moment before it
-// can answer, and a kubelet that gets an error then ends. The request is a gRPC call with an empty message.
+// runtimeServes asks a node's containerd for its version, as a kubelet does at its start.
+// containerd listens a moment before it can answer, and a kubelet that gets an error then ends. The
+// request is a gRPC call with an empty message.
 func (s *state) runtimeServes(ctx context.Context, node int) error {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -86,7 +88,8 @@ func (s *state) runtimeServes(ctx context.Context, node int) error {
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	empty := bytes.NewReader(make([]byte, 5)) // the frame of an empty message: not compressed, of length 0
+	// the frame of an empty message: not compressed, of length 0
+	empty := bytes.NewReader(make([]byte, 5))
 	call, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/runtime.v1.RuntimeService/Version", empty)
 	if err != nil {
 		return err
@@ -101,7 +104,8 @@ func (s *state) runtimeServes(ctx context.Context, node int) error {
 		return err
 	}
 	status, message := answer.Trailer.Get("Grpc-Status"), answer.Trailer.Get("Grpc-Message")
-	if status == "" { // without a message the trailers are in the headers
+	// without a message the trailers are in the headers
+	if status == "" {
 		status, message = answer.Header.Get("Grpc-Status"), answer.Header.Get("Grpc-Message")
 	}
 	if status != "0" {
@@ -112,7 +116,8 @@ func (s *state) runtimeServes(ctx context.Context, node int) error {
 
 // lookup asks the cluster's DNS, through its Service, for the address of the API server.
 func lookup(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // a request before kube-proxy has its rules gets no answer
+	// a request before kube-proxy has its rules gets no answer
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(dnsService, "53"))

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A containerd that listens may not serve yet: it answers with that error, with or without a message before.
+// A containerd that listens may not serve yet: it answers with that error, with or without a
+// message before.
 func TestRuntimeServes(t *testing.T) {
 	dir, err := os.MkdirTemp("", "runtime") // the path of a socket must be short
 	if err != nil {

@@ -56,8 +56,8 @@ func Usage(dir string, out io.Writer) error {
 	return nil
 }
 
-// Kill kills a component, or several: all of the control plane but etcd (Control), or all of a real node (node-0: its kubelet,
-// its containerd and its pods, as in a power failure).
+// Kill kills a component, or several: all of the control plane but etcd (Control), or all of a real
+// node (node-0: its kubelet, its containerd and its pods, as in a power failure).
 func Kill(dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		if i, ok := s.node(component); ok {
@@ -101,7 +101,8 @@ func Start(ctx context.Context, dir, component string) error {
 	})
 }
 
-// Slots sets the number of slots of each real node. They last until its kubelet is started by other means than Start.
+// Slots sets the number of slots of each real node. They last until its kubelet is started by other
+// means than Start.
 func Slots(ctx context.Context, dir string, n int) error {
 	if n < 0 {
 		return fmt.Errorf("slots are %d, expected 0 or more", n)
@@ -177,8 +178,9 @@ func (s *state) names() []string {
 	return append(names, Control)
 }
 
-// Control is the name of the API server and all components that need it to make decisions. If only the API server were down for
-// longer than nodes may be silent, the controllers would consider all nodes lost: so a long outage is one of them all.
+// Control is the name of the API server and all components that need it to make decisions. If only
+// the API server were down for longer than nodes may be silent, the controllers would consider all
+// nodes lost: so a long outage is one of them all.
 const Control = "control"
 
 // parts returns the processes of a name, in the order in which they start.
@@ -202,7 +204,8 @@ func (s *state) node(name string) (int, bool) {
 	return 0, false
 }
 
-// signal sends a signal to all processes of a name, and returns when each of them is in the resulting state.
+// signal sends a signal to all processes of a name, and returns when each of them is in the
+// resulting state.
 func (s *state) signal(name string, signal syscall.Signal, effect proc.State) error {
 	for _, part := range slices.Backward(s.parts(name)) {
 		p, _ := s.process(part)
@@ -218,7 +221,8 @@ func (s *state) signal(name string, signal syscall.Signal, effect proc.State) er
 	return nil
 }
 
-// killNode kills all processes of the node, and removes what is lost when a machine is switched off.
+// killNode kills all processes of the node, and removes what is lost when a machine is switched
+// off.
 func (s *state) killNode(i int) error {
 	groups, err := host.FindCgroups()
 	if err != nil {

@@ -2,19 +2,21 @@
 //
 // # What there is
 //
-// A cluster has one etcd, one API server, one controller manager, one scheduler, and two kinds of nodes. A real node is a
-// kubelet with a containerd, a control group and a bridge of its own: its pods are real containers. Real nodes share the
-// address 10.255.0.1 of the loopback device, which is also the API server's, one kube-proxy, one CoreDNS and one image
-// registry. A fake node is an object that kwok simulates: its pods are Running as soon as they are bound, and deleted without
-// delay. A cluster of fake nodes needs no root rights and no packages, listens on 127.0.0.1 only, and does not disturb other
-// clusters.
+// A cluster has one etcd, one API server, one controller manager, one scheduler, and two kinds of
+// nodes. A real node is a kubelet with a containerd, a control group and a bridge of its own: its
+// pods are real containers. Real nodes share the address 10.255.0.1 of the loopback device, which
+// is also the API server's, one kube-proxy, one CoreDNS and one image registry. A fake node is an
+// object that kwok simulates: its pods are Running as soon as they are bound, and deleted without
+// delay. A cluster of fake nodes needs no root rights and no packages, listens on 127.0.0.1 only,
+// and does not disturb other clusters.
 //
 // # Laws
 //
-// All files of a cluster are in its directory, and its other changes of the machine have known names. So whatever has ended
-// `up` or the machine's processes, `down` finds the rest and ends it, and nothing else: each process has the cluster's random
-// mark in its environment, or is in a control group of the cluster. A machine has at most one cluster with real nodes; the file
-// at recordPath names it.
+// All files of a cluster are in its directory, and its other changes of the machine have known
+// names. So whatever has ended `up` or the machine's processes, `down` finds the rest and ends it,
+// and nothing else: each process has the cluster's random mark in its environment, or is in a
+// control group of the cluster. A machine has at most one cluster with real nodes; the file at
+// recordPath names it.
 package cluster
 
 import (
@@ -29,27 +31,36 @@ import (
 
 // Config describes a cluster.
 type Config struct {
-	Dir        string `json:"-"`          // directory of the cluster
-	Bin        string `json:"bin"`        // directory with kube, coredns, kwok, pause and this program
-	Nodes      int    `json:"nodes"`      // real nodes
-	Slots      int    `json:"slots"`      // number of the resource elastic.dev/slot on each real node
-	Kwok       int    `json:"kwok"`       // fake nodes
-	KwokCPU    string `json:"kwokCPU"`    // of each fake node
-	KwokMemory string `json:"kwokMemory"` // of each fake node
+	// directory of the cluster
+	Dir string `json:"-"`
+	// directory with kube, coredns, kwok, pause and this program
+	Bin string `json:"bin"`
+	// real nodes
+	Nodes int `json:"nodes"`
+	// number of the resource elastic.dev/slot on each real node
+	Slots int `json:"slots"`
+	// fake nodes
+	Kwok int `json:"kwok"`
+	// of each fake node
+	KwokCPU string `json:"kwokCPU"`
+	// of each fake node
+	KwokMemory string `json:"kwokMemory"`
 }
 
 // SlotResource is the name of a resource without a meaning, of which tests have few.
 const SlotResource = "elastic.dev/slot"
 
 const (
-	nodeAddress     = "10.255.0.1" // address of all real nodes, the API server and DNS; kubelets refuse 127/8
+	// address of all real nodes, the API server and DNS; kubelets refuse 127/8
+	nodeAddress     = "10.255.0.1"
 	serviceCIDR     = "10.96.0.0/16"
 	apiService      = "10.96.0.1"
 	dnsService      = "10.96.0.10"
 	podCIDR         = "10.244.0.0/16"
 	registryAddress = "127.0.0.1:5000"
 	maxNodes        = 8
-	maxDirLength    = 60 // sockets in the directory have paths of at most 107 bytes
+	// sockets in the directory have paths of at most 107 bytes
+	maxDirLength = 60
 )
 
 // check reports all problems of the flags at once, and makes paths absolute.

@@ -40,7 +40,8 @@ func (s *state) writePKI(now time.Time) error {
 		files[file+".crt"], files[file+".key"] = pair.Cert, pair.Key
 	}
 	users := map[string][2]string{
-		// The controllers act as the admin: with identities of their own they take 5 s longer to start.
+		// The controllers act as the admin: with identities of their own they take 5 s longer to
+		// start.
 		"admin":     {"admin", "system:masters"},
 		"scheduler": {"system:kube-scheduler", ""},
 		"proxy":     {"system:kube-proxy", ""},
@@ -75,8 +76,8 @@ func (s *state) command(name, program string, args ...string) proc.Command {
 
 func markEntry(mark string) string { return "ELASTICDL_CLUSTER_PROCESS=" + mark }
 
-// noProxy returns entries for the environment of the cluster's clients: a proxy cannot reach addresses that only this machine
-// has.
+// noProxy returns entries for the environment of the cluster's clients: a proxy cannot reach
+// addresses that only this machine has.
 func noProxy() []string {
 	hosts := strings.Join([]string{nodeAddress, serviceCIDR, podCIDR}, ",")
 	if before := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy")); before != "" {
@@ -115,7 +116,8 @@ func (s *state) apiserver() proc.Command {
 	if s.Nodes > 0 {
 		args = append(args, "--advertise-address="+address)
 	} else {
-		args = append(args, "--endpoint-reconciler-type=none") // otherwise the API server refuses an address in 127/8
+		// otherwise the API server refuses an address in 127/8
+		args = append(args, "--endpoint-reconciler-type=none")
 	}
 	if s.Kwok > 0 {
 		args = append(args, "--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
@@ -123,8 +125,8 @@ func (s *state) apiserver() proc.Command {
 	return s.command("apiserver", "kube", args...)
 }
 
-// graceSeconds returns the time for which a node may be silent. leaseSeconds returns how long its lease is valid: four times
-// the interval at which it is renewed.
+// graceSeconds returns the time for which a node may be silent. leaseSeconds returns how long its
+// lease is valid: four times the interval at which it is renewed.
 func (s *state) graceSeconds() int {
 	if s.Nodes > 0 {
 		return 12
@@ -175,7 +177,8 @@ func freeAddresses(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // close all at the end, so that the ports differ
+		// close all at the end, so that the ports differ
+		defer l.Close()
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil

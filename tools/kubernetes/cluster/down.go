@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
 )
 
-// Down ends the cluster in dir, or removes its remains, and undoes its changes of the machine. Its logs are kept.
+// Down ends the cluster in dir, or removes its remains, and undoes its changes of the machine. Its
+// logs are kept.
 func Down(dir string, out io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -33,7 +34,8 @@ func Down(dir string, out io.Writer) error {
 		fmt.Fprintf(out, "no cluster is in %s\n", dir)
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { // the directory may have been deleted while the cluster ran
+	// the directory may have been deleted while the cluster ran
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	held, err := lock(dir)
@@ -55,8 +57,9 @@ func Down(dir string, out io.Writer) error {
 	return nil
 }
 
-// clean kills all processes of the cluster with that mark in dir, and removes what they created; with machine, it also undoes
-// the changes of a cluster with real nodes. Processes are killed without warning, because none has anything to save.
+// clean kills all processes of the cluster with that mark in dir, and removes what they created;
+// with machine, it also undoes the changes of a cluster with real nodes. Processes are killed
+// without warning, because none has anything to save.
 func clean(dir, mark string, machine bool) error {
 	if machine && os.Geteuid() != 0 {
 		return fmt.Errorf("clean up the cluster in %s: it has real nodes, which needs root", dir)
@@ -69,7 +72,8 @@ func clean(dir, mark string, machine bool) error {
 		errs = append(errs, killPods(mark), host.Unmount(dir), cleanFiles(dir), cleanMachine())
 	}
 	entries, err := os.ReadDir(dir)
-	if !errors.Is(err, os.ErrNotExist) { // it may have been deleted, and the machine must be cleaned up all the same
+	// it may have been deleted, and the machine must be cleaned up all the same
+	if !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	for _, entry := range entries {
@@ -122,7 +126,8 @@ func cleanMachine() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// cleanFiles removes files that containerd, kubelets and network plugins leave in fixed directories.
+// cleanFiles removes files that containerd, kubelets and network plugins leave in fixed
+// directories.
 func cleanFiles(dir string) error {
 	var errs []error
 	remove := func(files []string) {
@@ -137,7 +142,8 @@ func cleanFiles(dir string) error {
 			remove([]string{filepath.Join("/run/containerd/s", filepath.Base(socket))})
 		}
 	}
-	results, _ := filepath.Glob("/var/lib/cni/results/*") // each names the pod's network namespace, which is in dir
+	// each names the pod's network namespace, which is in dir
+	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, file := range results {
 		if content, err := os.ReadFile(file); err == nil && bytes.Contains(content, []byte(dir+"/")) {
 			remove([]string{file})

@@ -33,7 +33,8 @@ const (
 // applets lists the commands of busybox to which the image has links.
 var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd", "kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "test", "touch", "true", "wget"}
 
-// ServeRegistry serves an image registry until the context ends. It keeps blobs in dir, and the rest in memory.
+// ServeRegistry serves an image registry until the context ends. It keeps blobs in dir, and the
+// rest in memory.
 func ServeRegistry(ctx context.Context, address, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -61,8 +62,8 @@ func images(dir string) http.Handler {
 	})
 }
 
-// servesImages returns an error unless the registry at that address serves the images of that directory. Another registry there
-// answers before ours notices that the address is taken.
+// servesImages returns an error unless the registry at that address serves the images of that
+// directory. Another registry there answers before ours notices that the address is taken.
 func servesImages(ctx context.Context, address, dir string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/", nil)
 	if err != nil {
@@ -101,7 +102,8 @@ func (s *state) pushImages() error {
 	return nil
 }
 
-// image returns an image with one static program of this machine at a path, and links to it in the same directory.
+// image returns an image with one static program of this machine at a path, and links to it in the
+// same directory.
 func image(entrypoint []string, program, at string, links []string) (v1.Image, error) {
 	content, err := os.ReadFile(program)
 	if err != nil {

@@ -47,8 +47,8 @@ func (s *state) prepareNode(i int) error {
 	return groups.Create(cgroup(s.Mark, i))
 }
 
-// containerdConfig returns containerd's configuration, with all state in dir. Without restrict_oom_score_adj no pod starts
-// where root may not lower that value.
+// containerdConfig returns containerd's configuration, with all state in dir. Without
+// restrict_oom_score_adj no pod starts where root may not lower that value.
 func containerdConfig(dir string) string {
 	return fmt.Sprintf(`version = 2
 root = "%[1]s/containerd/root"
@@ -76,8 +76,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 `, dir, pauseImage, cniBin, registryAddress)
 }
 
-// networkConfig returns the configuration that gives each pod of node i an address of 10.244.i.0/24 on the node's bridge. The
-// machine routes between the bridges.
+// networkConfig returns the configuration that gives each pod of node i an address of 10.244.i.0/24
+// on the node's bridge. The machine routes between the bridges.
 func networkConfig(dir string, i int) string {
 	return fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "%[1]s", "plugins": [{
   "type": "bridge", "bridge": "%[1]s", "isGateway": true, "hairpinMode": true,
@@ -86,10 +86,11 @@ func networkConfig(dir string, i int) string {
 `, bridge(i), dir, i)
 }
 
-// kubeletConfig returns the kubelet's configuration, which differs from the defaults: it has its own control group; it renews
-// its lease every 2 s, so that 12 s of silence mean a lost node; it adds no chains to the firewall, and no names of this
-// machine's network to pods; eviction and garbage collection start only when the machine is almost full, because the machine
-// also serves others.
+// kubeletConfig returns the kubelet's configuration, which differs from the defaults: it has its
+// own control group; it renews its lease every 2 s, so that 12 s of silence mean a lost node; it
+// adds no chains to the firewall, and no names of this machine's network to pods; eviction and
+// garbage collection start only when the machine is almost full, because the machine also serves
+// others.
 func (s *state) kubeletConfig(i int) string {
 	dir := s.path(nodeName(i))
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -126,7 +127,8 @@ volumePluginDir: %[2]s/plugins
 func containerdName(i int) string { return fmt.Sprintf("containerd-%d", i) }
 func kubeletName(i int) string    { return fmt.Sprintf("kubelet-%d", i) }
 
-// nodeEntry returns the entry in the environment that marks the processes of one node, in addition to the cluster's mark.
+// nodeEntry returns the entry in the environment that marks the processes of one node, in addition
+// to the cluster's mark.
 func nodeEntry(mark, node string) string { return "ELASTICDL_CLUSTER_NODE=" + mark + "/" + node }
 
 func (s *state) containerd(i int) proc.Command {

@@ -17,16 +17,21 @@ import (
 // state is the state of a cluster, in DIR/state.json.
 type state struct {
 	Config
-	Mark      string         `json:"mark"`   // mark in the environment of all its processes
-	Server    string         `json:"server"` // URL of the API server
-	Store     string         `json:"store"`  // URL of etcd
-	Peer      string         `json:"peer"`   // URL of etcd for other members, of which there are none
-	Up        bool           `json:"up"`     // it was started completely
+	// mark in the environment of all its processes
+	Mark string `json:"mark"`
+	// URL of the API server
+	Server string `json:"server"`
+	// URL of etcd
+	Store string `json:"store"`
+	// URL of etcd for other members, of which there are none
+	Peer string `json:"peer"`
+	// it was started completely
+	Up        bool           `json:"up"`
 	Processes []proc.Process `json:"processes"`
 }
 
-// record is the machine's record of the cluster with real nodes. It is written before any change of the machine, and deleted
-// last.
+// record is the machine's record of the cluster with real nodes. It is written before any change of
+// the machine, and deleted last.
 type record struct {
 	Dir      string        `json:"dir"`
 	Mark     string        `json:"mark"`
@@ -50,7 +55,8 @@ func loadState(dir string) (*state, error) {
 	return s, nil
 }
 
-// loadRecord returns the record of the cluster with real nodes on this machine, or nil if there is none.
+// loadRecord returns the record of the cluster with real nodes on this machine, or nil if there is
+// none.
 func loadRecord() (*record, error) {
 	r := new(record)
 	found, err := readJSON(recordPath, r)
@@ -60,7 +66,8 @@ func loadRecord() (*record, error) {
 	return r, nil
 }
 
-// claim writes the record, unless there is one: if two clusters start at once, only one gets the machine.
+// claim writes the record, unless there is one: if two clusters start at once, only one gets the
+// machine.
 func (r *record) claim() error {
 	file := recordPath + "." + r.Mark
 	if err := writeJSON(file, r); err != nil {
@@ -78,8 +85,8 @@ func (r *record) claim() error {
 	return err
 }
 
-// lock prevents others from changing the cluster of the record, and returns an error if it starts or runs. It counts as running
-// even if some of its processes have ended, because tests kill them.
+// lock prevents others from changing the cluster of the record, and returns an error if it starts
+// or runs. It counts as running even if some of its processes have ended, because tests kill them.
 func (r *record) lock() (*os.File, error) {
 	held, err := lock(r.Dir)
 	if errors.Is(err, fs.ErrNotExist) { // the directory was deleted

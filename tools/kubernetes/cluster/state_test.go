@@ -34,7 +34,8 @@ func component(s *state, name string) proc.Command {
 	return c
 }
 
-// A component that one command has started can be ended, started again, paused and resumed by the next, and `down` ends it.
+// A component that one command has started can be ended, started again, paused and resumed by the
+// next, and `down` ends it.
 func TestComponent(t *testing.T) {
 	s := newState(t, Config{Kwok: 1})
 	s.Mark = "test-" + filepath.Base(s.Dir) + fmt.Sprint(os.Getpid())
@@ -58,7 +59,8 @@ func TestComponent(t *testing.T) {
 		}
 	}
 	is(proc.Running)
-	if info, err := os.Stat(s.file()); err != nil || info.Mode().Perm()&0o444 != 0o444 { // another user who creates fake nodes beside root's real ones must be able to read it
+	// another user who creates fake nodes beside root's real ones must be able to read it
+	if info, err := os.Stat(s.file()); err != nil || info.Mode().Perm()&0o444 != 0o444 {
 		t.Errorf("not for all to read: %v %v", info.Mode(), err)
 	}
 	for _, step := range []struct {
@@ -144,8 +146,8 @@ func TestCleanWithoutFolder(t *testing.T) {
 	}
 }
 
-// Another cluster with real nodes may be removed only if it is not starting and no process of it runs. The test starts none,
-// because the machine may have a real one.
+// Another cluster with real nodes may be removed only if it is not starting and no process of it
+// runs. The test starts none, because the machine may have a real one.
 func TestLockRecord(t *testing.T) {
 	before := recordPath
 	t.Cleanup(func() { recordPath = before })

@@ -26,8 +26,9 @@ var settings = []string{
 	"fs.inotify.max_user_instances",
 }
 
-// Up starts the cluster, unless it runs, and reports its progress to out. Before that it removes the remains of a start that
-// was interrupted, or of a crash; if it fails, it undoes everything except for the logs.
+// Up starts the cluster, unless it runs, and reports its progress to out. Before that it removes
+// the remains of a start that was interrupted, or of a crash; if it fails, it undoes everything
+// except for the logs.
 func Up(ctx context.Context, config Config, out io.Writer) error {
 	if err := config.check(); err != nil {
 		return err
@@ -73,8 +74,8 @@ func Up(ctx context.Context, config Config, out io.Writer) error {
 	return nil
 }
 
-// cleanBefore removes the remains of a cluster in this directory, and those of a cluster with real nodes if a new one needs the
-// machine.
+// cleanBefore removes the remains of a cluster in this directory, and those of a cluster with real
+// nodes if a new one needs the machine.
 func cleanBefore(config Config, old *state, p *progress) error {
 	r, err := loadRecord()
 	if err != nil {
@@ -113,7 +114,8 @@ func cleanOther(r *record, p *progress) error {
 	}
 	defer held.Close()
 	now, err := loadRecord()
-	if err != nil || now == nil || now.Mark != r.Mark { // another process that held the lock before has done so
+	// another process that held the lock before has done so
+	if err != nil || now == nil || now.Mark != r.Mark {
 		return err
 	}
 	if err := clean(r.Dir, r.Mark, true); err != nil {
@@ -149,8 +151,8 @@ func (s *state) up(ctx context.Context, p *progress) error {
 			return err
 		}
 	}
-	// The controllers must start after the nodes: if no node is ready when they start, they enter a mode that may never evict
-	// pods.
+	// The controllers must start after the nodes: if no node is ready when they start, they enter a
+	// mode that may never evict pods.
 	if err := s.run(s.controllers()); err != nil {
 		return err
 	}
@@ -220,7 +222,8 @@ func (s *state) takeMachine() error {
 	if found, err := host.HasFirewall(); err != nil {
 		return err
 	} else if found {
-		if other, err := loadRecord(); err == nil && other != nil { // another cluster was started since the check
+		// another cluster was started since the check
+		if other, err := loadRecord(); err == nil && other != nil {
 			return other.inUse()
 		}
 		return errors.New("this machine's firewall has rules of another Kubernetes: it is a node of some cluster already")
@@ -279,8 +282,8 @@ func (s *state) upControl(ctx context.Context, p *progress) error {
 		return err
 	}
 	p.done("the API server is ready at %s", s.Server)
-	// The scheduler must start now and not earlier: before the rules exist its requests would be refused, and it would wait
-	// before it retries.
+	// The scheduler must start now and not earlier: before the rules exist its requests would be
+	// refused, and it would wait before it retries.
 	return s.run(s.scheduler())
 }
 
@@ -293,9 +296,9 @@ func (s *state) runAll(commands ...proc.Command) error {
 	return nil
 }
 
-// upKubelets starts the nodes one after the other, and waits until each reports that it is ready. Every kubelet of a machine removes
-// and makes the same socket for device plugins, whose path is fixed: of two that start together, one may end with "address already
-// in use".
+// upKubelets starts the nodes one after the other, and waits until each reports that it is ready.
+// Every kubelet of a machine removes and makes the same socket for device plugins, whose path is
+// fixed: of two that start together, one may end with "address already in use".
 func (s *state) upKubelets(ctx context.Context, a *api) error {
 	for i := range s.Nodes {
 		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(ctx context.Context) error {

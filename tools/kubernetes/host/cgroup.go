@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Cgroups has the machine's hierarchies of control groups: one (version 2), or one for each controller (version 1) and possibly
-// one of version 2 without controllers.
+// Cgroups has the machine's hierarchies of control groups: one (version 2), or one for each
+// controller (version 1) and possibly one of version 2 without controllers.
 type Cgroups struct {
 	v1, v2 []string // mount points
 }
@@ -61,7 +61,8 @@ func (c Cgroups) Create(name string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("create control group: %w", err)
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // these are empty in a new group of version 1
+		// these are empty in a new group of version 1
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			value, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil || len(c.v1) == 0 {
 				continue
@@ -103,7 +104,8 @@ func (c Cgroups) Processes(name string) []int {
 	return slices.Compact(pids)
 }
 
-// Remove removes the group, whose processes have ended. The kernel may need a moment to notice that.
+// Remove removes the group, whose processes have ended. The kernel may need a moment to notice
+// that.
 func (c Cgroups) Remove(name string, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		var last error

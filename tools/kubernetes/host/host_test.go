@@ -52,7 +52,8 @@ func TestParseCgroups(t *testing.T) {
 	}
 }
 
-// A directory can stand for a hierarchy: groups are created in all, found with their inner ones, and removed with them.
+// A directory can stand for a hierarchy: groups are created in all, found with their inner ones,
+// and removed with them.
 func TestCgroups(t *testing.T) {
 	cpu, cpuset, unified := t.TempDir(), t.TempDir(), t.TempDir()
 	write(t, filepath.Join(cpuset, "cpuset.cpus"), "0-1\n")
@@ -67,7 +68,8 @@ func TestCgroups(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(cpuset, "g", file)); string(got) != want {
 			t.Errorf("%s is %q (%v), want %q", file, got, err, want)
 		}
-		os.Remove(filepath.Join(cpuset, "g", file)) // in a real hierarchy these are removed with the directory
+		// in a real hierarchy these are removed with the directory
+		os.Remove(filepath.Join(cpuset, "g", file))
 	}
 	inner := filepath.Join(cpu, "g", "a", "b")
 	if err := os.MkdirAll(inner, 0o755); err != nil {
@@ -99,7 +101,8 @@ func TestVersion2HasControllers(t *testing.T) {
 	if err := (Cgroups{v2: []string{root}}).Create("g"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(filepath.Join(root, "cgroup.subtree_control")); string(got) != "+memory" { // the last value that was written
+	// the last value that was written
+	if got, err := os.ReadFile(filepath.Join(root, "cgroup.subtree_control")); string(got) != "+memory" {
 		t.Errorf("enabled: %q (%v)", got, err)
 	}
 	if _, err := os.Stat(filepath.Join(root, "g")); err != nil {
@@ -166,7 +169,8 @@ func TestReadSettings(t *testing.T) {
 	if err != nil || len(got) != 1 || got["kernel.ostype"] != "Linux" {
 		t.Errorf("settings are %v, %v", got, err)
 	}
-	if err := got.Write(); err != nil { // the setting has that value already, and cannot be written
+	// the setting has that value already, and cannot be written
+	if err := got.Write(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package host changes the machine for a cluster, and undoes the changes: mounts, control groups, firewall chains, links,
-// settings, packages.
+// Package host changes the machine for a cluster, and undoes the changes: mounts, control groups,
+// firewall chains, links, settings, packages.
 //
 // Undoing is idempotent, and needs only names, so that it works after any crash.
 package host
@@ -24,16 +24,19 @@ func Unmount(dir string) error {
 	for _, point := range mountsIn(string(info), dir) {
 		// Detached, because killed processes may use it for a moment longer.
 		err := syscall.Unmount(point, syscall.MNT_DETACH|umountNoFollow)
-		if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) { // unmounted together with one above it
+		// unmounted together with one above it
+		if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-const umountNoFollow = 8 // UMOUNT_NOFOLLOW, which package syscall lacks
+// UMOUNT_NOFOLLOW, which package syscall lacks
+const umountNoFollow = 8
 
-// mountsIn returns the mount points in proc_pid_mountinfo(5) that are dir or below it, the latest first.
+// mountsIn returns the mount points in proc_pid_mountinfo(5) that are dir or below it, the latest
+// first.
 func mountsIn(info, dir string) []string {
 	var points []string
 	for line := range strings.Lines(info) {

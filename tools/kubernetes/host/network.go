@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// AddAddress adds to the loopback device an address, which only processes of this machine can reach.
+// AddAddress adds to the loopback device an address, which only processes of this machine can
+// reach.
 func AddAddress(address string) error {
 	_, err := run("", "ip", "address", "replace", address+"/32", "dev", "lo")
 	return err
@@ -54,8 +55,8 @@ func HasFirewall() (bool, error) {
 	return purge(save) != "", err
 }
 
-// purge returns, for the output of iptables-save, the input of iptables-restore that removes all KUBE- chains, or "" if there
-// are none.
+// purge returns, for the output of iptables-save, the input of iptables-restore that removes all
+// KUBE- chains, or "" if there are none.
 func purge(save string) string {
 	var script, leads, flushes, deletions strings.Builder
 	table := ""

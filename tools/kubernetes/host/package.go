@@ -12,7 +12,8 @@ import (
 
 // Need is a file that this machine needs, and the Debian package that contains it.
 type Need struct {
-	Path, Package string // a path without a slash is looked up in $PATH
+	// a path without a slash is looked up in $PATH
+	Path, Package string
 }
 
 // Missing returns the packages of the needs that are not met.
@@ -31,7 +32,8 @@ func Missing(needs []Need) []string {
 	return slices.Compact(packages)
 }
 
-// Install installs Debian packages. It waits while another process holds the package manager's lock.
+// Install installs Debian packages. It waits while another process holds the package manager's
+// lock.
 func Install(ctx context.Context, packages []string) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("install %s: there is no apt-get here: install by hand what has these names in Debian", strings.Join(packages, " "))

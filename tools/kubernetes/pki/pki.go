@@ -1,4 +1,5 @@
-// Package pki creates the certificates of a short-lived cluster: one authority, short keys, no renewal.
+// Package pki creates the certificates of a short-lived cluster: one authority, short keys, no
+// renewal.
 package pki
 
 import (
@@ -46,8 +47,8 @@ func NewAuthority(now time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// Issue returns a certificate for servers at hosts (names or addresses; none for a client) and for a client of that name.
-// Kubernetes uses the name as the user and the groups as the user's groups.
+// Issue returns a certificate for servers at hosts (names or addresses; none for a client) and for
+// a client of that name. Kubernetes uses the name as the user and the groups as the user's groups.
 func (a *Authority) Issue(name string, groups, hosts []string) (Pair, error) {
 	template, err := newTemplate(pkix.Name{CommonName: name, Organization: groups}, a.cert.NotBefore)
 	if err != nil {
@@ -84,7 +85,8 @@ func NewKey() (key, public []byte, err error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Kubeconfig returns the kubeconfig with which the client of a pair reaches the API server at that URL.
+// Kubeconfig returns the kubeconfig with which the client of a pair reaches the API server at that
+// URL.
 func Kubeconfig(server string, authority []byte, pair Pair) []byte {
 	encode := base64.StdEncoding.EncodeToString
 	return fmt.Appendf(nil, `apiVersion: v1

@@ -13,7 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A client with only the kubeconfig and a server with only its pair and the authority authenticate each other.
+// A client with only the kubeconfig and a server with only its pair and the authority authenticate
+// each other.
 func TestKubeconfig(t *testing.T) {
 	authority := newAuthority(t)
 	user := issue(t, authority, "system:node:n", []string{"system:nodes"}, nil)

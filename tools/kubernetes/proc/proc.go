@@ -1,7 +1,8 @@
 // Package proc starts processes that outlive their parent, and finds them again.
 //
-// A process is identified by its number and its start time, so that a later process with the same number is never taken for it.
-// Its descendants are found by a mark in the environment, which children inherit.
+// A process is identified by its number and its start time, so that a later process with the same
+// number is never taken for it. Its descendants are found by a mark in the environment, which
+// children inherit.
 package proc
 
 import (
@@ -19,17 +20,22 @@ import (
 
 // Command describes a process to start.
 type Command struct {
-	Name string   `json:"name"` // name of the component, unique in a cluster
-	Args []string `json:"args"` // the first is the program's path
-	Env  []string `json:"env"`  // NAME=value, added to this process's environment
-	Log  string   `json:"log"`  // file to which its output is appended
+	// name of the component, unique in a cluster
+	Name string `json:"name"`
+	// the first is the program's path
+	Args []string `json:"args"`
+	// NAME=value, added to this process's environment
+	Env []string `json:"env"`
+	// file to which its output is appended
+	Log string `json:"log"`
 }
 
 // Process is a started Command.
 type Process struct {
 	Command
-	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // start time in clock ticks since the machine's start
+	PID int `json:"pid"`
+	// start time in clock ticks since the machine's start
+	Start uint64 `json:"start"`
 }
 
 // State is the state of a process.
@@ -63,7 +69,8 @@ func Run(c Command) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", c.Name, err)
 	}
-	go cmd.Wait() // otherwise it stays a zombie as long as this process runs
+	// otherwise it stays a zombie as long as this process runs
+	go cmd.Wait()
 	return Process{Command: c, PID: cmd.Process.Pid, Start: start}, nil
 }
 
@@ -100,14 +107,16 @@ func (p Process) RSS() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Marked returns the processes of this machine that have the entry (NAME=value) in their environment.
+// Marked returns the processes of this machine that have the entry (NAME=value) in their
+// environment.
 func Marked(entry string) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	var pids []int
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
 		if err != nil || !hasEntry(environ, entry) {
-			continue // it has ended, or this process may not read it
+			// it has ended, or this process may not read it
+			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		pids = append(pids, pid)
@@ -115,7 +124,8 @@ func Marked(entry string) []int {
 	return pids
 }
 
-// Kill kills all processes that list returns, repeatedly until it returns none, because they may be forking.
+// Kill kills all processes that list returns, repeatedly until it returns none, because they may be
+// forking.
 func Kill(list func() []int, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		pids := list()
@@ -145,8 +155,8 @@ func readStat(pid int) (state byte, start uint64, err error) {
 	return parseStat(b)
 }
 
-// parseStat returns the state and the start time from proc_pid_stat(5). The name before them is in parentheses, and may itself
-// contain spaces and parentheses.
+// parseStat returns the state and the start time from proc_pid_stat(5). The name before them is in
+// parentheses, and may itself contain spaces and parentheses.
 func parseStat(b []byte) (state byte, start uint64, err error) {
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(fields) < 20 {

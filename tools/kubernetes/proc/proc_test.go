@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestMain runs the tests, and also the processes that they start: "wait" waits, "fork" starts such a process and ends.
+// TestMain runs the tests, and also the processes that they start: "wait" waits, "fork" starts such
+// a process and ends.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
 	case "fork":
@@ -69,7 +70,8 @@ func TestReusedNumber(t *testing.T) {
 
 // The processes that a process leaves behind are found by the mark, and no others.
 func TestMarked(t *testing.T) {
-	mark := fmt.Sprintf("MARK=%d-%s", os.Getpid(), t.Name()) // other runs of this test on the machine have other marks
+	// other runs of this test on the machine have other marks
+	mark := fmt.Sprintf("MARK=%d-%s", os.Getpid(), t.Name())
 	other := mark + "2"
 	bystander := start(t, "wait", other)
 	parent := start(t, "fork", mark)

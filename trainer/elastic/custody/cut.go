@@ -11,53 +11,80 @@ import (
 // CutPolicy states when a cut of the model is made, and how long each part of it may take.
 // Where Steps and Interval are both zero, a cut is made only on request.
 type CutPolicy struct {
-	Holders  int           // number of processes that hold the model: parameter servers, or one for a ring
-	Steps    int64         // updates between two cuts; 0: no cut by number of updates
-	Interval time.Duration // time between two cuts; 0: no cut by time
-	Hold     time.Duration // how long the holders accept no new gradients at most, at first
-	HoldMost time.Duration // the most that Hold grows to: it doubles each time that it was too short
-	Write    time.Duration // how long the holders may take to write, from when all have copied
-	Pause    time.Duration // time between a failed cut and the next attempt
-	Claim    string        // the claim of the directory under which the cuts are written
+	// number of processes that hold the model: parameter servers, or one for a ring
+	Holders int
+	// updates between two cuts; 0: no cut by number of updates
+	Steps int64
+	// time between two cuts; 0: no cut by time
+	Interval time.Duration
+	// how long the holders accept no new gradients at most, at first
+	Hold time.Duration
+	// the most that Hold grows to: it doubles each time that it was too short
+	HoldMost time.Duration
+	// how long the holders may take to write, from when all have copied
+	Write time.Duration
+	// time between a failed cut and the next attempt
+	Pause time.Duration
+	// the claim of the directory under which the cuts are written
+	Claim string
 }
 
 // Phase counts the steps of a cut that a holder has completed.
 type Phase int
 
 const (
-	None    Phase = iota // the holder has not heard of the cut
-	Held                 // the holder accepts no new gradients, and has reported its ledger
-	Copied               // the holder has applied all of the target, has copied its values, and accepts new gradients again
-	Written              // the copy is on disk
-	Failed               // the copy could not be written
+	None Phase = iota // the holder has not heard of the cut
+	// the holder accepts no new gradients, and has reported its ledger
+	Held
+	// the holder has applied all of the target, has copied its values, and accepts new gradients
+	// again
+	Copied
+	Written // the copy is on disk
+	Failed  // the copy could not be written
 )
 
-// Report is what a holder tells of its part of a cut. A single holder may skip Held: whatever it has copied is the cut.
+// Report is what a holder tells of its part of a cut. A single holder may skip Held: whatever it
+// has copied is the cut.
 type Report struct {
-	Number  int64         // of the cut
-	Phase   Phase         // how far the holder is
-	Ledger  ledger.Ledger // the records in the holder's values: with Held, and with every report of a single holder
-	Version int64         // updates in the copy: with Copied and Written
-	Shard   Shard         // the file written: with Written
-	Err     string        // why the copy could not be written: with Failed
+	// of the cut
+	Number int64
+	// how far the holder is
+	Phase Phase
+	// the records in the holder's values: with Held, and with every report of a single holder
+	Ledger ledger.Ledger
+	// updates in the copy: with Copied and Written
+	Version int64
+	// the file written: with Written
+	Shard Shard
+	// why the copy could not be written: with Failed
+	Err string
 }
 
 // Shard describes the file that one holder has written.
 type Shard struct {
-	File       string // its name
-	Start, End int    // the elements of the model's flat array that it has
-	Bytes      int64  // its size
-	CRC        string // its checksum
+	// its name
+	File string
+	// the elements of the model's flat array that it has
+	Start, End int
+	// its size
+	Bytes int64
+	// its checksum
+	CRC string
 }
 
-// CutOrder tells all holders about the cut under way. It describes a state, not a change: the zero value means that no cut is under way.
+// CutOrder tells all holders about the cut under way. It describes a state, not a change: the zero
+// value means that no cut is under way.
 type CutOrder struct {
-	Number int64          // of the cut under way, 0: none
-	Claim  string         // the claim of the directory under which it is written
-	Target *ledger.Ledger // the records that the cut is to have, nil: not known yet; not to be changed
+	// of the cut under way, 0: none
+	Number int64
+	// the claim of the directory under which it is written
+	Claim string
+	// the records that the cut is to have, nil: not known yet; not to be changed
+	Target *ledger.Ledger
 }
 
-// Cut brings all holders of a model to one common state, an aligned cut, and collects their reports until it is on disk.
+// Cut brings all holders of a model to one common state, an aligned cut, and collects their reports
+// until it is on disk.
 //
 //	         Begin          all hold: the union               all have copied          all have written
 //	(none) ────────> gather ─────────────────> align ────────────────────────> write ──────────────────> [Commit]
@@ -65,19 +92,30 @@ type CutOrder struct {
 //	  └────────────────┴─── too late, or a holder is lost: given up ─────────────┘
 type Cut struct {
 	policy CutPolicy
-	last   int64 // the highest number that a cut was given
+	// the highest number that a cut was given
+	last int64
 
-	number  int64          // of the cut under way, 0 if none
-	target  *ledger.Ledger // the records that it is to have; nil: not known yet
-	reports []Report       // the latest of each holder, by index
-	since   time.Time      // when the cut began, or when all had copied
-	copied  bool           // all holders have copied
+	// of the cut under way, 0 if none
+	number int64
+	// the records that it is to have; nil: not known yet
+	target *ledger.Ledger
+	// the latest of each holder, by index
+	reports []Report
+	// when the cut began, or when all had copied
+	since time.Time
+	// all holders have copied
+	copied bool
 
-	hold    time.Duration // how long the holders are held at most, now: it doubles up to HoldMost
-	begun   int64         // the model's version when the cut under way began
-	covered int64         // the version that the last complete cut covers
-	next    time.Time     // when the next cut is due by Interval
-	rest    time.Time     // no cut begins before this time
+	// how long the holders are held at most, now: it doubles up to HoldMost
+	hold time.Duration
+	// the model's version when the cut under way began
+	begun int64
+	// the version that the last complete cut covers
+	covered int64
+	// when the next cut is due by Interval
+	next time.Time
+	// no cut begins before this time
+	rest time.Time
 }
 
 // Commit describes a cut that is complete and on disk.
@@ -110,7 +148,8 @@ func (c *Cut) Begin(version int64, now time.Time) {
 	c.begun, c.next = version, now.Add(c.policy.Interval)
 }
 
-// GiveUp drops the cut that is under way, and reports whether there was one. The next is due after Pause.
+// GiveUp drops the cut that is under way, and reports whether there was one. The next is due after
+// Pause.
 func (c *Cut) GiveUp(now time.Time) bool {
 	if c.number == 0 {
 		return false
@@ -121,7 +160,8 @@ func (c *Cut) GiveUp(now time.Time) bool {
 	return true
 }
 
-// Wanted reports whether a cut of a model at that version may begin: none is under way, none covers the version, and no pause is on.
+// Wanted reports whether a cut of a model at that version may begin: none is under way, none covers
+// the version, and no pause is on.
 func (c *Cut) Wanted(version int64, now time.Time) bool {
 	return c.number == 0 && version > c.covered && !now.Before(c.rest)
 }
@@ -129,25 +169,29 @@ func (c *Cut) Wanted(version int64, now time.Time) bool {
 // Covers reports whether a complete cut has that version of the model or a later one.
 func (c *Cut) Covers(version int64) bool { return version <= c.covered }
 
-// Back notes that the model fell back to a version, because all workers that had a newer one are lost. Cuts of newer versions, under way
-// or on disk, no longer cover these versions: the model reaches them again with other values.
+// Back notes that the model fell back to a version, because all workers that had a newer one are
+// lost. Cuts of newer versions, under way or on disk, no longer cover these versions: the model
+// reaches them again with other values.
 func (c *Cut) Back(version int64) {
 	c.begun, c.covered = min(c.begun, version), min(c.covered, version)
 }
 
-// Unwritten notes that the last complete cut could not be committed: the newest commit on disk is of version. The next cut is due after Pause.
+// Unwritten notes that the last complete cut could not be committed: the newest commit on disk is
+// of version. The next cut is due after Pause.
 func (c *Cut) Unwritten(version int64, now time.Time) {
 	c.covered, c.rest = min(c.covered, version), now.Add(c.policy.Pause)
 	c.next = c.rest
 }
 
-// Rewind notes that the model was restored from a commit of that version, and drops a cut that is under way, which is of the lost model.
+// Rewind notes that the model was restored from a commit of that version, and drops a cut that is
+// under way, which is of the lost model.
 func (c *Cut) Rewind(version int64, now time.Time) {
 	c.GiveUp(now)
 	c.covered = version
 }
 
-// Copied reports whether all holders have copied for the cut under way. From then on a process can complete its part without holding the model.
+// Copied reports whether all holders have copied for the cut under way. From then on a process can
+// complete its part without holding the model.
 func (c *Cut) Copied() bool { return c.copied }
 
 // Order returns the order for all holders.
@@ -166,8 +210,9 @@ func (c *Cut) Ended() int64 {
 	return c.last
 }
 
-// Heard takes a holder's report, which must be of the model's present life. It returns the commit if this report completes the cut,
-// and the reason if the cut is given up because a holder failed. Reports of another cut, and those that repeat a phase, change nothing.
+// Heard takes a holder's report, which must be of the model's present life. It returns the commit
+// if this report completes the cut, and the reason if the cut is given up because a holder failed.
+// Reports of another cut, and those that repeat a phase, change nothing.
 func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed string) {
 	if c.number == 0 || r.Number != c.number || r.Phase <= c.reports[holder].Phase {
 		return nil, ""
@@ -210,7 +255,8 @@ func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed s
 	return done, ""
 }
 
-// Deadline returns the time at which [Cut.Tick] or [Cut.Due] is to be asked next; ok is false if there is none.
+// Deadline returns the time at which [Cut.Tick] or [Cut.Due] is to be asked next; ok is false if
+// there is none.
 func (c *Cut) Deadline() (time.Time, bool) {
 	switch {
 	case c.number == 0 && c.next.Before(c.rest):

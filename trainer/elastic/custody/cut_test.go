@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
-// TestCutModel checks a Cut with simulated holders. They follow its orders, and report late or twice, fail and are lost.
+// TestCutModel checks a Cut with simulated holders. They follow its orders, and report late or
+// twice, fail and are lost.
 func TestCutModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		holders := rapid.IntRange(1, 3).Draw(t, "holders")
@@ -21,8 +22,9 @@ func TestCutModel(t *testing.T) {
 		now := time.Unix(1e9, 0)
 		c := NewCut(p, 7, now)
 		has := make([]ledger.Ledger, holders) // the ledger of each holder
-		phase := make([]Phase, holders)       // the phase of each holder in the present cut
-		copies := make([]int64, holders)      // the version of each holder's copy
+		// the phase of each holder in the present cut
+		phase := make([]Phase, holders)
+		copies := make([]int64, holders) // the version of each holder's copy
 		var number, version, covered, begun int64
 		number = 7
 		under, copied := false, false
@@ -185,7 +187,8 @@ func TestCutModel(t *testing.T) {
 	})
 }
 
-// The target of a cut is the union of the holders' ledgers. After a rewind, only the version of its base is covered.
+// The target of a cut is the union of the holders' ledgers. After a rewind, only the version of its
+// base is covered.
 func TestCutOfTwo(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	c := NewCut(CutPolicy{Holders: 2, Steps: 1, Hold: time.Second, Write: time.Second}, 0, now)
@@ -198,7 +201,8 @@ func TestCutOfTwo(t *testing.T) {
 	c.Begin(10, now)
 	for range 2 {
 		c.Heard(0, Report{Number: 1, Phase: Held, Ledger: has(1, 2)}, now)
-		c.Heard(0, Report{Number: 1, Phase: Copied, Ledger: has(1, 2)}, now) // too early: it cannot know the target
+		// too early: it cannot know the target
+		c.Heard(0, Report{Number: 1, Phase: Copied, Ledger: has(1, 2)}, now)
 		if o := c.Order(); o.Target != nil {
 			t.Fatalf("all are to have %v, and nobody knows what holder 1 has", o.Target)
 		}
@@ -219,8 +223,9 @@ func TestCutOfTwo(t *testing.T) {
 	}
 }
 
-// A cut covers the version that was copied, and not the one with which the cut began if that was lost. If the model has gone back since the
-// copy, a later version with the number of the copy is not covered.
+// A cut covers the version that was copied, and not the one with which the cut began if that was
+// lost. If the model has gone back since the copy, a later version with the number of the copy is
+// not covered.
 func TestCutOfALostVersion(t *testing.T) {
 	for name, heard := range map[string]func(c *Cut, now time.Time) (*Commit, string){
 		"copied after": func(c *Cut, now time.Time) (*Commit, string) {

@@ -5,15 +5,23 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
-// SavedRing is the state of a [Ring] without its life and its world, as the master saves it for its successor.
+// SavedRing is the state of a [Ring] without its life and its world, as the master saves it for its
+// successor.
 type SavedRing struct {
-	First    int64 `json:"first,omitempty"`    // formation with which the life began
-	Newest   int64 `json:"newest,omitempty"`   // newest version that a worker had
-	Snapshot int64 `json:"snapshot,omitempty"` // version of the newest snapshot that a worker has
-	Began    int64 `json:"began,omitempty"`    // version that the life began with
-	Flushing bool  `json:"flushing,omitempty"` // the accumulated gradients are to be applied
-	Flush    int64 `json:"flush,omitempty"`    // number of the last order to apply them
-	Flushed  int64 `json:"flushed,omitempty"`  // number of the last such order that was carried out
+	// formation with which the life began
+	First int64 `json:"first,omitempty"`
+	// newest version that a worker had
+	Newest int64 `json:"newest,omitempty"`
+	// version of the newest snapshot that a worker has
+	Snapshot int64 `json:"snapshot,omitempty"`
+	// version that the life began with
+	Began int64 `json:"began,omitempty"`
+	// the accumulated gradients are to be applied
+	Flushing bool `json:"flushing,omitempty"`
+	// number of the last order to apply them
+	Flush int64 `json:"flush,omitempty"`
+	// number of the last such order that was carried out
+	Flushed int64 `json:"flushed,omitempty"`
 }
 
 // Save returns the state that [RestoreRing] continues from.
@@ -21,20 +29,22 @@ func (r *Ring) Save() SavedRing {
 	return SavedRing{First: r.first, Newest: r.newest, Snapshot: r.snapshot, Began: r.began, Flushing: r.flushing, Flush: r.flush, Flushed: r.flushed}
 }
 
-// RestoreRing returns the custody of a restarted master, in a life, with the last world of its predecessor. Leases are not taken
-// back before a member has told which records are in the model ([Ring.Recovered]) or the next world is formed. The next life is numbered above lives.
+// RestoreRing returns the custody of a restarted master, in a life, with the last world of its
+// predecessor. Leases are not taken back before a member has told which records are in the model
+// ([Ring.Recovered]) or the next world is formed. The next life is numbered above lives.
 func RestoreRing(life, lives int64, world rendezvous.World, s SavedRing) *Ring {
 	r := NewRing(life, s.Began)
 	r.lives = max(life, lives)
 	r.world, r.first, r.newest, r.snapshot = world, s.First, max(s.Newest, s.Began), s.Snapshot
 	r.flushing, r.flush, r.flushed = s.Flushing, s.Flush, s.Flushed
 	r.version = r.newest
-	r.shared = true // so that a member's report does not make the world safe: only Recovered and Formed do
+	// so that a member's report does not make the world safe: only Recovered and Formed do
+	r.shared = true
 	return r
 }
 
-// Recovered takes the ledger that a member of the restored world reports: the records that stay in the model whichever members are lost.
-// It returns the leases that can be taken back now.
+// Recovered takes the ledger that a member of the restored world reports: the records that stay in
+// the model whichever members are lost. It returns the leases that can be taken back now.
 func (r *Ring) Recovered(had ledger.Ledger) []Settlement {
 	r.ledger, r.safe = had, true
 	return r.settle()

@@ -6,7 +6,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
-// The first life that begins after a master has come back is later than any that may have begun before.
+// The first life that begins after a master has come back is later than any that may have begun
+// before.
 func TestNoLifeBeginsTwice(t *testing.T) {
 	ring := RestoreRing(2, 7, rendezvous.World{Formation: 1}, SavedRing{})
 	if ring.Life() != 2 || ring.Lives() != 7 {

@@ -10,36 +10,55 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
-// Ring is the custody of a model that every worker of a ring holds. It is not safe for concurrent use.
+// Ring is the custody of a model that every worker of a ring holds. It is not safe for concurrent
+// use.
 type Ring struct {
-	life  int64
-	lives int64            // the highest life that may have begun
-	world rendezvous.World // the last one formed; members of it may be lost since
-	first int64            // formation with which this life began: reports of earlier ones are of a lost model
+	life int64
+	// the highest life that may have begun
+	lives int64
+	// the last one formed; members of it may be lost since
+	world rendezvous.World
+	// formation with which this life began: reports of earlier ones are of a lost model
+	first int64
 
-	newest   int64 // newest version that any worker had in this life
-	version  int64 // version that the model is at: below newest if the workers that had newest are lost
-	snapshot int64 // version of the newest snapshot that a worker has
+	// newest version that any worker had in this life
+	newest int64
+	// version that the model is at: below newest if the workers that had newest are lost
+	version int64
+	// version of the newest snapshot that a worker has
+	snapshot int64
 
-	began  int64          // version that this life began with
-	ledger ledger.Ledger  // records in the state that the last world began with
-	lost   map[int]string // charge of each lost worker whose leases wait until a safe world without it tells which of their records are in the model
-	safe   bool           // the state that the last world began with survives the loss of any of its members
-	shared bool           // all members of the last world are known to have that state
+	// version that this life began with
+	began int64
+	// records in the state that the last world began with
+	ledger ledger.Ledger
+	// charge of each lost worker whose leases wait until a safe world without it tells which of
+	// their records are in the model
+	lost map[int]string
+	// the state that the last world began with survives the loss of any of its members
+	safe bool
+	// all members of the last world are known to have that state
+	shared bool
 
-	flushing bool  // the training is done, and the accumulated gradients are to be applied
-	flush    int64 // number of the last order to apply them
-	flushed  int64 // number of the last such order that was carried out
+	// the training is done, and the accumulated gradients are to be applied
+	flushing bool
+	// number of the last order to apply them
+	flush int64
+	// number of the last such order that was carried out
+	flushed int64
 }
 
 // Settlement tells what is to be done with the leases of a lost worker.
 type Settlement struct {
 	Worker int
-	Had    ledger.Ledger // the records that are in the model, of all tasks; not to be changed
-	Charge string        // the failure that the leases are charged with; "": none
+	// the records that are in the model, of all tasks; not to be changed
+	Had ledger.Ledger
+	// the failure that the leases are charged with; "": none
+	Charge string
 }
 
-// NewRing returns the custody of a ring whose workers have not met yet, in a life that begins with a model at that version.
+// NewRing returns the custody of a ring whose workers have not met yet, in a life that begins with
+// a model at that version.
 func NewRing(life, version int64) *Ring {
 	return &Ring{life: life, lives: life, newest: version, version: version, began: version, lost: make(map[int]string)}
 }
@@ -50,19 +69,21 @@ func (r *Ring) Life() int64 { return r.life }
 // Lives returns the highest life that may have begun.
 func (r *Ring) Lives() int64 { return r.lives }
 
-// Counts reports whether a member's report, which names the formation that it was in, is of this life. Formation 0 stands for a worker
-// that was in no world and has no model.
+// Counts reports whether a member's report, which names the formation that it was in, is of this
+// life. Formation 0 stands for a worker that was in no world and has no model.
 func (r *Ring) Counts(formation int64) bool { return formation == 0 || formation >= r.first }
 
 // World returns the last world.
 func (r *Ring) World() rendezvous.World { return r.world }
 
-// Version returns the version that the model is at: the one that the last world began with, or a newer one that a member reported since.
-// It falls when a world begins with an older state, because the workers that had the newer one are lost.
+// Version returns the version that the model is at: the one that the last world began with, or a
+// newer one that a member reported since. It falls when a world begins with an older state, because
+// the workers that had the newer one are lost.
 func (r *Ring) Version() int64 { return r.version }
 
-// Formed takes a new world and the state that it begins with: the records in it, and its version. The state is that of a member, or what the
-// life begins with. It returns the leases that can be taken back now.
+// Formed takes a new world and the state that it begins with: the records in it, and its version.
+// The state is that of a member, or what the life begins with. It returns the leases that can be
+// taken back now.
 func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
 	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
 	r.world, r.ledger = w, had
@@ -73,8 +94,8 @@ func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Se
 	return r.settle()
 }
 
-// behind reports whether a world has members that have an older state than the one it begins with. If all sources are lost
-// before they have passed that state on, the older one becomes the model.
+// behind reports whether a world has members that have an older state than the one it begins with.
+// If all sources are lost before they have passed that state on, the older one becomes the model.
 func (r *Ring) behind(w rendezvous.World) bool {
 	for rank, m := range w.Members {
 		if slices.Contains(r.world.Members, m) && !slices.Contains(w.Sources, rank) {
@@ -84,7 +105,8 @@ func (r *Ring) behind(w rendezvous.World) bool {
 	return false
 }
 
-// settle returns the leases of lost workers, if it is certain which of their records are in the model.
+// settle returns the leases of lost workers, if it is certain which of their records are in the
+// model.
 func (r *Ring) settle() (all []Settlement) {
 	if !r.safe {
 		return nil
@@ -98,11 +120,12 @@ func (r *Ring) settle() (all []Settlement) {
 	return all
 }
 
-// Shared reports whether all members of the last world are known to have the state that it began with.
+// Shared reports whether all members of the last world are known to have the state that it began
+// with.
 func (r *Ring) Shared() bool { return r.shared }
 
-// Reclaim takes a lost worker's leases back. Where trains is set, records of them may be in the model: then the leases wait until a world
-// without the worker is safe.
+// Reclaim takes a lost worker's leases back. Where trains is set, records of them may be in the
+// model: then the leases wait until a world without the worker is safe.
 func (r *Ring) Reclaim(worker int, trains bool, charge string) []Settlement {
 	if trains && (r.Member(worker) || !r.safe) {
 		r.lost[worker] = cmp.Or(charge, r.lost[worker])
@@ -124,14 +147,20 @@ func (r *Ring) Member(worker int) bool {
 
 // State is what a member reports of its model.
 type State struct {
-	Formation int64 // of the newest world of which the member is known to have the state that it began with, 0 if none
-	Version   int64 // of its model
-	Snapshot  int64 // version of the snapshot that it holds, 0 if none
-	Flushed   int64 // number of the last order to apply the accumulated gradients that it has carried out
+	// of the newest world of which the member is known to have the state that it began with, 0 if
+	// none
+	Formation int64
+	// of its model
+	Version int64
+	// version of the snapshot that it holds, 0 if none
+	Snapshot int64
+	// number of the last order to apply the accumulated gradients that it has carried out
+	Flushed int64
 }
 
-// Heard takes a member's report. All members have the same state after a round, so the newest report counts, and a late or older one
-// changes nothing. It returns the version of a snapshot that was not known before, 0 if none, and the leases that can be taken back now.
+// Heard takes a member's report. All members have the same state after a round, so the newest
+// report counts, and a late or older one changes nothing. It returns the version of a snapshot that
+// was not known before, 0 if none, and the leases that can be taken back now.
 func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 	if r.Counts(s.Formation) {
 		r.newest, r.version = max(r.newest, s.Version), max(r.version, s.Version)
@@ -141,16 +170,18 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 			snapshot = s.Snapshot
 		}
 	}
-	if s.Formation == r.world.Formation && !r.shared { // its members have come through the beginning of a round
+	// its members have come through the beginning of a round
+	if s.Formation == r.world.Formation && !r.shared {
 		r.safe, r.shared = true, true
 		settled = r.settle()
 	}
 	return snapshot, settled
 }
 
-// Lost notes that every member is lost, and the model with them. Later reports of those members do not count. A new life begins, with a
-// model at version, if begun says that records were credited in this one, or a member has reported an update. It returns the
-// charges of the workers whose leases waited.
+// Lost notes that every member is lost, and the model with them. Later reports of those members do
+// not count. A new life begins, with a model at version, if begun says that records were credited
+// in this one, or a member has reported an update. It returns the charges of the workers whose
+// leases waited.
 func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
@@ -162,7 +193,8 @@ func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	return gone
 }
 
-// Flush orders that the accumulated gradients are applied, once in a life. It returns the number of the order if it is new, 0 if not.
+// Flush orders that the accumulated gradients are applied, once in a life. It returns the number of
+// the order if it is new, 0 if not.
 func (r *Ring) Flush() int64 {
 	if r.flushing {
 		return 0
@@ -172,7 +204,8 @@ func (r *Ring) Flush() int64 {
 	return r.flush
 }
 
-// Owed returns the number of the order to apply the accumulated gradients, 0 if there is none or it was carried out.
+// Owed returns the number of the order to apply the accumulated gradients, 0 if there is none or it
+// was carried out.
 func (r *Ring) Owed() int64 {
 	if r.flushing && r.flushed < r.flush {
 		return r.flush

@@ -14,8 +14,8 @@ import (
 // same reports whether two ledgers have the same records.
 func same(a, b ledger.Ledger) bool { return a.Covers(&b) && b.Covers(&a) }
 
-// TestRingModel compares a Ring with a model of its laws: which workers' leases are taken back, when, and with which of their records in
-// the model.
+// TestRingModel compares a Ring with a model of its laws: which workers' leases are taken back,
+// when, and with which of their records in the model.
 func TestRingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRing(1, 0)
@@ -148,7 +148,8 @@ func TestRingModel(t *testing.T) {
 	})
 }
 
-// An order to apply the accumulated gradients is given once in a life, and repeated until it is done.
+// An order to apply the accumulated gradients is given once in a life, and repeated until it is
+// done.
 func TestFlush(t *testing.T) {
 	r := NewRing(1, 0)
 	r.Formed(rendezvous.World{Formation: 1}, ledger.Ledger{}, 0)

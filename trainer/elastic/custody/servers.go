@@ -10,47 +10,74 @@ var ErrReplaced = errors.New("replaced by a later launch")
 
 // Order is the state that the master wants a server to be in. It describes a state, not a change.
 type Order struct {
-	Life         int64    // of the model
-	Contributors int      // workers with a training lease; 0 where gradients are not gathered
-	Settled      int      // epochs that are settled
-	Release      int64    // snapshots up to this version are not needed
-	Base         Base     // what the life begins with
-	Cut          CutOrder // the cut under way
+	// of the model
+	Life int64
+	// workers with a training lease; 0 where gradients are not gathered
+	Contributors int
+	// epochs that are settled
+	Settled int
+	// snapshots up to this version are not needed
+	Release int64
+	// what the life begins with
+	Base Base
+	// the cut under way
+	Cut CutOrder
 }
 
-// Base is the checkpoint that a life of the model begins with. The zero value stands for the initial values.
+// Base is the checkpoint that a life of the model begins with. The zero value stands for the
+// initial values.
 type Base struct {
-	Dir      string // the directory of the checkpoint
-	Number   int64  // of the commit in it
-	Claim    string `json:",omitempty"` // the claim of the directory under which the commit was made; "": it has none
-	Checksum string `json:",omitempty"` // of the commit's record: it says which commit of that name is meant
-	Fresh    bool   // the checkpoint is of another job: the model continues from its values, slots and version, with an empty ledger
+	// the directory of the checkpoint
+	Dir string
+	// of the commit in it
+	Number int64
+	// the claim of the directory under which the commit was made; "": it has none
+	Claim string `json:",omitempty"`
+	// of the commit's record: it says which commit of that name is meant
+	Checksum string `json:",omitempty"`
+	// the checkpoint is of another job: the model continues from its values, slots and version,
+	// with an empty ledger
+	Fresh bool
 }
 
 // Servers is the custody of a model that parameter servers hold. It is not safe for concurrent use.
 type Servers struct {
-	life  int64
-	lives int64 // the highest life that may have begun
-	base  Base  // what the next life begins with
-	want  Order // for all servers
-	all   []server
-	asks  bool // the master has restarted, and does not know yet whether the servers hold the life's values
+	life int64
+	// the highest life that may have begun
+	lives int64
+	// what the next life begins with
+	base Base
+	// for all servers
+	want Order
+	all  []server
+	// the master has restarted, and does not know yet whether the servers hold the life's values
+	asks bool
 }
 
 // server is what the master knows of one server.
 type server struct {
-	incarnation int    // the newest that has joined or was lost, 0 if none
-	process     uint64 // the process of that incarnation that joined last
-	here        bool   // that process has joined, and has not left since
-	address     string // where it listens
-	holds       int64  // the life whose values it had when it joined, 0: none
-	knows       bool   // told is acknowledged, and its reports do not contradict it
-	told        Order  // the last order that it acknowledged
-	version     int64  // the newest that it reported in this life
-	snapshot    int64  // version of the snapshot that it holds in this life; 0: none
+	// the newest that has joined or was lost, 0 if none
+	incarnation int
+	// the process of that incarnation that joined last
+	process uint64
+	// that process has joined, and has not left since
+	here bool
+	// where it listens
+	address string
+	// the life whose values it had when it joined, 0: none
+	holds int64
+	// told is acknowledged, and its reports do not contradict it
+	knows bool
+	// the last order that it acknowledged
+	told Order
+	// the newest that it reported in this life
+	version int64
+	// version of the snapshot that it holds in this life; 0: none
+	snapshot int64
 }
 
-// NewServers returns the custody of n servers, none of which has joined, in life 1, which begins with the initial values.
+// NewServers returns the custody of n servers, none of which has joined, in life 1, which begins
+// with the initial values.
 func NewServers(n int) *Servers {
 	return &Servers{life: 1, lives: 1, want: Order{Life: 1}, all: make([]server, n)}
 }
@@ -60,16 +87,18 @@ func (s *Servers) Start(life int64, base Base) {
 	s.life, s.lives, s.base, s.want = life, life, base, Order{Life: life, Base: base}
 }
 
-// Recover sets the state after a restart of the master: the life that its predecessor was in, and its base. The servers join again and
-// report which life's values they hold; until [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next life
+// Recover sets the state after a restart of the master: the life that its predecessor was in, and
+// its base. The servers join again and report which life's values they hold; until
+// [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next life
 // is numbered above lives.
 func (s *Servers) Recover(life, lives int64, base Base) {
 	s.Start(life, base)
 	s.lives, s.asks = max(life, lives), true
 }
 
-// Recovered ends the recovery, and reports whether the life goes on: every server has joined with its values, in which so many epochs are
-// settled. If not, a new life begins with base, numbered above any that a server knows of.
+// Recovered ends the recovery, and reports whether the life goes on: every server has joined with
+// its values, in which so many epochs are settled. If not, a new life begins with base, numbered
+// above any that a server knows of.
 func (s *Servers) Recovered(settled int, base Base) bool {
 	s.asks, s.base = false, base
 	if s.Holds() {
@@ -83,7 +112,8 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 	return false
 }
 
-// Renew ends the recovery of a life in which no record was trained on: a server without its values gets the base by its next order.
+// Renew ends the recovery of a life in which no record was trained on: a server without its values
+// gets the base by its next order.
 func (s *Servers) Renew() { s.asks = false }
 
 // Holds reports whether every server has joined with the values of this life.
@@ -102,8 +132,9 @@ func (s *Servers) Life() int64 { return s.life }
 // Lives returns the highest life that may have begun.
 func (s *Servers) Lives() int64 { return s.lives }
 
-// Join notes that a process of an incarnation of a server listens at address, and holds the values of the life holds, 0: none. It reports
-// whether values were lost with the process that it replaces, which may have had the same incarnation; then a new life has begun. It returns
+// Join notes that a process of an incarnation of a server listens at address, and holds the values
+// of the life holds, 0: none. It reports whether values were lost with the process that it
+// replaces, which may have had the same incarnation; then a new life has begun. It returns
 // [ErrReplaced] if a later incarnation has joined, or this one was noted as lost.
 func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
 	it := &s.all[index]
@@ -122,7 +153,8 @@ func (s *Servers) Join(index, incarnation int, process uint64, address string, h
 	return lost, nil
 }
 
-// Leave notes that an incarnation of a server and all earlier ones are lost. It reports whether values were lost; then a new life has begun.
+// Leave notes that an incarnation of a server and all earlier ones are lost. It reports whether
+// values were lost; then a new life has begun.
 func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	it := &s.all[index]
 	if incarnation < it.incarnation {
@@ -176,12 +208,14 @@ func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 	return it.address, it.incarnation, it.here
 }
 
-// Want sets the order for all servers, except its life and base, which Servers decides itself. The number of settled epochs never falls in one life.
+// Want sets the order for all servers, except its life and base, which Servers decides itself. The
+// number of settled epochs never falls in one life.
 func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors, max(s.want.Settled, settled), release, cut
 }
 
-// Due returns the order that a server has not acknowledged, and the server's incarnation; ok is false if there is none, or no server.
+// Due returns the order that a server has not acknowledged, and the server's incarnation; ok is
+// false if there is none, or no server.
 func (s *Servers) Due(index int) (o Order, incarnation int, ok bool) {
 	it := s.all[index]
 	return s.want, it.incarnation, it.here && !s.asks && !(it.knows && it.told == s.want)
@@ -199,8 +233,8 @@ func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 	}
 }
 
-// Heard takes the version and the snapshot that an incarnation reports, and reports whether that counts. If the server still holds a snapshot
-// that it was told to release, the order is due again.
+// Heard takes the version and the snapshot that an incarnation reports, and reports whether that
+// counts. If the server still holds a snapshot that it was told to release, the order is due again.
 func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) bool {
 	it := &s.all[index]
 	if !it.here || incarnation != it.incarnation || life != s.life {
@@ -225,7 +259,8 @@ func (s *Servers) Version() int64 {
 	return newest
 }
 
-// Applied reports whether every server has acknowledged, in this life, that at least so many epochs are settled.
+// Applied reports whether every server has acknowledged, in this life, that at least so many epochs
+// are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
 		if !it.here || !it.knows || it.told.Life != s.life || it.told.Settled < epochs {

@@ -21,9 +21,10 @@ func TestServersModel(t *testing.T) {
 		there := make([]process, n)
 		started := make([]int, n)
 		life := int64(1)
-		var kept Base                       // the base with which the next life begins
-		base := map[int64]Base{}            // by life: the base with which it began
-		acknowledged := make(map[int]Order) // by server: the order that its present incarnation has acknowledged
+		var kept Base            // the base with which the next life begins
+		base := map[int64]Base{} // by life: the base with which it began
+		// by server: the order that its present incarnation has acknowledged
+		acknowledged := make(map[int]Order)
 		index := rapid.IntRange(0, n-1)
 		t.Repeat(map[string]func(*rapid.T){
 			"start": func(t *rapid.T) {

@@ -8,9 +8,12 @@ import (
 
 // Policy states when the model is measured.
 type Policy struct {
-	Steps   int64 // versions between snapshots (--evaluation_steps); 0: only Final
-	Servers int   // number of processes that take snapshots
-	Life    int64 // the life of the model that the schedule is for
+	// versions between snapshots (--evaluation_steps); 0: only Final
+	Steps int64
+	// number of processes that take snapshots
+	Servers int
+	// the life of the model that the schedule is for
+	Life int64
 }
 
 // Model names the state of the model on which records were measured.
@@ -24,38 +27,53 @@ var ErrOther = errors.New("measured on another model")
 
 // Run describes one evaluation.
 type Run struct {
-	Version  int64 // of the model
-	Snapshot int64 // version of the snapshot to measure, 0: the model as it stands
+	// of the model
+	Version int64
+	// version of the snapshot to measure, 0: the model as it stands
+	Snapshot int64
 }
 
 // State is one metric's state, summed over records.
 type State struct {
-	Name string    // of the metric
-	Sum  []float64 // from which the metric is computed, see Result.Metrics
+	// of the metric
+	Name string
+	// from which the metric is computed, see Result.Metrics
+	Sum []float64
 }
 
-// Result is the states of one version's metrics over all records, in the order of the first report's names.
+// Result is the states of one version's metrics over all records, in the order of the first
+// report's names.
 type Result struct {
 	Version int64
 	States  []State
 }
 
-// Schedule decides which evaluation is due, and collects the reports of the one that is running. It is not safe for concurrent use.
+// Schedule decides which evaluation is due, and collects the reports of the one that is running. It
+// is not safe for concurrent use.
 type Schedule struct {
-	policy   Policy
-	held     []int64 // by server: the version of its snapshot, 0 if none
-	released int64   // snapshots up to this version have no use
+	policy Policy
+	// by server: the version of its snapshot, 0 if none
+	held []int64
+	// snapshots up to this version have no use
+	released int64
 
-	measured map[int64]bool // versions with a result
-	final    *Run           // requested by Final, and not begun; nil: none
+	// versions with a result
+	measured map[int64]bool
+	// requested by Final, and not begun; nil: none
+	final *Run
 
-	run     *Run             // nil: none is running
-	tasks   int              // number of tasks of run
-	reports map[records]bool // tasks of run that were reported
-	states  []State          // their sum
+	// nil: none is running
+	run *Run
+	// number of tasks of run
+	tasks int
+	// tasks of run that were reported
+	reports map[records]bool
+	// their sum
+	states []State
 }
 
-// Part names what one report is about: the records of one task, and the model on which they were measured.
+// Part names what one report is about: the records of one task, and the model on which they were
+// measured.
 type Part struct {
 	Shard string
 	Start int64 // first record of the task, in the shard
@@ -73,14 +91,16 @@ func New(p Policy) *Schedule {
 	return &Schedule{policy: p, held: make([]int64, p.Servers), measured: make(map[int64]bool)}
 }
 
-// Snapshot notes the version of the snapshot that a server holds, 0: none. It reports whether that ends
-// the running evaluation, because the server has lost its snapshot: then the caller withdraws the tasks.
+// Snapshot notes the version of the snapshot that a server holds, 0: none. It reports whether that
+// ends the running evaluation, because the server has lost its snapshot: then the caller withdraws
+// the tasks.
 func (s *Schedule) Snapshot(server int, version int64) (withdrawn bool) {
 	if server < 0 || server >= len(s.held) || s.policy.Steps <= 0 {
 		return false
 	}
 	if version <= s.released {
-		version = 0 // reported before the server heard of the release
+		// reported before the server heard of the release
+		version = 0
 	}
 	s.held[server] = version
 	if s.run != nil && s.run.Snapshot > 0 && version != s.run.Snapshot {
@@ -112,8 +132,8 @@ func (s *Schedule) release(version int64) {
 // Release returns the version up to which the servers may drop their snapshots. It never decreases.
 func (s *Schedule) Release() int64 { return s.released }
 
-// Final requests the evaluation of the model as it stands, at version, after the one that is running.
-// It is not made if that version was measured, or the running evaluation measures it.
+// Final requests the evaluation of the model as it stands, at version, after the one that is
+// running. It is not made if that version was measured, or the running evaluation measures it.
 func (s *Schedule) Final(version int64) {
 	if !s.measured[version] {
 		s.final = &Run{Version: version}
@@ -133,7 +153,8 @@ func (s *Schedule) Due() (Run, bool) {
 	return Run{}, false
 }
 
-// Begin starts the evaluation that is due, in so many tasks. It panics if none is due, or tasks is not positive.
+// Begin starts the evaluation that is due, in so many tasks. It panics if none is due, or tasks is
+// not positive.
 func (s *Schedule) Begin(tasks int) Run {
 	r, ok := s.Due()
 	if !ok || tasks <= 0 {
@@ -155,13 +176,16 @@ func (s *Schedule) Running() (Run, bool) {
 	return *s.run, true
 }
 
-// Report adds what a worker measured on one part of the records. It returns the result if this report completes the
-// evaluation, else nil. A report for another version, or for a part that was reported before, changes nothing.
-// It returns an error if the metrics are not those of the other reports.
+// Report adds what a worker measured on one part of the records. It returns the result if this
+// report completes the evaluation, else nil. A report for another version, or for a part that was
+// reported before, changes nothing. It returns an error if the metrics are not those of the other
+// reports.
 //
-// It returns [ErrOther] if the part was measured on another model than the evaluation is of. If an evaluation of the model as it
-// stands meets a later version of the same life, the model has moved on: the evaluation is given up, its reports are dropped, and Final is
-// due again with that version. After this error the caller asks Running, and withdraws the tasks of an evaluation that no longer runs.
+// It returns [ErrOther] if the part was measured on another model than the evaluation is of. If an
+// evaluation of the model as it stands meets a later version of the same life, the model has moved
+// on: the evaluation is given up, its reports are dropped, and Final is due again with that
+// version. After this error the caller asks Running, and withdraws the tasks of an evaluation that
+// no longer runs.
 func (s *Schedule) Report(version int64, part Part, states []State) (*Result, error) {
 	key := records{part.Shard, part.Start}
 	if s.run == nil || s.run.Version != version || s.reports[key] {

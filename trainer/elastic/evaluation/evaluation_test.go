@@ -144,7 +144,8 @@ func TestFinalIsTheSnapshot(t *testing.T) {
 	due(t, s, 50)
 }
 
-// What was measured on two models is not folded into one result: neither of two lives, nor of two versions.
+// What was measured on two models is not folded into one result: neither of two lives, nor of two
+// versions.
 func TestPartsOfTwoModels(t *testing.T) {
 	states := []State{{"n", []float64{1}}}
 	s := New(Policy{Steps: 50, Servers: 1, Life: 2})
@@ -165,7 +166,8 @@ func TestPartsOfTwoModels(t *testing.T) {
 			t.Fatalf("part %d: %+v, %v", i, r, err)
 		}
 	}
-	// The model as it stands has moved on since the last evaluation began: it begins again with the later version.
+	// The model as it stands has moved on since the last evaluation began: it begins again with the
+	// later version.
 	s.Final(70)
 	s.Begin(2)
 	s.Report(70, Part{"test", 0, Model{2, 70}}, states)
@@ -288,11 +290,13 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 	})
 }
 
-// holder is a dumb picture of one of those that take snapshots, a parameter server or the ring: it takes one of each
-// even version that it comes to while it holds none, unless it was told that it is of no use.
+// holder is a dumb picture of one of those that take snapshots, a parameter server or the ring: it
+// takes one of each even version that it comes to while it holds none, unless it was told that it
+// is of no use.
 type holder struct {
 	version, held int64
-	told          int64 // which snapshots are released, as it was told last; one that was started anew knows of none
+	// which snapshots are released, as it was told last; one that was started anew knows of none
+	told int64
 }
 
 func (h *holder) update(to int64) {
@@ -409,7 +413,8 @@ func (l *lawsTest) goOn(t *rapid.T) {
 	t.Fatalf("no evaluation: %+v, released %d", l.holders, l.s.Release())
 }
 
-// TestLaws runs the schedule beside holders that move, restart and are told late, each order once. It never gets stuck.
+// TestLaws runs the schedule beside holders that move, restart and are told late, each order once.
+// It never gets stuck.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(t, "holders") // a ring is one

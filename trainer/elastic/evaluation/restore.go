@@ -6,15 +6,20 @@ import (
 	"slices"
 )
 
-// Saved is the state of a schedule that no other process knows: the versions that were measured, and the final evaluation that is requested.
-// Its size is bounded. Restored from an older state, or from none, an evaluation may be made again.
+// Saved is the state of a schedule that no other process knows: the versions that were measured,
+// and the final evaluation that is requested. Its size is bounded. Restored from an older state, or
+// from none, an evaluation may be made again.
 type Saved struct {
-	Released int64   `json:"released,omitempty"` // snapshots of the model up to this version have no use
-	Measured []int64 `json:"measured,omitempty"` // the last versions that were measured, ascending
-	Final    *int64  `json:"final,omitempty"`    // the version of the final evaluation, requested or running; nil: none
+	// snapshots of the model up to this version have no use
+	Released int64 `json:"released,omitempty"`
+	// the last versions that were measured, ascending
+	Measured []int64 `json:"measured,omitempty"`
+	// the version of the final evaluation, requested or running; nil: none
+	Final *int64 `json:"final,omitempty"`
 }
 
-// mostMeasured is how many versions are saved. The model's version does not fall in a life, so only the last ones can come again.
+// mostMeasured is how many versions are saved. The model's version does not fall in a life, so only
+// the last ones can come again.
 const mostMeasured = 100
 
 // Save returns the state that [Restore] continues from.
@@ -30,9 +35,9 @@ func (s *Schedule) Save() Saved {
 	return out
 }
 
-// Restore returns the schedule of a restarted master, or of a model that was rolled back to the commit with which it was
-// saved. A running evaluation is due again: at once if it is the final one, else when the servers have reported that they still hold
-// its snapshot.
+// Restore returns the schedule of a restarted master, or of a model that was rolled back to the
+// commit with which it was saved. A running evaluation is due again: at once if it is the final
+// one, else when the servers have reported that they still hold its snapshot.
 func Restore(p Policy, s Saved) (*Schedule, error) {
 	r := New(p)
 	before := int64(-1)

@@ -33,7 +33,8 @@ func (l *lawsTest) save(t *rapid.T) {
 	l.kept = append(l.kept, kept{through(t, l.s.Save()), maps.Clone(l.measured)})
 }
 
-// comeBack has a master come back with what was saved at some time, or never. What was running is withdrawn.
+// comeBack has a master come back with what was saved at some time, or never. What was running is
+// withdrawn.
 func (l *lawsTest) comeBack(t *rapid.T) {
 	k := rapid.SampledFrom(append(l.kept, kept{through(t, l.s.Save()), l.measured}, kept{})).Draw(t, "saved")
 	l.restore(t, k)
@@ -49,7 +50,8 @@ func (l *lawsTest) restore(t *rapid.T, k kept) {
 	maps.Copy(l.measured, k.measured)
 }
 
-// replace compares a schedule that is restored with the one that was saved, when the holders have told both what they hold.
+// replace compares a schedule that is restored with the one that was saved, when the holders have
+// told both what they hold.
 func (l *lawsTest) replace(t *rapid.T) {
 	before := l.s
 	for i, h := range l.holders {

@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// Protocol is the version of the wire: of calls, frames and hellos alike. It changes whenever one of them does.
+// Protocol is the version of the wire: of calls, frames and hellos alike. It changes whenever one
+// of them does.
 const Protocol = 5
 
 // User is the role of whoever looks at a job or changes it from outside.
@@ -17,13 +18,18 @@ const User pod.Role = 4
 
 // Header is who speaks.
 type Header struct {
-	Protocol    uint16 // 0 is written as [Protocol]
-	Job         string // UID
-	Role        pod.Role
-	Index       int
-	Incarnation int   // of the pod: its launch, from 1
-	Master      int   // the newest incarnation of the master that was heard; 0: none
-	Life        int64 // of the model that the speaker works with, from 1; 0: none yet
+	// 0 is written as [Protocol]
+	Protocol uint16
+	// UID
+	Job   string
+	Role  pod.Role
+	Index int
+	// of the pod: its launch, from 1
+	Incarnation int
+	// the newest incarnation of the master that was heard; 0: none
+	Master int
+	// of the model that the speaker works with, from 1; 0: none yet
+	Life int64
 }
 
 // ID returns the pod that the header names.
@@ -104,8 +110,9 @@ func Parse(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Admit returns what is wrong with a speaker, nil if nothing: it must be of the job of self, be whom its certificate
-// names, and have one of the roles. A master must be the newest that either of both has heard.
+// Admit returns what is wrong with a speaker, nil if nothing: it must be of the job of self, be
+// whom its certificate names, and have one of the roles. A master must be the newest that either of
+// both has heard.
 func Admit(self, speaker Header, proved Name, roles ...pod.Role) error {
 	switch {
 	case speaker.Job != self.Job:
@@ -122,8 +129,8 @@ func Admit(self, speaker Header, proved Name, roles ...pod.Role) error {
 	return nil
 }
 
-// Expect returns what is wrong with whoever answers, nil if nothing: it must be admitted, and be the pod that was called. Incarnation 0 is
-// any.
+// Expect returns what is wrong with whoever answers, nil if nothing: it must be admitted, and be
+// the pod that was called. Incarnation 0 is any.
 func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) error {
 	if err := Admit(self, speaker, proved, called.Role); err != nil {
 		return err

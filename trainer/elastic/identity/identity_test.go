@@ -16,7 +16,8 @@ func TestAdmit(t *testing.T) {
 	worker := Header{Job: "uid-1", Role: pod.Worker, Index: 5, Incarnation: 1, Life: 7}
 	for name, c := range map[string]struct {
 		change func(*Header)
-		proved bool // by a certificate of the same name; else by the worker's
+		// by a certificate of the same name; else by the worker's
+		proved bool
 		want   error
 	}{
 		"admitted":                        {func(*Header) {}, true, nil},
@@ -55,7 +56,8 @@ func TestExpect(t *testing.T) {
 	}{
 		{server, 3, nil}, {server, 0, nil},
 		{server, 4, ErrReplaced}, // an old process answers at the address
-		{server, 2, ErrLife},     // the caller has not heard of the newer one
+		// the caller has not heard of the newer one
+		{server, 2, ErrLife},
 		{pod.ID{Role: pod.PS, Index: 1}, 3, ErrForbidden},
 		{pod.ID{Role: pod.Master}, 1, ErrForbidden},
 	} {

@@ -8,7 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// Name is whom a certificate names: one start of a pod of a job, or a user of it. The zero Name is nobody.
+// Name is whom a certificate names: one start of a pod of a job, or a user of it. The zero Name is
+// nobody.
 type Name struct {
 	Job string // UID
 	pod.ID
@@ -21,7 +22,8 @@ const scheme = "elasticdl"
 // roles are the names of roles in a URI.
 var roles = map[pod.Role]string{pod.Master: "master", pod.PS: "ps", pod.Worker: "worker", User: "user"}
 
-// String returns the name as a URI, as it stands in a certificate: elasticdl://job/role/index/incarnation.
+// String returns the name as a URI, as it stands in a certificate:
+// elasticdl://job/role/index/incarnation.
 func (n Name) String() string {
 	if n == (Name{}) {
 		return "nobody"
@@ -51,7 +53,8 @@ func ParseName(uri string) (Name, error) {
 	return n, nil
 }
 
-// Is returns what tells whether a name is one of a pod, whichever start of it: nil, or what is wrong.
+// Is returns what tells whether a name is one of a pod, whichever start of it: nil, or what is
+// wrong.
 func Is(called pod.ID) func(Name) error {
 	return func(n Name) error {
 		if n.ID != called {

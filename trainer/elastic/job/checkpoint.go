@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// CheckpointEvery is the time between checkpoints of a job that has a place for them and does not say when they are made.
+// CheckpointEvery is the time between checkpoints of a job that has a place for them and does not
+// say when they are made.
 const CheckpointEvery = 30 * time.Second
 
-// SettleCheckpoints sets what follows from the flags that were given, which given reports: the directory of checkpoints is dir, "" for
-// none, and they are made every [CheckpointEvery]. Steps and an interval of 0, given, are no checkpoints. It may be called again, with
-// another dir.
+// SettleCheckpoints sets what follows from the flags that were given, which given reports: the
+// directory of checkpoints is dir, "" for none, and they are made every [CheckpointEvery]. Steps
+// and an interval of 0, given, are no checkpoints. It may be called again, with another dir.
 func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 	asked := given("checkpoint_steps") || given("checkpoint_interval")
 	if asked && j.CheckpointSteps == 0 && j.CheckpointInterval.Duration == 0 {
@@ -32,12 +33,13 @@ func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 	}
 }
 
-// ClaimDir returns where the job has checkpoints on a cluster if it does not say: on its first volume that is a claim and can be
-// written to, outside of its data. It is "" if there is none.
+// ClaimDir returns where the job has checkpoints on a cluster if it does not say: on its first
+// volume that is a claim and can be written to, outside of its data. It is "" if there is none.
 func (j *Job) ClaimDir() string { return j.onClaim(path.Join("elasticdl-"+j.Name, "checkpoints")) }
 
-// ResultDir returns where the trained model is on a cluster if the job does not say (--output): beside its checkpoints, as
-// [Job.ClaimDir] has them. It is "" if there is no such place, or no model is trained.
+// ResultDir returns where the trained model is on a cluster if the job does not say (--output):
+// beside its checkpoints, as [Job.ClaimDir] has them. It is "" if there is no such place, or no
+// model is trained.
 func (j *Job) ResultDir() string {
 	if !j.Trains() {
 		return ""
@@ -45,7 +47,8 @@ func (j *Job) ResultDir() string {
 	return j.onClaim(path.Join("elasticdl-"+j.Name, "model"))
 }
 
-// onClaim names a directory on the job's first claim that can be written to, outside of its data; "" if there is none.
+// onClaim names a directory on the job's first claim that can be written to, outside of its data;
+// "" if there is none.
 func (j *Job) onClaim(name string) string {
 	for _, v := range j.Volumes {
 		dir := path.Join(v.MountPath, name)
@@ -56,7 +59,8 @@ func (j *Job) onClaim(name string) string {
 	return ""
 }
 
-// dataAround returns the data that a directory is in, in which every file is read; false if it is in none.
+// dataAround returns the data that a directory is in, in which every file is read; false if it is
+// in none.
 func (j *Job) dataAround(dir string) (data mention, within bool) {
 	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
@@ -67,7 +71,8 @@ func (j *Job) dataAround(dir string) (data mention, within bool) {
 	return mention{}, false
 }
 
-// Checkpoints says in one line when the job has checkpoints and where, or what it means that it has none.
+// Checkpoints says in one line when the job has checkpoints and where, or what it means that it has
+// none.
 func (j *Job) Checkpoints() string {
 	if j.Runs() {
 		return "checkpoints: the program's own"
@@ -174,7 +179,8 @@ func bucketOrPath(dir string) bool {
 	return !InBucket(dir) || (scheme == "s3" || scheme == "gs") && rest != ""
 }
 
-// checkShared refuses a directory of checkpoints, or a place for predictions, that the pods of a cluster do not share.
+// checkShared refuses a directory of checkpoints, or a place for predictions, that the pods of a
+// cluster do not share.
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
 		p.check(j.volumeOf(from) != nil, setting("checkpoint_dir_for_init", from),
@@ -200,7 +206,8 @@ func (j *Job) checkShared(p *problems) {
 	}
 }
 
-// OutputInPod reports whether the trained model is written, on a cluster, to a directory that is on no volume, and gone with the pod.
+// OutputInPod reports whether the trained model is written, on a cluster, to a directory that is on
+// no volume, and gone with the pod.
 func (j *Job) OutputInPod() bool {
 	return j.Output != "" && !InBucket(j.Output) && j.volumeOf(j.Output) == nil
 }

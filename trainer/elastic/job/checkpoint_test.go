@@ -46,7 +46,8 @@ func TestCheckpoints(t *testing.T) {
 	}
 }
 
-// A default that is known later, as a runtime's own directory, gives way to what was given; and it may change.
+// A default that is known later, as a runtime's own directory, gives way to what was given; and it
+// may change.
 func TestSettleCheckpointsAgain(t *testing.T) {
 	c, err := Parse(Train, []string{"--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"})
 	if err != nil {

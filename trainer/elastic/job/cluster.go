@@ -15,11 +15,16 @@ import (
 
 // Toleration lets pods onto nodes with a taint, as Kubernetes' does.
 type Toleration struct {
-	Key      string `json:"key,omitzero"`      // "" = every taint, with Exists
-	Operator string `json:"operator,omitzero"` // Equal or Exists; "" = Equal
-	Value    string `json:"value,omitzero"`    // with Equal
-	Effect   string `json:"effect,omitzero"`   // NoSchedule, PreferNoSchedule, NoExecute; "" = all
-	Seconds  *int64 `json:"seconds,omitempty"` // with NoExecute: how long; nil = for ever
+	// "" = every taint, with Exists
+	Key string `json:"key,omitzero"`
+	// Equal or Exists; "" = Equal
+	Operator string `json:"operator,omitzero"`
+	// with Equal
+	Value string `json:"value,omitzero"`
+	// NoSchedule, PreferNoSchedule, NoExecute; "" = all
+	Effect string `json:"effect,omitzero"`
+	// with NoExecute: how long; nil = for ever
+	Seconds *int64 `json:"seconds,omitempty"`
 }
 
 // What Kubernetes takes for names.
@@ -35,7 +40,8 @@ var (
 	isLabel     = regexp.MustCompile(`^` + label + `$`)
 	isSubdomain = regexp.MustCompile(`^` + subdomain + `$`)
 	isWord      = regexp.MustCompile(`^` + word + `$`)
-	// imageName is a reference: registry, path, tag and digest, of which all but the path may be missing.
+	// imageName is a reference: registry, path, tag and digest, of which all but the path may be
+	// missing.
 	imageName = regexp.MustCompile(`^(([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?` +
 		imagePart + `(/` + imagePart + `)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,})?$`)
 )
@@ -155,11 +161,13 @@ func ParseNodeSelector(s string) (map[string]string, error) {
 	return selector, nil
 }
 
-// Variables by which every process of a job learns the job's identity, on a cluster and on one machine.
+// Variables by which every process of a job learns the job's identity, on a cluster and on one
+// machine.
 const (
 	EnvUID       = "ELASTICDL_JOB_UID"
 	EnvAuthority = "ELASTICDL_JOB_AUTHORITY" // its authority's certificate
-	EnvToken     = "ELASTICDL_TOKEN_FILE"    // the token with which a pod of a cluster proves which it is
+	// the token with which a pod of a cluster proves which it is
+	EnvToken = "ELASTICDL_TOKEN_FILE"
 )
 
 // ReservedEnv tells whether the pods' own variables are of that name.
@@ -167,8 +175,8 @@ func ReservedEnv(name string) bool {
 	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME", EnvUID, EnvAuthority, EnvToken}, name)
 }
 
-// ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its pods later on. It is
-// [Job.Validate]'s complement: what it looks at has no effect on one machine.
+// ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its
+// pods later on. It is [Job.Validate]'s complement: what it looks at has no effect on one machine.
 func (j *Job) ValidateCluster() error { return j.validateCluster().err() }
 
 func (j *Job) validateCluster() (p problems) {
@@ -205,13 +213,15 @@ func (j *Job) checkImages(p *problems) {
 	named := func(image string) bool { return image == "" || imageName.MatchString(image) }
 	p.check(named(j.Image), setting("image_name", j.Image), expected)
 	p.check(named(j.Worker.Image), setting("worker_image", j.Worker.Image), expected)
-	p.check(named(j.PS.Image) || j.PS.Image == j.Worker.Image, fieldOf("ps.image", j.PS.Image), expected) // --worker_image is of both
+	// --worker_image is of both
+	p.check(named(j.PS.Image) || j.PS.Image == j.Worker.Image, fieldOf("ps.image", j.PS.Image), expected)
 	p.check(named(j.Master.Image), fieldOf("master.image", j.Master.Image), expected)
 }
 
 // checkResources refuses limits below requests, and a --max_memory that nothing grows to.
 func (j *Job) checkResources(p *problems) {
-	least := 0.0 // memory that a worker or server begins with
+	// memory that a worker or server begins with
+	least := 0.0
 	for _, role := range j.roles() {
 		role.pod.check(role.name, p)
 		if has := amount(cmp.Or(role.pod.Limit["memory"], role.pod.Request["memory"])); role.name != "master" && has > 0 && (least == 0 || has < least) {

@@ -122,7 +122,8 @@ func TestClusterRefused(t *testing.T) {
 	}
 }
 
-// A default is no request: a limit below it brings it down, as Kubernetes does with what is not requested.
+// A default is no request: a limit below it brings it down, as Kubernetes does with what is not
+// requested.
 func TestLimitsBelowDefaults(t *testing.T) {
 	for args, want := range map[string]string{
 		"--worker_resource_limit=cpu=0.5,memory=1Gi":                                    "cpu=0.5,memory=1Gi",

@@ -12,43 +12,64 @@ import (
 
 // Command is what `elasticdl train`, evaluate or predict was asked to do.
 type Command struct {
-	Job     *Job
-	Runtime string   // "kubernetes" or "local"
-	Detach  bool     // leave it running
-	DryRun  bool     // print the job, start nothing
-	Format  string   // "text" or "json": how the job is said to be when it was started, or has ended
-	Notes   []string // what was given and has no effect: a line each
+	Job *Job
+	// "kubernetes" or "local"
+	Runtime string
+	// leave it running
+	Detach bool
+	// print the job, start nothing
+	DryRun bool
+	// "text" or "json": how the job is said to be when it was started, or has ended
+	Format string
+	// what was given and has no effect: a line each
+	Notes []string
 
 	// With Kubernetes.
-	Follow      bool   // --follow: show logs until the end
-	Watch       bool   // --watch: show the job until the end
-	YAML        string // --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" = submit
-	ClusterSpec string // --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
-	Upload      string // --workdir: a directory of this machine, which the caller uploads, see [Job.SetCode]; "" = none
-	Context     string // --context: of the kube config file; "" = the current one
-	Kubeconfig  string // --kubeconfig: "" = as kubectl finds it
+	// --follow: show logs until the end
+	Follow bool
+	// --watch: show the job until the end
+	Watch bool
+	// --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" =
+	// submit
+	YAML string
+	// --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
+	ClusterSpec string
+	// --workdir: a directory of this machine, which the caller uploads, see [Job.SetCode]; "" =
+	// none
+	Upload string
+	// --context: of the kube config file; "" = the current one
+	Context string
+	// --kubeconfig: "" = as kubectl finds it
+	Kubeconfig string
 
 	// RetryTimeout is how long requests are repeated that the cluster cannot answer
 	// (--retry_timeout).
 	RetryTimeout Duration
 
-	given          []*Flag // in the order of the command line
-	recordsPerTask int     // --record_per_task
-	repository     string  // --repository
-	processor      string  // --prediction_outputs_processor
-	jobCommand     string  // --job_command
+	// in the order of the command line
+	given []*Flag
+	// --record_per_task
+	recordsPerTask int
+	// --repository
+	repository string
+	// --prediction_outputs_processor
+	processor string
+	// --job_command
+	jobCommand string
 }
 
-// newCommand returns a command for a type of job to which nothing was given. That to train has a program's defaults, too, for --job_command.
+// newCommand returns a command for a type of job to which nothing was given. That to train has a
+// program's defaults, too, for --job_command.
 func newCommand(t Type) *Command {
 	j := DefaultOf(t)
 	j.Program = defaultProgram()
 	return &Command{Job: j, Runtime: "kubernetes", Format: "text", RetryTimeout: Duration{10 * time.Minute}, processor: "PredictionOutputsProcessor"}
 }
 
-// Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes as good as underscores. Of a program,
-// what comes after the first that is no setting, or after --, is the program. It reports all problems,
-// those of Validate included, joined; the Command beside an error has what was right.
+// Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes
+// as good as underscores. Of a program, what comes after the first that is no setting, or after --,
+// is the program. It reports all problems, those of Validate included, joined; the Command beside
+// an error has what was right.
 func Parse(t Type, settings []string) (*Command, error) {
 	c := newCommand(t)
 	var p problems
@@ -146,7 +167,8 @@ func (c *Command) finish(p *problems) {
 		"needs %v", setting("distribution_strategy", AllReduce))
 }
 
-// settleCheckpoints is where checkpoints are on a cluster. On one machine the caller knows where they are if that was not given.
+// settleCheckpoints is where checkpoints are on a cluster. On one machine the caller knows where
+// they are if that was not given.
 func (c *Command) settleCheckpoints(p *problems) {
 	j, dir := c.Job, "here"
 	if !j.Trains() {
@@ -224,7 +246,8 @@ func (c *Command) noteFlagsWithoutEffect() {
 	}
 }
 
-// notePathsOffVolumes notes which paths of a job on a cluster are on none of its volumes. What --cluster_spec mounts is not known yet.
+// notePathsOffVolumes notes which paths of a job on a cluster are on none of its volumes. What
+// --cluster_spec mounts is not known yet.
 func (c *Command) notePathsOffVolumes() {
 	j := c.Job
 	if c.Runtime != "kubernetes" {

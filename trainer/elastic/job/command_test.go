@@ -281,7 +281,8 @@ func survives(t *testing.T, j *Job) {
 // A job that no flags have made, with what none of them can leave, is refused like theirs.
 func TestValidateRing(t *testing.T) {
 	j := Default()
-	j.Name, j.ModelDef, j.TrainingData, j.Strategy = "j", "m", "d", AllReduce // and one server still
+	// and one server still
+	j.Name, j.ModelDef, j.TrainingData, j.Strategy = "j", "m", "d", AllReduce
 	j.GradsToWait, j.GetModelSteps, j.UseAsync, j.LRStalenessModulation, j.SyncVersionTolerance = 2, 3, true, true, new(1)
 	j.MinWorkers, j.MaxWorkers, j.GlobalBatchSize, j.ScaleLearningRate, j.HeartbeatTimeout = 3, -1, 1, true, Duration{}
 	err := j.Validate()

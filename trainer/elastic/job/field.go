@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Field is the path in JSON of what the flag sets: "worker.request" of --worker_resource_request; "" if that is
-// nothing of the Job.
+// Field is the path in JSON of what the flag sets: "worker.request" of --worker_resource_request;
+// "" if that is nothing of the Job.
 func (f *Flag) Field() string {
 	c := newCommand(Train)
 	return pathTo(f.bind(c).at, reflect.ValueOf(c.Job).Elem())
 }
 
-// pathTo finds a pointer among the addresses of a struct's fields and theirs. A struct and its first field have the
-// same address: they differ by type.
+// pathTo finds a pointer among the addresses of a struct's fields and theirs. A struct and its
+// first field have the same address: they differ by type.
 func pathTo(at any, within reflect.Value) string {
 	for i := range within.NumField() {
 		field := within.Field(i)
@@ -38,8 +38,8 @@ func pathTo(at any, within reflect.Value) string {
 	return ""
 }
 
-// Available reports, joined, every field by whose flag [Parse] would have refused the job as asking for what this
-// version does not have.
+// Available reports, joined, every field by whose flag [Parse] would have refused the job as asking
+// for what this version does not have.
 func (j *Job) Available() error {
 	var p problems
 	c := newCommand(j.Type)
@@ -53,9 +53,9 @@ func (j *Job) Available() error {
 	return p.err()
 }
 
-// Settle makes what was not given fit what was, as --flags of the command line do: no servers are the AllReduce
-// strategy, and the other way round; a job that trains nothing has neither; and what pods ask for by default is no more than their limits. Given tells
-// whether a flag was.
+// Settle makes what was not given fit what was, as --flags of the command line do: no servers are
+// the AllReduce strategy, and the other way round; a job that trains nothing has neither; and what
+// pods ask for by default is no more than their limits. Given tells whether a flag was.
 func (j *Job) Settle(given func(flag string) bool) {
 	switch {
 	case j.Runs():
@@ -77,7 +77,8 @@ func (j *Job) Settle(given func(flag string) bool) {
 		j.NumPS = 0
 	}
 	if j.NumPS > 0 && !given("ps_pod_priority") && j.Master.Priority.Share == 0 {
-		j.PS.Priority = j.Master.Priority // else a worker of another job may preempt them before this job's own workers
+		// else a worker of another job may preempt them before this job's own workers
+		j.PS.Priority = j.Master.Priority
 	}
 	for role, p := range map[string]*Pod{"master": &j.Master, "ps": &j.PS, "worker": &j.Worker} {
 		for name, limit := range p.Limit {
@@ -89,7 +90,8 @@ func (j *Job) Settle(given func(flag string) bool) {
 	}
 }
 
-// Elastic tells whether the job goes on when some of its workers are taken away: a ring of fewer than MinWorkers waits.
+// Elastic tells whether the job goes on when some of its workers are taken away: a ring of fewer
+// than MinWorkers waits.
 func (j *Job) Elastic() bool {
 	return j.Strategy != AllReduce || max(1, j.MinWorkers) < j.NumWorkers
 }

@@ -25,7 +25,8 @@ func TestFieldsOfFlags(t *testing.T) {
 		c := newCommand(Train)
 		v := f.bind(c)
 		if v.only {
-			if f.Field() == "" && f.Name != "prediction_outputs_processor" { // there is one name that it takes
+			// there is one name that it takes
+			if f.Field() == "" && f.Name != "prediction_outputs_processor" {
 				t.Errorf("--%s sets nothing", f.Name)
 			}
 			continue

@@ -4,13 +4,20 @@ import "slices"
 
 // Flag is one flag of `elasticdl train`, evaluate or predict.
 type Flag struct {
-	Name    string   // as ElasticDL spells it
-	Short   string   // one letter, as "n" for -n; "" for none
-	Topic   Topic    // heading in the help text
-	Aliases []string // other names of the same flag
-	Usage   string   // what it does, in a line
-	Effect  Effect   // where it does it
-	Instead string   // Later: "; " and what there is instead, or ""
+	// as ElasticDL spells it
+	Name string
+	// one letter, as "n" for -n; "" for none
+	Short string
+	// heading in the help text
+	Topic Topic
+	// other names of the same flag
+	Aliases []string
+	// what it does, in a line
+	Usage string
+	// where it does it
+	Effect Effect
+	// Later: "; " and what there is instead, or ""
+	Instead string
 	bind    func(*Command) value
 }
 
@@ -34,10 +41,13 @@ type Effect int
 
 const (
 	Everywhere Effect = iota + 1
-	Here              // on this machine; on Kubernetes what it asks for is always so; said so
-	Cluster           // on Kubernetes; --runtime=local says that it has none
-	Gone              // nowhere: what it asked for is always so, or has no sense any more; said so
-	Later             // not in this version: refused
+	// on this machine; on Kubernetes what it asks for is always so; said so
+	Here
+	// on Kubernetes; --runtime=local says that it has none
+	Cluster
+	// nowhere: what it asked for is always so, or has no sense any more; said so
+	Gone
+	Later // not in this version: refused
 )
 
 // With reports whether the flag has its effect in jobs of a type.
@@ -57,8 +67,8 @@ func (f *Flag) ofProgram() bool {
 	return slices.ContainsFunc(programFlags, func(o Flag) bool { return o.Name == f.Name })
 }
 
-// goesWith is the types of job that a flag has its effect in. One that is not in here has it in all, but that models' flags are not for
-// programs, and theirs for nothing else.
+// goesWith is the types of job that a flag has its effect in. One that is not in here has it in
+// all, but that models' flags are not for programs, and theirs for nothing else.
 var goesWith = map[string][]Type{
 	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run}, "max_workers": {Train, Evaluate, Predict, Run},
 	"job_command": {Train, Run}, "num_minibatches_per_task": {Train, Evaluate, Predict, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
@@ -203,7 +213,8 @@ var podFlags = []Flag{
 	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
 }
 
-// oldFlags are ElasticDL's early names whose meaning changed with the name, and what it needed and we do not.
+// oldFlags are ElasticDL's early names whose meaning changed with the name, and what it needed and
+// we do not.
 var oldFlags = []Flag{
 	{Name: "model_file", Topic: Remnants, Effect: Everywhere, Usage: "--model_def, as a file", bind: func(c *Command) value { return modelFile(&c.Job.ModelDef) }},
 	{Name: "record_per_task", Topic: Remnants, Effect: Everywhere, Aliases: []string{"records_per_task"}, Usage: "--num_minibatches_per_task, in records", bind: func(c *Command) value { return number(&c.recordsPerTask) }},

@@ -7,8 +7,9 @@
 //
 // Laws:
 //
-//  1. Validate and Parse report every problem at once, each as a [Problem]: by the setting's name, with what was given and
-//     what is expected. A problem names settings by flags, or by fields to who gave those.
+//  1. Validate and Parse report every problem at once, each as a [Problem]: by the setting's name,
+//     with what was given and what is expected. A problem names settings by flags, or by fields to
+//     who gave those.
 //  2. A flag has its effect, is reported as having none here, or is refused.
 //  3. A valid Job survives JSON unchanged.
 package job
@@ -22,101 +23,178 @@ import (
 // minibatches, pods or model versions, as each field says; the zero value of
 // an optional field means off or automatic. [Default] has ElasticDL's defaults.
 type Job struct {
-	Name      string `json:"name"`               // --job_name: unique where it runs; part of the pods' names
-	Namespace string `json:"namespace,omitzero"` // --namespace: of the cluster
-	Type      Type   `json:"type"`               // what the command was
+	// --job_name: unique where it runs; part of the pods' names
+	Name string `json:"name"`
+	// --namespace: of the cluster
+	Namespace string `json:"namespace,omitzero"`
+	// what the command was
+	Type Type `json:"type"`
 
 	// The model, and the functions that make it up.
-	ModelZoo         string            `json:"modelZoo,omitzero"`         // --model_zoo: a directory
-	ModelDef         string            `json:"modelDef"`                  // --model_def: "mnist.mnist_functional_api.custom_model"
-	Feed             string            `json:"feed,omitzero"`             // --feed: records to batch
-	Loss             string            `json:"loss,omitzero"`             // --loss
-	Optimizer        string            `json:"optimizer,omitzero"`        // --optimizer
-	Callbacks        string            `json:"callbacks,omitzero"`        // --callbacks
-	EvalMetricsFn    string            `json:"evalMetricsFn,omitzero"`    // --eval_metrics_fn
-	CustomDataReader string            `json:"customDataReader,omitzero"` // --custom_data_reader
-	DataReaderParams map[string]string `json:"dataReaderParams,omitzero"` // --data_reader_params
+	// --model_zoo: a directory
+	ModelZoo string `json:"modelZoo,omitzero"`
+	// --model_def: "mnist.mnist_functional_api.custom_model"
+	ModelDef string `json:"modelDef"`
+	// --feed: records to batch
+	Feed string `json:"feed,omitzero"`
+	// --loss
+	Loss string `json:"loss,omitzero"`
+	// --optimizer
+	Optimizer string `json:"optimizer,omitzero"`
+	// --callbacks
+	Callbacks string `json:"callbacks,omitzero"`
+	// --eval_metrics_fn
+	EvalMetricsFn string `json:"evalMetricsFn,omitzero"`
+	// --custom_data_reader
+	CustomDataReader string `json:"customDataReader,omitzero"`
+	// --data_reader_params
+	DataReaderParams map[string]string `json:"dataReaderParams,omitzero"`
 
 	// Where data comes from and where the result goes: paths as the pods see them.
-	TrainingData      string `json:"trainingData,omitzero"`      // --training_data: RecordIO directory or file, or .csv
-	ValidationData    string `json:"validationData,omitzero"`    // --validation_data: likewise; "" = no evaluation
-	PredictionData    string `json:"predictionData,omitzero"`    // --prediction_data: likewise
-	Output            string `json:"output,omitzero"`            // --output: directory or bucket for the trained model; "" = that of [Job.ResultDir]
-	PredictionOutputs string `json:"predictionOutputs,omitzero"` // --prediction_outputs: a .csv file, or a directory for parts of it
+	// --training_data: RecordIO directory or file, or .csv
+	TrainingData string `json:"trainingData,omitzero"`
+	// --validation_data: likewise; "" = no evaluation
+	ValidationData string `json:"validationData,omitzero"`
+	// --prediction_data: likewise
+	PredictionData string `json:"predictionData,omitzero"`
+	// --output: directory or bucket for the trained model; "" = that of [Job.ResultDir]
+	Output string `json:"output,omitzero"`
+	// --prediction_outputs: a .csv file, or a directory for parts of it
+	PredictionOutputs string `json:"predictionOutputs,omitzero"`
 
 	// How it is trained.
-	Strategy              Strategy `json:"strategy,omitzero"`              // --distribution_strategy; "" = nothing is trained
-	NumWorkers            int      `json:"numWorkers"`                     // --num_workers: workers wanted
-	MinWorkers            int      `json:"minWorkers,omitzero"`            // --min_workers: a ring of fewer does not train; 0 = 1
-	MaxWorkers            int      `json:"maxWorkers,omitzero"`            // --max_workers: the job is not scaled beyond; 0 = no limit
-	NumPS                 int      `json:"numPS,omitzero"`                 // --num_ps_pods: parameter servers
-	NumEpochs             int      `json:"numEpochs"`                      // --num_epochs: passes over the training data
-	MinibatchSize         int      `json:"minibatchSize"`                  // --minibatch_size: records
-	NumMinibatchesPerTask int      `json:"numMinibatchesPerTask"`          // --num_minibatches_per_task; 0 = a program says, or its package
-	MaxStep               int      `json:"maxStep,omitzero"`               // --max_step: minibatches in all; 0 = off
-	EvaluationSteps       int      `json:"evaluationSteps,omitzero"`       // --evaluation_steps: versions between evaluations; 0 = only at the end
-	GradsToWait           int      `json:"gradsToWait"`                    // --grads_to_wait: gradients per synchronous update
-	UseAsync              bool     `json:"useAsync,omitzero"`              // --use_async; see Synchronous
-	SyncVersionTolerance  *int     `json:"syncVersionTolerance,omitempty"` // --sync_version_tolerance: versions; nil = not given; see Synchronous
-	LRStalenessModulation bool     `json:"lrStalenessModulation,omitzero"` // --lr_staleness_modulation: learning rate / staleness
-	GetModelSteps         int      `json:"getModelSteps"`                  // --get_model_steps: local updates between pulls
-	LogLossSteps          int      `json:"logLossSteps,omitzero"`          // --log_loss_steps: minibatches between loss lines; 0 = none
-	Seed                  uint64   `json:"seed,omitzero"`                  // --seed: of initial values, shuffling and dropout
-	Shuffle               bool     `json:"shuffle,omitzero"`               // --shuffle: order of tasks, and of records within a task, anew each epoch
-	NumThreads            int      `json:"numThreads,omitzero"`            // --num_threads: of each worker's engine; 0 = automatic
-	GlobalBatchSize       int      `json:"globalBatchSize,omitzero"`       // --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of each
-	ScaleLearningRate     bool     `json:"scaleLearningRate,omitzero"`     // --scale_learning_rate: times the number of workers in the ring
+	// --distribution_strategy; "" = nothing is trained
+	Strategy Strategy `json:"strategy,omitzero"`
+	// --num_workers: workers wanted
+	NumWorkers int `json:"numWorkers"`
+	// --min_workers: a ring of fewer does not train; 0 = 1
+	MinWorkers int `json:"minWorkers,omitzero"`
+	// --max_workers: the job is not scaled beyond; 0 = no limit
+	MaxWorkers int `json:"maxWorkers,omitzero"`
+	// --num_ps_pods: parameter servers
+	NumPS int `json:"numPS,omitzero"`
+	// --num_epochs: passes over the training data
+	NumEpochs int `json:"numEpochs"`
+	// --minibatch_size: records
+	MinibatchSize int `json:"minibatchSize"`
+	// --num_minibatches_per_task; 0 = a program says, or its package
+	NumMinibatchesPerTask int `json:"numMinibatchesPerTask"`
+	// --max_step: minibatches in all; 0 = off
+	MaxStep int `json:"maxStep,omitzero"`
+	// --evaluation_steps: versions between evaluations; 0 = only at the end
+	EvaluationSteps int `json:"evaluationSteps,omitzero"`
+	// --grads_to_wait: gradients per synchronous update
+	GradsToWait int `json:"gradsToWait"`
+	// --use_async; see Synchronous
+	UseAsync bool `json:"useAsync,omitzero"`
+	// --sync_version_tolerance: versions; nil = not given; see Synchronous
+	SyncVersionTolerance *int `json:"syncVersionTolerance,omitempty"`
+	// --lr_staleness_modulation: learning rate / staleness
+	LRStalenessModulation bool `json:"lrStalenessModulation,omitzero"`
+	// --get_model_steps: local updates between pulls
+	GetModelSteps int `json:"getModelSteps"`
+	// --log_loss_steps: minibatches between loss lines; 0 = none
+	LogLossSteps int `json:"logLossSteps,omitzero"`
+	// --seed: of initial values, shuffling and dropout
+	Seed uint64 `json:"seed,omitzero"`
+	// --shuffle: order of tasks, and of records within a task, anew each epoch
+	Shuffle bool `json:"shuffle,omitzero"`
+	// --num_threads: of each worker's engine; 0 = automatic
+	NumThreads int `json:"numThreads,omitzero"`
+	// --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of
+	// each
+	GlobalBatchSize int `json:"globalBatchSize,omitzero"`
+	// --scale_learning_rate: times the number of workers in the ring
+	ScaleLearningRate bool `json:"scaleLearningRate,omitzero"`
 
-	Program // what workers run, of a job to run a program
+	// what workers run, of a job to run a program
+	Program
 
-	// DataEncryption is "tls" or, on a network that encrypts below, "off": gradients and values are then neither encrypted nor protected
-	// against change, though both ends prove who they are. "": tls.
-	DataEncryption string `json:"dataEncryption,omitempty"` // --data_encryption
+	// DataEncryption is "tls" or, on a network that encrypts below, "off": gradients and values are
+	// then neither encrypted nor protected against change, though both ends prove who they are. "":
+	// tls.
+	// --data_encryption
+	DataEncryption string `json:"dataEncryption,omitempty"`
 
 	// What happens when something dies or hangs.
-	TaskTimeout             Duration `json:"taskTimeout"`               // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
-	HeartbeatTimeout        Duration `json:"heartbeatTimeout,omitzero"` // --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
-	MaxTaskRetries          int      `json:"maxTaskRetries"`            // --max_task_retries: failures of one task before the job fails
-	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"`   // --relaunch_on_worker_failure: replacements of a worker that failed by itself
-	// GracePeriod is --grace_period: from SIGTERM to SIGKILL when the job, or one of its workers, is to end; 0: the default, see
-	// [Job.TimeToEnd]. A job without it is written as before there was the flag.
+	// --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
+	TaskTimeout Duration `json:"taskTimeout"`
+	// --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
+	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitzero"`
+	// --max_task_retries: failures of one task before the job fails
+	MaxTaskRetries int `json:"maxTaskRetries"`
+	// --relaunch_on_worker_failure: replacements of a worker that failed by itself
+	RelaunchOnWorkerFailure int `json:"relaunchOnWorkerFailure"`
+	// GracePeriod is --grace_period: from SIGTERM to SIGKILL when the job, or one of its workers,
+	// is to end; 0: the default, see [Job.TimeToEnd]. A job without it is written as before there
+	// was the flag.
 	GracePeriod Duration `json:"gracePeriod,omitzero"`
 
 	// Checkpoints.
-	CheckpointDir         string   `json:"checkpointDir,omitzero"`         // --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
-	CheckpointSteps       int      `json:"checkpointSteps,omitzero"`       // --checkpoint_steps: versions between checkpoints; 0 = none by that
-	CheckpointInterval    Duration `json:"checkpointInterval,omitzero"`    // --checkpoint_interval: time between checkpoints; 0 = none by that
-	KeepCheckpointMax     int      `json:"keepCheckpointMax,omitzero"`     // --keep_checkpoint_max: newest kept; 0 = all
-	CheckpointDirTakeOver bool     `json:"checkpointDirTakeOver,omitzero"` // --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, is gone for ever
-	CheckpointDirForInit  string   `json:"checkpointDirForInit,omitzero"`  // --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
+	// --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
+	CheckpointDir string `json:"checkpointDir,omitzero"`
+	// --checkpoint_steps: versions between checkpoints; 0 = none by that
+	CheckpointSteps int `json:"checkpointSteps,omitzero"`
+	// --checkpoint_interval: time between checkpoints; 0 = none by that
+	CheckpointInterval Duration `json:"checkpointInterval,omitzero"`
+	// --keep_checkpoint_max: newest kept; 0 = all
+	KeepCheckpointMax int `json:"keepCheckpointMax,omitzero"`
+	// --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, is gone
+	// for ever
+	CheckpointDirTakeOver bool `json:"checkpointDirTakeOver,omitzero"`
+	// --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
+	CheckpointDirForInit string `json:"checkpointDirForInit,omitzero"`
 
 	// The pods.
-	Image             string               `json:"image,omitzero"`             // --image_name
-	ImagePullPolicy   string               `json:"imagePullPolicy,omitzero"`   // --image_pull_policy: Always, IfNotPresent, Never
-	RestartPolicy     string               `json:"restartPolicy,omitzero"`     // --restart_policy: Never, OnFailure, Always
-	Master            Pod                  `json:"master,omitzero"`            // --master_*
-	PS                Pod                  `json:"ps,omitzero"`                // --ps_*
-	Worker            Pod                  `json:"worker,omitzero"`            // --worker_*
-	Volumes           []Volume             `json:"volumes,omitempty"`          // --volume: of every pod
-	Envs              map[string]string    `json:"envs,omitzero"`              // --envs: of every pod
-	EnvSecrets        map[string]SecretRef `json:"envSecrets,omitzero"`        // --env_secret: variables of every pod, but the master of a program's job, with values of Secrets
-	AllowPlainSecrets bool                 `json:"allowPlainSecrets,omitzero"` // --allow_plain_secrets: what looks like a secret in the job is none
-	ImagePullSecrets  []string             `json:"imagePullSecrets,omitempty"` // --image_pull_secret: names of the Secrets by which images are pulled
-	PopulateEnvNames  string               `json:"populateEnvNames,omitzero"`  // --populate_env_names: regexp of names that servers and workers take over from the master
-	ClusterSpecJSON   string               `json:"clusterSpecJSON,omitzero"`   // --cluster_spec_json: a JSON object; also what the file of --cluster_spec says
-	MaxMemory         string               `json:"maxMemory,omitzero"`         // --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
-	Tolerations       []Toleration         `json:"tolerations,omitempty"`      // --tolerations: of every pod
-	NodeSelector      map[string]string    `json:"nodeSelector,omitzero"`      // --node_selector: of every pod
-	ServiceAccount    string               `json:"serviceAccount,omitzero"`    // --service_account: the pods', there already; "" = the job's own
-	RunAsUser         int                  `json:"runAsUser,omitzero"`         // --run_as_user: number of the user and group that pods run as; 0 = the image's
-	TTL               *Duration            `json:"ttl,omitempty"`              // --ttl: from the end of the job until all of it is deleted; nil = it stays
-	Deadline          Duration             `json:"deadline,omitzero"`          // --deadline: the job fails if it runs for longer; 0 = never
+	// --image_name
+	Image string `json:"image,omitzero"`
+	// --image_pull_policy: Always, IfNotPresent, Never
+	ImagePullPolicy string `json:"imagePullPolicy,omitzero"`
+	// --restart_policy: Never, OnFailure, Always
+	RestartPolicy string `json:"restartPolicy,omitzero"`
+	// --master_*
+	Master Pod `json:"master,omitzero"`
+	// --ps_*
+	PS Pod `json:"ps,omitzero"`
+	// --worker_*
+	Worker Pod `json:"worker,omitzero"`
+	// --volume: of every pod
+	Volumes []Volume `json:"volumes,omitempty"`
+	// --envs: of every pod
+	Envs map[string]string `json:"envs,omitzero"`
+	// --env_secret: variables of every pod, but the master of a program's job, with values of
+	// Secrets
+	EnvSecrets map[string]SecretRef `json:"envSecrets,omitzero"`
+	// --allow_plain_secrets: what looks like a secret in the job is none
+	AllowPlainSecrets bool `json:"allowPlainSecrets,omitzero"`
+	// --image_pull_secret: names of the Secrets by which images are pulled
+	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
+	// --populate_env_names: regexp of names that servers and workers take over from the master
+	PopulateEnvNames string `json:"populateEnvNames,omitzero"`
+	// --cluster_spec_json: a JSON object; also what the file of --cluster_spec says
+	ClusterSpecJSON string `json:"clusterSpecJSON,omitzero"`
+	// --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
+	MaxMemory string `json:"maxMemory,omitzero"`
+	// --tolerations: of every pod
+	Tolerations []Toleration `json:"tolerations,omitempty"`
+	// --node_selector: of every pod
+	NodeSelector map[string]string `json:"nodeSelector,omitzero"`
+	// --service_account: the pods', there already; "" = the job's own
+	ServiceAccount string `json:"serviceAccount,omitzero"`
+	// --run_as_user: number of the user and group that pods run as; 0 = the image's
+	RunAsUser int `json:"runAsUser,omitzero"`
+	// --ttl: from the end of the job until all of it is deleted; nil = it stays
+	TTL *Duration `json:"ttl,omitempty"`
+	// --deadline: the job fails if it runs for longer; 0 = never
+	Deadline Duration `json:"deadline,omitzero"`
 	// PendingTimeout is how long pods of a role may fit no node before the job fails
 	// (--pending_timeout); nil = [DefaultPendingTimeout], 0 = without limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
 
-	Suspend  bool   `json:"suspend,omitzero"`  // --suspend: the job is made, and does not start yet
-	LogLevel string `json:"logLevel,omitzero"` // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
+	// --suspend: the job is made, and does not start yet
+	Suspend bool `json:"suspend,omitzero"`
+	// --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
+	LogLevel string `json:"logLevel,omitzero"`
 }
 
 // Type is what a job is for.
@@ -164,7 +242,8 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 // defaultGrace is that of a Kubernetes pod, and of torchrun.
 const defaultGrace = 30 * time.Second
 
-// TimeToEnd returns how long the processes of the job have to end after they are asked to: --grace_period, or its default.
+// TimeToEnd returns how long the processes of the job have to end after they are asked to:
+// --grace_period, or its default.
 func (j *Job) TimeToEnd() time.Duration { return cmp.Or(j.GracePeriod.Duration, defaultGrace) }
 
 // Default is a job with ElasticDL's defaults and no name, model or data.
@@ -186,7 +265,8 @@ func Default() *Job {
 	}
 }
 
-// DefaultOf is [Default] for a type of job. One that runs a program has torchrun's defaults where torchrun has them: a single worker.
+// DefaultOf is [Default] for a type of job. One that runs a program has torchrun's defaults where
+// torchrun has them: a single worker.
 func DefaultOf(t Type) *Job {
 	j := Default()
 	j.Type = t
@@ -196,7 +276,8 @@ func DefaultOf(t Type) *Job {
 	return j
 }
 
-// RecordsPerTask is how many records a task has, but the last of a shard. Of a program it has no meaning: what the program declares counts.
+// RecordsPerTask is how many records a task has, but the last of a shard. Of a program it has no
+// meaning: what the program declares counts.
 func (j *Job) RecordsPerTask() int64 {
 	return int64(j.MinibatchSize) * int64(max(1, j.NumMinibatchesPerTask))
 }
@@ -213,14 +294,15 @@ func (j *Job) Synchronous() bool {
 	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
 }
 
-// Trains reports whether the job trains a model. One that does not evaluates a model, or predicts with it, which does not change; or runs a
-// program.
+// Trains reports whether the job trains a model. One that does not evaluates a model, or predicts
+// with it, which does not change; or runs a program.
 func (j *Job) Trains() bool { return j.Type == Train }
 
 // Runs reports whether the job runs a program of the user's.
 func (j *Job) Runs() bool { return j.Type == Run }
 
-// Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at the end.
+// Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at
+// the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }
 
 // PlainData reports whether gradients and values are sent outside TLS.

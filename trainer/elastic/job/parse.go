@@ -79,12 +79,14 @@ func (r Resources) String() string {
 type Volume struct {
 	ClaimName string `json:"claimName,omitzero"`
 	HostPath  string `json:"hostPath,omitzero"`
-	Type      string `json:"type,omitzero"` // of the host path: Directory, DirectoryOrCreate, ...
+	// of the host path: Directory, DirectoryOrCreate, ...
+	Type      string `json:"type,omitzero"`
 	MountPath string `json:"mountPath"`
 	SubPath   string `json:"subPath,omitzero"`
 }
 
-// ParseVolumes reads "claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=x".
+// ParseVolumes reads
+// "claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=x".
 func ParseVolumes(s string) ([]Volume, error) {
 	var volumes []Volume
 	for text := range strings.SplitSeq(s, ";") {
@@ -177,8 +179,8 @@ func ParsePriority(s string) (Priority, error) {
 	return Priority{class, f}, nil
 }
 
-// Of is the class of pod i of n: ceil(n*share) pods, from both ends inwards, have the better one. Of more
-// than n, by which a job has grown, the others have not.
+// Of is the class of pod i of n: ceil(n*share) pods, from both ends inwards, have the better one.
+// Of more than n, by which a job has grown, the others have not.
 func (p Priority) Of(i, n int) string {
 	if p.Share == 0 {
 		return p.Class
@@ -186,7 +188,8 @@ func (p Priority) Of(i, n int) string {
 	if i >= n {
 		return "low"
 	}
-	rank := 2 * i // the order in which pods are served: 0, n-1, 1, n-2, ...
+	// the order in which pods are served: 0, n-1, 1, n-2, ...
+	rank := 2 * i
 	if i >= (n+1)/2 {
 		rank = 2*(n-1-i) + 1
 	}

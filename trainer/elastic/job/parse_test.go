@@ -200,7 +200,8 @@ func FuzzParsers(f *testing.F) {
 		again(t, s, envSecrets(&x), envSecrets(&x2), func() bool { return maps.Equal(x, x2) })
 		var y, y2 []string
 		again(t, s, names(&y), names(&y2), func() bool { return slices.Equal(y, y2) })
-		if why := PlainSecret(s, "a"+s); len(why) > 40 { // it is one of a few words, and none of the value's
+		// it is one of a few words, and none of the value's
+		if why := PlainSecret(s, "a"+s); len(why) > 40 {
 			t.Errorf("%q", why)
 		}
 		ParseParams(s)

@@ -42,7 +42,8 @@ func TestProgramOnCluster(t *testing.T) {
 	}
 }
 
-// The directory of --workdir is where processes of this machine start. For a cluster it is uploaded, to a claim that can be written to.
+// The directory of --workdir is where processes of this machine start. For a cluster it is
+// uploaded, to a claim that can be written to.
 func TestWorkdir(t *testing.T) {
 	here, err := Parse(Run, []string{"--runtime=local", "--working-dir=code", "main.py"})
 	if err != nil || here.Job.Program.Workdir != "code" || here.Upload != "" {

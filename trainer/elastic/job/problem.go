@@ -7,16 +7,21 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a job, or with the command that asks for one. As an error it speaks to users of flags:
-// "--min_workers=3: more than --max_workers=2". To those who wrote fields [Problem.ByField] says the same: a stack's elasticdl:job.minWorkers.
+// Problem is one thing that is wrong with a job, or with the command that asks for one. As an error
+// it speaks to users of flags: "--min_workers=3: more than --max_workers=2". To those who wrote
+// fields [Problem.ByField] says the same: a stack's elasticdl:job.minWorkers.
 type Problem struct {
-	about   mention
-	missing bool   // about was not given at all
-	flags   string // what is wrong, and what is expected, in which settings are named by their flags
-	fields  string // likewise, by their fields
+	about mention
+	// about was not given at all
+	missing bool
+	// what is wrong, and what is expected, in which settings are named by their flags
+	flags string
+	// likewise, by their fields
+	fields string
 }
 
-// NewProblem returns a problem with what a flag sets: the value is not shown, the text says what is wrong with it.
+// NewProblem returns a problem with what a flag sets: the value is not shown, the text says what is
+// wrong with it.
 func NewProblem(flag, text string) *Problem { return newProblem(setting(flag), "%s", text) }
 
 func newProblem(about mention, format string, args ...any) *Problem {
@@ -47,8 +52,9 @@ func (p *Problem) withSubject(text string) string {
 	}
 }
 
-// ByField returns the field that the problem is with, as a path in JSON, and what is wrong with it, which names other settings by their
-// fields, too: "minWorkers" and "3: more than maxWorkers=2". The field is "" if the problem is with none.
+// ByField returns the field that the problem is with, as a path in JSON, and what is wrong with it,
+// which names other settings by their fields, too: "minWorkers" and "3: more than maxWorkers=2".
+// The field is "" if the problem is with none.
 func (p *Problem) ByField() (field, text string) {
 	switch field = p.about.path(); {
 	case field == "":
@@ -62,7 +68,8 @@ func (p *Problem) ByField() (field, text string) {
 	}
 }
 
-// ProblemsIn returns the problems that are joined in an error. Other errors among them are problems with no setting.
+// ProblemsIn returns the problems that are joined in an error. Other errors among them are problems
+// with no setting.
 func ProblemsIn(err error) []*Problem {
 	if err == nil {
 		return nil
@@ -80,13 +87,19 @@ func ProblemsIn(err error) []*Problem {
 	return []*Problem{newProblem(mention{}, "%v", err)}
 }
 
-// mention is a setting of a job, and its value, as a problem mentions it. Its String is that of the command line.
+// mention is a setting of a job, and its value, as a problem mentions it. Its String is that of the
+// command line.
 type mention struct {
-	flag  string // as its user spells it; "" if no flag sets it
-	field string // without a flag: its path in JSON
-	title string // without a flag: what users of the command line know it by; "" = by its field
-	value string // what it is set to
-	shown bool   // the value is to be shown
+	// as its user spells it; "" if no flag sets it
+	flag string
+	// without a flag: its path in JSON
+	field string
+	// without a flag: what users of the command line know it by; "" = by its field
+	title string
+	// what it is set to
+	value string
+	// the value is to be shown
+	shown bool
 }
 
 // setting mentions what a flag sets, with its value if that is to be shown.
@@ -159,7 +172,8 @@ var theClusterSpec = either{"--cluster_spec", "clusterSpecJSON"}
 // problems gathers what is wrong.
 type problems []*Problem
 
-// check adds a problem with a setting if ok is false: what is wrong, and what is expected. Among the arguments may be other settings.
+// check adds a problem with a setting if ok is false: what is wrong, and what is expected. Among
+// the arguments may be other settings.
 func (p *problems) check(ok bool, about mention, format string, args ...any) {
 	if !ok {
 		*p = append(*p, newProblem(about, format, args...))

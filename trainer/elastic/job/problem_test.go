@@ -29,7 +29,8 @@ func TestProblemByFlagAndField(t *testing.T) {
 		{newProblem(setting("use_async"), "with %v all", setting("distribution_strategy", AllReduce)), "--use_async: with --distribution_strategy=AllreduceStrategy all", "useAsync", "with strategy=AllreduceStrategy all"},
 		{newProblem(setting("role", ""), "expected a name"), "--role=: expected a name", "role", "expected a name"},
 		{newProblem(setting("train_data_dir", "d"), "is none"), "--train_data_dir=d: is none", "trainingData", "d: is none"},
-		{newProblem(setting("yaml", "x"), "with %v", setting("num_workers")), "--yaml=x: with --num_workers", "", "--yaml=x: with numWorkers"}, // of the command
+		// of the command
+		{newProblem(setting("yaml", "x"), "with %v", setting("num_workers")), "--yaml=x: with --num_workers", "", "--yaml=x: with numWorkers"},
 		{newProblem(fieldOf("master.image", "X"), "expected an image"), "master.image=X: expected an image", "master.image", "X: expected an image"},
 		{newProblem(theProgram("ftp://h/m"), "give %v", either{"this", "that"}), "program ftp://h/m: give this", "command", "ftp://h/m: give that"},
 		{newProblem(setting("nothing", 1), "unknown"), "--nothing=1: unknown", "", "--nothing=1: unknown"},
@@ -80,8 +81,8 @@ func TestProblemOfChecksum(t *testing.T) {
 	}
 }
 
-// Every setting that is named in a problem is there, and is named by [setting]: no text has a flag in it, as it would be one to those who
-// gave a field.
+// Every setting that is named in a problem is there, and is named by [setting]: no text has a flag
+// in it, as it would be one to those who gave a field.
 func TestProblemsNameSettings(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

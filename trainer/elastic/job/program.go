@@ -14,38 +14,65 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/source"
 )
 
-// Program is a training program of the user's, which workers run instead of a model: a PyTorch script as it stands. Its options are torchrun's,
-// by name and meaning, where torchrun has them.
+// Program is a training program of the user's, which workers run instead of a model: a PyTorch
+// script as it stands. Its options are torchrun's, by name and meaning, where torchrun has them.
 type Program struct {
-	Command       []string `json:"command,omitempty"`         // what stands after --: a script or a program, and its arguments
-	Processes     string   `json:"processes,omitzero"`        // --nproc_per_node: of each worker; a number, auto, cpu or gpu
-	Module        bool     `json:"module,omitzero"`           // --module: the first word is a Python module
-	NoPython      bool     `json:"noPython,omitzero"`         // --no_python: the first word is a program
-	MaxRestarts   int      `json:"maxRestarts,omitzero"`      // --max_restarts: failures by its own fault before the job fails
-	StartMethod   string   `json:"startMethod,omitzero"`      // --start_method: fork or exec
-	RestartOnJoin string   `json:"restartOnJoin,omitzero"`    // --restart_on_join: now, checkpoint or never
-	Checkpoint    string   `json:"checkpointFile,omitzero"`   // --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
-	Grace         Duration `json:"grace,omitzero"`            // --restart_grace: from SIGTERM to SIGKILL when processes are started again
-	Gather        Duration `json:"gatherTimeout,omitzero"`    // --gather_timeout: for workers, before a start from no state; 0: none
-	Role          string   `json:"role,omitzero"`             // --role: of the processes
-	LogDir        string   `json:"logDir,omitzero"`           // --log_dir: where the processes' output is kept
-	Redirects     string   `json:"redirects,omitzero"`        // --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
-	Tee           string   `json:"tee,omitzero"`              // --tee: likewise, and to the worker's log
-	LocalRanks    string   `json:"localRanksFilter,omitzero"` // --local_ranks_filter: local ranks whose output the worker's log has, 0,1; "" = all
-	SHA256        string   `json:"sha256,omitzero"`           // --program_sha256: of the file that a URL as the first word names
-	GPUs          int      `json:"gpus,omitzero"`             // --gpus: of each worker
-	Interface     string   `json:"interface,omitzero"`        // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
-	AgentImage    string   `json:"agentImage,omitzero"`       // --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has and does
-	Workdir       string   `json:"workdir,omitzero"`          // --workdir: where processes start, as the worker has it; "" = where the worker does
-	Code          string   `json:"code,omitzero"`             // archive on a volume of what --workdir named; each worker unpacks it, and its processes start there
-	CodeSHA256    string   `json:"codeSHA256,omitzero"`       // of the archive
+	// what stands after --: a script or a program, and its arguments
+	Command []string `json:"command,omitempty"`
+	// --nproc_per_node: of each worker; a number, auto, cpu or gpu
+	Processes string `json:"processes,omitzero"`
+	// --module: the first word is a Python module
+	Module bool `json:"module,omitzero"`
+	// --no_python: the first word is a program
+	NoPython bool `json:"noPython,omitzero"`
+	// --max_restarts: failures by its own fault before the job fails
+	MaxRestarts int `json:"maxRestarts,omitzero"`
+	// --start_method: fork or exec
+	StartMethod string `json:"startMethod,omitzero"`
+	// --restart_on_join: now, checkpoint or never
+	RestartOnJoin string `json:"restartOnJoin,omitzero"`
+	// --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
+	Checkpoint string `json:"checkpointFile,omitzero"`
+	// --restart_grace: from SIGTERM to SIGKILL when processes are started again
+	Grace Duration `json:"grace,omitzero"`
+	// --gather_timeout: for workers, before a start from no state; 0: none
+	Gather Duration `json:"gatherTimeout,omitzero"`
+	// --role: of the processes
+	Role string `json:"role,omitzero"`
+	// --log_dir: where the processes' output is kept
+	LogDir string `json:"logDir,omitzero"`
+	// --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
+	Redirects string `json:"redirects,omitzero"`
+	// --tee: likewise, and to the worker's log
+	Tee string `json:"tee,omitzero"`
+	// --local_ranks_filter: local ranks whose output the worker's log has, 0,1; "" = all
+	LocalRanks string `json:"localRanksFilter,omitzero"`
+	// --program_sha256: of the file that a URL as the first word names
+	SHA256 string `json:"sha256,omitzero"`
+	// --gpus: of each worker
+	GPUs int `json:"gpus,omitzero"`
+	// --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
+	Interface string `json:"interface,omitzero"`
+	// --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has
+	// and does
+	AgentImage string `json:"agentImage,omitzero"`
+	// --workdir: where processes start, as the worker has it; "" = where the worker does
+	Workdir string `json:"workdir,omitzero"`
+	// archive on a volume of what --workdir named; each worker unpacks it, and its processes start
+	// there
+	Code string `json:"code,omitzero"`
+	// of the archive
+	CodeSHA256 string `json:"codeSHA256,omitzero"`
 }
 
-// What --restart_on_join can be: whether processes that keep no state are started again when a worker joins.
+// What --restart_on_join can be: whether processes that keep no state are started again when a
+// worker joins.
 const (
-	RestartNow          = "now"        // at once, as torchrun does
-	RestartAtCheckpoint = "checkpoint" // when the script has written its next checkpoint
-	RestartNever        = "never"      // when they are started again for another reason
+	RestartNow = "now" // at once, as torchrun does
+	// when the script has written its next checkpoint
+	RestartAtCheckpoint = "checkpoint"
+	// when they are started again for another reason
+	RestartNever = "never"
 )
 
 // How processes are started.
@@ -139,7 +166,8 @@ func nodes(c *Command) value {
 	return value{kind: "N|MIN:MAX", at: new(int), set: set, get: func() string { return "" }}
 }
 
-// startMethod returns the value of --start_method. It takes torchrun's names, too: spawn is exec, which starts a new interpreter, and forkserver is fork.
+// startMethod returns the value of --start_method. It takes torchrun's names, too: spawn is exec,
+// which starts a new interpreter, and forkserver is fork.
 func startMethod(p *string) value {
 	v := text(p)
 	v.set = func(s string) error {
@@ -155,7 +183,8 @@ func startMethod(p *string) value {
 	return v
 }
 
-// nodeRank returns the value of torchrun's --node_rank. It refuses all but 0: the command of another node would start the job once more.
+// nodeRank returns the value of torchrun's --node_rank. It refuses all but 0: the command of
+// another node would start the job once more.
 func nodeRank(*Command) value {
 	set := func(s string) error {
 		if s != "0" {
@@ -258,13 +287,15 @@ var (
 // shellSigns are what only a shell understands.
 const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
 
-// settleCommand makes a job to train with a --job_command one that runs a program. One that runs none has no program.
+// settleCommand makes a job to train with a --job_command one that runs a program. One that runs
+// none has no program.
 func (c *Command) settleCommand(p *problems) {
 	switch words := strings.Fields(c.jobCommand); {
 	case c.jobCommand == "" || c.Job.Type != Train && c.Job.Type != Run:
 	case len(c.Job.Program.Command) > 0:
 		p.check(false, setting("job_command", c.jobCommand), "the program is %s already; drop one of the two", c.Job.Program.Command[0])
-	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="): // A=b program
+	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="):
+		// A=b program
 		c.Job.Type, c.Job.Program.Command = Run, []string{"/bin/sh", "-c", c.jobCommand}
 	default:
 		c.Job.Type, c.Job.Program.Command = Run, words
@@ -278,7 +309,8 @@ func (c *Command) settleCommand(p *problems) {
 func (c *Command) settleProgram() {
 	j := c.Job
 	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData, &j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
-		*of = "" // a model's, of which noteFlagsWithoutEffect says that they have none
+		// a model's, of which noteFlagsWithoutEffect says that they have none
+		*of = ""
 	}
 	if j.Name == "" && len(j.Program.Command) > 0 {
 		j.Name = nameOf(j.Program.Command, j.Program.Module)
@@ -287,7 +319,8 @@ func (c *Command) settleProgram() {
 
 var unnamable = regexp.MustCompile(`[^a-z0-9]+`)
 
-// nameOf is a job's name from its program: "main" of "python3 -u train/main.py" and of "python3 -m train.main".
+// nameOf is a job's name from its program: "main" of "python3 -u train/main.py" and of "python3 -m
+// train.main".
 func nameOf(command []string, module bool) string {
 	word := command[0]
 	if IsPython(word) {
@@ -311,12 +344,14 @@ func nameOf(command []string, module bool) string {
 
 var python = regexp.MustCompile(`^python([0-9](\.[0-9]+)?)?$`)
 
-// launchers are the modules that start a script's processes, as the agent does, by the title of each.
+// launchers are the modules that start a script's processes, as the agent does, by the title of
+// each.
 var launchers = map[string]string{
 	"torch.distributed.run": "torch.distributed.run", "torch.distributed.launch": "torch.distributed.launch", "accelerate.commands.launch": "accelerate launch",
 }
 
-// Launcher returns which launcher the command calls instead of the script that it is to start, as "torchrun"; "" if it calls none.
+// Launcher returns which launcher the command calls instead of the script that it is to start, as
+// "torchrun"; "" if it calls none.
 func (g *Program) Launcher() string {
 	words := g.Command
 	switch {
@@ -344,7 +379,8 @@ func (g *Program) Launcher() string {
 // IsPython tells whether a word is the name of a Python interpreter.
 func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
 
-// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of `elasticdl run`, which go first. An empty one says nothing.
+// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of
+// `elasticdl run`, which go first. An empty one says nothing.
 func FromEnviron(args, environ []string) []string {
 	var said []string
 	for _, v := range environ {
@@ -360,7 +396,8 @@ func FromEnviron(args, environ []string) []string {
 // gpu is how Kubernetes calls the GPUs that --gpus asks for.
 const gpu = "nvidia.com/gpu"
 
-// settleGPUs has workers ask for the GPUs that their program needs. What is not limited is limited to that.
+// settleGPUs has workers ask for the GPUs that their program needs. What is not limited is limited
+// to that.
 func (j *Job) settleGPUs() {
 	if n := j.Program.GPUs; n > 0 && j.Worker.Request[gpu] == "" && j.Worker.Limit[gpu] == "" {
 		asked := maps.Clone(j.Worker.Request)

@@ -128,7 +128,8 @@ func TestRunProblems(t *testing.T) {
 	}
 }
 
-// A program that is missing has no name: only the program is asked for. Scripts that are called like a launcher, or are given one, are run.
+// A program that is missing has no name: only the program is asked for. Scripts that are called
+// like a launcher, or are given one, are run.
 func TestRunWithoutProgram(t *testing.T) {
 	if _, err := Parse(Run, []string{"--runtime=local"}); err == nil || lines(err) != 1 || !strings.HasPrefix(err.Error(), "the program is missing: ") {
 		t.Errorf("%v, want one problem: the program is missing", err)
@@ -140,7 +141,8 @@ func TestRunWithoutProgram(t *testing.T) {
 	}
 }
 
-// ElasticDL's own form: a job to train whose workers run a command. A shell is started for what only a shell understands.
+// ElasticDL's own form: a job to train whose workers run a command. A shell is started for what
+// only a shell understands.
 func TestJobCommand(t *testing.T) {
 	for command, want := range map[string][]string{
 		"python -m model_zoo.mnist.mnist_pytorch --epochs=2": {"python", "-m", "model_zoo.mnist.mnist_pytorch", "--epochs=2"},
@@ -164,7 +166,8 @@ func TestJobCommand(t *testing.T) {
 	}
 }
 
-// The documented command of ElasticDL's PyTorch jobs is accepted as it stands. Its records per task reach the program.
+// The documented command of ElasticDL's PyTorch jobs is accepted as it stands. Its records per task
+// reach the program.
 func TestElasticDLsOwnForm(t *testing.T) {
 	c, err := Parse(Train, []string{"--job_command=python -m model_zoo.mnist.mnist_pytorch --batch_size 64", "--worker_image=elasticdl:mnist_pytorch", "--custom_training_loop=true",
 		"--num_minibatches_per_task=4", "--num_workers=2", "--job_name=j", "--image_pull_policy=Never", "--envs=USE_TORCH=true", "--distribution_strategy=AllreduceStrategy",
@@ -223,7 +226,8 @@ func TestRunNotes(t *testing.T) {
 	}
 }
 
-// Output that goes to files needs a place that outlives the pods: it is said where it is gone with them, and refused where it would be lost.
+// Output that goes to files needs a place that outlives the pods: it is said where it is gone with
+// them, and refused where it would be lost.
 func TestLogsOfPods(t *testing.T) {
 	for args, want := range map[string]string{
 		"--redirects=3":           "--redirects=3: without --log_dir the output would be gone with the pods; give a directory on a --volume, or --tee, by which the workers' logs have it, too",

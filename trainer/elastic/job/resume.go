@@ -12,8 +12,8 @@ var (
 	ErrNoCheckpoints = errors.New("has no checkpoints to go on from (--checkpoint_dir)")
 )
 
-// Resumable returns why the job cannot go on when it has ended in a state; nil if it can: from its newest checkpoint, or, of a program, with what
-// that has saved itself: it is started again.
+// Resumable returns why the job cannot go on when it has ended in a state; nil if it can: from its
+// newest checkpoint, or, of a program, with what that has saved itself: it is started again.
 func (j *Job) Resumable(ended State) error {
 	switch {
 	case ended == Succeeded:

@@ -127,7 +127,8 @@ func (j *Job) checkSecrets(p *problems) {
 	}
 }
 
-// checkPlain refuses what looks like a secret where everybody would read it who may read the job: in its ConfigMap and its pods.
+// checkPlain refuses what looks like a secret where everybody would read it who may read the job:
+// in its ConfigMap and its pods.
 func (j *Job) checkPlain(p *problems) {
 	if j.AllowPlainSecrets {
 		return
@@ -169,8 +170,8 @@ func (j *Job) checkPlain(p *problems) {
 	}
 }
 
-// plainInCommand looks at a program's words: --password=x, --password x and PASSWORD=x, and what is a secret by itself. The URL of the
-// program is checkCode's to look at.
+// plainInCommand looks at a program's words: --password=x, --password x and PASSWORD=x, and what is
+// a secret by itself. The URL of the program is checkCode's to look at.
 func plainInCommand(words []string) (found []string) {
 	before := ""
 	for i, word := range words {
@@ -191,8 +192,8 @@ func plainInCommand(words []string) (found []string) {
 	return found
 }
 
-// PlainSecrets returns what looks like a secret in a value of JSON, each as "path (why)": texts by what they are, and pairs of
-// name and value, as of variables of containers, by their names, too.
+// PlainSecrets returns what looks like a secret in a value of JSON, each as "path (why)": texts by
+// what they are, and pairs of name and value, as of variables of containers, by their names, too.
 func PlainSecrets(v any) (found []string) {
 	var look func(path, name string, v any)
 	look = func(path, name string, v any) {
@@ -220,8 +221,9 @@ func PlainSecrets(v any) (found []string) {
 	return found
 }
 
-// PlainSecret returns why a value, and the name that it goes by, look like a secret: "" if they do not. The name may be missing. A
-// value that says nothing, as a number, true, or the path of a file, is none, whatever its name. It never returns any of the value.
+// PlainSecret returns why a value, and the name that it goes by, look like a secret: "" if they do
+// not. The name may be missing. A value that says nothing, as a number, true, or the path of a
+// file, is none, whatever its name. It never returns any of the value.
 func PlainSecret(name, value string) (why string) {
 	for _, form := range secretForms {
 		if form.is.MatchString(value) {
@@ -243,12 +245,14 @@ func PlainSecret(name, value string) (why string) {
 }
 
 var (
-	// secretWord is what names of secrets end with: HF_TOKEN, PGPASSWORD. TOKENIZERS_PARALLELISM, MAX_TOKENS and TOKEN_FILE do not.
+	// secretWord is what names of secrets end with: HF_TOKEN, PGPASSWORD. TOKENIZERS_PARALLELISM,
+	// MAX_TOKENS and TOKEN_FILE do not.
 	secretWord = regexp.MustCompile(`^(.*PASSWORD|.*PASSWD|PASSPHRASE|PASS|PWD|TOKEN|.*SECRET|CREDENTIALS?|.*APIKEY|ACCESSKEY|SECRETKEY|PRIVATEKEY)$`)
 	// secretKind is what stands before KEY in them: WANDB_API_KEY, AWS_SECRET_ACCESS_KEY.
 	secretKind = regexp.MustCompile(`^(API|ACCESS|SECRET|PRIVATE|AUTH|ENCRYPTION|SIGNING|ACCOUNT|MASTER|STORAGE)$`)
 	camel      = regexp.MustCompile(`([a-z0-9])([A-Z])`)
-	// harmless is a value that tells nothing: nothing, a number, a truth value, a path, a variable that is put in later.
+	// harmless is a value that tells nothing: nothing, a number, a truth value, a path, a variable
+	// that is put in later.
 	harmless = regexp.MustCompile(`^\s*$|^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$|^~?\.{0,2}/|^[a-z][a-z0-9+.-]*://|^\$\([A-Za-z_][A-Za-z0-9_]*\)$|^\$\{?[A-Za-z_][A-Za-z0-9_]*\}?$`)
 )
 

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Values that look like secrets are put together here, so that who looks for secrets in this repository finds none.
+// Values that look like secrets are put together here, so that who looks for secrets in this
+// repository finds none.
 var (
 	jwt     = "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxIn0" + ".c2ln"
 	awsKey  = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -110,7 +111,8 @@ func TestPlainSecretsRefused(t *testing.T) {
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: the message shows the secret: %v", name, err)
 		}
-		for _, more := range []string{"--allow_plain_secrets", "--runtime=local"} { // locally the job is its user's only
+		// locally the job is its user's only
+		for _, more := range []string{"--allow_plain_secrets", "--runtime=local"} {
 			if _, err := Parse(c.of, append(append(args, more), c.args...)); err != nil {
 				t.Errorf("%s with %s: %v", name, more, err)
 			}
@@ -118,7 +120,8 @@ func TestPlainSecretsRefused(t *testing.T) {
 	}
 }
 
-// What is not a secret is not refused, and neither is what is said to be none; words say what they are.
+// What is not a secret is not refused, and neither is what is said to be none; words say what they
+// are.
 func TestNoPlainSecrets(t *testing.T) {
 	for _, args := range [][]string{
 		{"--allow_plain_secrets", "--", "https://host/main.py?X-Amz-Signature=0123456789abcdef", "--epochs=2"},

@@ -3,15 +3,17 @@ package job
 // State is how a job is as a whole. Statuses carry its text.
 type State string
 
-// The states of a job. A master knows all but Stopping, which is what a cluster says of a job whose master does not run.
+// The states of a job. A master knows all but Stopping, which is what a cluster says of a job whose
+// master does not run.
 const (
 	Pending   State = "Pending"   // no worker has been given a task yet
 	Running   State = "Running"   // a worker has
 	Succeeded State = "Succeeded" // every record was done
 	Failed    State = "Failed"    // it could not go on
 	Stopped   State = "Stopped"   // a user ended it
-	Suspended State = "Suspended" // it is to wait, before it begins or until it goes on; it has no pods
-	Stopping  State = "Stopping"  // it is deleted, and not all of it is gone
+	// it is to wait, before it begins or until it goes on; it has no pods
+	Suspended State = "Suspended"
+	Stopping  State = "Stopping" // it is deleted, and not all of it is gone
 )
 
 // Ended reports whether the job is over: nothing follows the state.

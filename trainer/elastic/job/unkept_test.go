@@ -17,7 +17,8 @@ func TestUnkept(t *testing.T) {
 		{Train, train, "nowhere"},
 		{Train, train + "--volume=host_path=/mnt,mount_path=/data", "nowhere"},
 		{Train, train + "--checkpoint_dir=s3://b/c", "in the last checkpoint only"},
-		{Train, train + "--volume=claim_name=c,mount_path=/data/train", "nowhere"}, // it has the data alone
+		// it has the data alone
+		{Train, train + "--volume=claim_name=c,mount_path=/data/train", "nowhere"},
 		{Train, train + "--output=s3://b/m", ""},
 		{Train, train + "--output=/model", ""}, // which is said by another note
 		{Train, train + "--volume=claim_name=c,mount_path=/data", ""},

@@ -63,7 +63,8 @@ const expectedName = "expected at most %d lower-case letters, digits and '-', be
 func isName(name string) bool { return jobName.MatchString(name) && len(name) <= MaxName }
 
 func (j *Job) checkNames(p *problems) {
-	p.given(j.Name != "" || j.Runs() && len(j.Program.Command) == 0, setting("job_name"), "give the job a name") // a program gives its name
+	// a program gives its name
+	p.given(j.Name != "" || j.Runs() && len(j.Program.Command) == 0, setting("job_name"), "give the job a name")
 	p.check(j.Name == "" || isName(j.Name), setting("job_name", j.Name), expectedName, MaxName)
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace), "expected lower-case letters, digits and '-'")
 	p.check(j.GracePeriod.Duration == 0 || j.GracePeriod.Duration >= time.Second, setting("grace_period", j.GracePeriod), "expected 1s or more")
@@ -174,7 +175,8 @@ func (j *Job) checkRing(p *problems) {
 	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
 }
 
-// checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL changes such values silently.
+// checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL
+// changes such values silently.
 func (j *Job) checkServers(p *problems) {
 	p.check(j.NumPS <= MostServers, setting("num_ps_pods", j.NumPS), "expected at most %d", MostServers)
 	p.check(j.NumPS >= 1, setting("num_ps_pods", j.NumPS), "expected 1 or more with %v", setting("distribution_strategy", ParameterServer))

@@ -14,11 +14,14 @@ import (
 
 // value is where a flag's text goes: set reads it, get writes it as a user would.
 type value struct {
-	kind string // what the help text shows: number, text, ...
-	at   any    // a pointer to what it sets
-	set  func(string) error
-	get  func() string
-	only bool // it takes but the default
+	// what the help text shows: number, text, ...
+	kind string
+	// a pointer to what it sets
+	at  any
+	set func(string) error
+	get func() string
+	// it takes but the default
+	only bool
 }
 
 func text(p *string) value {
@@ -31,7 +34,8 @@ func filePath(p *string) value {
 	return v
 }
 
-// modelFile is a model named by its source file: "zoo/mnist_functional_api.py" is mnist_functional_api.
+// modelFile is a model named by its source file: "zoo/mnist_functional_api.py" is
+// mnist_functional_api.
 func modelFile(p *string) value {
 	set := func(s string) error {
 		*p = strings.TrimSuffix(path.Base(s), path.Ext(s))
@@ -262,7 +266,8 @@ func both(a, b value) value {
 	return value{kind: a.kind, at: a.at, set: set, get: a.get}
 }
 
-// onlyDefault takes the one text that the built-in models have; another is refused as not there yet.
+// onlyDefault takes the one text that the built-in models have; another is refused as not there
+// yet.
 func onlyDefault(p *string) value {
 	want := *p
 	set := func(s string) error {

@@ -7,7 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/source"
 )
 
-// settleWorkdir has the directory of --workdir uploaded, which the caller does, if the job runs on a cluster.
+// settleWorkdir has the directory of --workdir uploaded, which the caller does, if the job runs on
+// a cluster.
 func (c *Command) settleWorkdir(p *problems) {
 	g := &c.Job.Program
 	if c.Runtime != "kubernetes" || g.Workdir == "" {
@@ -18,18 +19,20 @@ func (c *Command) settleWorkdir(p *problems) {
 		"nothing is uploaded with %v; drop one of the two, or have the code in the image, as elasticdl zoo build does", setting("yaml", c.YAML))
 }
 
-// UploadDir returns where code is uploaded to: on the job's first volume that is a claim and can be written to. It is "" if there is none.
-// Jobs share it: what is in it is named by its checksum.
+// UploadDir returns where code is uploaded to: on the job's first volume that is a claim and can be
+// written to. It is "" if there is none. Jobs share it: what is in it is named by its checksum.
 func (j *Job) UploadDir() string { return j.onClaim("elasticdl-code") }
 
-// SetCode says that the job's code is an archive in [Job.UploadDir]. It returns the directory of the archive, and its file there.
+// SetCode says that the job's code is an archive in [Job.UploadDir]. It returns the directory of
+// the archive, and its file there.
 func (j *Job) SetCode(sha256 string) (dir, file string) {
 	dir, file = path.Join(j.UploadDir(), sha256), "code.tar"
 	j.Program.Code, j.Program.CodeSHA256 = path.Join(dir, file), sha256
 	return dir, file
 }
 
-// checkCode refuses code that workers of a cluster do not find, or that others could read who are not meant to.
+// checkCode refuses code that workers of a cluster do not find, or that others could read who are
+// not meant to.
 func (j *Job) checkCode(p *problems) {
 	g := &j.Program
 	p.check(g.Workdir == "" || path.IsAbs(g.Workdir), setting("workdir", g.Workdir), "expected a directory in the image or on a volume, which starts with /")
@@ -45,7 +48,8 @@ func (j *Job) checkCode(p *problems) {
 	}
 }
 
-// Script returns the path of the script that the command names. It is "" if it names none: a module, a command on PATH, a URL.
+// Script returns the path of the script that the command names. It is "" if it names none: a
+// module, a command on PATH, a URL.
 func (g *Program) Script() string {
 	if g.Module || len(g.Command) == 0 || strings.Contains(g.Command[0], "://") {
 		return ""

@@ -10,22 +10,30 @@ import (
 // MaxTasks is the largest number of tasks in an epoch: a bit for each takes 128 MB.
 const MaxTasks = 1 << 30
 
-// Ledger is the set of training records that are in a model. The zero value is empty. It is not safe for concurrent use.
+// Ledger is the set of training records that are in a model. The zero value is empty. It is not
+// safe for concurrent use.
 type Ledger struct {
-	settled int           // all records of the epochs up to this one are in the model
-	open    map[int]*open // later epochs that have a record in the model
+	// all records of the epochs up to this one are in the model
+	settled int
+	// later epochs that have a record in the model
+	open map[int]*open
 }
 
 // open is the records of one unsettled epoch that are in the model.
 type open struct {
-	whole []uint64      // bit n: all records of task n; the last element is not 0
-	parts map[int]int64 // number of leading records of each other task, not 0
+	// bit n: all records of task n; the last element is not 0
+	whole []uint64
+	// number of leading records of each other task, not 0
+	parts map[int]int64
 }
 
-// Task names a training task. The name stays the same whichever worker trains on it, and however often.
+// Task names a training task. The name stays the same whichever worker trains on it, and however
+// often.
 type Task struct {
-	Epoch  int // from 1
-	Number int // of the task in its epoch before shuffling, from 0
+	// from 1
+	Epoch int
+	// of the task in its epoch before shuffling, from 0
+	Number int
 }
 
 func (t Task) String() string { return fmt.Sprintf("task %d of epoch %d", t.Number, t.Epoch) }
@@ -33,7 +41,8 @@ func (t Task) String() string { return fmt.Sprintf("task %d of epoch %d", t.Numb
 // Settled returns the number of epochs all records of which are in the ledger.
 func (l *Ledger) Settled() int { return l.settled }
 
-// Had returns how many records of a task are in the ledger, counted from its first. Where whole is true, all of them are, and records is 0.
+// Had returns how many records of a task are in the ledger, counted from its first. Where whole is
+// true, all of them are, and records is 0.
 func (l *Ledger) Had(t Task) (records int64, whole bool) {
 	if t.Epoch <= l.settled {
 		return 0, true
@@ -48,7 +57,8 @@ func (l *Ledger) Had(t Task) (records int64, whole bool) {
 	return e.parts[t.Number], false
 }
 
-// Add adds the first records of a task, which has of records in all. A count below the one that the ledger has changes nothing.
+// Add adds the first records of a task, which has of records in all. A count below the one that the
+// ledger has changes nothing.
 func (l *Ledger) Add(t Task, records, of int64) {
 	had, whole := l.Had(t)
 	if whole || records <= had {
@@ -117,8 +127,8 @@ func (l *Ledger) Union(o *Ledger) {
 	}
 }
 
-// Intersect removes the records that another ledger does not have. Where several processes hold a part of the model each, a record can
-// be credited when it is in the ledgers of all of them.
+// Intersect removes the records that another ledger does not have. Where several processes hold a
+// part of the model each, a record can be credited when it is in the ledgers of all of them.
 func (l *Ledger) Intersect(o *Ledger) {
 	both := Ledger{settled: min(l.settled, o.settled)}
 	for _, n := range l.Epochs() {
@@ -213,7 +223,8 @@ func (l *Ledger) Whole(epoch int) int {
 	return n
 }
 
-// Parts returns, for each task of an unsettled epoch that is in the ledger in part, how many of its records are, counted from its first.
+// Parts returns, for each task of an unsettled epoch that is in the ledger in part, how many of its
+// records are, counted from its first.
 func (l *Ledger) Parts(epoch int) map[int]int64 {
 	if e := l.open[epoch]; e != nil {
 		return maps.Clone(e.parts)
@@ -221,7 +232,8 @@ func (l *Ledger) Parts(epoch int) map[int]int64 {
 	return nil
 }
 
-// Highest returns the highest task number of an unsettled epoch that has a record in the ledger, -1 if there is none.
+// Highest returns the highest task number of an unsettled epoch that has a record in the ledger, -1
+// if there is none.
 func (l *Ledger) Highest(epoch int) int {
 	e := l.open[epoch]
 	if e == nil {

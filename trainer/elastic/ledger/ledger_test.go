@@ -98,7 +98,8 @@ func TestLedger(t *testing.T) {
 			both.had[task] = max(da.get(task), db.get(task))
 			covers = covers && da.get(task) >= db.get(task)
 		}
-		if da.settled < db.settled { // how many tasks an epoch has is not known: only a settled one is complete
+		// how many tasks an epoch has is not known: only a settled one is complete
+		if da.settled < db.settled {
 			covers = false
 		}
 		if got := a.Covers(b); got != covers {

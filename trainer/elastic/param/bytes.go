@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// LittleEndian reports whether this machine stores float32s in memory as files and the wire do. It is a variable so that tests can set it.
+// LittleEndian reports whether this machine stores float32s in memory as files and the wire do. It
+// is a variable so that tests can set it.
 var LittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // Bytes returns the memory of x, not a copy.
@@ -20,7 +21,8 @@ func swap(b []byte) {
 	}
 }
 
-// Encoded returns the bytes of x as they are in files and on the wire: the memory of x itself on a little-endian machine, else a copy.
+// Encoded returns the bytes of x as they are in files and on the wire: the memory of x itself on a
+// little-endian machine, else a copy.
 func Encoded(x []float32) []byte {
 	b := Bytes(x)
 	if !LittleEndian {

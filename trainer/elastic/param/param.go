@@ -28,10 +28,12 @@ const Align = 16
 
 // Variable is one named tensor of a model.
 type Variable struct {
-	Name      string
-	Shape     []int
-	Trainable bool    // false: a moving average
-	Momentum  float64 // of a moving average: the fraction of its value that each step keeps; in [0, 1)
+	Name  string
+	Shape []int
+	// false: a moving average
+	Trainable bool
+	// of a moving average: the fraction of its value that each step keeps; in [0, 1)
+	Momentum float64
 }
 
 // Len returns the number of elements, 1 for a scalar.
@@ -92,7 +94,8 @@ func (l Layout) Validate() error {
 		if slices.ContainsFunc(v.Shape, func(d int) bool { return d <= 0 }) {
 			problems = append(problems, fmt.Sprintf("%v has a dimension that is not positive", v))
 		}
-		if !(v.Momentum >= 0 && v.Momentum < 1) || v.Trainable && v.Momentum != 0 { // also if it is no number
+		// also if it is no number
+		if !(v.Momentum >= 0 && v.Momentum < 1) || v.Trainable && v.Momentum != 0 {
 			problems = append(problems, fmt.Sprintf("%s has momentum %v; want one in [0, 1), 0 if it is trainable", v.Name, v.Momentum))
 		}
 		if !v.Trainable && state == "" {
@@ -108,7 +111,8 @@ func (l Layout) Validate() error {
 	return nil
 }
 
-// Match returns an error that names every variable in which other differs from l, nil if they are equal.
+// Match returns an error that names every variable in which other differs from l, nil if they are
+// equal.
 func (l Layout) Match(other Layout) error {
 	var problems []string
 	mine := make(map[string]Variable, len(l))

@@ -15,16 +15,19 @@ type creation struct {
 	full    bool      // the last refusal was for want of room
 }
 
-// refusals is how long the creation of a server may be refused. Without one nothing is done, and the
-// workers only hold what others could use.
+// refusals is how long the creation of a server may be refused. Without one nothing is done, and
+// the workers only hold what others could use.
 const refusals = 10 * time.Minute
 
 // Refusal is why a Create could not be performed.
 type Refusal struct {
-	Reason   string
-	Full     bool // for want of room, so that the end of another pod may help
-	Denied   bool // by a rule of the cluster, which somebody may change
-	Hopeless bool // no cluster takes the pod as it is described, unless its rules are changed
+	Reason string
+	// for want of room, so that the end of another pod may help
+	Full bool
+	// by a rule of the cluster, which somebody may change
+	Denied bool
+	// no cluster takes the pod as it is described, unless its rules are changed
+	Hopeless bool
 }
 
 // Refused notes that a Create could not be performed. It is tried again, later each time and
@@ -65,9 +68,11 @@ func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action 
 	return t.makeRoom(now)
 }
 
-// made goes on when a pod is created: others may have waited for that. If it was refused before, there is room now.
+// made goes on when a pod is created: others may have waited for that. If it was refused before,
+// there is room now.
 func (t *Table) made(refused bool, now time.Time) []Action {
-	if refused { // perhaps there is room for the next one, too
+	// perhaps there is room for the next one, too
+	if refused {
 		if i := slices.IndexFunc(t.pods, func(next *entry) bool { return next.Phase == Wanted && next.creation.full }); i >= 0 {
 			t.pods[i].soon(t.policy)
 		}
@@ -75,8 +80,9 @@ func (t *Table) made(refused bool, now time.Time) []Action {
 	return t.Tick(now)
 }
 
-// makeRoom gives up a worker for each server that lacks room, less those that are going anyway: pending ones before
-// running ones, the newest first. One that is only being created holds nothing yet.
+// makeRoom gives up a worker for each server that lacks room, less those that are going anyway:
+// pending ones before running ones, the newest first. One that is only being created holds nothing
+// yet.
 func (t *Table) makeRoom(now time.Time) []Action {
 	lacking := 0
 	for _, e := range t.pods {
@@ -88,7 +94,8 @@ func (t *Table) makeRoom(now time.Time) []Action {
 		}
 	}
 	workers := slices.DeleteFunc(t.workers(), func(e *entry) bool { return e.Phase < Pending || e.order != "" })
-	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first
+	// Running first
+	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) })
 	var actions []Action
 	for _, e := range workers[max(0, len(workers)-max(0, lacking)):] {
 		actions = append(actions, t.remove(e, "a server needs its room", now)...)
@@ -96,11 +103,12 @@ func (t *Table) makeRoom(now time.Time) []Action {
 	return actions
 }
 
-// lacksRoom reports whether the pod is a server for which there was no room, and which is to be tried again.
+// lacksRoom reports whether the pod is a server for which there was no room, and which is to be
+// tried again.
 func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.Phase == Wanted && e.creation.full }
 
-// accounted is how long it may take until a cluster has noticed that a pod which has ended, such as a server's former
-// launch, needs its room no more.
+// accounted is how long it may take until a cluster has noticed that a pod which has ended, such as
+// a server's former launch, needs its room no more.
 const accounted = 3 * time.Second
 
 // makesRoom reports whether the pod is a worker that is going, or has just gone.

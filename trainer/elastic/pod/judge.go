@@ -7,12 +7,15 @@ import (
 
 // Exit is how a pod ended, as far as the shell can tell.
 type Exit struct {
-	Code   int
-	Signal int // that ended it; 128 + Signal in Code says the same
+	Code int
+	// that ended it; 128 + Signal in Code says the same
+	Signal int
 	// What the cluster says about it.
 	OOM, Evicted, Preempted, NodeLost, Deleted bool
-	Rejected                                   bool   // its node would not have it: it has not run at all
-	Reason                                     string // in words: the last line it wrote, the cluster's message
+	// its node would not have it: it has not run at all
+	Rejected bool
+	// in words: the last line it wrote, the cluster's message
+	Reason string
 }
 
 // signal returns the signal that ended the pod, 0 if none.
@@ -54,8 +57,8 @@ type cause struct {
 	is      func(Exit) bool
 }
 
-// causes: the first that applies does. Whoever sends KILL, TERM, INT or HUP is not the pod itself; a signal
-// that a program earns (SEGV, ABRT, FPE, …) is.
+// causes: the first that applies does. Whoever sends KILL, TERM, INT or HUP is not the pod itself;
+// a signal that a program earns (SEGV, ABRT, FPE, …) is.
 var causes = []cause{
 	{"node lost", false, func(e Exit) bool { return e.NodeLost }},
 	{"preempted", false, func(e Exit) bool { return e.Preempted }},
@@ -86,23 +89,29 @@ func (e Exit) cause() cause {
 // Policy is how a table behaves.
 type Policy struct {
 	Servers, Workers int
-	MinWorkers       int           // the job does not go on with fewer (--min_workers); 0: 1
-	Relaunches       int           // charged relaunches of each line (--relaunch_on_worker_failure)
-	MaxOOMs          map[Role]int  // how often a pod's memory can be doubled (--max_memory); nil: never
-	Backoff          time.Duration // least time between two launches of a line, doubled with each charge; 0: a second
+	// the job does not go on with fewer (--min_workers); 0: 1
+	MinWorkers int
+	// charged relaunches of each line (--relaunch_on_worker_failure)
+	Relaunches int
+	// how often a pod's memory can be doubled (--max_memory); nil: never
+	MaxOOMs map[Role]int
+	// least time between two launches of a line, doubled with each charge; 0: a second
+	Backoff time.Duration
 }
 
 // What doubling stops at.
 const (
-	maxBackoff  = 5 * time.Minute
-	maxRejected = time.Minute      // the node may be as it should be at any time,
+	maxBackoff = 5 * time.Minute
+	// the node may be as it should be at any time,
+	maxRejected = time.Minute
 	maxRefused  = 30 * time.Second // or resources be free
 )
 
 // steady is how long a pod has to run until its line's rejections are forgotten.
 const steady = time.Minute
 
-// delay returns what a line waits after its n-th charge, or, up to lower limits, its n-th rejection or refused creation in a row.
+// delay returns what a line waits after its n-th charge, or, up to lower limits, its n-th rejection
+// or refused creation in a row.
 func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	d := p.Backoff
 	for range n - 1 {
@@ -115,8 +124,10 @@ func (p Policy) delay(n int, limit time.Duration) time.Duration {
 
 // Past is what befell a pod's line before.
 type Past struct {
-	Charged int // launches that failed by their own fault
-	OOMs    int // those of them that ran out of memory and were followed by one with more
+	// launches that failed by their own fault
+	Charged int
+	// those of them that ran out of memory and were followed by one with more
+	OOMs int
 	// Rejected is how many launches were rejected by their nodes since one ran for a while.
 	Rejected int
 }

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A worker that is asked to go has a successor at once, and is lost when it has gone, however it does.
+// A worker that is asked to go has a successor at once, and is lost when it has gone, however it
+// does.
 func TestLeavingWorkerIsFollowedAtOnce(t *testing.T) {
 	table := running(t, Policy{Workers: 2, Relaunches: 1})
 	asked := Event{ID: worker(0), Phase: Leaving, Exit: Exit{Preempted: true}}
@@ -50,7 +51,8 @@ func TestScaleDownSparesThoseThatRun(t *testing.T) {
 		table.Observe(Event{ID: worker(i), Phase: Pending, Waiting: "Unschedulable: 0/2 nodes are available"}, start)
 	}
 	table.Observe(Event{ID: worker(2), Phase: Running}, start)
-	expect(t, table.Scale(1, at(1)), "delete worker-0: scaled down", "delete worker-1: scaled down") // which do not run
+	// which do not run
+	expect(t, table.Scale(1, at(1)), "delete worker-0: scaled down", "delete worker-1: scaled down")
 }
 
 func TestMemoryGrowsAsLongAsThereIsMore(t *testing.T) {
@@ -110,7 +112,8 @@ func TestHopelessPodFailsTheJob(t *testing.T) {
 	}
 }
 
-// What is hopeless ends a job that has not begun, and not one of which a pod of that role has run: then it is tried again.
+// What is hopeless ends a job that has not begun, and not one of which a pod of that role has run:
+// then it is tried again.
 func TestHopelessCreation(t *testing.T) {
 	denied := Refusal{Reason: "impossible: denied", Hopeless: true}
 	table := New(Policy{Servers: 1, Workers: 1})
@@ -144,7 +147,8 @@ func TestHopelessCreation(t *testing.T) {
 	}
 }
 
-// A node that refuses pods does not get one each second, is not a fault of theirs, and is forgiven when one has run.
+// A node that refuses pods does not get one each second, is not a fault of theirs, and is forgiven
+// when one has run.
 func TestRejectedPodsBackOff(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1, Backoff: time.Second})
 	rejected := Exit{Rejected: true, Reason: "OutOfcpu"}
@@ -204,7 +208,8 @@ func TestServerThatWasGivenUpIsDeleted(t *testing.T) {
 	}
 }
 
-// A worker waits for its quota without end, and no longer than maxRefused between two attempts; a server does not.
+// A worker waits for its quota without end, and no longer than maxRefused between two attempts; a
+// server does not.
 func TestRefusals(t *testing.T) {
 	table := New(Policy{Servers: 1, Workers: 1, Backoff: time.Second})
 	table.Start(start)
@@ -282,7 +287,8 @@ func TestServersComeFirst(t *testing.T) {
 	expect(t, table.Observe(Event{ID: server(1), Phase: Running}, at(4)))
 }
 
-// Others may have taken the room of a server that was lost: then its workers make some, one for each that lacks it.
+// Others may have taken the room of a server that was lost: then its workers make some, one for
+// each that lacks it.
 func TestServerTakesRoomOfWorker(t *testing.T) {
 	full := Refusal{Reason: "exceeded quota", Full: true}
 	table := running(t, Policy{Servers: 2, Workers: 3, Backoff: time.Second})
@@ -319,7 +325,8 @@ func TestCreationCancelledByDeletion(t *testing.T) {
 	expect(t, table.Replace(worker(1), "silent", at(8)), "delete worker-1: silent")
 }
 
-// Room is made for the servers that have waited for it, by workers that have some, and used as soon as it is there.
+// Room is made for the servers that have waited for it, by workers that have some, and used as soon
+// as it is there.
 func TestMakeRoom(t *testing.T) {
 	full := Refusal{Reason: "exceeded quota", Full: true}
 	table := running(t, Policy{Servers: 2, Workers: 3, Backoff: time.Second})
@@ -329,13 +336,15 @@ func TestMakeRoom(t *testing.T) {
 	expect(t, table.Tick(at(8)), "create ps-0 (launch 2)")
 	table.Observe(end(Exit{NodeLost: true}, server(1)), at(8))
 	table.Refused(server(1), 2, full, at(8))
-	expect(t, table.Refused(server(0), 2, full, at(8)), "delete worker-2: a server needs its room") // worker-3 has none yet
+	// worker-3 has none yet
+	expect(t, table.Refused(server(0), 2, full, at(8)), "delete worker-2: a server needs its room")
 	expect(t, table.Observe(Event{ID: worker(3), Phase: Pending}, at(9)), "create ps-1 (launch 2)")
 	expect(t, table.Tick(at(10)), "create ps-0 (launch 2)")
 	expect(t, table.Refused(server(1), 2, full, at(11))) // there is worker-2's
 	expect(t, table.Observe(Event{ID: worker(2), Phase: Deleted}, at(11)), "lost worker-2: deleted: a server needs its room", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(0), 2, full, at(11)))
-	if due, _ := table.Deadline(); !due.Equal(at(12)) { // soon: it was asked for before there was room
+	// soon: it was asked for before there was room
+	if due, _ := table.Deadline(); !due.Equal(at(12)) {
 		t.Errorf("tried again at %v", due.Sub(start))
 	}
 	expect(t, table.Observe(Event{ID: server(1), Phase: Pending}, at(11)), "create ps-0 (launch 2)")

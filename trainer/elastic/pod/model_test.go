@@ -18,28 +18,40 @@ type life struct {
 
 // cluster performs actions, in order but late, and is where pods die.
 type cluster struct {
-	t              *rapid.T
-	table          *Table
-	policy         Policy
-	now            time.Time
-	wanted, room   int // as many pods as there may be
-	todo           []Action
-	lives          []*life
-	lost           map[string]int      // by pod and launch
-	created        map[*line]time.Time // the last one
-	charged        map[*line]int
-	asked          map[*life]bool
-	rejected       map[*line]rejection // the last one of each line, until its next pod is created
-	ran            map[Role]bool
-	before         map[string]Phase // by pod and launch, at the last Check
-	settling, over bool             // those that were asked to go do
+	t      *rapid.T
+	table  *Table
+	policy Policy
+	now    time.Time
+	// as many pods as there may be
+	wanted, room int
+	todo         []Action
+	lives        []*life
+	// by pod and launch
+	lost map[string]int
+	// the last one
+	created map[*line]time.Time
+	charged map[*line]int
+	asked   map[*life]bool
+	// the last one of each line, until its next pod is created
+	rejected map[*line]rejection
+	ran      map[Role]bool
+	// by pod and launch, at the last Check
+	before map[string]Phase
+	// those that were asked to go do
+	settling, over bool
 
-	saved    Snapshot       // as it was written last
-	unsaved  bool           // a creation was handed out since
-	flight   []Action       // creations of masters before that were under way when they ended
-	untold   map[*life]bool // ended while no master was there, or came late
-	again    map[*life]bool // told lost to a master before
-	givenUp  int            // lines of workers
+	// as it was written last
+	saved Snapshot
+	// a creation was handed out since
+	unsaved bool
+	// creations of masters before that were under way when they ended
+	flight []Action
+	// ended while no master was there, or came late
+	untold map[*life]bool
+	// told lost to a master before
+	again map[*life]bool
+	// lines of workers
+	givenUp  int
 	restarts int
 }
 
@@ -163,7 +175,8 @@ func (c *cluster) Perform(t *rapid.T) {
 		}
 		for _, l := range c.live() {
 			switch {
-			case l.ID == a.ID && c.untold[l]: // a launch of a master before that came late: it has to go
+			case l.ID == a.ID && c.untold[l]:
+				// a launch of a master before that came late: it has to go
 				l.Phase = Deleted
 				c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "its predecessor is not gone yet"}, c.now))
 				return
@@ -188,7 +201,8 @@ func (c *cluster) Perform(t *rapid.T) {
 	}
 }
 
-// deny refuses a creation. One that is hopeless fails the job only before a pod of the role has run.
+// deny refuses a creation. One that is hopeless fails the job only before a pod of the role has
+// run.
 func (c *cluster) deny(t *rapid.T, a Action) {
 	before := c.table.Err()
 	hopeless := rapid.Bool().Draw(t, "hopeless") && (c.ran[a.ID.Role] || rapid.IntRange(0, 9).Draw(t, "never begins") == 0)
@@ -389,8 +403,8 @@ func (c *cluster) legal(t *rapid.T, e *entry) {
 	}
 }
 
-// settle performs everything, lets every pod run, and waits for what is due: with little room until the servers are
-// there, then with as much as they want.
+// settle performs everything, lets every pod run, and waits for what is due: with little room until
+// the servers are there, then with as much as they want.
 func (c *cluster) settle(t *rapid.T) {
 	c.settling = true
 	before := c.table.Err()

@@ -39,20 +39,22 @@ func (id ID) String() string {
 	return fmt.Sprintf("%v-%d", id.Role, id.Index)
 }
 
-// Phase is how far a pod is in its life. Each launch goes through its phases once, forward; only a creation that is refused
-// goes back, from Creating to Wanted.
+// Phase is how far a pod is in its life. Each launch goes through its phases once, forward; only a
+// creation that is refused goes back, from Creating to Wanted.
 type Phase int
 
 const (
-	Wanted    Phase = iota + 1 // to be created when it is due: there is no such pod
-	Creating                   // its creation was asked for, and it was not seen yet
-	Pending                    // there, and not running
-	Running                    //
-	Leaving                    // asked to go, and not gone yet
-	Cancelled                  // given up before it was ever seen
-	Succeeded                  // ended with code 0
-	Failed                     // ended otherwise
-	Deleted                    // gone
+	// to be created when it is due: there is no such pod
+	Wanted Phase = iota + 1
+	// its creation was asked for, and it was not seen yet
+	Creating
+	Pending   // there, and not running
+	Running   //
+	Leaving   // asked to go, and not gone yet
+	Cancelled // given up before it was ever seen
+	Succeeded // ended with code 0
+	Failed    // ended otherwise
+	Deleted   // gone
 )
 
 var phases = [...]string{
@@ -67,7 +69,8 @@ func (p Phase) String() string {
 	return phases[p]
 }
 
-// Public returns the phase by which statuses go: a pod that is yet to be created is pending, one that was given up is deleted.
+// Public returns the phase by which statuses go: a pod that is yet to be created is pending, one
+// that was given up is deleted.
 func (p Phase) Public() Phase {
 	switch p {
 	case Wanted, Creating:
@@ -84,9 +87,11 @@ func (p Phase) Is(text string) bool { return text == p.String() }
 // Ended reports whether the pod's life is over.
 func (p Phase) Ended() bool { return p >= Cancelled }
 
-// moves is what a cluster can do to a pod: the phases that can be observed after each. What is not in it changes nothing.
+// moves is what a cluster can do to a pod: the phases that can be observed after each. What is not
+// in it changes nothing.
 var moves = map[Phase][]Phase{
-	Wanted:   {Pending, Running, Leaving, Succeeded, Failed, Deleted}, // created, and the answer was lost
+	// created, and the answer was lost
+	Wanted:   {Pending, Running, Leaving, Succeeded, Failed, Deleted},
 	Creating: {Pending, Running, Leaving, Succeeded, Failed, Deleted},
 	Pending:  {Pending, Running, Leaving, Succeeded, Failed, Deleted},
 	Running:  {Running, Leaving, Succeeded, Failed, Deleted},
@@ -95,32 +100,45 @@ var moves = map[Phase][]Phase{
 
 // Event is what became of a pod.
 type Event struct {
-	ID       ID
-	Launch   int // which launch of the pod it is about; 0: the latest
-	Phase    Phase
-	Exit     Exit   // of an ended pod; of one that is leaving, why
-	Waiting  string // why a pending pod does not run, as in "Unschedulable: 0/3 nodes are available"
-	Hopeless bool   // it never will, as far as the cluster can tell
-	Address  string // where it listens, once known
-	Node     string // the machine that it is on, once known
-	PID      int    // of a local process, once known
-	// Started is since when a pod runs, where the runtime knows; zero: since it was first observed to.
+	ID ID
+	// which launch of the pod it is about; 0: the latest
+	Launch int
+	Phase  Phase
+	// of an ended pod; of one that is leaving, why
+	Exit Exit
+	// why a pending pod does not run, as in "Unschedulable: 0/3 nodes are available"
+	Waiting string
+	// it never will, as far as the cluster can tell
+	Hopeless bool
+	// where it listens, once known
+	Address string
+	// the machine that it is on, once known
+	Node string
+	// of a local process, once known
+	PID int
+	// Started is since when a pod runs, where the runtime knows; zero: since it was first observed
+	// to.
 	Started time.Time
 }
 
 // Pod is a pod as users see it.
 type Pod struct {
-	ID       ID
-	Original int // the slot of its line: the index of the line's first pod, which priorities go by
-	Launch   int // from 1
-	Phase    Phase
-	Exit     Exit
-	Waiting  string // why one that is pending does not run, or one that is wanted is not created
-	Address  string
-	Node     string
-	PID      int
-	OOMs     int  // how many pods of its line ran out of memory before
-	GivenUp  bool // it has failed, and nobody follows: its line may fail no more
+	ID ID
+	// the slot of its line: the index of the line's first pod, which priorities go by
+	Original int
+	// from 1
+	Launch int
+	Phase  Phase
+	Exit   Exit
+	// why one that is pending does not run, or one that is wanted is not created
+	Waiting string
+	Address string
+	Node    string
+	PID     int
+	// how many pods of its line ran out of memory before
+	OOMs int
+	// it has failed, and nobody follows: its line may fail no more
+	GivenUp bool
 
 	Created, Started, Ended time.Time
 }
@@ -148,16 +166,24 @@ func (v Verb) String() string {
 
 // Action is what the shell has to do, in the order given.
 type Action struct {
-	Verb     Verb
-	ID       ID
-	Launch   int
-	Original int    // Create: the slot that priorities go by
-	Address  string // Create: where its predecessor listened, for a server to listen there again
-	OOMs     int    // Create: how many pods of its line ran out of memory; each gets twice as much as the one before
-	Charged  bool   // Lost: by its own fault, so that the lease it was at is charged
-	Rejected bool   // Lost: its node would not have it
-	GivenUp  bool   // Lost: nobody follows, as its line may fail no more
-	Reason   string // Delete, Lost
+	Verb   Verb
+	ID     ID
+	Launch int
+	// Create: the slot that priorities go by
+	Original int
+	// Create: where its predecessor listened, for a server to listen there again
+	Address string
+	// Create: how many pods of its line ran out of memory; each gets twice as much as the one
+	// before
+	OOMs int
+	// Lost: by its own fault, so that the lease it was at is charged
+	Charged bool
+	// Lost: its node would not have it
+	Rejected bool
+	// Lost: nobody follows, as its line may fail no more
+	GivenUp bool
+	// Delete, Lost
+	Reason string
 }
 
 func (a Action) String() string {

@@ -118,14 +118,16 @@ func TestServerKeepsIndexAndAddress(t *testing.T) {
 	if got[1].Address != "host-ps-1" || got[1].Original != 1 {
 		t.Errorf("%+v", got[1])
 	}
-	expect(t, table.Observe(Event{ID: server(1), Launch: 1, Phase: Deleted}, at(6))) // of the former
+	// of the former
+	expect(t, table.Observe(Event{ID: server(1), Launch: 1, Phase: Deleted}, at(6)))
 	expect(t, table.Observe(Event{ID: server(1), Launch: 2, Phase: Running}, at(6)))
 	if pod, _ := table.Get(server(1)); pod.Phase != Running || pod.PID != 0 || !pod.Started.Equal(at(6)) {
 		t.Errorf("%+v", pod)
 	}
 }
 
-// A pod runs since its runtime says so, whenever it is observed first, as by a master that has come back.
+// A pod runs since its runtime says so, whenever it is observed first, as by a master that has come
+// back.
 func TestStartIsTheRuntimes(t *testing.T) {
 	table := New(Policy{Workers: 1})
 	table.Start(start)

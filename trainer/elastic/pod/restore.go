@@ -9,30 +9,40 @@ import (
 	"time"
 )
 
-// Snapshot is what a table knows that nobody else does: the numbers that were given out, and what befell each line before. It is of the
-// size of the job: about 40 bytes for each worker, and some for each server.
+// Snapshot is what a table knows that nobody else does: the numbers that were given out, and what
+// befell each line before. It is of the size of the job: about 40 bytes for each worker, and some
+// for each server.
 type Snapshot struct {
-	Next       int      `json:"next"`    // number of the next worker: those below it may have been given out
-	Workers    int      `json:"workers"` // as many were wanted last, by the policy or by [Table.Scale]
-	Relaunched int      `json:"relaunched,omitempty"`
-	Ran        []Role   `json:"ran,omitempty"` // the roles of which a pod has run
-	Servers    []Line   `json:"servers,omitempty"`
-	Lines      []Line   `json:"lines,omitempty"` // of workers
-	Failed     []string `json:"failed,omitempty"`
-	Err        string   `json:"err,omitempty"`
-	Over       bool     `json:"over,omitempty"`
-	LeaveBy    int64    `json:"leaveBy,omitempty"` // if the job is over: what is there then is deleted. Milliseconds since 1970, as are all times
+	// number of the next worker: those below it may have been given out
+	Next int `json:"next"`
+	// as many were wanted last, by the policy or by [Table.Scale]
+	Workers    int `json:"workers"`
+	Relaunched int `json:"relaunched,omitempty"`
+	// the roles of which a pod has run
+	Ran     []Role `json:"ran,omitempty"`
+	Servers []Line `json:"servers,omitempty"`
+	// of workers
+	Lines  []Line   `json:"lines,omitempty"`
+	Failed []string `json:"failed,omitempty"`
+	Err    string   `json:"err,omitempty"`
+	Over   bool     `json:"over,omitempty"`
+	// if the job is over: what is there then is deleted. Milliseconds since 1970, as are all times
+	LeaveBy int64 `json:"leaveBy,omitempty"`
 }
 
 // Line is a pod and those that it replaced, in a [Snapshot].
 type Line struct {
-	Index    int    `json:"i"`                // of its current pod
-	Slot     int    `json:"slot,omitempty"`   // of a worker: the number of its first pod, which priorities go by
-	Launch   int    `json:"launch,omitempty"` // of a server
-	Charged  int    `json:"charged,omitempty"`
-	OOMs     int    `json:"ooms,omitempty"`
-	Rejected int    `json:"rejected,omitempty"`
-	Address  string `json:"address,omitempty"` // of a server: where it listens again
+	// of its current pod
+	Index int `json:"i"`
+	// of a worker: the number of its first pod, which priorities go by
+	Slot int `json:"slot,omitempty"`
+	// of a server
+	Launch   int `json:"launch,omitempty"`
+	Charged  int `json:"charged,omitempty"`
+	OOMs     int `json:"ooms,omitempty"`
+	Rejected int `json:"rejected,omitempty"`
+	// of a server: where it listens again
+	Address string `json:"address,omitempty"`
 	// Due is when its current pod is to be created, if it was not yet; zero: it may be there.
 	Due int64 `json:"due,omitempty"`
 	// Since is when that creation was refused first; zero: it was not.
@@ -41,16 +51,17 @@ type Line struct {
 
 // What a snapshot holds at most of texts.
 const (
-	keptErr    = 1000 // bytes of an error
-	keptFailed = 4    // lines that ended, as many as an error names
+	keptErr = 1000 // bytes of an error
+	// lines that ended, as many as an error names
+	keptFailed = 4
 )
 
 func shorten(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), keptErr)], "")
 }
 
-// Snapshot returns what [Restore] takes. The shell writes one before it performs a [Create] that was handed out before the snapshot was
-// taken, so that whatever may exist has its number in it.
+// Snapshot returns what [Restore] takes. The shell writes one before it performs a [Create] that
+// was handed out before the snapshot was taken, so that whatever may exist has its number in it.
 func (t *Table) Snapshot() Snapshot {
 	s := Snapshot{Next: t.next, Workers: t.desired, Relaunched: t.relaunched, Over: t.course != going, LeaveBy: milli(t.leaveBy)}
 	for _, role := range []Role{PS, Worker} {
@@ -116,12 +127,15 @@ func (s *Snapshot) validate(p Policy) error {
 // absent is why a pod is lost that was there, or may have been, when the snapshot was taken.
 const absent = "it ended while the master was away"
 
-// Restore makes the table of a master that comes back. Observed is all pods of the job that the runtime lists, each once, those that have
-// ended and are listed still included; the list was taken after the master before had been told to end.
+// Restore makes the table of a master that comes back. Observed is all pods of the job that the
+// runtime lists, each once, those that have ended and are listed still included; the list was taken
+// after the master before had been told to end.
 //
-// A pod of the snapshot is where the list says; one that is not listed is told lost and replaced, under another number: its creation
-// may have been under way, and if it comes later it is deleted. A worker that the snapshot does not name takes the place of one that is
-// not listed; without such a place it is deleted, unless it leaves already. Times of the snapshot are no later than the longest wait from now.
+// A pod of the snapshot is where the list says; one that is not listed is told lost and replaced,
+// under another number: its creation may have been under way, and if it comes later it is deleted.
+// A worker that the snapshot does not name takes the place of one that is not listed; without such
+// a place it is deleted, unless it leaves already. Times of the snapshot are no later than the
+// longest wait from now.
 func Restore(p Policy, s Snapshot, observed []Event, now time.Time) (*Table, []Action, error) {
 	if err := s.validate(p); err != nil {
 		return nil, nil, fmt.Errorf("restore the pods: snapshot: %w", err)
@@ -176,7 +190,8 @@ func soonest(at int64, now time.Time) time.Time {
 	return time.UnixMilli(min(at, now.Add(maxBackoff).UnixMilli()))
 }
 
-// list returns what is observed of the job's pods, by pod. No number of a worker in it is given out again.
+// list returns what is observed of the job's pods, by pod. No number of a worker in it is given out
+// again.
 func (t *Table) list(observed []Event) map[ID]Event {
 	there := make(map[ID]Event, len(observed))
 	for _, ev := range observed {
@@ -210,7 +225,8 @@ func (t *Table) restore(id ID, saved Line, there map[ID]Event, now time.Time) {
 	}
 }
 
-// settleIn gives the workers that are listed, live, and of no line the places of those that are not listed, and returns the others.
+// settleIn gives the workers that are listed, live, and of no line the places of those that are not
+// listed, and returns the others.
 func (t *Table) settleIn(observed []Event, there map[ID]Event, now time.Time) (unwanted []*entry) {
 	var vacant []*entry
 	for _, e := range t.pods {
@@ -238,7 +254,8 @@ func (t *Table) settleIn(observed []Event, there map[ID]Event, now time.Time) (u
 	return unwanted
 }
 
-// resume tells the table what is not listed of its pods, and then what is: that may have others created.
+// resume tells the table what is not listed of its pods, and then what is: that may have others
+// created.
 func (t *Table) resume(there map[ID]Event, now time.Time) []Action {
 	var actions []Action
 	var listed []Event
@@ -262,7 +279,8 @@ func (t *Table) vanished(e *entry, now time.Time) Action {
 	lost := Action{Verb: Lost, ID: e.ID, Launch: e.Launch, Reason: absent}
 	current := e.line.current == e
 	e.cancel(absent, now)
-	if !current || t.course != going || t.err != nil && e.ID.Role == PS { // that may be for want of this one
+	// that may be for want of this one
+	if !current || t.course != going || t.err != nil && e.ID.Role == PS {
 		return lost
 	}
 	if due := now.Add(t.policy.Backoff); e.ID.Role == Worker {

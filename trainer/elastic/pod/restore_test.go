@@ -26,7 +26,8 @@ func (c *cluster) write() {
 // Write keeps a snapshot at any other time: what befell the lines is in it sooner.
 func (c *cluster) Write(*rapid.T) { c.write() }
 
-// Restart ends the master. Pods end while none is there, and creations that were under way are performed, or will be.
+// Restart ends the master. Pods end while none is there, and creations that were under way are
+// performed, or will be.
 func (c *cluster) Restart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
 		t.Skip("rarely")
@@ -80,7 +81,8 @@ func (c *cluster) comeBack(ended []Event) {
 	c.restarts++
 	c.table, c.todo, c.before, c.ran = table, nil, make(map[string]Phase), maps.Clone(table.ran)
 	for _, l := range c.lives {
-		l.told = nil // what the runtime said before is said to nobody again
+		// what the runtime said before is said to nobody again
+		l.told = nil
 		if c.lost[launchName(l.ID, l.Launch)] > 0 {
 			c.again[l] = true // or told again, by this master
 		}
@@ -156,7 +158,8 @@ func (c *cluster) Land(t *rapid.T) {
 	c.happen(l, Pending, Exit{})
 }
 
-// Replace has a master come back that has written everything, to pods that are all as they were: it acts as the one before.
+// Replace has a master come back that has written everything, to pods that are all as they were: it
+// acts as the one before.
 func (c *cluster) Replace(t *rapid.T) {
 	for _, a := range c.todo {
 		if a.Verb == Create {
@@ -188,7 +191,8 @@ func describe(t *Table) string {
 			continue
 		}
 		text := fmt.Sprintf("%v launch %d %v, current: %t", e.ID, e.Launch, e.Phase, e.line.current == e)
-		if e.line.current != nil { // of one that is not wanted no line is left
+		// of one that is not wanted no line is left
+		if e.line.current != nil {
 			text += fmt.Sprintf(", slot %d, %+v", e.Original, e.line.Past)
 		}
 		if e.line.current != e {
@@ -254,7 +258,8 @@ func TestRestore(t *testing.T) {
 	expect(t, table.Observe(Event{ID: server(0), Launch: 2, Phase: Running}, at(12)), "create worker-3", "create worker-10")
 	expect(t, table.Observe(Event{ID: worker(9), Phase: Deleted}, at(13)), "lost worker-9: deleted")
 
-	// A worker that the snapshot does not know takes the place of one that is not there; what comes late is deleted.
+	// A worker that the snapshot does not know takes the place of one that is not there; what comes
+	// late is deleted.
 	s.Lines = s.Lines[:2]
 	table, actions, err = Restore(p, s, []Event{runs(server(0)), runs(worker(0)), {ID: worker(4), Phase: Leaving}, runs(worker(5)), runs(worker(6))}, at(10))
 	if err != nil {
@@ -267,7 +272,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsBounded holds that a snapshot of 1,000 workers, each of which was replaced and charged, fits into 64 KiB.
+// TestSnapshotIsBounded holds that a snapshot of 1,000 workers, each of which was replaced and
+// charged, fits into 64 KiB.
 func TestSnapshotIsBounded(t *testing.T) {
 	table := New(Policy{Workers: 1000, Servers: 20, Relaunches: 9})
 	table.Start(start)

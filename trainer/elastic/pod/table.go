@@ -10,43 +10,55 @@ import (
 
 // Table is the machine. It is not safe for concurrent use: the shell holds a lock round it.
 type Table struct {
-	policy     Policy
-	pods       []*entry // in the order in which they were wanted
-	byID       map[ID]*entry
-	next       int // worker number
-	desired    int // workers, as it was said last
+	policy Policy
+	// in the order in which they were wanted
+	pods []*entry
+	byID map[ID]*entry
+	// worker number
+	next int
+	// workers, as it was said last
+	desired    int
 	relaunched int
-	ran        map[Role]bool // the roles of which a pod has run
-	failed     []string      // lines of workers that ended by their own fault
-	freed      time.Time     // when the last worker ended
-	err        error
-	course     course
-	leaveBy    time.Time // ending: what is still there then is deleted
-	held       bool      // nothing more is created
+	// the roles of which a pod has run
+	ran map[Role]bool
+	// lines of workers that ended by their own fault
+	failed []string
+	// when the last worker ended
+	freed  time.Time
+	err    error
+	course course
+	// ending: what is still there then is deleted
+	leaveBy time.Time
+	// nothing more is created
+	held bool
 }
 
 // course is how far the job is.
 type course int
 
 const (
-	going  course = iota
-	ending        // End was called: workers leave by themselves until leaveBy
-	swept         // every pod that had not left was deleted
+	going course = iota
+	// End was called: workers leave by themselves until leaveBy
+	ending
+	swept // every pod that had not left was deleted
 )
 
 // entry is one pod of the table. A server that is launched again keeps its entry.
 type entry struct {
 	Pod
-	line     *line
-	creation creation // in the phases Wanted and Creating; zero in all others
-	order    string   // the reason of the Delete that was handed out, "" if none was; "" in the phase Wanted and after the end
+	line *line
+	// in the phases Wanted and Creating; zero in all others
+	creation creation
+	// the reason of the Delete that was handed out, "" if none was; "" in the phase Wanted and
+	// after the end
+	order string
 }
 
 // line is a pod and those that replaced it.
 type line struct {
 	Past
-	// current is the pod that holds the line's place. A worker that is leaving is current no more when it has a successor,
-	// nor is one that is scaled down, whose line has none.
+	// current is the pod that holds the line's place. A worker that is leaving is current no more
+	// when it has a successor, nor is one that is scaled down, whose line has none.
 	current *entry
 }
 
@@ -73,8 +85,8 @@ func (t *Table) add(id ID, original int, l *line, due time.Time) *entry {
 	return e
 }
 
-// Scale makes the number of worker lines n. More are created as soon as the servers are, in the lowest free slots;
-// of more than n the newest are deleted, those that do not run first.
+// Scale makes the number of worker lines n. More are created as soon as the servers are, in the
+// lowest free slots; of more than n the newest are deleted, those that do not run first.
 func (t *Table) Scale(n int, now time.Time) []Action {
 	if t.course != going {
 		return nil
@@ -82,7 +94,8 @@ func (t *Table) Scale(n int, now time.Time) []Action {
 	t.desired = n
 	var actions []Action
 	workers := t.workers()
-	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first
+	// Running first
+	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) })
 	for _, e := range workers[min(n, len(workers)):] {
 		e.line.current = nil
 		actions = append(actions, t.remove(e, "scaled down", now)...)
@@ -192,14 +205,16 @@ func (e *entry) apply(ev Event) {
 	}
 }
 
-// impossible fails a job that can never start. A job of which a pod of that role has run goes on without the one that cannot.
+// impossible fails a job that can never start. A job of which a pod of that role has run goes on
+// without the one that cannot.
 func (t *Table) impossible(e *entry, why string) {
 	if t.err == nil && !t.ran[e.ID.Role] {
 		t.err = fmt.Errorf("%v %s", e.ID, why)
 	}
 }
 
-// leaving schedules a successor for a worker that was asked to go. A server's is scheduled when it is gone: it has its name.
+// leaving schedules a successor for a worker that was asked to go. A server's is scheduled when it
+// is gone: it has its name.
 func (t *Table) leaving(e *entry, why Exit, now time.Time) []Action {
 	e.Exit = why
 	e.Exit.Deleted = true
@@ -276,7 +291,8 @@ func (e *entry) close(exit Exit, asked bool, now time.Time) {
 	e.Exit.Reason = cmp.Or(e.Exit.Reason, why.Reason, order)
 }
 
-// settle books a verdict with the pod's line. It answers when the line's next pod is due, and what is to be said of it until then.
+// settle books a verdict with the pod's line. It answers when the line's next pod is due, and what
+// is to be said of it until then.
 func (t *Table) settle(e *entry, v Verdict, now time.Time) (due time.Time, waiting string) {
 	l := e.line
 	if v.Grow {
@@ -302,7 +318,8 @@ func (e *entry) forgive(now time.Time) {
 	}
 }
 
-// remembered is how many ended workers the table keeps: a job may lose one every few seconds, for weeks.
+// remembered is how many ended workers the table keeps: a job may lose one every few seconds, for
+// weeks.
 const remembered = 100
 
 // forget drops the oldest of the workers that have ended, if there are too many.
@@ -364,8 +381,8 @@ func (t *Table) Replace(id ID, reason string, now time.Time) []Action {
 // Hold notes that the job is about to end: no pod is created any more, in the place of none.
 func (t *Table) Hold() { t.held = true }
 
-// End notes that the job is over. Workers may leave by themselves for as long as grace lasts; then, or when
-// the last of them is gone, what is still there is deleted.
+// End notes that the job is over. Workers may leave by themselves for as long as grace lasts; then,
+// or when the last of them is gone, what is still there is deleted.
 func (t *Table) End(grace time.Duration, now time.Time) []Action {
 	if by := now.Add(grace); t.course == going || by.Before(t.leaveBy) {
 		t.course, t.leaveBy = max(t.course, ending), by
@@ -405,7 +422,8 @@ func (t *Table) Tick(now time.Time) []Action {
 	return actions
 }
 
-// awaited returns a server that is yet to be created, nil if none is. Until then no worker is: it could take the server's room.
+// awaited returns a server that is yet to be created, nil if none is. Until then no worker is: it
+// could take the server's room.
 func (t *Table) awaited() *entry {
 	if i := slices.IndexFunc(t.pods, func(e *entry) bool { return e.ID.Role == PS && e.Phase < Pending }); i >= 0 {
 		return t.pods[i]
@@ -447,7 +465,8 @@ func (t *Table) Get(id ID) (Pod, bool) {
 	return Pod{}, false
 }
 
-// List returns every pod that there is and the last ones that were, servers first, in the order of their numbers.
+// List returns every pod that there is and the last ones that were, servers first, in the order of
+// their numbers.
 func (t *Table) List() []Pod {
 	pods := make([]Pod, len(t.pods))
 	for i, e := range t.pods {

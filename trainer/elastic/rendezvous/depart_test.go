@@ -6,7 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// release checks that a peer may be released, and removes it: another member has its state, or it has none.
+// release checks that a peer may be released, and removes it: another member has its state, or it
+// has none.
 func (m *model) release(p *peer) {
 	member := slices.Contains(m.old, p)
 	switch {
@@ -34,7 +35,8 @@ func (m *model) staying() []*peer {
 	return slices.DeleteFunc(slices.Clone(m.old), func(p *peer) bool { return p.asked })
 }
 
-// spares reports whether some members were asked to leave, and the others can form a world without them.
+// spares reports whether some members were asked to leave, and the others can form a world without
+// them.
 func (m *model) spares() bool {
 	staying := len(m.staying())
 	return 0 < staying && staying < len(m.old) && staying+m.room() >= m.policy.Min
@@ -48,7 +50,8 @@ func (m *model) room() int {
 	return max(0, min(len(m.guests), m.policy.Max-len(m.staying())))
 }
 
-// Ask asks a process to leave that the rendezvous knows: it cannot release a process that has never arrived.
+// Ask asks a process to leave that the rendezvous knows: it cannot release a process that has never
+// arrived.
 func (m *model) Ask(t *rapid.T) {
 	p := m.some("stays", func(p *peer) bool { return p.alive && p.met && !p.asked && !m.followed(p) })
 	p.asked = true

@@ -22,13 +22,14 @@ func (m *model) finish(p *peer) {
 	m.unchanged(func(r *Rendezvous) []Action { return r.Finish(p.Worker, p.given, m.now) })
 }
 
-// unfinished reports whether a peer is a member of the last world that is at work there, or has come back from it, and that takes part, or
-// none has finished.
+// unfinished reports whether a peer is a member of the last world that is at work there, or has
+// come back from it, and that takes part, or none has finished.
 func (m *model) unfinished(p *peer) bool {
 	return slices.Contains(m.old, p) && (p.arrived() || !m.finished[p.Member]) && (!m.aside[p.Member] || len(m.finished) == 0)
 }
 
-// ignores reports whether a peer that was called back has finished in its world, and is not called at once. It may come back, or not.
+// ignores reports whether a peer that was called back has finished in its world, and is not called
+// at once. It may come back, or not.
 func (m *model) ignores(p *peer) bool {
 	return m.told == Recall && slices.Contains(m.old, p) && p.formation == p.given && m.finished[p.Member]
 }
@@ -43,7 +44,8 @@ func (m *model) over() bool {
 	return len(m.finished) > 0 && !slices.ContainsFunc(m.last().Members, func(who Member) bool { return !m.finished[who] && !m.aside[who] })
 }
 
-// The others go on without a member that had finished when it was away for too long, also under the next master.
+// The others go on without a member that had finished when it was away for too long, also under the
+// next master.
 func TestFinishedMemberStaysAway(t *testing.T) {
 	r := New(Policy{Min: 2, Absence: time.Second})
 	for w := range 2 {
@@ -60,8 +62,8 @@ func TestFinishedMemberStaysAway(t *testing.T) {
 	}
 }
 
-// When a member has finished, nobody misses one that takes no part: its loss calls nobody back, and it is released at once when it is asked
-// to leave.
+// When a member has finished, nobody misses one that takes no part: its loss calls nobody back, and
+// it is released at once when it is asked to leave.
 func TestAsideIsNotMissed(t *testing.T) {
 	for _, script := range []string{
 		"finish 0\nleave 2 killed",
@@ -88,8 +90,8 @@ func TestAsideIsNotMissed(t *testing.T) {
 	}
 }
 
-// Nobody waits without end for a member that has finished and does not follow a recall: all begin again, also if the master was replaced
-// meanwhile. If nobody comes back, all finish.
+// Nobody waits without end for a member that has finished and does not follow a recall: all begin
+// again, also if the master was replaced meanwhile. If nobody comes back, all finish.
 func TestFinishInARecall(t *testing.T) {
 	for _, script := range []string{
 		"finish 0\nback 1 round 5 -> abort worker-0 from 1: worker-1 came back, and others have finished",

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// newest returns the newest round of the states of the members that are back, -1 if none of them has a state.
+// newest returns the newest round of the states of the members that are back, -1 if none of them
+// has a state.
 func (r *Rendezvous) newest() int64 {
 	newest := int64(-1)
 	for _, p := range r.members {
@@ -17,9 +18,11 @@ func (r *Rendezvous) newest() int64 {
 	return newest
 }
 
-// dispensable reports whether a world can be formed without the missing members if they stay away: each of them is a suspect, and the state
-// is not lost with them. A missing member that is no suspect is waited for: it is in the middle of a step, and if it is dead, the end of
-// its stream or of its heartbeats shows that. A suspect may have lost only its links to the others, which its stream does not show.
+// dispensable reports whether a world can be formed without the missing members if they stay away:
+// each of them is a suspect, and the state is not lost with them. A missing member that is no
+// suspect is waited for: it is in the middle of a step, and if it is dead, the end of its stream or
+// of its heartbeats shows that. A suspect may have lost only its links to the others, which its
+// stream does not show.
 func (r *Rendezvous) dispensable(missing []*process) bool {
 	suspects := make(map[int]bool)
 	for _, p := range r.members {
@@ -55,8 +58,8 @@ func (r *Rendezvous) leaveOut() {
 	r.members = kept
 }
 
-// parts reports whether the members that depart are not needed: the others suffice for a world, and one of them has the newest state, or
-// no member has a state. All members must be back.
+// parts reports whether the members that depart are not needed: the others suffice for a world, and
+// one of them has the newest state, or no member has a state. All members must be back.
 func (r *Rendezvous) parts() bool {
 	newest := r.newest()
 	has := slices.ContainsFunc(r.staying(), func(p *process) bool { return p.Round == newest })
@@ -71,7 +74,8 @@ func (r *Rendezvous) part() {
 	}
 }
 
-// meet forms a world of the members, or evicts one of them if outcast returns one. All members must be back.
+// meet forms a world of the members, or evicts one of them if outcast returns one. All members must
+// be back.
 func (r *Rendezvous) meet() {
 	p := r.outcast()
 	if p == nil {
@@ -84,9 +88,10 @@ func (r *Rendezvous) meet() {
 	r.cause = fmt.Sprintf("%v was evicted", p)
 }
 
-// outcast counts how often the same members came back without a round. When that is Attempts times, it returns the member that was
-// suspected most often, of several the one with the highest rank, but never the only member that has the state; otherwise nil. A world that
-// broke when there was no work to do does not count as one without a round.
+// outcast counts how often the same members came back without a round. When that is Attempts times,
+// it returns the member that was suspected most often, of several the one with the highest rank,
+// but never the only member that has the state; otherwise nil. A world that broke when there was no
+// work to do does not count as one without a round.
 func (r *Rendezvous) outcast() *process {
 	if r.changed() {
 		return nil
@@ -128,7 +133,8 @@ func (r *Rendezvous) reset() {
 	clear(r.suspicion)
 }
 
-// seniority is 0 for a member that takes part in the rounds of the next world, as it did in those of the last, otherwise 1.
+// seniority is 0 for a member that takes part in the rounds of the next world, as it did in those
+// of the last, otherwise 1.
 func (r *Rendezvous) seniority(p *process) int {
 	if p.Aside || r.aside[p.Worker] {
 		return 1

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLaws compares the rendezvous with the model, while processes start, die, leave and lose links at any time, and streams are slow.
+// TestLaws compares the rendezvous with the model, while processes start, die, leave and lose links
+// at any time, and streams are slow.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
@@ -28,7 +29,8 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("%d live, of which %d are to leave", len(live), len(live)-len(stay))
 		}
 		want := len(live)
-		if m.policy.Max > 0 && len(stay) == len(live) { // members that were asked to leave and stay because they are needed do not count
+		// members that were asked to leave and stay because they are needed do not count
+		if m.policy.Max > 0 && len(stay) == len(live) {
 			want = min(want, m.policy.Max)
 		}
 		if want < m.policy.Min {
@@ -50,8 +52,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// settle delivers all messages, lets all members come back that were called and follow, and waits for all deadlines. The others of a world
-// in which a member has finished finish, too, or break it.
+// settle delivers all messages, lets all members come back that were called and follow, and waits
+// for all deadlines. The others of a world in which a member has finished finish, too, or break it.
 func (m *model) settle(t *rapid.T) {
 	first := func(is func(p *peer) bool) *peer {
 		if i := slices.IndexFunc(m.peers, is); i >= 0 {

@@ -8,45 +8,69 @@ import (
 	"time"
 )
 
-// Rendezvous is the state of a rendezvous. It is not safe for concurrent use: the master calls it under a lock.
+// Rendezvous is the state of a rendezvous. It is not safe for concurrent use: the master calls it
+// under a lock.
 type Rendezvous struct {
 	policy   Policy
 	expected int
-	known    map[int]*process // by worker: its newest process
-	graves   []*process       // processes that have left, the oldest first
+	// by worker: its newest process
+	known map[int]*process
+	// processes that have left, the oldest first
+	graves []*process
 
-	world      World      // the last world; its slices are never changed
-	formations int64      // the highest formation number that may have been given out
-	members    []*process // members of the last world that have not left it, by rank
-	guests     []*process // newcomers that wait for a world, in the order of their arrival
-	strays     []*process // members of the last world that have the state, have lost their streams between two rounds, and may come back
+	// the last world; its slices are never changed
+	world World
+	// the highest formation number that may have been given out
+	formations int64
+	// members of the last world that have not left it, by rank
+	members []*process
+	// newcomers that wait for a world, in the order of their arrival
+	guests []*process
+	// members of the last world that have the state, have lost their streams between two rounds,
+	// and may come back
+	strays []*process
 
-	told  Verb   // Recall or Abort: the members have been called back from the world; 0: they have not
-	cause string // why they were called back
+	// Recall or Abort: the members have been called back from the world; 0: they have not
+	told Verb
+	// why they were called back
+	cause string
 
-	aside    map[int]bool // members of the world, by worker, that take no part in its rounds
-	finished map[int]bool // members of the world, by worker, that have finished; those that have left since, too
+	// members of the world, by worker, that take no part in its rounds
+	aside map[int]bool
+	// members of the world, by worker, that have finished; those that have left since, too
+	finished map[int]bool
 
-	stuck     int         // number of worlds in a row of these members that broke without a round
-	suspicion map[int]int // by worker: how often it was suspected in those worlds
+	// number of worlds in a row of these members that broke without a round
+	stuck int
+	// by worker: how often it was suspected in those worlds
+	suspicion map[int]int
 
-	wait  wait // the wait before the next step
+	// the wait before the next step
+	wait  wait
 	since time.Time
-	did   []Action // actions collected during the current call
+	// actions collected during the current call
+	did []Action
 }
 
 // process is one session of a worker.
 type process struct {
-	Arrival // its last arrival
-	place   whereabouts
-	given   int64     // formation of the last world that it was given; unheard: it has not arrived yet
-	brought int64     // round of the state that it brought as a newcomer, until it has taken another; -1: none
-	departs bool      // it was asked to leave
-	away    time.Time // of a working member: since when it has no stream; zero: it has one
-	cut     bool      // its stream has ended since this rendezvous was made or restored
+	// its last arrival
+	Arrival
+	place whereabouts
+	// formation of the last world that it was given; unheard: it has not arrived yet
+	given int64
+	// round of the state that it brought as a newcomer, until it has taken another; -1: none
+	brought int64
+	// it was asked to leave
+	departs bool
+	// of a working member: since when it has no stream; zero: it has one
+	away time.Time
+	// its stream has ended since this rendezvous was made or restored
+	cut bool
 }
 
-const unheard = -1 // process.given before the first arrival, which counts from whichever formation it comes
+// process.given before the first arrival, which counts from whichever formation it comes
+const unheard = -1
 
 // whereabouts is the state of a process.
 type whereabouts int
@@ -54,9 +78,11 @@ type whereabouts int
 const (
 	outside whereabouts = iota // it is in no world, and has not arrived
 	waiting                    // it is a newcomer that has arrived
-	working                    // it is a member that has not arrived from its world
-	back                       // it is a member that has arrived from its world
-	astray                     // it is one of Rendezvous.strays
+	// it is a member that has not arrived from its world
+	working
+	// it is a member that has arrived from its world
+	back
+	astray // it is one of Rendezvous.strays
 	gone
 )
 
@@ -64,10 +90,12 @@ const (
 type wait int
 
 const (
-	nothing   wait = iota
-	settling       // for other newcomers, at most Policy.Settle
-	gathering      // for expected workers, at most Policy.Gather
-	patience       // for suspects, at most Policy.Patience
+	nothing wait = iota
+	// for other newcomers, at most Policy.Settle
+	settling
+	// for expected workers, at most Policy.Gather
+	gathering
+	patience // for suspects, at most Policy.Patience
 )
 
 // New returns a rendezvous at which no process has arrived.
@@ -83,14 +111,15 @@ func New(p Policy) *Rendezvous {
 	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int), aside: make(map[int]bool), finished: make(map[int]bool)}
 }
 
-// Expect sets the number of workers that there are or will be soon. Joins do not wait for more than that.
+// Expect sets the number of workers that there are or will be soon. Joins do not wait for more than
+// that.
 func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 	r.expected = workers
 	return r.step(now)
 }
 
-// Arrive handles an arrival. It ignores one that is late or a repetition: of a session that has left or was followed by another, or not
-// from the last world that the process was given.
+// Arrive handles an arrival. It ignores one that is late or a repetition: of a session that has
+// left or was followed by another, or not from the last world that the process was given.
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	p := r.process(a.Member)
 	if p == nil || p.place != outside && p.place != working && p.place != astray || p.given != a.Formation && p.given != unheard {
@@ -103,7 +132,8 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	if p.place == outside {
 		p.place, p.given, p.brought = waiting, a.Formation, a.Round
 		r.guests = append(r.guests, p)
-		if p.departs { // it was asked when it was a member, which the others have left out
+		// it was asked when it was a member, which the others have left out
+		if p.departs {
 			r.release(p)
 		}
 		return r.step(now)
@@ -112,7 +142,8 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	if p.brought < 0 || p.brought != a.Round {
 		p.brought = -1
 	} else {
-		p.Round = -1 // the world broke before it had taken the state
+		// the world broke before it had taken the state
+		p.Round = -1
 	}
 	switch {
 	case a.Broken && a.Suspect >= 0:
@@ -125,7 +156,8 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		}
 	case r.told == 0:
 		r.call(Abort, fmt.Sprintf("%v came back", p))
-	case a.BrokeOff: // it was recalled, and the others would wait for it in the middle of a round
+	case a.BrokeOff:
+		// it was recalled, and the others would wait for it in the middle of a round
 		r.call(Abort, r.cause)
 	case r.divided():
 		r.call(Abort, fmt.Sprintf("%v came back, and others have finished", p))
@@ -133,8 +165,9 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	return r.step(now)
 }
 
-// Leave removes a process that has left: its pod or its heartbeats have ended, or its stream has and it cannot come back. Session 0 stands for
-// the newest session of the worker. Leave does nothing if the process has left already. Arrivals of the process that come late are ignored.
+// Leave removes a process that has left: its pod or its heartbeats have ended, or its stream has
+// and it cannot come back. Session 0 stands for the newest session of the worker. Leave does
+// nothing if the process has left already. Arrivals of the process that come late are ignored.
 func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.known[worker]
 	if session != 0 {
@@ -147,8 +180,9 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 	return r.step(now)
 }
 
-// Finish notes that a worker has nothing more to do in a formation, and the job is over as soon as all members have. It does nothing if the
-// worker is not, or not any more, at work in that formation.
+// Finish notes that a worker has nothing more to do in a formation, and the job is over as soon as
+// all members have. It does nothing if the worker is not, or not any more, at work in that
+// formation.
 func (r *Rendezvous) Finish(worker int, formation int64, now time.Time) []Action {
 	p := r.known[worker]
 	if p == nil || p.place != working || p.given != formation {
@@ -166,8 +200,9 @@ func (r *Rendezvous) Finish(worker int, formation int64, now time.Time) []Action
 	return r.step(now)
 }
 
-// divided reports whether a member that takes part has come back before it had finished, and another has finished. That one need not follow
-// a Recall, so that the two would wait for each other.
+// divided reports whether a member that takes part has come back before it had finished, and
+// another has finished. That one need not follow a Recall, so that the two would wait for each
+// other.
 func (r *Rendezvous) divided() bool {
 	return len(r.finished) > 0 && slices.ContainsFunc(r.members, func(p *process) bool {
 		return p.place == back && !r.finished[p.Worker] && !r.aside[p.Worker]
@@ -177,15 +212,16 @@ func (r *Rendezvous) divided() bool {
 // Finished reports whether a member of the last world has finished in it.
 func (r *Rendezvous) Finished(worker int) bool { return r.finished[worker] }
 
-// Over reports whether all members of the last world that take part in its rounds have finished, whether or not they have left since.
+// Over reports whether all members of the last world that take part in its rounds have finished,
+// whether or not they have left since.
 func (r *Rendezvous) Over() bool {
 	unfinished := func(m Member) bool { return !r.finished[m.Worker] && !r.aside[m.Worker] }
 	return len(r.finished) > 0 && !slices.ContainsFunc(r.world.Members, unfinished)
 }
 
-// Depart notes that a worker was asked to leave and has not ended yet. After the current round the others form a world without it, and it
-// is released. A member stays as long as no other has the state, or too few would be left without it. One that nobody misses is released at
-// once.
+// Depart notes that a worker was asked to leave and has not ended yet. After the current round the
+// others form a world without it, and it is released. A member stays as long as no other has the
+// state, or too few would be left without it. One that nobody misses is released at once.
 func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 	p := r.known[worker]
 	if p == nil || p.place == gone || p.departs {
@@ -198,15 +234,15 @@ func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 	return r.step(now)
 }
 
-// spent reports whether a process is a member that nobody misses: it has finished and has not come back, or takes no part in a world that
-// another has finished, and that stays.
+// spent reports whether a process is a member that nobody misses: it has finished and has not come
+// back, or takes no part in a world that another has finished, and that stays.
 func (r *Rendezvous) spent(p *process) bool {
 	stays := len(r.finished) > 0 && r.told != Abort
 	return p.place == working && r.finished[p.Worker] || (p.place == working || p.place == back) && r.aside[p.Worker] && stays
 }
 
-// process returns the process of a member, nil if a later session of the worker is known. The first call with a session makes its process,
-// and removes that of the session before.
+// process returns the process of a member, nil if a later session of the worker is known. The first
+// call with a session makes its process, and removes that of the session before.
 func (r *Rendezvous) process(m Member) *process {
 	p := r.known[m.Worker]
 	switch {
@@ -223,8 +259,9 @@ func (r *Rendezvous) process(m Member) *process {
 	return p
 }
 
-// Last reports whether the state would be lost with this process: it is the only remaining member that has the state or is taking it. A
-// caller that is not sure that the process has ended should wait for it.
+// Last reports whether the state would be lost with this process: it is the only remaining member
+// that has the state or is taking it. A caller that is not sure that the process has ended should
+// wait for it.
 func (r *Rendezvous) Last(worker int, session int64) bool {
 	has := func(p *process) bool {
 		return p.place == working && !r.finished[p.Worker] || p.place == back && p.Round >= 0
@@ -239,7 +276,8 @@ func (r *Rendezvous) Last(worker int, session int64) bool {
 // Tick takes the steps that are due. Before [Rendezvous.Deadline] it does nothing.
 func (r *Rendezvous) Tick(now time.Time) []Action { return r.step(now) }
 
-// Deadline returns when Tick is to be called next if nothing else happens, and false if it need not be called.
+// Deadline returns when Tick is to be called next if nothing else happens, and false if it need not
+// be called.
 func (r *Rendezvous) Deadline() (time.Time, bool) {
 	at, ok := r.absence()
 	if next := r.since.Add(r.length(r.wait)); r.wait != nothing && (!ok || next.Before(at)) {
@@ -248,11 +286,13 @@ func (r *Rendezvous) Deadline() (time.Time, bool) {
 	return at, ok
 }
 
-// World returns the last world that was formed, and false if there was none. Members of it may have left since.
+// World returns the last world that was formed, and false if there was none. Members of it may have
+// left since.
 func (r *Rendezvous) World() (World, bool) { return r.world, r.world.Formation > 0 }
 
-// Waiting returns how many processes have arrived and wait for a world, and what they wait for, as in "waiting for 2 of at least 3 workers"
-// when one has arrived. The text is "" while the world works: newcomers that wait then have no room, or join soon.
+// Waiting returns how many processes have arrived and wait for a world, and what they wait for, as
+// in "waiting for 2 of at least 3 workers" when one has arrived. The text is "" while the world
+// works: newcomers that wait then have no room, or join soon.
 func (r *Rendezvous) Waiting() (arrived int, why string) {
 	missing := r.missing()
 	there := len(r.members) + len(r.guests)
@@ -304,7 +344,8 @@ func (r *Rendezvous) length(w wait) time.Duration {
 	return 0
 }
 
-// nextStep returns the next step and the wait before it, nil if no step can follow before another call.
+// nextStep returns the next step and the wait before it, nil if no step can follow before another
+// call.
 func (r *Rendezvous) nextStep() (do func(), w wait) {
 	there, missing := len(r.members)+len(r.guests), r.missing()
 	settle := nothing
@@ -352,8 +393,9 @@ func (r *Rendezvous) wanted() int {
 	return r.expected
 }
 
-// Gathers reports whether the next world waits for workers, until [Rendezvous.Deadline] at the latest: nobody is at work, nobody has a state,
-// and fewer processes are there than the last world had, or than are expected if there was none.
+// Gathers reports whether the next world waits for workers, until [Rendezvous.Deadline] at the
+// latest: nobody is at work, nobody has a state, and fewer processes are there than the last world
+// had, or than are expected if there was none.
 func (r *Rendezvous) Gathers() bool {
 	idle := len(r.members) == 0 || r.told != 0 && len(r.missing()) == 0
 	return r.policy.Gather > 0 && idle && !r.Over() && r.newest() < 0 && !r.lacking() &&
@@ -363,7 +405,8 @@ func (r *Rendezvous) Gathers() bool {
 // gathered returns how many processes the next world has if nobody else comes.
 func (r *Rendezvous) gathered() int { return len(r.members) + r.room() }
 
-// goal returns how many processes a world without a state waits for: as many as the last world had, as far as they are still expected.
+// goal returns how many processes a world without a state waits for: as many as the last world had,
+// as far as they are still expected.
 func (r *Rendezvous) goal() int {
 	if r.world.Formation == 0 {
 		return r.wanted()
@@ -371,8 +414,8 @@ func (r *Rendezvous) goal() int {
 	return min(r.wanted(), len(r.world.Members))
 }
 
-// room returns for how many of the guests there is room beside the members. Members that depart take none: otherwise the last member could
-// not pass on its state.
+// room returns for how many of the guests there is room beside the members. Members that depart
+// take none: otherwise the last member could not pass on its state.
 func (r *Rendezvous) room() int {
 	if r.policy.Max > 0 {
 		return max(0, min(len(r.guests), r.policy.Max-len(r.staying())))
@@ -391,7 +434,8 @@ func (r *Rendezvous) staying() []*process {
 	return staying
 }
 
-// spared reports whether there are members that depart, and enough others to form a world without them once the others have the state.
+// spared reports whether there are members that depart, and enough others to form a world without
+// them once the others have the state.
 func (r *Rendezvous) spared() bool {
 	staying := len(r.staying())
 	return 0 < staying && staying < len(r.members) && staying+r.room() >= r.policy.Min
@@ -408,7 +452,8 @@ func (r *Rendezvous) missing() []*process {
 	return missing
 }
 
-// call adds the action that calls the missing members back, unless they were called by this verb or a more urgent one already.
+// call adds the action that calls the missing members back, unless they were called by this verb or
+// a more urgent one already.
 func (r *Rendezvous) call(v Verb, reason string) {
 	if v <= r.told {
 		return
@@ -440,10 +485,12 @@ func (r *Rendezvous) departing() []*process {
 	return departing
 }
 
-// remembered is the number of processes that have left and are remembered, so that their late arrivals are recognized.
+// remembered is the number of processes that have left and are remembered, so that their late
+// arrivals are recognized.
 const remembered = 1000
 
-// drop removes a process that has left, and calls the other members back at once if it was a member that they miss.
+// drop removes a process that has left, and calls the other members back at once if it was a member
+// that they miss.
 func (r *Rendezvous) drop(p *process, reason string) {
 	missed := (p.place == working || p.place == back) && !r.spent(p)
 	is := func(o *process) bool { return o == p }
@@ -454,7 +501,8 @@ func (r *Rendezvous) drop(p *process, reason string) {
 	}
 }
 
-// release removes a process that is not needed, and adds the action Release. Unlike drop it calls no member back.
+// release removes a process that is not needed, and adds the action Release. Unlike drop it calls
+// no member back.
 func (r *Rendezvous) release(p *process) {
 	is := func(o *process) bool { return o == p }
 	r.members, r.guests = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is)

@@ -14,28 +14,44 @@ import (
 type peer struct {
 	Member
 	alive bool
-	up    []Arrival // messages to the rendezvous that are not delivered yet
-	said  []Arrival // messages that the rendezvous has received
-	down  []Action  // messages from the rendezvous that it has not read yet
+	// messages to the rendezvous that are not delivered yet
+	up []Arrival
+	// messages that the rendezvous has received
+	said []Arrival
+	// messages from the rendezvous that it has not read yet
+	down []Action
 
-	formation int64 // formation of the world that it knows
+	// formation of the world that it knows
+	formation int64
 	round     int64
-	foreign   bool // its state is not that of the members
-	rests     bool // it is between two rounds and waits for a world
-	called    bool // it was called back and has not arrived yet
-	stands    bool // it takes no part in the rounds of its worlds
+	// its state is not that of the members
+	foreign bool
+	// it is between two rounds and waits for a world
+	rests bool
+	// it was called back and has not arrived yet
+	called bool
+	// it takes no part in the rounds of its worlds
+	stands bool
 
 	// What the rendezvous knows of it.
-	given int64           // formation of the last world that it is in
-	heard map[int64]int64 // by the formation that it came from: the round of its arrival; -1: it has no state, or only the one that it brought
-	claim int64           // round of the state that it brought as a newcomer
+	// formation of the last world that it is in
+	given int64
+	// by the formation that it came from: the round of its arrival; -1: it has no state, or only
+	// the one that it brought
+	heard map[int64]int64
+	// round of the state that it brought as a newcomer
+	claim int64
 	met   bool
 	left  bool
-	lost  bool // it is a stray: its stream has ended, and no world has been formed since
-	asked bool // it was asked to leave
+	// it is a stray: its stream has ended, and no world has been formed since
+	lost bool
+	// it was asked to leave
+	asked bool
 	freed bool
-	away  time.Time // of a member: since when it has no stream; zero: it has one
-	cut   bool      // it had a stream, and lost it
+	// of a member: since when it has no stream; zero: it has one
+	away time.Time
+	// it had a stream, and lost it
+	cut bool
 }
 
 // arrived reports whether an arrival of p was received that no world has answered.
@@ -48,26 +64,38 @@ type era struct {
 	idle   bool // there was no work to do when it broke
 }
 
-// model is a simple rendezvous for comparison: it knows all peers, and searches all of them for each answer.
+// model is a simple rendezvous for comparison: it knows all peers, and searches all of them for
+// each answer.
 type model struct {
-	t        *rapid.T
-	r, twin  *Rendezvous // the twin gets the same calls
-	policy   Policy      // with defaults in the place of zeros
+	t *rapid.T
+	// the twin gets the same calls
+	r, twin *Rendezvous
+	// with defaults in the place of zeros
+	policy   Policy
 	absence  time.Duration
 	now      time.Time
 	expected int
-	peers    []*peer // in the order of their start
-	guests   []*peer // newcomers in the order of their first arrivals
-	old      []*peer // members of the last world that have not left, by rank
-	eras     []era
-	told     Verb
-	finished map[Member]bool // members of the last world that have finished, and those that take no part
+	// in the order of their start
+	peers []*peer
+	// newcomers in the order of their first arrivals
+	guests []*peer
+	// members of the last world that have not left, by rank
+	old  []*peer
+	eras []era
+	told Verb
+	// members of the last world that have finished, and those that take no part
+	finished map[Member]bool
 	aside    map[Member]bool
-	comes    bool      // a member that took no part arrives
-	broken   bool      // the others of the last world are to come back: a member has come back, or left unfinished
-	touched  time.Time // time of the last arrival of a member of old
-	joinable time.Time // since when newcomers could be admitted
-	gathers  time.Time // since when all that are there wait for workers that are expected
+	// a member that took no part arrives
+	comes bool
+	// the others of the last world are to come back: a member has come back, or left unfinished
+	broken bool
+	// time of the last arrival of a member of old
+	touched time.Time
+	// since when newcomers could be admitted
+	joinable time.Time
+	// since when all that are there wait for workers that are expected
+	gathers time.Time
 }
 
 func newModel(t *rapid.T) *model {
@@ -254,7 +282,8 @@ func key(who Member) [2]int64 { return [2]int64{int64(who.Worker), who.Session} 
 // spared checks that a world may be formed without a live member that is not back, and removes it.
 func (m *model) spared(p *peer, w World) {
 	suspected := slices.ContainsFunc(m.peers, func(o *peer) bool {
-		there := slices.Contains(m.old, o) || o.freed && o.given == p.given // it was there until it was released just before
+		// it was there until it was released just before
+		there := slices.Contains(m.old, o) || o.freed && o.given == p.given
 		return there && o.arrived() && slices.ContainsFunc(o.said, func(a Arrival) bool {
 			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
 		})
@@ -337,7 +366,8 @@ func (m *model) hear(p *peer) {
 		p.given = a.Formation
 	}
 	switch {
-	case a.Formation != p.given: // sent before it had read about the world that answers it
+	case a.Formation != p.given:
+		// sent before it had read about the world that answers it
 	case slices.Contains(m.old, p):
 		m.touched, p.away, p.cut = m.now, time.Time{}, false
 		m.broken = m.broken || !m.aside[p.Member] || a.Broken || len(m.finished) == 0
@@ -367,7 +397,8 @@ func (m *model) hear(p *peer) {
 	}
 }
 
-// followed reports whether the rendezvous knows that a peer has left, or knows a later session of its worker.
+// followed reports whether the rendezvous knows that a peer has left, or knows a later session of
+// its worker.
 func (m *model) followed(p *peer) bool {
 	return p.left || slices.ContainsFunc(m.peers, func(o *peer) bool {
 		return o.Worker == p.Worker && o.Session > p.Session && o.met
@@ -420,7 +451,8 @@ func (m *model) read(p *peer) {
 		m.t.Fatalf("%+v: a world while it was called", p)
 	}
 	switch rapid.IntRange(0, 2).Draw(m.t, "state") {
-	case 0: // it does not receive the state, and keeps its own
+	case 0:
+		// it does not receive the state, and keeps its own
 	case 1:
 		p.round = -1
 	case 2:
@@ -455,14 +487,16 @@ func (m *model) Break(t *rapid.T) {
 	}
 }
 
-// ComeBack lets a member arrive that was not called. The suspect that it names is ignored, because no link of it broke.
+// ComeBack lets a member arrive that was not called. The suspect that it names is ignored, because
+// no link of it broke.
 func (m *model) ComeBack(t *rapid.T) {
 	m.some("works", (*peer).works).arrive(false, rapid.SampledFrom(m.peers).Draw(t, "named").Worker)
 }
 
 func (m *model) Die(*rapid.T) { m.some("lives", func(p *peer) bool { return p.alive }).alive = false }
 
-// Gone tells the rendezvous that a process has left, before or after its last messages were received.
+// Gone tells the rendezvous that a process has left, before or after its last messages were
+// received.
 func (m *model) Gone(t *rapid.T) {
 	m.gone(m.some("is dead", func(p *peer) bool { return !p.alive }), rapid.Bool().Draw(t, "whichever"))
 }
@@ -570,7 +604,8 @@ func (m *model) Check(t *rapid.T) {
 		m.joinable = m.now
 	}
 	at, ok := m.r.Deadline()
-	if gives := m.gives(); !gives.IsZero() { // members that are away are not waited for after this time, and no other wait takes longer
+	// members that are away are not waited for after this time, and no other wait takes longer
+	if gives := m.gives(); !gives.IsZero() {
 		if !ok || at.After(gives) {
 			t.Fatalf("deadline %v (%t), and some are away until %v", at, ok, gives)
 		}

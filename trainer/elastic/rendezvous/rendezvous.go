@@ -9,9 +9,11 @@ import (
 
 // Member names one process of one worker. Another session of the same worker is another member.
 type Member struct {
-	Worker  int
-	Session int64  // number of the process, or of its stream, among those of the worker; from 1, rising
-	Address string // at which the others connect to it
+	Worker int
+	// number of the process, or of its stream, among those of the worker; from 1, rising
+	Session int64
+	// at which the others connect to it
+	Address string
 }
 
 // String returns a text like "worker-3".
@@ -20,33 +22,58 @@ func (m Member) String() string { return fmt.Sprintf("worker-%d", m.Worker) }
 // Arrival is the message of a worker that is between two rounds and needs a world.
 type Arrival struct {
 	Member
-	Formation int64 // formation of the last world that it was given, even if it never worked in it; 0: none
-	Round     int64 // number of rounds in its state; -1: it has no state
-	Broken    bool  // one of its links in that world failed
-	Suspect   int   // if Broken: the worker at the other end of the link, -1 if that is not known
-	Idle      bool  // if Broken: the link broke when no member had work for a round
-	Aside     bool  // it takes no part in the rounds of the next world, so no member waits for it in the middle of one
-	BrokeOff  bool  // it may have left in the middle of a round, in which the others would wait for it even after a Recall
+	// formation of the last world that it was given, even if it never worked in it; 0: none
+	Formation int64
+	// number of rounds in its state; -1: it has no state
+	Round int64
+	// one of its links in that world failed
+	Broken bool
+	// if Broken: the worker at the other end of the link, -1 if that is not known
+	Suspect int
+	// if Broken: the link broke when no member had work for a round
+	Idle bool
+	// it takes no part in the rounds of the next world, so no member waits for it in the middle of
+	// one
+	Aside bool
+	// it may have left in the middle of a round, in which the others would wait for it even after a
+	// Recall
+	BrokeOff bool
 }
 
 // World is the set of members that work together.
 type World struct {
-	ID        int64    // number that changes exactly when the members do
-	Formation int64    // rises each time a world is formed; the first is 1
-	Members   []Member // by rank; see law 2
-	Sources   []int    // ranks that have the newest state, which the others take; none: all begin with the initial state
-	Round     int64    // round of the sources' state; 0: there are no sources
+	// number that changes exactly when the members do
+	ID int64
+	// rises each time a world is formed; the first is 1
+	Formation int64
+	// by rank; see law 2
+	Members []Member
+	// ranks that have the newest state, which the others take; none: all begin with the initial
+	// state
+	Sources []int
+	// round of the sources' state; 0: there are no sources
+	Round int64
 }
 
 // Policy has the parameters of a rendezvous.
 type Policy struct {
-	Min      int           // least number of members of a world; 0: 1
-	Max      int           // greatest number of members of a world; 0: no limit
-	Settle   time.Duration // longest time for which joins wait for each other, from the first that could be admitted; 0: 300 ms
-	Gather   time.Duration // longest time for which a world without a state waits for expected workers; 0: it does not wait
-	Patience time.Duration // longest time for which suspects are waited for after all others are back; 0: 2 s
-	Attempts int           // number of worlds in a row that broke without a round, though there was work, after which a suspect is evicted; 0: 3
-	Absence  time.Duration // longest time for which a member without a stream keeps its world; 0: 15 s
+	// least number of members of a world; 0: 1
+	Min int
+	// greatest number of members of a world; 0: no limit
+	Max int
+	// longest time for which joins wait for each other, from the first that could be admitted; 0:
+	// 300 ms
+	Settle time.Duration
+	// longest time for which a world without a state waits for expected workers; 0: it does not
+	// wait
+	Gather time.Duration
+	// longest time for which suspects are waited for after all others are back; 0: 2 s
+	Patience time.Duration
+	// number of worlds in a row that broke without a round, though there was work, after which a
+	// suspect is evicted; 0: 3
+	Attempts int
+	// longest time for which a member without a stream keeps its world; 0: 15 s
+	Absence time.Duration
 }
 
 // Verb is the kind of an [Action].
@@ -54,12 +81,18 @@ type Verb int
 
 // Verbs.
 const (
-	Form    Verb = iota + 1 // send World to its members
-	Recall                  // tell Members to come back from Formation together, after a round
-	Abort                   // tell Members to come back from Formation at once: a member is missing
-	Evict                   // replace the worker of Member, to which the others have no working links; it is no member any more
-	Release                 // let Member end, which was asked to leave: it is no member any more
-	Anew                    // the state is lost: training begins anew in the world of the Form that follows
+	Form Verb = iota + 1 // send World to its members
+	// tell Members to come back from Formation together, after a round
+	Recall
+	// tell Members to come back from Formation at once: a member is missing
+	Abort
+	// replace the worker of Member, to which the others have no working links; it is no member any
+	// more
+	Evict
+	// let Member end, which was asked to leave: it is no member any more
+	Release
+	// the state is lost: training begins anew in the world of the Form that follows
+	Anew
 )
 
 func (v Verb) String() string {
@@ -80,14 +113,20 @@ func (v Verb) String() string {
 	return fmt.Sprintf("Verb(%d)", int(v))
 }
 
-// Action is an order to the master. The master performs actions in the order in which they are returned.
+// Action is an order to the master. The master performs actions in the order in which they are
+// returned.
 type Action struct {
-	Verb      Verb
-	World     World    // of Form: the new world
-	Formation int64    // of Recall and Abort: the formation of the world that the members leave
-	Members   []Member // of Recall and Abort: the members to tell
-	Member    Member   // of Evict and Release: the member that leaves
-	Reason    string   // text for logs; "" for the first Form
+	Verb Verb
+	// of Form: the new world
+	World World
+	// of Recall and Abort: the formation of the world that the members leave
+	Formation int64
+	// of Recall and Abort: the members to tell
+	Members []Member
+	// of Evict and Release: the member that leaves
+	Member Member
+	// text for logs; "" for the first Form
+	Reason string
 }
 
 func (a Action) String() string {

@@ -500,7 +500,8 @@ func TestLast(t *testing.T) {
 	s.tell("back", "0 round -1")
 	last(2)
 	s.tell("leave", "2")
-	last(0) // without another member the training begins anew
+	// without another member the training begins anew
+	last(0)
 	s.tell("join", "3")
 	s.tell("leave", "0")
 	s.tell("expect", "1")
@@ -524,7 +525,8 @@ func TestSessionsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestThousand runs a rendezvous of 1,000 workers: the first world, a newcomer, the loss of one worker, and the loss of all.
+// TestThousand runs a rendezvous of 1,000 workers: the first world, a newcomer, the loss of one
+// worker, and the loss of all.
 func TestThousand(t *testing.T) {
 	const n = 1000
 	r := New(Policy{})

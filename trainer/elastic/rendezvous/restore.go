@@ -7,38 +7,49 @@ import (
 	"time"
 )
 
-// Snapshot is the stored state of a rendezvous: the last world and its members. Its size is about 40 bytes for each member, plus its address.
+// Snapshot is the stored state of a rendezvous: the last world and its members. Its size is about
+// 40 bytes for each member, plus its address.
 type Snapshot struct {
-	ID        int64   `json:"id,omitempty"`
-	Formation int64   `json:"formation,omitempty"`
-	Given     int64   `json:"given,omitempty"` // the highest formation number that may have been given out; less than Formation: it is Formation
-	Round     int64   `json:"round,omitempty"`
-	Sources   []int   `json:"sources,omitempty"`
-	Members   []Saved `json:"members,omitempty"` // by rank
-	Told      Verb    `json:"told,omitempty"`    // Recall or Abort: the members have been called back
-	Cause     string  `json:"cause,omitempty"`
-	Stuck     int     `json:"stuck,omitempty"` // number of worlds in a row of these members that broke without a round
-	Expected  int     `json:"expected,omitempty"`
+	ID        int64 `json:"id,omitempty"`
+	Formation int64 `json:"formation,omitempty"`
+	// the highest formation number that may have been given out; less than Formation: it is
+	// Formation
+	Given   int64 `json:"given,omitempty"`
+	Round   int64 `json:"round,omitempty"`
+	Sources []int `json:"sources,omitempty"`
+	// by rank
+	Members []Saved `json:"members,omitempty"`
+	// Recall or Abort: the members have been called back
+	Told  Verb   `json:"told,omitempty"`
+	Cause string `json:"cause,omitempty"`
+	// number of worlds in a row of these members that broke without a round
+	Stuck    int `json:"stuck,omitempty"`
+	Expected int `json:"expected,omitempty"`
 }
 
 // Saved is a member in a [Snapshot].
 type Saved struct {
-	Worker    int    `json:"w"`
-	Session   int64  `json:"s"`
-	Address   string `json:"a,omitempty"`
-	Brought   int64  `json:"b,omitempty"` // 1 + the round of the state that it brought as a newcomer, until it has taken another; 0: none
-	Departs   bool   `json:"d,omitempty"`
-	Left      bool   `json:"l,omitempty"` // it has left
-	Aside     bool   `json:"i,omitempty"` // it takes no part in the rounds of the world
-	Finished  bool   `json:"f,omitempty"`
-	Suspected int    `json:"n,omitempty"` // how often it was suspected in the worlds that broke without a round
+	Worker  int    `json:"w"`
+	Session int64  `json:"s"`
+	Address string `json:"a,omitempty"`
+	// 1 + the round of the state that it brought as a newcomer, until it has taken another; 0: none
+	Brought int64 `json:"b,omitempty"`
+	Departs bool  `json:"d,omitempty"`
+	// it has left
+	Left bool `json:"l,omitempty"`
+	// it takes no part in the rounds of the world
+	Aside    bool `json:"i,omitempty"`
+	Finished bool `json:"f,omitempty"`
+	// how often it was suspected in the worlds that broke without a round
+	Suspected int `json:"n,omitempty"`
 }
 
 // mostCause is the greatest length of Snapshot.Cause, in bytes.
 const mostCause = 300
 
-// Snapshot returns the state for [Restore]. The master writes one before it sends the world of a [Form], so that no formation number is given
-// out twice, and no member is in a world that the next master does not know.
+// Snapshot returns the state for [Restore]. The master writes one before it sends the world of a
+// [Form], so that no formation number is given out twice, and no member is in a world that the next
+// master does not know.
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
 		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Round: r.world.Round, Sources: slices.Clone(r.world.Sources),
@@ -87,8 +98,9 @@ func (s *Snapshot) alone() bool {
 	return !slices.ContainsFunc(s.Members, func(m Saved) bool { return !m.Left })
 }
 
-// Restore returns the rendezvous of a master that was restarted. The members of the last world count as working until they arrive or leave,
-// or Absence passes without an arrival or a call of [Rendezvous.Present]. Processes that waited for a world arrive again.
+// Restore returns the rendezvous of a master that was restarted. The members of the last world
+// count as working until they arrive or leave, or Absence passes without an arrival or a call of
+// [Rendezvous.Present]. Processes that waited for a world arrive again.
 func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("restore the rendezvous: snapshot: %w", err)
@@ -119,9 +131,10 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	return r, nil
 }
 
-// Away notes that the stream of a process has ended. The process may live; then it comes back with the same session. A member that works
-// keeps its world and is waited for, at most for Absence. A process that is between two rounds has strayed, since no world can be sent to
-// it: the others go on without it.
+// Away notes that the stream of a process has ended. The process may live; then it comes back with
+// the same session. A member that works keeps its world and is waited for, at most for Absence. A
+// process that is between two rounds has strayed, since no world can be sent to it: the others go
+// on without it.
 func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.process(Member{Worker: worker, Session: session})
 	switch {
@@ -135,8 +148,9 @@ func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Tim
 	return r.step(now)
 }
 
-// Present notes that a process has a stream again, and works in a formation. It returns the order that the members got meanwhile, for
-// this process. A process that is not in that world any more is told to come back from it; it arrives in another session then.
+// Present notes that a process has a stream again, and works in a formation. It returns the order
+// that the members got meanwhile, for this process. A process that is not in that world any more is
+// told to come back from it; it arrives in another session then.
 func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action {
 	verb, reason := Abort, "the others went on without it"
 	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && formation == p.given {
@@ -167,7 +181,8 @@ func (r *Rendezvous) absent(now time.Time) {
 	}
 }
 
-// absence returns the first time at which a member has been away for Absence, and false if no member is away.
+// absence returns the first time at which a member has been away for Absence, and false if no
+// member is away.
 func (r *Rendezvous) absence() (first time.Time, ok bool) {
 	for _, p := range r.members {
 		if at := p.away.Add(r.policy.Absence); p.place == working && !p.away.IsZero() && (!ok || at.Before(first)) {

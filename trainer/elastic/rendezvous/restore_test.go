@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Restart replaces the master, which ends every stream. Members that work go on; processes that wait for a world arrive again.
+// Restart replaces the master, which ends every stream. Members that work go on; processes that
+// wait for a world arrive again.
 func (m *model) Restart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
 		t.Skip("rarely")
@@ -35,7 +36,8 @@ func (m *model) restart() {
 	}
 	m.guests, m.joinable, m.gathers = nil, time.Time{}, time.Time{}
 	if n := len(m.eras); n > 0 {
-		m.eras[n-1].broken = false // members that arrived with a broken link arrive again
+		// members that arrived with a broken link arrive again
+		m.eras[n-1].broken = false
 	}
 	for _, p := range m.peers {
 		if p.lost { // strays are not in the snapshot
@@ -46,7 +48,8 @@ func (m *model) restart() {
 	}
 }
 
-// disconnect ends the stream of a peer. A peer between two rounds opens another at once and arrives. One that works opens another later.
+// disconnect ends the stream of a peer. A peer between two rounds opens another at once and
+// arrives. One that works opens another later.
 func (m *model) disconnect(p *peer) {
 	member := slices.Contains(m.old, p)
 	var last Arrival
@@ -67,7 +70,8 @@ func (m *model) disconnect(p *peer) {
 		p.asked = false // the master asks it again later
 	}
 	if p.alive && p.rests {
-		if member && last.Formation != p.given { // the message about the world that it was given was lost with the stream
+		// the message about the world that it was given was lost with the stream
+		if member && last.Formation != p.given {
 			last = Arrival{Member: p.Member, Formation: p.given, Round: last.Round, Suspect: -1}
 		}
 		p.up = []Arrival{last}
@@ -93,7 +97,8 @@ func (m *model) back(p *peer) {
 	case verb == 0 && len(did) == 0:
 	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation || fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
 		m.t.Fatalf("%v for %+v, want %v", did, p, verb)
-	case p.formation != p.given: // it arrives from the world that it was given meanwhile
+	case p.formation != p.given:
+		// it arrives from the world that it was given meanwhile
 		p.arrive(false, -1)
 		p.up[0].Formation = p.given
 	default:
@@ -101,8 +106,8 @@ func (m *model) back(p *peer) {
 	}
 }
 
-// Cut ends the stream of a member that works, as far as the rendezvous knows. The member may be dead, or its arrival may be under way, or
-// it may not have read about its world.
+// Cut ends the stream of a member that works, as far as the rendezvous knows. The member may be
+// dead, or its arrival may be under way, or it may not have read about its world.
 func (m *model) Cut(*rapid.T) {
 	p := m.some("works in the world", func(p *peer) bool {
 		return p.away.IsZero() && slices.Contains(m.old, p) && !p.arrived() && !m.followed(p)
@@ -114,7 +119,8 @@ func (m *model) Cut(*rapid.T) {
 	}
 }
 
-// absent removes the members that were away for too long, and reports whether there were any, and whether one of them had not finished.
+// absent removes the members that were away for too long, and reports whether there were any, and
+// whether one of them had not finished.
 func (m *model) absent() (left, unfinished bool) {
 	for _, p := range slices.Clone(m.old) {
 		if !p.away.IsZero() && !p.arrived() && !m.now.Before(p.away.Add(m.absence)) {
@@ -126,7 +132,8 @@ func (m *model) absent() (left, unfinished bool) {
 	return left, unfinished
 }
 
-// gives returns the first time at which a member that is away is not waited for any more, zero if none is away.
+// gives returns the first time at which a member that is away is not waited for any more, zero if
+// none is away.
 func (m *model) gives() (first time.Time) {
 	for _, p := range m.old {
 		if at := p.away.Add(m.absence); !p.away.IsZero() && !p.arrived() && (first.IsZero() || at.Before(first)) {
@@ -136,7 +143,8 @@ func (m *model) gives() (first time.Time) {
 	return first
 }
 
-// Replace replaces the master, and all processes report to the new one at once: it then has the same state as the one before.
+// Replace replaces the master, and all processes report to the new one at once: it then has the
+// same state as the one before.
 func (m *model) Replace(t *rapid.T) {
 	for _, p := range m.peers {
 		if !p.alive && !p.left || len(p.up)+len(p.down) > 0 || !p.away.IsZero() || p.alive && p.rests && !p.arrived() {
@@ -189,7 +197,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// After a restart, too, the state that a newcomer brought is not taken for that of the members, though its round may be the same.
+// After a restart, too, the state that a newcomer brought is not taken for that of the members,
+// though its round may be the same.
 func TestRestoreKeepsWhatWasBrought(t *testing.T) {
 	r := New(Policy{Min: 2})
 	r.Expect(2, start)
@@ -207,7 +216,8 @@ func TestRestoreKeepsWhatWasBrought(t *testing.T) {
 	}
 }
 
-// Present returns the order that a member missed: none while its world works, a Recall or Abort, or an Abort if its world is over.
+// Present returns the order that a member missed: none while its world works, a Recall or Abort, or
+// an Abort if its world is over.
 func TestPresent(t *testing.T) {
 	r := New(Policy{Min: 2, Absence: time.Second})
 	r.Expect(2, start)
@@ -236,7 +246,8 @@ func TestPresent(t *testing.T) {
 		"[form 2.2 worker-0 with round 3 of rank 0: worker-1 not heard for 1s]")
 }
 
-// A formation number that may have been given out is not given out again. A member of an unknown formation is called back from it.
+// A formation number that may have been given out is not given out again. A member of an unknown
+// formation is called back from it.
 func TestFormationsAreNotGivenTwice(t *testing.T) {
 	r, err := Restore(Policy{}, Snapshot{ID: 1, Formation: 2, Given: 7, Members: []Saved{{Worker: 0, Session: 1}}}, start)
 	if err != nil {

@@ -16,7 +16,8 @@ var start = time.Unix(1e9, 0)
 //	expect 4                        4 workers are expected
 //	join 3/2 [from 1] [round 7]     session 2 (default: 1) of worker 3 arrives for the first time
 //	back 3 [from 1] [round 7]       worker 3 arrives from the last world, or from formation 1
-//	join 3 aside 1                  worker 3 arrives, and takes no part in the rounds of its next world
+//	join 3 aside 1                  worker 3 arrives, and takes no part in the rounds of its next
+//	                                world
 //	finish 3                        worker 3 has finished in the last world
 //	depart 3                        worker 3 is asked to leave
 //	broken 3 [suspect 1] [round 7]  worker 3 arrives because its link to worker 1 broke

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// stray removes a process that is between two rounds and has lost its stream. The others go on without it, with one exception: a member of
-// the last world that has the state is waited for until [Rendezvous.Leave] removes it, if no process that is present has the state. If it
-// is back before the next world is formed, it is a member again.
+// stray removes a process that is between two rounds and has lost its stream. The others go on
+// without it, with one exception: a member of the last world that has the state is waited for until
+// [Rendezvous.Leave] removes it, if no process that is present has the state. If it is back before
+// the next world is formed, it is a member again.
 func (r *Rendezvous) stray(p *process, reason string) {
 	has := p.place == back && p.Round >= 0
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
@@ -18,7 +19,8 @@ func (r *Rendezvous) stray(p *process, reason string) {
 	}
 }
 
-// Knows reports whether the process of that session is known and has not left, whether or not it is a member.
+// Knows reports whether the process of that session is known and has not left, whether or not it is
+// a member.
 func (r *Rendezvous) Knows(worker int, session int64) bool {
 	p := r.known[worker]
 	return p != nil && p.Session == session && p.place != gone

@@ -6,7 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Stray ends the stream of a process that is between two rounds. The messages on it are lost; the process arrives again.
+// Stray ends the stream of a process that is between two rounds. The messages on it are lost; the
+// process arrives again.
 func (m *model) Stray(t *rapid.T) {
 	p := m.some("stands between two rounds", func(p *peer) bool {
 		return p.alive && p.met && !m.followed(p) && !p.lost && (p.arrived() || !slices.Contains(m.old, p))
@@ -19,12 +20,14 @@ func (m *model) Stray(t *rapid.T) {
 	if strays := slices.ContainsFunc(m.r.strays, func(o *process) bool { return o.Member == p.Member }); strays != p.lost {
 		t.Fatalf("%+v strays: %t, want %t", p, !p.lost, p.lost)
 	}
-	if !p.lost { // a world was formed without it, or it has no state: it comes back as another process
+	// a world was formed without it, or it has no state: it comes back as another process
+	if !p.lost {
 		p.left, p.alive = true, false
 		return
 	}
 	p.rests = true
-	p.formation = p.given // the message about a world that it had not read is lost, too
+	// the message about a world that it had not read is lost, too
+	p.formation = p.given
 	delete(p.heard, p.given)
 	p.up = append(p.up, p.said[len(p.said)-1])
 }

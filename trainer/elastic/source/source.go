@@ -1,7 +1,9 @@
 // Package source parses the location of a user's program from the first words of a command.
 //
-//	main.py --epochs=2                       a file of this machine, or a command on PATH: taken as it is
-//	s3://bucket/main.py --epochs=2           an object of Amazon S3, or of a store that speaks its protocol
+//	main.py --epochs=2                       a file of this machine, or a command on PATH: taken
+//	                                         as it is
+//	s3://bucket/main.py --epochs=2           an object of Amazon S3, or of a store that speaks its
+//	                                         protocol
 //	gs://bucket/main.py                      an object of Google Cloud Storage
 //	https://host/main.py                     a file on the web
 //	s3://bucket/code.tar.gz main.py --epochs=2
@@ -9,7 +11,8 @@
 //	https://host/main.py#sha256=9f86d0…      any of them, with the checksum that it must have
 //	http://files.lan/main.sh#sha256=9f86d0…  a file of a private network, only with its checksum
 //
-// The forms are those of torchelastic's fetch_and_run, and more. Package fetch gets what this package reads.
+// The forms are those of torchelastic's fetch_and_run, and more. Package fetch gets what this
+// package reads.
 //
 // Laws:
 //
@@ -32,13 +35,19 @@ import (
 
 // Program is where a program comes from, and how it is called.
 type Program struct {
-	Kind     Kind
-	Location string   // path or URL, without the checksum
-	Name     string   // of the file: "main.py", "code.tar.gz"; "" for Local
-	Archive  Archive  // Single for Local
-	Script   string   // of an archive: the path of the script in it, with slashes
-	Args     []string // of the script
-	SHA256   string   // in lower-case hexadecimal digits; "": not given
+	Kind Kind
+	// path or URL, without the checksum
+	Location string
+	// of the file: "main.py", "code.tar.gz"; "" for Local
+	Name string
+	// Single for Local
+	Archive Archive
+	// of an archive: the path of the script in it, with slashes
+	Script string
+	// of the script
+	Args []string
+	// in lower-case hexadecimal digits; "": not given
+	SHA256 string
 }
 
 // Kind is a kind of place.
@@ -48,7 +57,8 @@ type Kind string
 const (
 	Local  Kind = "local"
 	Bucket Kind = "bucket" // s3:// or gs://
-	Web    Kind = "web"    // https://, or http:// of this machine or a private network
+	// https://, or http:// of this machine or a private network
+	Web Kind = "web"
 )
 
 // Archive is how files are packed.
@@ -84,7 +94,8 @@ const expected = "expected a path, s3://BUCKET/FILE, gs://BUCKET/FILE or https:/
 
 const mark = "#sha256="
 
-// Parse reads a command. sha256 is the checksum that was given beside it, as by --program_sha256; "" if none was.
+// Parse reads a command. sha256 is the checksum that was given beside it, as by --program_sha256;
+// "" if none was.
 func Parse(command []string, sha256 string) (Program, error) {
 	if len(command) == 0 || command[0] == "" {
 		return Program{}, &Error{"", errors.New("none given; " + expected)}
@@ -167,7 +178,8 @@ func (p Program) withScript() (Program, error) {
 // String names the program to users.
 func (p Program) String() string { return Shown(p.Location) }
 
-// Shown returns a location without what follows a question mark, which may have a signature in it, and without a user's name.
+// Shown returns a location without what follows a question mark, which may have a signature in it,
+// and without a user's name.
 func Shown(location string) string {
 	scheme, rest, remote := strings.Cut(location, "://")
 	if !remote {
@@ -184,7 +196,8 @@ func Shown(location string) string {
 	return scheme + "://" + host
 }
 
-// Credential returns the name of a URL parameter that grants access to anyone who has the URL, as in a signed URL; "" if there is none.
+// Credential returns the name of a URL parameter that grants access to anyone who has the URL, as
+// in a signed URL; "" if there is none.
 func Credential(location string) string {
 	_, query, _ := strings.Cut(location, "?")
 	query, _, _ = strings.Cut(query, "#")
@@ -201,7 +214,8 @@ func Credential(location string) string {
 	return ""
 }
 
-// secrets are parts of the names of secret parameters: X-Amz-Signature, X-Goog-Signature, access_token, api_key.
+// secrets are parts of the names of secret parameters: X-Amz-Signature, X-Goog-Signature,
+// access_token, api_key.
 var secrets = []string{"signature", "token", "secret", "password", "api_key", "apikey", "credential"}
 
 func archiveOf(name string) Archive {
@@ -252,7 +266,8 @@ func Private(a netip.Addr) bool {
 	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
 }
 
-// Secure reports whether a program may come from a URL: by https, or by http from this machine. Check the targets of redirects, too.
+// Secure reports whether a program may come from a URL: by https, or by http from this machine.
+// Check the targets of redirects, too.
 func Secure(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
 }

@@ -9,13 +9,19 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
-// cut divides shards into tasks. It computes each task from its number, so that its cost depends on the number of shards only.
+// cut divides shards into tasks. It computes each task from its number, so that its cost depends on
+// the number of shards only.
 type cut struct {
-	shards  []Shard // the shards that have records
-	first   []int   // by shard: the number of its first task
-	tasks   int     // number of tasks
-	records int64   // of all shards
-	each    int64   // records of a task; the last task of a shard may have fewer
+	// the shards that have records
+	shards []Shard
+	// by shard: the number of its first task
+	first []int
+	// number of tasks
+	tasks int
+	// of all shards
+	records int64
+	// records of a task; the last task of a shard may have fewer
+	each int64
 }
 
 // cutUp divides shards into tasks of at most each records.
@@ -32,8 +38,9 @@ func cutUp(shards []Shard, each int64) *cut {
 	return c
 }
 
-// settled returns the ledger with every epoch marked complete of which it has all tasks. A holder of the model learns from the
-// master that an epoch is complete, and may be in the next epoch by then.
+// settled returns the ledger with every epoch marked complete of which it has all tasks. A holder
+// of the model learns from the master that an epoch is complete, and may be in the next epoch by
+// then.
 func (c *cut) settled(l *ledger.Ledger) *ledger.Ledger {
 	if len(l.Epochs()) < 2 {
 		return l
@@ -61,16 +68,18 @@ func (c *cut) task(number int, like Task) Task {
 	return like
 }
 
-// within returns the smallest number of tasks, taken in the given order, that have at least so many records, and by how many
-// records they exceed that.
+// within returns the smallest number of tasks, taken in the given order, that have at least so many
+// records, and by how many records they exceed that.
 func (c *cut) within(order *permutation, records int64) (tasks int, more int64) {
 	if records >= c.records {
 		return c.tasks, 0
 	}
 	// Only the last task of a shard may have fewer than c.each records.
 	type gap struct {
-		place   int   // of the task in the order
-		records int64 // that this task and the short tasks before it lack
+		// of the task in the order
+		place int
+		// that this task and the short tasks before it lack
+		records int64
 	}
 	var gaps []gap
 	for i, s := range c.shards {
@@ -97,24 +106,38 @@ func (c *cut) within(order *permutation, records int64) (tasks int, more int64) 
 	return tasks, have(tasks) - records
 }
 
-// todo holds the tasks that wait: tasks of a cut that were never leased, in their order, and tasks that were taken back.
+// todo holds the tasks that wait: tasks of a cut that were never leased, in their order, and tasks
+// that were taken back.
 //
-// A place is a position in the order. Tasks are leased from the place from on; the places before it follow after the last one.
+// A place is a position in the order. Tasks are leased from the place from on; the places before it
+// follow after the last one.
 type todo struct {
-	like  Task        // the fields that all its tasks share
-	cut   *cut        // the cut of its tasks; nil: only tasks that were taken back
-	order permutation // of the numbers of the tasks
-	from  int         // the place of the first task that is leased
-	next  int         // number of places passed since from
-	end   int         // the first place beyond MaxRecords
-	more  int64       // records beyond MaxRecords of the task before end
+	// the fields that all its tasks share
+	like Task
+	// the cut of its tasks; nil: only tasks that were taken back
+	cut *cut
+	// of the numbers of the tasks
+	order permutation
+	// the place of the first task that is leased
+	from int
+	// number of places passed since from
+	next int
+	// the first place beyond MaxRecords
+	end int
+	// records beyond MaxRecords of the task before end
+	more int64
 
-	had     ledger.Ledger // records that were in the model at the start, which are not trained on again
-	apart   map[int]bool  // numbers of tasks that were taken out of turn
-	skipped int           // number of tasks at places not passed that are complete in had, or in apart
+	// records that were in the model at the start, which are not trained on again
+	had ledger.Ledger
+	// numbers of tasks that were taken out of turn
+	apart map[int]bool
+	// number of tasks at places not passed that are complete in had, or in apart
+	skipped int
 
-	again []Task // lost or given back tasks: leased before all others, the last one first
-	later []Task // failed tasks: leased after all others
+	// lost or given back tasks: leased before all others, the last one first
+	again []Task
+	// failed tasks: leased after all others
+	later []Task
 }
 
 // newTodo returns all tasks of a cut.
@@ -125,8 +148,8 @@ func newTodo(c *cut, order permutation, like Task) *todo {
 // limit leaves out the tasks, and the end of the last task, that exceed so many records.
 func (t *todo) limit(records int64) { t.end, t.more = t.cut.within(&t.order, records) }
 
-// skip leaves out the records of the epoch that are in a ledger. It returns the number of complete tasks, and of records, that it
-// leaves out. It is called before any task is taken.
+// skip leaves out the records of the epoch that are in a ledger. It returns the number of complete
+// tasks, and of records, that it leaves out. It is called before any task is taken.
 func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 	t.had = l.Clone()
 	epoch := t.like.Epoch
@@ -236,8 +259,8 @@ func (t *todo) sized(number int) (int64, bool) {
 	return t.at(place).Records(), true
 }
 
-// left returns the task at a place, with Done set to its records in had. It returns false if had has the whole task, or if the
-// task was taken out of turn.
+// left returns the task at a place, with Done set to its records in had. It returns false if had
+// has the whole task, or if the task was taken out of turn.
 func (t *todo) left(place int) (Task, bool) {
 	task := t.at(place)
 	part, whole := t.had.Had(ledger.Task{Epoch: task.Epoch, Number: task.Number})
@@ -278,7 +301,8 @@ func (t *todo) first() (Task, bool) {
 				less(task)
 			}
 		}
-	default: // many are left: one of the smallest numbers is among them
+	default:
+		// many are left: one of the smallest numbers is among them
 		for number := 0; ; number++ {
 			if place, ok := t.ahead(number); ok {
 				if task, ok := t.left(place); ok {

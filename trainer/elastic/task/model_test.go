@@ -22,32 +22,48 @@ type record struct {
 
 // model is a simple queue for comparison: it counts every record, and searches all of its state.
 type model struct {
-	t        *rapid.T
-	q, twin  *Queue // the twin gets the same calls
-	policy   Policy
-	shards   []Shard
-	now      time.Time
-	leases   map[int64]Lease
-	settled  []Lease           // leases that are no longer held
-	credited map[record]int    // by record: how often it was credited in this epoch
-	charged  map[string]int    // by task: its charged failures
-	returned map[string]int    // by task: how often in a row it was returned without progress
-	effort   map[int64]int64   // by lease: the greatest effort that was reported
-	told     map[int64]int64   // by lease: the greatest progress that was reported
-	touched  map[int]time.Time // by worker: when it showed progress last, or got its first lease
-	fatal    string            // the reason that failed the queue
-	total    int               // number of tasks in this epoch
-	exports  int
-	kept     []saved
-	version  int64 // version of the last evaluation
+	t *rapid.T
+	// the twin gets the same calls
+	q, twin *Queue
+	policy  Policy
+	shards  []Shard
+	now     time.Time
+	leases  map[int64]Lease
+	// leases that are no longer held
+	settled []Lease
+	// by record: how often it was credited in this epoch
+	credited map[record]int
+	// by task: its charged failures
+	charged map[string]int
+	// by task: how often in a row it was returned without progress
+	returned map[string]int
+	// by lease: the greatest effort that was reported
+	effort map[int64]int64
+	// by lease: the greatest progress that was reported
+	told map[int64]int64
+	// by worker: when it showed progress last, or got its first lease
+	touched map[int]time.Time
+	// the reason that failed the queue
+	fatal string
+	// number of tasks in this epoch
+	total   int
+	exports int
+	kept    []saved
+	// version of the last evaluation
+	version int64
 
-	given       map[int64]bool  // ids of leases, of all masters
-	over        map[string]bool // training tasks of this epoch that are settled
+	// ids of leases, of all masters
+	given map[int64]bool
+	// training tasks of this epoch that are settled
+	over        map[string]bool
 	incarnation int
 	hints       []hint
-	orphans     []orphan       // leases of earlier masters
-	adopted     map[int64]bool // orphans that this master has adopted
-	closed      bool           // no more orphans are adopted
+	// leases of earlier masters
+	orphans []orphan
+	// orphans that this master has adopted
+	adopted map[int64]bool
+	// no more orphans are adopted
+	closed bool
 }
 
 func newModel(t *rapid.T) *model {
@@ -359,11 +375,13 @@ func (m *model) Export(t *rapid.T) {
 
 // saved is the content of a checkpoint.
 type saved struct {
-	ledger   ledger.Ledger
-	credited map[record]int // by record: how often it was credited in the open epoch
+	ledger ledger.Ledger
+	// by record: how often it was credited in the open epoch
+	credited map[record]int
 }
 
-// Save makes a checkpoint of the records that are credited now, or of a few less: a holder of the model may be behind, by less than an epoch.
+// Save makes a checkpoint of the records that are credited now, or of a few less: a holder of the
+// model may be behind, by less than an epoch.
 func (m *model) Save(t *rapid.T) {
 	if m.q.TrainingDone() {
 		t.Skip("not in an epoch")
@@ -552,7 +570,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestEveryRecordOnce runs whole jobs to their end, with workers that are lost, slow, or report wrongly.
+// TestEveryRecordOnce runs whole jobs to their end, with workers that are lost, slow, or report
+// wrongly.
 func TestEveryRecordOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

@@ -6,20 +6,24 @@ import (
 	"math/rand/v2"
 )
 
-// permutation is an order of the numbers 0 to n-1. The number at each place is computed, so that the order of a million
-// tasks takes no time to make and no memory. The zero value orders no numbers.
+// permutation is an order of the numbers 0 to n-1. The number at each place is computed, so that
+// the order of a million tasks takes no time to make and no memory. The zero value orders no
+// numbers.
 //
-// It is a Feistel network over a rectangle of rows × columns cells, which is nearly square and has n cells or a few more.
-// One round moves every cell within its column, by a distance that depends on the column; the next round moves it within its
-// row. Every round can be inverted, so this is a permutation of the cells. A number that lands on a cell beyond n goes
-// through the network again (cycle walking), which happens to one in √n of them.
+// It is a Feistel network over a rectangle of rows × columns cells, which is nearly square and has
+// n cells or a few more. One round moves every cell within its column, by a distance that depends
+// on the column; the next round moves it within its row. Every round can be inverted, so this is a
+// permutation of the cells. A number that lands on a cell beyond n goes through the network again
+// (cycle walking), which happens to one in √n of them.
 type permutation struct {
 	n, rows, columns uint64
 	keys             [rounds]uint64
-	shuffled         bool // false: the numbers are in their natural order
+	// false: the numbers are in their natural order
+	shuffled bool
 }
 
-// rounds is the number of rounds of the network. It is even. Four are enough if the round functions are random.
+// rounds is the number of rounds of the network. It is even. Four are enough if the round functions
+// are random.
 const rounds = 8
 
 // plain returns the natural order of n numbers.
@@ -81,7 +85,8 @@ func around(x, n uint64) uint64 {
 	return x
 }
 
-// distance returns a pseudorandom number below n for key and x, by the mixing function of splitmix64.
+// distance returns a pseudorandom number below n for key and x, by the mixing function of
+// splitmix64.
 func distance(key, x, n uint64) uint64 {
 	x = (x + key) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

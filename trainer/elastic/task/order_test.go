@@ -32,7 +32,8 @@ func TestPermutation(t *testing.T) {
 	})
 }
 
-// All orders of a few numbers are about equally frequent. Each of many numbers is about equally often at each place.
+// All orders of a few numbers are about equally frequent. Each of many numbers is about equally
+// often at each place.
 func TestShuffleIsFair(t *testing.T) {
 	const tries = 24000
 	orders := make(map[string]int)
@@ -68,7 +69,8 @@ func TestShuffleIsFair(t *testing.T) {
 	}
 }
 
-// TestCut compares cutUp with a simple enumeration of tasks, and checks that a limit of records is kept exactly.
+// TestCut compares cutUp with a simple enumeration of tasks, and checks that a limit of records is
+// kept exactly.
 func TestCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var shards []Shard
@@ -108,7 +110,8 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// NextEpoch, which the master calls under its lock, takes no more memory for many tasks than for a few.
+// NextEpoch, which the master calls under its lock, takes no more memory for many tasks than for a
+// few.
 func TestNextEpochIsCheap(t *testing.T) {
 	q := newQueue(t, 1e5, Policy{RecordsPerTask: 1, Shuffle: true, MaxRecords: 2e5 + 5e4})
 	for range 2 {

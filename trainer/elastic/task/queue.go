@@ -11,46 +11,67 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
-// Queue divides records into tasks and leases them. It is not safe for concurrent use: callers guard it with a lock.
+// Queue divides records into tasks and leases them. It is not safe for concurrent use: callers
+// guard it with a lock.
 type Queue struct {
 	policy Policy
-	cut    *cut // of the training shards
+	// of the training shards
+	cut *cut
 
-	epoch  int   // the open epoch, from 1; 0 if there is nothing to train on
-	closed bool  // training is done
-	err    error // why the queue failed; nil if it did not
+	// the open epoch, from 1; 0 if there is nothing to train on
+	epoch int
+	// training is done
+	closed bool
+	// why the queue failed; nil if it did not
+	err error
 
-	training    *todo   // of the open epoch
-	evaluations []*todo // evaluations and predictions, one todo per version, in the order of the calls
+	// of the open epoch
+	training *todo
+	// evaluations and predictions, one todo per version, in the order of the calls
+	evaluations []*todo
 	exports     todo
 
-	leases  map[int64]*Lease
-	holders map[int]*holder // by worker
-	lastID  int64           // the number of the last lease
-	longest time.Duration   // the longest completed lease, from when its worker began it
+	leases map[int64]*Lease
+	// by worker
+	holders map[int]*holder
+	// the number of the last lease
+	lastID int64
+	// the longest completed lease, from when its worker began it
+	longest time.Duration
 
-	slow   map[Kind]int // the highest Task.Slow of each kind
-	before map[Kind]int // the highest Task.Slow of each kind before the last Rewind
+	// the highest Task.Slow of each kind
+	slow map[Kind]int
+	// the highest Task.Slow of each kind before the last Rewind
+	before map[Kind]int
 
-	former  int64          // leases up to this number may be announced; 0: none
-	adopted map[int64]bool // the announced leases that were adopted, whether still held or not
-	tried   []TriedTask    // from the snapshot: tasks of evaluations and exports that were not queued again yet
+	// leases up to this number may be announced; 0: none
+	former int64
+	// the announced leases that were adopted, whether still held or not
+	adopted map[int64]bool
+	// from the snapshot: tasks of evaluations and exports that were not queued again yet
+	tried []TriedTask
 
-	leased   map[Kind]int // number of leases by kind
-	trainers int          // number of holders with a training lease
+	// number of leases by kind
+	leased map[Kind]int
+	// number of holders with a training lease
+	trainers int
 	stats    Stats
 }
 
 // holder is a worker that holds leases.
 type holder struct {
-	leases   []*Lease  // in the order of their numbers; the worker works on the first
-	training int       // how many of leases are for training
-	progress time.Time // when the worker last showed progress
-	began    time.Time // when the worker began its first lease
+	// in the order of their numbers; the worker works on the first
+	leases []*Lease
+	// how many of leases are for training
+	training int
+	// when the worker last showed progress
+	progress time.Time
+	// when the worker began its first lease
+	began time.Time
 }
 
-// New makes a queue whose first epoch is open. Shards without records are left out. Without shards there is no training, as in
-// a job that only evaluates.
+// New makes a queue whose first epoch is open. Shards without records are left out. Without shards
+// there is no training, as in a job that only evaluates.
 func New(shards []Shard, p Policy) (*Queue, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("task policy: %w", err)
@@ -93,7 +114,8 @@ func (q *Queue) plan() {
 	}
 }
 
-// open opens the next epoch, with as many records as MaxRecords allows. Its cost does not depend on the number of tasks.
+// open opens the next epoch, with as many records as MaxRecords allows. Its cost does not depend on
+// the number of tasks.
 func (q *Queue) open() {
 	q.epoch++
 	order := plain(q.cut.tasks)
@@ -110,8 +132,9 @@ func (q *Queue) open() {
 	q.stats.Settled = 0
 }
 
-// Lease leases the next task to a worker. Evaluation and prediction come before training, so that the snapshot of their version
-// is freed soon; the export comes when all else is settled. It returns false if there is no task now.
+// Lease leases the next task to a worker. Evaluation and prediction come before training, so that
+// the snapshot of their version is freed soon; the export comes when all else is settled. It
+// returns false if there is no task now.
 func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
 	t, ok := q.nextTask()
 	if !ok {
@@ -171,10 +194,11 @@ func (h *holder) lease(l *Lease) Lease {
 	return out
 }
 
-// Touch notes progress: done records of the lease's task are done, including those that were credited before the lease.
-// It credits them, and restarts the worker's straggler limit. A done that is not higher than before changes nothing. A done
-// that exceeds the task is an error. Of an evaluation, a prediction or an export nothing is credited; the progress of an
-// export has any unit.
+// Touch notes progress: done records of the lease's task are done, including those that were
+// credited before the lease. It credits them, and restarts the worker's straggler limit. A done
+// that is not higher than before changes nothing. A done that exceeds the task is an error. Of an
+// evaluation, a prediction or an export nothing is credited; the progress of an export has any
+// unit.
 func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -191,9 +215,10 @@ func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error 
 	return nil
 }
 
-// Work notes effort on a lease that does not complete records: the worker waits for the storage of its data, or searches a long
-// file for its records. It restarts the worker's straggler limit. Effort has no unit and rises while that lasts; a value that
-// is not higher than before changes nothing.
+// Work notes effort on a lease that does not complete records: the worker waits for the storage of
+// its data, or searches a long file for its records. It restarts the worker's straggler limit.
+// Effort has no unit and rises while that lasts; a value that is not higher than before changes
+// nothing.
 func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -221,8 +246,8 @@ func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	return nil
 }
 
-// Fail takes back a lease that failed for the given reason, and charges the task. The task is leased again after the others.
-// After MaxAttempts failures the queue fails.
+// Fail takes back a lease that failed for the given reason, and charges the task. The task is
+// leased again after the others. After MaxAttempts failures the queue fails.
 func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -233,8 +258,9 @@ func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) erro
 	return nil
 }
 
-// Return takes back a lease whose worker could not reach the storage of the task's data or of its result. The task is not
-// charged, and is leased next. After MaxAttempts returns without progress in between the queue fails.
+// Return takes back a lease whose worker could not reach the storage of the task's data or of its
+// result. The task is not charged, and is leased next. After MaxAttempts returns without progress
+// in between the queue fails.
 func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -252,11 +278,13 @@ func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) er
 	return nil
 }
 
-// Lose takes back and returns all leases of a worker that ended. progress gives, by lease, how many records of the task are in
-// the model, as the parameter servers report it. Progress that Touch has noted counts too.
+// Lose takes back and returns all leases of a worker that ended. progress gives, by lease, how many
+// records of the task are in the model, as the parameter servers report it. Progress that Touch has
+// noted counts too.
 //
-// charge is empty if the worker was lost: preempted, deleted, or on a lost node. Otherwise it is the reason of the crash, and
-// the lease that the worker worked on is charged; leases that it held in reserve are not.
+// charge is empty if the worker was lost: preempted, deleted, or on a lost node. Otherwise it is
+// the reason of the crash, and the lease that the worker worked on is charged; leases that it held
+// in reserve are not.
 func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now time.Time) []Lease {
 	h := q.holders[worker]
 	if h == nil {
@@ -304,8 +332,8 @@ func (q *Queue) held(lease int64, worker int) (*Lease, error) {
 	return nil, ErrStale
 }
 
-// credit raises the credited records of a training lease to done. Of other kinds nothing is credited: what an unfinished
-// evaluation has measured is lost with its worker.
+// credit raises the credited records of a training lease to done. Of other kinds nothing is
+// credited: what an unfinished evaluation has measured is lost with its worker.
 func (q *Queue) credit(l *Lease, done int64) {
 	if l.Kind != Training || done <= l.Done {
 		return
@@ -367,14 +395,15 @@ func (q *Queue) evaluation(kind Kind, version int64) *todo {
 	return t
 }
 
-// Settled reports whether every record of the open epoch is credited and no lease of it is held. The master then has the
-// parameter servers apply the gradients that they have accumulated, and calls NextEpoch.
+// Settled reports whether every record of the open epoch is credited and no lease of it is held.
+// The master then has the parameter servers apply the gradients that they have accumulated, and
+// calls NextEpoch.
 func (q *Queue) Settled() bool {
 	return !q.closed && q.training.len() == 0 && q.leased[Training] == 0
 }
 
-// NextEpoch ends the epoch, and reports whether it opened another; if not, training is done. It panics if the epoch is not
-// settled.
+// NextEpoch ends the epoch, and reports whether it opened another; if not, training is done. It
+// panics if the epoch is not settled.
 func (q *Queue) NextEpoch() bool {
 	if !q.Settled() {
 		panic(fmt.Sprintf("task: next epoch before the last is settled: %v", q.Stats()))
@@ -387,12 +416,13 @@ func (q *Queue) NextEpoch() bool {
 	return true
 }
 
-// Rewind sets the training back to a model with the given ledger: exactly the records that are not in the ledger are to be
-// trained on. With an empty ledger the training begins anew.
+// Rewind sets the training back to a model with the given ledger: exactly the records that are not
+// in the ledger are to be trained on. With an empty ledger the training begins anew.
 //
-// All leases, and all queued evaluations and exports, are dropped, and no earlier lease is adopted any more. Numbers of leases
-// go on, so that earlier reports are stale. Limits that were doubled stay doubled, so that the training ends even if each
-// overdue worker takes the model with it. A ledger that does not fit the shards is an error and changes nothing.
+// All leases, and all queued evaluations and exports, are dropped, and no earlier lease is adopted
+// any more. Numbers of leases go on, so that earlier reports are stale. Limits that were doubled
+// stay doubled, so that the training ends even if each overdue worker takes the model with it. A
+// ledger that does not fit the shards is an error and changes nothing.
 func (q *Queue) Rewind(l *ledger.Ledger) error {
 	back, err := q.at(l)
 	if err != nil {
@@ -444,8 +474,8 @@ func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	return back, nil
 }
 
-// Records returns how many training records are in a model with the given ledger, over all epochs. A ledger that does not fit
-// the shards is an error.
+// Records returns how many training records are in a model with the given ledger, over all epochs.
+// A ledger that does not fit the shards is an error.
 func (q *Queue) Records(l *ledger.Ledger) (int64, error) {
 	at, err := q.at(l)
 	if err != nil {
@@ -477,15 +507,18 @@ func (q *Queue) ended() bool {
 	return q.policy.Epochs > 0 && q.epoch == q.policy.Epochs || q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords
 }
 
-// TrainingDone reports whether NextEpoch has ended the last epoch. The last evaluation and the export follow.
+// TrainingDone reports whether NextEpoch has ended the last epoch. The last evaluation and the
+// export follow.
 func (q *Queue) TrainingDone() bool { return q.closed }
 
-// Finished reports whether training is done, and all evaluations, predictions and exports are settled.
+// Finished reports whether training is done, and all evaluations, predictions and exports are
+// settled.
 func (q *Queue) Finished() bool {
 	return q.err == nil && q.closed && q.evaluating() == 0
 }
 
-// evaluating returns the number of tasks of evaluations, predictions and exports that wait or are leased.
+// evaluating returns the number of tasks of evaluations, predictions and exports that wait or are
+// leased.
 func (q *Queue) evaluating() int {
 	n := q.exports.len() + q.leased[Evaluation] + q.leased[Prediction] + q.leased[Export]
 	for _, t := range q.evaluations {
@@ -494,18 +527,20 @@ func (q *Queue) evaluating() int {
 	return n
 }
 
-// Err returns why the queue failed, with the task and the last reason, and nil if it did not fail. A failed queue leases no
-// more tasks; held leases can still be settled.
+// Err returns why the queue failed, with the task and the last reason, and nil if it did not fail.
+// A failed queue leases no more tasks; held leases can still be settled.
 func (q *Queue) Err() error { return q.err }
 
-// Evaluate queues the evaluation of a version of the model on shards, and returns the number of its tasks. The results are
-// kept by the caller: when Done returns nil, the result that came with the report is the only one for the task's records.
+// Evaluate queues the evaluation of a version of the model on shards, and returns the number of its
+// tasks. The results are kept by the caller: when Done returns nil, the result that came with the
+// report is the only one for the task's records.
 func (q *Queue) Evaluate(version int64, shards []Shard) int {
 	return q.apply(Task{Kind: Evaluation, Version: version}, shards)
 }
 
-// Predict queues the prediction of shards with a version of the model, and returns the number of its tasks. A worker calls Done
-// after it has written the whole result of a task. A task that is repeated writes the same result.
+// Predict queues the prediction of shards with a version of the model, and returns the number of
+// its tasks. A worker calls Done after it has written the whole result of a task. A task that is
+// repeated writes the same result.
 func (q *Queue) Predict(version int64, shards []Shard) int {
 	return q.apply(Task{Kind: Prediction, Version: version}, shards)
 }
@@ -525,7 +560,8 @@ func (q *Queue) apply(like Task, shards []Shard) int {
 	return c.tasks
 }
 
-// Withdraw drops the evaluation of a version with all its leases, because the snapshot of the model is lost.
+// Withdraw drops the evaluation of a version with all its leases, because the snapshot of the model
+// is lost.
 func (q *Queue) Withdraw(version int64, now time.Time) {
 	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool { return t.like.Kind == Evaluation && t.like.Version == version })
 	q.stats.Measured, q.stats.ToMeasure = 0, 0
@@ -536,8 +572,8 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 	}
 }
 
-// Export queues the task that writes the model or, if parts > 0, the task that joins so many parts of a prediction. It is leased
-// when all else is settled.
+// Export queues the task that writes the model or, if parts > 0, the task that joins so many parts
+// of a prediction. It is leased when all else is settled.
 func (q *Queue) Export(version int64, parts int) {
 	q.exports.like = Task{Kind: Export, Version: version, Of: parts}
 	q.exports.later = append(q.exports.later, q.exports.like)

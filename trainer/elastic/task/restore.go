@@ -12,21 +12,31 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
-// Snapshot holds what a queue knows besides the ledger and the leases: how often tasks failed, how long they take, and which
-// task is next. It is a hint: a queue that is restored from an old one, or from none, obeys the same laws. Its size is bounded.
+// Snapshot holds what a queue knows besides the ledger and the leases: how often tasks failed, how
+// long they take, and which task is next. It is a hint: a queue that is restored from an old one,
+// or from none, obeys the same laws. Its size is bounded.
 type Snapshot struct {
-	Epoch    int           `json:"epoch,omitempty"`
-	Place    int           `json:"place,omitempty"`    // the place in the epoch's order of the task that is leased next
-	Longest  time.Duration `json:"longest,omitempty"`  // the longest completed lease
-	Requeued int           `json:"requeued,omitempty"` // as in Stats
-	Failed   int           `json:"failed,omitempty"`   // as in Stats
-	Slow     map[Kind]int  `json:"slow,omitempty"`     // the highest Task.Slow of each kind
-	Before   map[Kind]int  `json:"before,omitempty"`   // the highest Task.Slow of each kind before the last rewind
-	Tried    []TriedTask   `json:"tried,omitempty"`    // the tasks that failed, were given back or were slow
-	Err      string        `json:"err,omitempty"`      // why the queue failed
+	Epoch int `json:"epoch,omitempty"`
+	// the place in the epoch's order of the task that is leased next
+	Place int `json:"place,omitempty"`
+	// the longest completed lease
+	Longest time.Duration `json:"longest,omitempty"`
+	// as in Stats
+	Requeued int `json:"requeued,omitempty"`
+	// as in Stats
+	Failed int `json:"failed,omitempty"`
+	// the highest Task.Slow of each kind
+	Slow map[Kind]int `json:"slow,omitempty"`
+	// the highest Task.Slow of each kind before the last rewind
+	Before map[Kind]int `json:"before,omitempty"`
+	// the tasks that failed, were given back or were slow
+	Tried []TriedTask `json:"tried,omitempty"`
+	// why the queue failed
+	Err string `json:"err,omitempty"`
 }
 
-// TriedTask is a task that failed, was given back, or whose worker was overdue. Its fields are those of [Task].
+// TriedTask is a task that failed, was given back, or whose worker was overdue. Its fields are
+// those of [Task].
 type TriedTask struct {
 	Kind     Kind  `json:"kind"`
 	Epoch    int   `json:"epoch,omitempty"`
@@ -39,12 +49,14 @@ type TriedTask struct {
 
 // Limits of a snapshot.
 const (
-	mostTried = 400  // tasks; those that failed most often are kept
+	// tasks; those that failed most often are kept
+	mostTried = 400
 	mostErr   = 1000 // bytes of Err
 )
 
-// numbers is how many lease numbers each incarnation of a master has: it gives out those from incarnation·2³² on, so that no
-// number is given out twice. Only the incarnation has to be stored for that.
+// numbers is how many lease numbers each incarnation of a master has: it gives out those from
+// incarnation·2³² on, so that no number is given out twice. Only the incarnation has to be stored
+// for that.
 const numbers = 1 << 32
 
 // Snapshot returns the snapshot of the queue, for [Restore].
@@ -107,13 +119,15 @@ func (s *Snapshot) validate() error {
 	return errors.Join(problems...)
 }
 
-// Restore makes the queue of a restarted master with the given incarnation, from 1: exactly the records that are not in the
-// ledger are to be trained on. No task is leased; workers announce their leases ([Queue.Adopt]). No evaluation and no export is
-// queued. Tasks are leased from the snapshot's place on. Tasks before that place come last, because their workers may be about
-// to announce them.
+// Restore makes the queue of a restarted master with the given incarnation, from 1: exactly the
+// records that are not in the ledger are to be trained on. No task is leased; workers announce
+// their leases ([Queue.Adopt]). No evaluation and no export is queued. Tasks are leased from the
+// snapshot's place on. Tasks before that place come last, because their workers may be about to
+// announce them.
 //
-// A ledger that does not fit the shards, and a snapshot with impossible values, are errors. With an empty snapshot only the
-// counts of attempts, the limits of stragglers and some statistics are lost.
+// A ledger that does not fit the shards, and a snapshot with impossible values, are errors. With an
+// empty snapshot only the counts of attempts, the limits of stragglers and some statistics are
+// lost.
 func Restore(shards []Shard, p Policy, l *ledger.Ledger, s Snapshot, incarnation int) (*Queue, error) {
 	q, err := New(shards, p)
 	if err != nil {
@@ -145,7 +159,8 @@ func Restore(shards []Shard, p Policy, l *ledger.Ledger, s Snapshot, incarnation
 	return q, nil
 }
 
-// recall moves the tasks that were tried before the restart behind the others, and restores their counts.
+// recall moves the tasks that were tried before the restart behind the others, and restores their
+// counts.
 func (q *Queue) recall(t *todo) {
 	q.tried = slices.DeleteFunc(q.tried, func(tried TriedTask) bool {
 		if tried.Kind != t.like.Kind || tried.Epoch != t.like.Epoch || tried.Version != t.like.Version {
@@ -159,11 +174,13 @@ func (q *Queue) recall(t *todo) {
 	})
 }
 
-// Adopt restores the lease of a training task that a worker announces as granted by an earlier master. done is how many records
-// of the task are done, including those of earlier leases. It returns the lease. A repeated call changes nothing.
+// Adopt restores the lease of a training task that a worker announces as granted by an earlier
+// master. done is how many records of the task are done, including those of earlier leases. It
+// returns the lease. A repeated call changes nothing.
 //
-// It returns [ErrStale], upon which the worker drops the lease, if the task is settled or leased to another worker, if the
-// model was rewound since, or after [Queue.Announced]. Leases of evaluations and exports are not announced: those begin again.
+// It returns [ErrStale], upon which the worker drops the lease, if the task is settled or leased to
+// another worker, if the model was rewound since, or after [Queue.Announced]. Leases of evaluations
+// and exports are not announced: those begin again.
 func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now time.Time) (Lease, error) {
 	if l := q.leases[lease]; l != nil && l.Worker == worker && l.Kind == Training && l.Epoch == task.Epoch && l.Number == task.Number {
 		return q.holders[worker].lease(l), q.Touch(lease, worker, done, now)
@@ -189,5 +206,6 @@ func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now
 	return q.holders[worker].lease(l), nil
 }
 
-// Announced notes that every live worker has announced its leases. Other leases of earlier masters are not adopted any more.
+// Announced notes that every live worker has announced its leases. Other leases of earlier masters
+// are not adopted any more.
 func (q *Queue) Announced() { q.former, q.adopted = 0, nil }

@@ -37,7 +37,8 @@ func (m *model) hint() hint {
 // Hint stores a snapshot, which is older than the master's end.
 func (m *model) Hint(*rapid.T) { m.hints = append(m.hints, m.hint()) }
 
-// Restart replaces the master by another that has the ledger of the model, and a hint that may be old.
+// Restart replaces the master by another that has the ledger of the model, and a hint that may be
+// old.
 func (m *model) Restart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
 		t.Skip("rarely")
@@ -78,7 +79,8 @@ func (m *model) restart(h hint, ahead func(rest int64) int64) {
 	}
 }
 
-// inModel returns the ledger of a model that has all credited records and perhaps more of leased tasks, and credits those.
+// inModel returns the ledger of a model that has all credited records and perhaps more of leased
+// tasks, and credits those.
 func (m *model) inModel(ahead func(rest int64) int64) *ledger.Ledger {
 	l := new(ledger.Ledger)
 	epoch := m.q.Stats().Epoch
@@ -210,11 +212,12 @@ func (m *model) Announced(t *rapid.T) {
 	m.closed = true
 }
 
-// Replace replaces the master by one with the newest snapshot, to which all workers announce their leases. It must act as the one before
-// (law 13).
+// Replace replaces the master by one with the newest snapshot, to which all workers announce their
+// leases. It must act as the one before (law 13).
 func (m *model) Replace(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
-		if l := m.leases[id]; l.Kind != Training || l.Done == l.Records() { // they are due again, or settled
+		// they are due again, or settled
+		if l := m.leases[id]; l.Kind != Training || l.Done == l.Records() {
 			t.Skip("something is held that is not announced")
 		}
 	}
@@ -253,7 +256,8 @@ func (m *model) Replace(t *rapid.T) {
 	}
 }
 
-// TestRestoreSettlesCompleteEpochs checks that an epoch is settled if a restored ledger has all its tasks without marking it complete.
+// TestRestoreSettlesCompleteEpochs checks that an epoch is settled if a restored ledger has all its
+// tasks without marking it complete.
 func TestRestoreSettlesCompleteEpochs(t *testing.T) {
 	shards, p := []Shard{{Name: "train", Start: 0, Count: 95}}, Policy{RecordsPerTask: 10, Epochs: 9}
 	var l ledger.Ledger
@@ -302,7 +306,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsBounded checks that a snapshot fits into 64 KiB, and keeps the tasks that failed most often.
+// TestSnapshotIsBounded checks that a snapshot fits into 64 KiB, and keeps the tasks that failed
+// most often.
 func TestSnapshotIsBounded(t *testing.T) {
 	shards := []Shard{{Name: strings.Repeat("x", 5000), Start: 1 << 50, Count: 1e9}}
 	q, err := New(shards, Policy{RecordsPerTask: 1, Epochs: 9, MaxAttempts: 1 << 30})
@@ -332,8 +337,9 @@ func TestSnapshotIsBounded(t *testing.T) {
 	}
 }
 
-// After a restart, leasing goes on at the same place in the order, so that tasks that workers are about to announce are leased after those that
-// were not leased yet. Tasks that failed before come last.
+// After a restart, leasing goes on at the same place in the order, so that tasks that workers are
+// about to announce are leased after those that were not leased yet. Tasks that failed before come
+// last.
 func TestRestoredOrder(t *testing.T) {
 	q := newQueue(t, 6, Policy{RecordsPerTask: 1, Epochs: 1})
 	for range 4 {
@@ -357,7 +363,8 @@ func TestRestoredOrder(t *testing.T) {
 	}
 }
 
-// FuzzRestore checks that any snapshot is refused, or after its restore all records are trained on once.
+// FuzzRestore checks that any snapshot is refused, or after its restore all records are trained on
+// once.
 func FuzzRestore(f *testing.F) {
 	for _, s := range []Snapshot{
 		{},

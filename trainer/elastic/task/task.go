@@ -14,8 +14,10 @@ type Kind int
 const (
 	Training   Kind = iota + 1
 	Evaluation      // measure the model on the records
-	Export          // write the model, or join the parts of a prediction; such a task has no records
-	Prediction      // write the model's outputs for the records
+	// write the model, or join the parts of a prediction; such a task has no records
+	Export
+	// write the model's outputs for the records
+	Prediction
 )
 
 func (k Kind) String() string {
@@ -40,26 +42,39 @@ type Shard struct {
 	Sum          uint64 // checksum of the content; 0: not known
 }
 
-// Block is the position of the records [First, First+Records) of a shard: the Size bytes of its file from Offset on. A block is
-// read as a whole. Checksum is that of its bytes, so that other records that have come in their place are not taken for them.
+// Block is the position of the records [First, First+Records) of a shard: the Size bytes of its
+// file from Offset on. A block is read as a whole. Checksum is that of its bytes, so that other
+// records that have come in their place are not taken for them.
 type Block struct {
 	First, Records, Offset, Size int64
 	Checksum                     uint32
 }
 
-// Task is the records [Start, End) of one shard, the unit that is leased. A worker takes them in the order of [Policy.Order].
+// Task is the records [Start, End) of one shard, the unit that is leased. A worker takes them in
+// the order of [Policy.Order].
 type Task struct {
-	Kind       Kind
-	Number     int    // index of the task among those of all shards, unshuffled, from 0: the same in every epoch
-	Of         int    // prediction: the number of tasks; export: the number of parts to join, 0 to write the model
-	Shard      string // name of the shard
+	Kind Kind
+	// index of the task among those of all shards, unshuffled, from 0: the same in every epoch
+	Number int
+	// prediction: the number of tasks; export: the number of parts to join, 0 to write the model
+	Of int
+	// name of the shard
+	Shard      string
 	Start, End int64
-	Done       int64 // number of records, in the order of [Policy.Order], that are credited: the worker begins after them
-	Epoch      int   // from 1; training only
-	Version    int64 // the version of the model for evaluation, prediction and export; 0: the newest
-	Attempts   int   // number of leases that failed and were charged
-	Slow       int   // how often a worker was overdue during the task; each time doubles the limit
-	Returned   int   // how often in a row, without progress, the task was given back because its data could not be reached
+	// number of records, in the order of [Policy.Order], that are credited: the worker begins after
+	// them
+	Done int64
+	// from 1; training only
+	Epoch int
+	// the version of the model for evaluation, prediction and export; 0: the newest
+	Version int64
+	// number of leases that failed and were charged
+	Attempts int
+	// how often a worker was overdue during the task; each time doubles the limit
+	Slow int
+	// how often in a row, without progress, the task was given back because its data could not be
+	// reached
+	Returned int
 }
 
 // Records returns the number of records, credited ones included.
@@ -75,33 +90,46 @@ func (t Task) String() string {
 	return fmt.Sprintf("%v on records [%d, %d) of %s, epoch %d", t.Kind, t.Start, t.End, t.Shard, t.Epoch)
 }
 
-// Lease is the right of one worker to a task. A worker works on its leases in the order of their numbers.
+// Lease is the right of one worker to a task. A worker works on its leases in the order of their
+// numbers.
 type Lease struct {
-	ID     int64 // the number of the lease
+	// the number of the lease
+	ID     int64
 	Worker int
 	Task
 	Granted time.Time
-	shown   int64     // the highest progress reported
-	effort  int64     // the highest effort reported
-	Touched time.Time // when the worker last showed progress on any of its leases; Granted if it did not
+	// the highest progress reported
+	shown int64
+	// the highest effort reported
+	effort int64
+	// when the worker last showed progress on any of its leases; Granted if it did not
+	Touched time.Time
 }
 
-// ErrStale is returned for a report about a lease that the worker does not hold, because it was settled or taken back. The
-// report changes nothing; the worker drops the lease and goes on.
+// ErrStale is returned for a report about a lease that the worker does not hold, because it was
+// settled or taken back. The report changes nothing; the worker drops the lease and goes on.
 var ErrStale = errors.New("lease is not held")
 
 // Policy configures a queue. Workers need its Shuffle and Seed, for [Policy.Order].
 type Policy struct {
-	RecordsPerTask int64         // records of a task; the last task of a shard may have fewer
-	Epochs         int           // passes over the training shards; <= 0: no limit
-	MaxAttempts    int           // number of failures, or of returns in a row, of one task that fails the queue; 0: 3
-	Timeout        time.Duration // a worker is a straggler only after at least this time without progress; 0: never
-	Shuffle        bool          // shuffle tasks, and records within a task, differently in each epoch
-	Seed           uint64        // of the shuffled order
-	MaxRecords     int64         // training ends after this number of records, whatever Epochs says; 0: no limit
+	// records of a task; the last task of a shard may have fewer
+	RecordsPerTask int64
+	// passes over the training shards; <= 0: no limit
+	Epochs int
+	// number of failures, or of returns in a row, of one task that fails the queue; 0: 3
+	MaxAttempts int
+	// a worker is a straggler only after at least this time without progress; 0: never
+	Timeout time.Duration
+	// shuffle tasks, and records within a task, differently in each epoch
+	Shuffle bool
+	// of the shuffled order
+	Seed uint64
+	// training ends after this number of records, whatever Epochs says; 0: no limit
+	MaxRecords int64
 }
 
-// stragglerFactor times the longest completed lease is the limit of a lease without progress, if Timeout is less.
+// stragglerFactor times the longest completed lease is the limit of a lease without progress, if
+// Timeout is less.
 const stragglerFactor = 3
 
 // maxSlow is how often the limit of a task is doubled at most, to 64 times the limit.
@@ -126,9 +154,10 @@ func (p Policy) validate() error {
 	return errors.Join(problems...)
 }
 
-// Order returns the indices of all records of a task in the order in which workers take them; a worker begins at [t.Done:].
-// The order depends only on Shuffle, Seed and the task's epoch, shard and range, so that the next worker of a lost lease goes
-// on where the other one was. Only training is shuffled.
+// Order returns the indices of all records of a task in the order in which workers take them; a
+// worker begins at [t.Done:]. The order depends only on Shuffle, Seed and the task's epoch, shard
+// and range, so that the next worker of a lost lease goes on where the other one was. Only training
+// is shuffled.
 func (p Policy) Order(t Task) []int64 {
 	order := make([]int64, t.Records())
 	for i := range order {
@@ -145,27 +174,43 @@ func (p Policy) Order(t Task) []int64 {
 
 // Stats is the progress of a queue.
 type Stats struct {
-	Epoch  int // the open epoch, from 1
-	Epochs int // number of epochs; 0: no limit
+	// the open epoch, from 1
+	Epoch int
+	// number of epochs; 0: no limit
+	Epochs int
 
-	Done    int64 // training records credited, over all epochs
-	Total   int64 // training records of all epochs; 0: no limit
-	Skipped int64 // records of all epochs beyond MaxRecords
+	// training records credited, over all epochs
+	Done int64
+	// training records of all epochs; 0: no limit
+	Total int64
+	// records of all epochs beyond MaxRecords
+	Skipped int64
 
-	EpochDone  int64 // records credited of the open epoch
-	EpochTotal int64 // records of the open epoch
+	// records credited of the open epoch
+	EpochDone int64
+	// records of the open epoch
+	EpochTotal int64
 
-	Todo    int // training tasks of the open epoch that wait; Todo + Leased + Settled is constant within an epoch
-	Leased  int // training tasks of the open epoch that are leased
-	Settled int // training tasks of the open epoch that are settled
+	// training tasks of the open epoch that wait; Todo + Leased + Settled is constant within an
+	// epoch
+	Todo int
+	// training tasks of the open epoch that are leased
+	Leased int
+	// training tasks of the open epoch that are settled
+	Settled int
 
-	Evaluating int // evaluation, prediction and export tasks that wait or are leased
+	// evaluation, prediction and export tasks that wait or are leased
+	Evaluating int
 
-	Measured  int64 // records done of the last evaluation or prediction
-	ToMeasure int64 // records of the last evaluation or prediction
+	// records done of the last evaluation or prediction
+	Measured int64
+	// records of the last evaluation or prediction
+	ToMeasure int64
 
-	Requeued int // number of leases that were lost, withdrawn from stragglers, or given back
-	Failed   int // number of leases that failed and were charged
+	// number of leases that were lost, withdrawn from stragglers, or given back
+	Requeued int
+	// number of leases that failed and were charged
+	Failed int
 }
 
 func (s Stats) String() string {

@@ -325,7 +325,8 @@ func TestEvaluationFirstExportLast(t *testing.T) {
 	}
 }
 
-// Tasks of a prediction know their number and how many there are. Their parts are joined when all are done.
+// Tasks of a prediction know their number and how many there are. Their parts are joined when all
+// are done.
 func TestPrediction(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10})
 	must(t, err)
@@ -342,7 +343,8 @@ func TestPrediction(t *testing.T) {
 		all = append(all, l)
 	}
 	must(t, q.Touch(all[0].ID, 0, 9, start))
-	q.Lose(0, nil, "", start) // the worker is lost before it has written its part
+	// the worker is lost before it has written its part
+	q.Lose(0, nil, "", start)
 	must(t, q.Done(all[1].ID, 1, start))
 	must(t, q.Done(all[2].ID, 2, start))
 	again := lease(t, q, 1, start)
@@ -469,7 +471,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A task that needs more time than the limit before it shows progress is completed, too: each further worker has twice the time.
+// A task that needs more time than the limit before it shows progress is completed, too: each
+// further worker has twice the time.
 func TestSlowTaskEnds(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now, need := start, 125*time.Second
@@ -495,7 +498,8 @@ func TestSlowTaskEnds(t *testing.T) {
 	}
 }
 
-// A rewind keeps doubled limits: whenever the only worker that has the model is overdue, its loss causes a rewind.
+// A rewind keeps doubled limits: whenever the only worker that has the model is overdue, its loss
+// causes a rewind.
 func TestSlowExportEnds(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now := start
@@ -533,7 +537,8 @@ func TestLimitIsBounded(t *testing.T) {
 	}
 }
 
-// A worker whose evaluation or export makes progress is not overdue. The progress is not credited: the next worker begins again.
+// A worker whose evaluation or export makes progress is not overdue. The progress is not credited:
+// the next worker begins again.
 func TestProgressWithoutCredit(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10, Timeout: 10 * time.Second})
 	must(t, err)
@@ -550,7 +555,8 @@ func TestProgressWithoutCredit(t *testing.T) {
 		if deadline, _ := q.Deadline(); !deadline.Equal(at(16)) {
 			t.Errorf("%v: deadline after %v", kind, deadline.Sub(start))
 		}
-		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) { // the progress of an export is in bytes
+		// the progress of an export is in bytes
+		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) {
 			t.Errorf("%v: %v for much", kind, err)
 		}
 		if lost := q.Lose(0, map[int64]int64{l.ID: 9}, "", at(7)); len(lost) != 1 || lost[0].Done != 0 {

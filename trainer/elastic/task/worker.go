@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Holders returns the number of workers that hold a training lease, from which the parameter servers may expect gradients.
+// Holders returns the number of workers that hold a training lease, from which the parameter
+// servers may expect gradients.
 func (q *Queue) Holders() int { return q.trainers }
 
 // Workers returns the workers that hold a lease, sorted.
@@ -25,8 +26,8 @@ func (q *Queue) Held(worker int) []Lease {
 	return held
 }
 
-// Floor returns the smallest number of a lease that is held or will be granted: no worker works on a lease below it. Before
-// [Queue.Announced] it returns 1.
+// Floor returns the smallest number of a lease that is held or will be granted: no worker works on
+// a lease below it. Before [Queue.Announced] it returns 1.
 func (q *Queue) Floor() int64 {
 	if q.former > 0 {
 		return 1
@@ -38,11 +39,12 @@ func (q *Queue) Floor() int64 {
 	return floor
 }
 
-// Overdue returns the workers that have shown no progress for longer than their limit, and doubles the limit of their tasks. It
-// takes no lease back: the master ends such a worker and calls Lose.
+// Overdue returns the workers that have shown no progress for longer than their limit, and doubles
+// the limit of their tasks. It takes no lease back: the master ends such a worker and calls Lose.
 //
-// The limit is max(Timeout, 3 × the longest completed lease), doubled each time that a worker was overdue during the task, up
-// to 64 times. So a task that is slow for every worker ends too, for example if the first minibatch takes long.
+// The limit is max(Timeout, 3 × the longest completed lease), doubled each time that a worker was
+// overdue during the task, up to 64 times. So a task that is slow for every worker ends too, for
+// example if the first minibatch takes long.
 func (q *Queue) Overdue(now time.Time) []int {
 	var workers []int
 	for _, worker := range slices.Sorted(maps.Keys(q.holders)) {
@@ -58,14 +60,16 @@ func (q *Queue) Overdue(now time.Time) []int {
 	return workers
 }
 
-// Excuse restarts the limit of every worker, because something that they waited for was not available.
+// Excuse restarts the limit of every worker, because something that they waited for was not
+// available.
 func (q *Queue) Excuse(now time.Time) {
 	for _, h := range q.holders {
 		h.progress = now
 	}
 }
 
-// Deadline returns the earliest time at which Overdue will return a worker if nothing happens before; false: never.
+// Deadline returns the earliest time at which Overdue will return a worker if nothing happens
+// before; false: never.
 func (q *Queue) Deadline() (time.Time, bool) {
 	var first time.Time
 	found := false
@@ -86,7 +90,8 @@ func (q *Queue) expiry(h *holder) (time.Time, bool) {
 	return h.progress.Add(limit << h.leases[0].Slow), true
 }
 
-// Remaining returns the number of training tasks of the open epoch that are not settled, and the one with the smallest number.
+// Remaining returns the number of training tasks of the open epoch that are not settled, and the
+// one with the smallest number.
 func (q *Queue) Remaining() (first Task, tasks int) {
 	first, found := q.training.first()
 	for _, l := range q.leases {

@@ -1,26 +1,30 @@
-// Package agent is a worker whose engine is a user's program: it takes part in the rendezvous, starts the program's processes with torchrun's
-// environment, watches them, and starts them again when the world changes. A process that keeps its state says so over a socket, and is
-// told of the next world instead.
+// Package agent is a worker whose engine is a user's program: it takes part in the rendezvous,
+// starts the program's processes with torchrun's environment, watches them, and starts them again
+// when the world changes. A process that keeps its state says so over a socket, and is told of the
+// next world instead.
 //
 //	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the job's end
 //	        ^                                       │
 //	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall the processes
 //
-// The master decides about the program as a whole: whether a failure is charged, which workers are in the world, when the job is done. An
-// agent only reports what it observes.
+// The master decides about the program as a whole: whether a failure is charged, which workers are
+// in the world, when the job is done. An agent only reports what it observes.
 //
 // Laws:
 //
-//  1. Processes of two worlds never run at once on a worker, except for those that keep their state and enter the next world. No process
-//     outlives its agent.
-//  2. The key-value store of a world is empty at its beginning, listens before its address is told, and outlives every process of that world.
-//  3. A process that fails by itself is reported to the master once, with its reason, also while its world ends. One that the agent ends is
-//     not.
-//  4. The agent reacts to a departure at once, but processes that are past their training complete what they do before they start again.
-//     Newcomers do not restart running processes unless --restart_on_join allows it.
+//  1. Processes of two worlds never run at once on a worker, except for those that keep their state
+//     and enter the next world. No process outlives its agent.
+//  2. The key-value store of a world is empty at its beginning, listens before its address is told,
+//     and outlives every process of that world.
+//  3. A process that fails by itself is reported to the master once, with its reason, also while
+//     its world ends. One that the agent ends is not.
+//  4. The agent reacts to a departure at once, but processes that are past their training complete
+//     what they do before they start again. Newcomers do not restart running processes unless
+//     --restart_on_join allows it.
 //  5. The program goes on while the master is away.
-//  6. A process that is ended gets one SIGTERM. It has --restart_grace if it is to start again, and the whole grace period in a planned stop,
-//     in whatever order the agent hears that its worker is to leave and that the job has ended.
+//  6. A process that is ended gets one SIGTERM. It has --restart_grace if it is to start again, and
+//     the whole grace period in a planned stop, in whatever order the agent hears that its worker
+//     is to leave and that the job has ended.
 package agent
 
 import (
@@ -51,24 +55,41 @@ import (
 
 // Config holds what an agent needs for its job.
 type Config struct {
-	Job        *job.Job
-	Keeps      bool // processes of the program keep their state; new ones join a world when they are ready
-	Self       *rpc.Self
-	Master     wire.MasterClient
-	Host       string                                                               // IP address under which other workers reach this one
-	Processors int                                                                  // number of processors that the processes share
-	Limited    bool                                                                 // the processors are fewer than the machine has: libraries do not find that out
-	Workers    int                                                                  // number of workers of the job that share the processors, this one included; 0: this one has them alone
-	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it never is
-	Grace      time.Duration                                                        // time that the processes have to end after SIGTERM, once Leave is closed
-	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
-	Dir        string                                                               // directory for the agent's files, which its creator removes; "": a temporary one of the agent's own
-	ErrorFile  string                                                               // file that receives the first failure of the processes, while they do not run because of it; "": none
-	Output     io.Writer                                                            // log that receives what the processes write, in lines
-	Messages   io.Writer                                                            // receives reports of failures; nil: Output
-	Display    *program.Display                                                     // shows what the processes write; nil: nobody looks
-	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // opens the bucket of a location; nil: code cannot come from buckets
-	Log        *slog.Logger
+	Job *job.Job
+	// processes of the program keep their state; new ones join a world when they are ready
+	Keeps  bool
+	Self   *rpc.Self
+	Master wire.MasterClient
+	// IP address under which other workers reach this one
+	Host string
+	// number of processors that the processes share
+	Processors int
+	// the processors are fewer than the machine has: libraries do not find that out
+	Limited bool
+	// number of workers of the job that share the processors, this one included; 0: this one has
+	// them alone
+	Workers int
+	// closed when the worker is asked to leave; nil: it never is
+	Leave <-chan struct{}
+	// time that the processes have to end after SIGTERM, once Leave is closed
+	Grace time.Duration
+	// how long the master may be unreachable before the agent ends; 0: without limit
+	Abandoned time.Duration
+	// directory for the agent's files, which its creator removes; "": a temporary one of the
+	// agent's own
+	Dir string
+	// file that receives the first failure of the processes, while they do not run because of it;
+	// "": none
+	ErrorFile string
+	// log that receives what the processes write, in lines
+	Output io.Writer
+	// receives reports of failures; nil: Output
+	Messages io.Writer
+	// shows what the processes write; nil: nobody looks
+	Display *program.Display
+	// opens the bucket of a location; nil: code cannot come from buckets
+	Open func(ctx context.Context, location string) (checkpoint.Files, error)
+	Log  *slog.Logger
 }
 
 // errDone ends the work of an agent when the job has ended.
@@ -77,48 +98,70 @@ var errDone = errors.New("the job has ended")
 // agent is the shell around one worker's processes. Its loop owns every field that no mutex guards.
 type agent struct {
 	Config
-	count   int // number of processes
+	// number of processes
+	count   int
 	program *program.Program
 	meeting *membership.Meeting
-	dir     string           // directory of the agent's own, removed at the end
-	workdir string           // working directory of the processes; "": the agent's
-	store   *tcpstore.Server // store of the current world, or for the next one
-	last    *tcpstore.Server // store of the previous world, until the next one is formed
-	closing sync.WaitGroup   // stores that are being closed
+	// directory of the agent's own, removed at the end
+	dir string
+	// working directory of the processes; "": the agent's
+	workdir string
+	// store of the current world, or for the next one
+	store *tcpstore.Server
+	// store of the previous world, until the next one is formed
+	last *tcpstore.Server
+	// stores that are being closed
+	closing sync.WaitGroup
 	scripts *scripts
 	records *records
 	reports chan *wire.ReportTaskRequest
-	procs   []*process // by local rank; nil: never started
-	mail    mailbox
-	over    chan struct{} // closed when the master says that the job has ended
-	beats   beats
-	stages  stages
-	blame   errorFile
-	endBy   func() time.Time // end of the grace period; it begins with the first call
-	stop    stopping
-	rested  bool // the processes of the last world were not started: it ended in the pause before
-	watch   *watch
+	// by local rank; nil: never started
+	procs []*process
+	mail  mailbox
+	// closed when the master says that the job has ended
+	over   chan struct{}
+	beats  beats
+	stages stages
+	blame  errorFile
+	// end of the grace period; it begins with the first call
+	endBy func() time.Time
+	stop  stopping
+	// the processes of the last world were not started: it ended in the pause before
+	rested bool
+	watch  *watch
 
-	brokeOff bool // a process may have left the last world in the middle of a round
-	unknown  bool // no process can tell which records are in its state: they have to meet again
+	// a process may have left the last world in the middle of a round
+	brokeOff bool
+	// no process can tell which records are in its state: they have to meet again
+	unknown bool
 }
 
 // process is one process of the program.
 type process struct {
 	local int
-	rank  int // in its world; -1: it was told none yet
+	// in its world; -1: it was told none yet
+	rank  int
 	pid   int
 	group *program.Group
-	exit  *program.Exit // nil: the process is running
+	// nil: the process is running
+	exit *program.Exit
 	// The fields below hold what the process has said over its socket.
-	script  *script // its connection; nil: it has said nothing, and keeps no state
-	waits   *word   // its arrival, while it waits for a world
-	member  bool    // it is in the current world, or will be in the next one
-	done    bool    // it needs no world any more
-	entered int64   // formation of the newest world that it was told
-	joined  int64   // formation of the first world that it was told; 0: none
-	starts  *starts // how often it was started again; nil: not known yet
-	doubt   string  // why it cannot be sure of its state; empty: it is, or has not said why
+	// its connection; nil: it has said nothing, and keeps no state
+	script *script
+	// its arrival, while it waits for a world
+	waits *word
+	// it is in the current world, or will be in the next one
+	member bool
+	// it needs no world any more
+	done bool
+	// formation of the newest world that it was told
+	entered int64
+	// formation of the first world that it was told; 0: none
+	joined int64
+	// how often it was started again; nil: not known yet
+	starts *starts
+	// why it cannot be sure of its state; empty: it is, or has not said why
+	doubt string
 }
 
 // keeps reports whether a process enters the next world with its state.
@@ -135,8 +178,9 @@ func (p *process) late() bool { return p.lives() && !p.member }
 // lives reports whether a process is running.
 func (p *process) lives() bool { return p != nil && p.exit == nil }
 
-// Run works until the job has ended, the worker is asked to leave ([membership.ErrLeft]) or replaced ([membership.ErrReplaced]), or ctx ends. No
-// process of the program is left when it returns.
+// Run works until the job has ended, the worker is asked to leave ([membership.ErrLeft]) or
+// replaced ([membership.ErrReplaced]), or ctx ends. No process of the program is left when it
+// returns.
 func Run(ctx context.Context, c Config) (err error) {
 	a := &agent{Config: c, meeting: membership.New(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
 	a.endBy = sync.OnceValue(func() time.Time { return time.Now().Add(a.Grace) })
@@ -163,7 +207,8 @@ func Run(ctx context.Context, c Config) (err error) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	background.Go(func() { a.heartbeats(ctx, cancel) }) // also while the program is fetched: a silent worker would count as lost
+	// also while the program is fetched: a silent worker would count as lost
+	background.Go(func() { a.heartbeats(ctx, cancel) })
 	background.Go(func() {
 		select {
 		case <-a.Leave:
@@ -248,7 +293,9 @@ func (a *agent) work(ctx context.Context) error {
 		if err := a.prepare(ctx); err != nil {
 			return err
 		}
-	} else if a.Self.Header().Index >= a.Job.NumWorkers { // a replacement or an additional worker: the others are training, and must not wait for its imports
+	} else if a.Self.Header().Index >= a.Job.NumWorkers {
+		// a replacement or an additional worker: the others are training, and must not wait for its
+		// imports
 		a.warm(ctx)
 	}
 	for {
@@ -269,7 +316,8 @@ func (a *agent) work(ctx context.Context) error {
 	}
 }
 
-// finished reports whether all processes of this worker that are in the last world have ended by themselves with 0, and none is running.
+// finished reports whether all processes of this worker that are in the last world have ended by
+// themselves with 0, and none is running.
 func (a *agent) finished() bool {
 	unfinished := func(p *process) bool {
 		return p == nil || p.lives() || p.member && (p.exit.Failed() || p.exit.Stopped)
@@ -277,8 +325,9 @@ func (a *agent) finished() bool {
 	return !a.rested && slices.ContainsFunc(a.procs, func(p *process) bool { return p != nil && p.member }) && !slices.ContainsFunc(a.procs, unfinished)
 }
 
-// listen makes the store for the next world, in case this worker becomes its first. The store of the world that it leaves is served until
-// the next one is formed: processes of other workers may still be building their process group, and leave after a round.
+// listen makes the store for the next world, in case this worker becomes its first. The store of
+// the world that it leaves is served until the next one is formed: processes of other workers may
+// still be building their process group, and leave after a round.
 func (a *agent) listen() error {
 	a.last, a.store = a.store, nil
 	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log, Linger: storeLinger})
@@ -289,7 +338,8 @@ func (a *agent) listen() error {
 	return nil
 }
 
-// storeLinger is how long processes that are ending have to close their connections to the store: a reset would abort those of PyTorch 1.x.
+// storeLinger is how long processes that are ending have to close their connections to the store: a
+// reset would abort those of PyTorch 1.x.
 const storeLinger = 5 * time.Second
 
 // release closes the store of a world that is over, and returns none.
@@ -300,10 +350,12 @@ func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
 	return nil
 }
 
-// beginnings is the bit of a round's number from which on it holds the formation in which the model began, as in the members of any ring.
+// beginnings is the bit of a round's number from which on it holds the formation in which the model
+// began, as in the members of any ring.
 const beginnings = 32
 
-// bring sets in the arrival what the worker's processes bring to the next world: the newest of their states.
+// bring sets in the arrival what the worker's processes bring to the next world: the newest of
+// their states.
 func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	arrival.Address = a.store.Addr().String()
 	crew := &wire.Crew{Store: arrival.Address}
@@ -333,8 +385,8 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	}
 }
 
-// prepare starts the processes of a worker that joins a program whose processes keep their state, and returns when they are ready, so that
-// the others do not wait for their imports.
+// prepare starts the processes of a worker that joins a program whose processes keep their state,
+// and returns when they are ready, so that the others do not wait for their imports.
 func (a *agent) prepare(ctx context.Context) error {
 	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface(), Threads: a.threads(a.count)}
 	if err := a.launch(ctx, position, allLocals(a.count)); err != nil {
@@ -367,7 +419,8 @@ func (a *agent) prepare(ctx context.Context) error {
 	}
 }
 
-// warm returns when the program's processes can be started at once, or the worker is asked to leave.
+// warm returns when the program's processes can be started at once, or the worker is asked to
+// leave.
 func (a *agent) warm(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -423,11 +476,13 @@ func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (membership.W
 	go func() {
 		select {
 		case <-a.Leave:
-			a.beats.readyToLeave() // the master's answer is that the worker may go
+			// the master's answer is that the worker may go
+			a.beats.readyToLeave()
 		case <-met:
 		}
 	}()
-	if a.leaving() && !slices.ContainsFunc(a.procs, (*process).lives) { // it only tells how they ended: a master that is away need not know
+	// it only tells how they ended: a master that is away need not know
+	if a.leaving() && !slices.ContainsFunc(a.procs, (*process).lives) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, farewellLimit, membership.ErrLeft)
 		defer cancel()
@@ -435,7 +490,8 @@ func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (membership.W
 	return a.meeting.Arrive(ctx, arrival)
 }
 
-// farewellLimit is how long a worker that leaves, and whose processes have ended, waits for the master's answer to that.
+// farewellLimit is how long a worker that leaves, and whose processes have ended, waits for the
+// master's answer to that.
 const farewellLimit = 2 * time.Second
 
 // report delivers the reports of ended leases, in order.
@@ -466,8 +522,9 @@ func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
 	}
 }
 
-// lastGrace returns how long the processes have to end when the work of this worker has: what the master says at the end of the job, what
-// is left of the worker's grace period if it was asked to leave, or else as long as when they start again.
+// lastGrace returns how long the processes have to end when the work of this worker has: what the
+// master says at the end of the job, what is left of the worker's grace period if it was asked to
+// leave, or else as long as when they start again.
 func (a *agent) lastGrace() time.Duration {
 	grace := a.Job.Program.Grace.Duration
 	if a.leaving() {
@@ -485,7 +542,8 @@ func (a *agent) end(grace time.Duration) {
 // killLimit is how long processes may take to end after SIGKILL: a driver may delay them.
 const killLimit = 30 * time.Second
 
-// await handles events, and passes each to tell, until ready. It returns false when stop is closed, or after the limit.
+// await handles events, and passes each to tell, until ready. It returns false when stop is closed,
+// or after the limit.
 func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event), ready func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -504,7 +562,8 @@ func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event
 	}
 }
 
-// account asks the processes which records are in the state of every rank. If none can tell, they report it at the next rendezvous.
+// account asks the processes which records are in the state of every rank. If none can tell, they
+// report it at the next rendezvous.
 func (a *agent) account() {
 	asked := false
 	for _, p := range a.procs {
@@ -519,8 +578,8 @@ func (a *agent) account() {
 	}
 }
 
-// event is the end of a process, a message of one, the order of the master that the job is to stop, or none of these: then the master asks
-// for the account.
+// event is the end of a process, a message of one, the order of the master that the job is to stop,
+// or none of these: then the master asks for the account.
 type event struct {
 	exit *program.Exit
 	of   *process
@@ -547,7 +606,8 @@ func (a *agent) absorb(tell func(event)) {
 			case e.of.exit.Failed(): // it failed in what follows the training
 				e.of.done = false
 			case e.of.script != nil && e.of.waits == nil:
-				e.of.done = true // it has completed the training with its state
+				// it has completed the training with its state
+				e.of.done = true
 			}
 			if e.of.script != nil {
 				a.letGo(e.of.script)
@@ -580,7 +640,8 @@ func (a *agent) absorb(tell func(event)) {
 				a.beats.rests(&wire.Rest{Round: e.said.Round, Problem: e.said.Why})
 			case "met":
 				a.beats.meet(e.said.Formation)
-			case "round": // the master is to know of it when that world ends
+			case "round":
+				// the master is to know of it when that world ends
 				a.beats.hasten()
 			case "doubt":
 				e.of.doubt = e.said.Why

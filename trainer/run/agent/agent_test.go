@@ -42,7 +42,8 @@ const (
 	readEnv = "ELASTICDL_TEST_READ"
 	// roundEnv is the round of the state with which that process begins.
 	roundEnv = "ELASTICDL_TEST_ROUND"
-	// lateEnv names a directory that the process of local rank 1 makes. One that finds it there is never ready to join.
+	// lateEnv names a directory that the process of local rank 1 makes. One that finds it there is
+	// never ready to join.
 	lateEnv = "ELASTICDL_TEST_LATE"
 )
 
@@ -54,10 +55,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// speak acts as a process that keeps its state, by PROTOCOL.md. Arguments say how it reacts to messages of its agent, as in recall=arrive,
-// or 1:recall=exit for local rank 1 alone, or world 2=done for one world: arrive, declare a data set, complete a round, say that it is done, doubt
-// its state, ask the store, exit with 7, or with the code that is given instead. It hears an answer as answer or refusal: then the agent has
-// all that it said before. On SIGUSR1 it exits with 0; on SIGTERM, too, with term=end.
+// speak acts as a process that keeps its state, by PROTOCOL.md. Arguments say how it reacts to
+// messages of its agent, as in recall=arrive, or 1:recall=exit for local rank 1 alone, or world
+// 2=done for one world: arrive, declare a data set, complete a round, say that it is done, doubt
+// its state, ask the store, exit with 7, or with the code that is given instead. It hears an answer
+// as answer or refusal: then the agent has all that it said before. On SIGUSR1 it exits with 0; on
+// SIGTERM, too, with term=end.
 func speak(does []string) {
 	rank := os.Getenv("LOCAL_RANK")
 	conn, err := net.Dial("unix", os.Getenv("ELASTICDL_SOCKET"))
@@ -152,21 +155,30 @@ type hall struct {
 	job      *job.Job
 	arrivals chan *wire.Arrival
 	words    chan *wire.Assembly
-	lines    chan string // lines that the processes write
-	logs     chan string // lines that the agent logs
+	// lines that the processes write
+	lines chan string
+	// lines that the agent logs
+	logs chan string
 
-	leave   chan struct{}               // closed when the worker is asked to leave
-	beats   chan *wire.HeartbeatRequest // heartbeats, as long as there is room
-	ledgers chan *wire.HeartbeatRequest // that answer ask
+	// closed when the worker is asked to leave
+	leave chan struct{}
+	// heartbeats, as long as there is room
+	beats chan *wire.HeartbeatRequest
+	// that answer ask
+	ledgers chan *wire.HeartbeatRequest
 
-	origins chan *wire.Origin // what heartbeats say of the beginning of worlds
+	// what heartbeats say of the beginning of worlds
+	origins chan *wire.Origin
 
-	ended chan struct{} // closed when the agent has ended
+	// closed when the agent has ended
+	ended chan struct{}
 
-	mu          sync.Mutex
-	asks        bool
-	over        bool          // the job has ended
-	grace, stop time.Duration // what the master says of the end of the job
+	mu   sync.Mutex
+	asks bool
+	// the job has ended
+	over bool
+	// what the master says of the end of the job
+	grace, stop time.Duration
 }
 
 // stream is the stream between the agent and the master.
@@ -233,7 +245,8 @@ func (w logWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// open starts an agent with the given number of processes of a program, and waits for its first arrival.
+// open starts an agent with the given number of processes of a program, and waits for its first
+// arrival.
 func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	return openFor(t, time.Second, processes, program...)
@@ -245,7 +258,8 @@ func openFor(t *testing.T, grace time.Duration, processes int, program ...string
 	return openWith(t, Config{Grace: grace}, processes, program...)
 }
 
-// openWith starts an agent with the Grace and Keeps of a configuration. A program that is not named as a script of Python runs as it is.
+// openWith starts an agent with the Grace and Keeps of a configuration. A program that is not named
+// as a script of Python runs as it is.
 func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
@@ -321,7 +335,8 @@ func (h *hall) hear(what string, locals ...int) map[int]int {
 	return pids
 }
 
-// ask makes the agent report which records are in the state of every rank, as a restored master does.
+// ask makes the agent report which records are in the state of every rank, as a restored master
+// does.
 func (h *hall) ask() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -339,8 +354,8 @@ func (h *hall) told(a *wire.Arrival, formation int64, processes int32, want ...*
 	}
 }
 
-// A process that fails while its world ends is reported. It is excused if no member is lost, as the failure may result from the world's
-// end.
+// A process that fails while its world ends is reported. It is excused if no member is lost, as the
+// failure may result from the world's end.
 func TestFailsWhileAWorldIsLeft(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
@@ -358,8 +373,8 @@ func TestFailsWhileAWorldIsLeft(t *testing.T) {
 	}
 }
 
-// The master is told whether a worker has left its world in the middle of a round: then those of other workers would wait there for its
-// processes, even if all were recalled after the round.
+// The master is told whether a worker has left its world in the middle of a round: then those of
+// other workers would wait there for its processes, even if all were recalled after the round.
 func TestBreaksOff(t *testing.T) {
 	left := func(h *hall, a *wire.Arrival, want bool) {
 		h.Helper()
@@ -403,7 +418,8 @@ func TestBreaksOff(t *testing.T) {
 	})
 }
 
-// A worker that is asked to leave and cannot be spared yet starts no processes again, and waits in its world until it can.
+// A worker that is asked to leave and cannot be spared yet starts no processes again, and waits in
+// its world until it can.
 func TestLeavesAlone(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
@@ -422,7 +438,8 @@ func TestLeavesAlone(t *testing.T) {
 	h.told(h.arrival(), 2, 0)
 }
 
-// Processes that keep their state go on when their worker is asked to leave, until the master recalls them.
+// Processes that keep their state go on when their worker is asked to leave, until the master
+// recalls them.
 func TestLeavesWithState(t *testing.T) {
 	h, a := open(t, 1, self("recall=arrive")...)
 	h.give(a)
@@ -465,7 +482,8 @@ func TestFailsBetweenWorlds(t *testing.T) {
 	h.told(h.arrival(), 2, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 }
 
-// Processes that keep no state are ended with their world, and not reported. One that fails by itself is reported once.
+// Processes that keep no state are ended with their world, and not reported. One that fails by
+// itself is reported once.
 func TestFailsByItself(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
@@ -486,8 +504,9 @@ func TestFailsByItself(t *testing.T) {
 	h.told(h.arrival(), 3, 2)
 }
 
-// A restored master is told which records are in the state of every rank, and the world goes on: a process that trains tells it, or the
-// last one has told it at its end. Only if neither can, the processes meet again.
+// A restored master is told which records are in the state of every rank, and the world goes on: a
+// process that trains tells it, or the last one has told it at its end. Only if neither can, the
+// processes meet again.
 func TestMasterComesBack(t *testing.T) {
 	var want ledger.Ledger
 	want.Settle(1)
@@ -526,7 +545,8 @@ func TestMasterComesBack(t *testing.T) {
 			t.Error("an account is known that is older than the question")
 		}
 		b.end()
-		for range 2 { // the second one when the master comes back again
+		// the second one when the master comes back again
+		for range 2 {
 			if !b.ask() || b.takeAccount() == nil {
 				t.Error("the account is not known that the process had told at its end")
 			}
@@ -542,8 +562,9 @@ func TestMasterComesBack(t *testing.T) {
 	})
 }
 
-// A process that is recalled after a round can use the store of its world until it leaves: it may still be building its process group.
-// Processes of other workers can use it until the next world is formed. A process that is recalled at once cannot use it any more.
+// A process that is recalled after a round can use the store of its world until it leaves: it may
+// still be building its process group. Processes of other workers can use it until the next world
+// is formed. A process that is recalled at once cannot use it any more.
 func TestStoreOutlivesRecall(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {

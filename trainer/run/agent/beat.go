@@ -13,23 +13,36 @@ import (
 
 // beats is what the heartbeats report.
 type beats struct {
-	mu        sync.Mutex
-	urgent    chan struct{} // has an element when a heartbeat is due at once
+	mu sync.Mutex
+	// has an element when a heartbeat is due at once
+	urgent    chan struct{}
 	formation int64
-	met       int64 // the newest formation of which all ranks are known to have the state that it began with
-	finished  int64
-	leaves    bool
-	keeps     bool          // processes keep their state
-	account   []byte        // the records that are in the state of every rank, as a process has told it last; nil: none has
-	asked     bool          // the master has asked for the account
-	stale     bool          // the account is older than the question
-	grace     time.Duration // that the processes have when the job has ended, as the master says; 0: it has not
-	stopping  bool          // the master says that the job is to stop
-	asks      bool          // processes use the package, and can be asked to write a checkpoint
-	saved     *wire.Saved   // the newest checkpoint that a process has written; nil: none has
-	unsaved   string        // why the newest checkpoint could not be written; "": it was
-	rest      *wire.Rest    // the last round before the job stops; nil: the processes have not ended it
-	final     bool          // a process has completed the training: the account does not change any more
+	// the newest formation of which all ranks are known to have the state that it began with
+	met      int64
+	finished int64
+	leaves   bool
+	// processes keep their state
+	keeps bool
+	// the records that are in the state of every rank, as a process has told it last; nil: none has
+	account []byte
+	// the master has asked for the account
+	asked bool
+	// the account is older than the question
+	stale bool
+	// that the processes have when the job has ended, as the master says; 0: it has not
+	grace time.Duration
+	// the master says that the job is to stop
+	stopping bool
+	// processes use the package, and can be asked to write a checkpoint
+	asks bool
+	// the newest checkpoint that a process has written; nil: none has
+	saved *wire.Saved
+	// why the newest checkpoint could not be written; "": it was
+	unsaved string
+	// the last round before the job stops; nil: the processes have not ended it
+	rest *wire.Rest
+	// a process has completed the training: the account does not change any more
+	final bool
 	// origin is what the first rank has begun a world with that has no source, until the master has
 	// it; nil: nothing is to be told.
 	origin *wire.Origin
@@ -43,7 +56,8 @@ func (b *beats) world(formation int64) {
 	b.formation, b.finished, b.account, b.asked, b.stale, b.final = formation, 0, nil, false, false, false
 }
 
-// setAccount sets the account: the records that are in the state of every rank of a world, for a master that was replaced.
+// setAccount sets the account: the records that are in the state of every rank of a world, for a
+// master that was replaced.
 func (b *beats) setAccount(formation int64, ledger []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +107,8 @@ func (b *beats) begin(o *wire.Origin) {
 	b.hasten()
 }
 
-// meet notes that all ranks of a world have begun a round, or have looked for records together: each has the state that the world began with.
+// meet notes that all ranks of a world have begun a round, or have looked for records together:
+// each has the state that the world began with.
 func (b *beats) meet(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +124,8 @@ func (b *beats) finish(formation int64) {
 	b.hasten()
 }
 
-// keep notes that processes keep their state: the newcomers of such a program join when they are ready.
+// keep notes that processes keep their state: the newcomers of such a program join when they are
+// ready.
 func (b *beats) keep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +150,8 @@ func (b *beats) hasten() {
 	}
 }
 
-// heartbeats reports the state of this worker to the master. It cancels the worker when the master does not know it any more, and when the
-// master was unreachable for longer than the limit.
+// heartbeats reports the state of this worker to the master. It cancels the worker when the master
+// does not know it any more, and when the master was unreachable for longer than the limit.
 func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
 	defer ticker.Stop()
@@ -150,7 +166,8 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 		reply, err := a.beat(ctx)
 		if err != nil {
 			a.watch.missed()
-			missed++ // several in a row: after one, the agent itself may have been suspended
+			// several in a row: after one, the agent itself may have been suspended
+			missed++
 			if away := time.Since(answered); a.Abandoned > 0 && missed > 1 && away >= a.Abandoned {
 				cancel(fmt.Errorf("%w for %v: %w", membership.ErrAbandoned, away.Round(time.Second), err))
 				return

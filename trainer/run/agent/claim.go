@@ -28,7 +28,8 @@ func (r *records) claim(ctx context.Context, path string) (number int64, err err
 	if err != nil {
 		return 0, err
 	}
-	var unknown error // why the master could not tell about the other owner
+	// why the master could not tell about the other owner
+	var unknown error
 	permit := checkpoint.Permit{Ancestors: by.ancestors, Look: func(other checkpoint.Owner) checkpoint.Standing {
 		var of claimant
 		of, unknown = r.vouch(ctx, path, &other)
@@ -58,8 +59,10 @@ func (r *records) claim(ctx context.Context, path string) (number int64, err err
 type claimant struct {
 	me        checkpoint.Owner
 	ancestors []string
-	standing  checkpoint.Standing // of the other owner
-	takeOver  bool                // the user has confirmed that the owner is gone
+	// of the other owner
+	standing checkpoint.Standing
+	// the user has confirmed that the owner is gone
+	takeOver bool
 }
 
 // vouch asks the master as which owner the job claims a checkpoint, and what is known about another

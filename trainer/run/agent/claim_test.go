@@ -97,7 +97,8 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 	}
 }
 
-// A checkpoint whose owner cannot be read is refused, unless the user has confirmed that it is gone.
+// A checkpoint whose owner cannot be read is refused, unless the user has confirmed that it is
+// gone.
 func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.pt")
 	if err := os.MkdirAll(path+".owner", 0o755); err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// bringCode fetches the job's code into the agent's directory. It returns the command, and the directory in which its processes start, ""
-// for the agent's. A worker has its own copy, which it may change; what was uploaded never changes. Fetching may take minutes; it is
-// cancelled when the worker is asked to leave.
+// bringCode fetches the job's code into the agent's directory. It returns the command, and the
+// directory in which its processes start, "" for the agent's. A worker has its own copy, which it
+// may change; what was uploaded never changes. Fetching may take minutes; it is cancelled when the
+// worker is asked to leave.
 func (a *agent) bringCode(ctx context.Context) (command []string, dir string, err error) {
 	g := a.Job.Program
 	dir = g.Workdir
@@ -52,7 +53,8 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 }
 
 // untilLeave returns a context for what precedes the program. It ends with ctx, and with
-// [membership.ErrLeft] as its cause when the worker is asked to leave: no process has anything to save.
+// [membership.ErrLeft] as its cause when the worker is asked to leave: no process has anything to
+// save.
 func (a *agent) untilLeave(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

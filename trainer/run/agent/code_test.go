@@ -34,7 +34,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// A program that a URL names is fetched into the agent's directory, and runs with its own arguments; any other command stays as it is.
+// A program that a URL names is fetched into the agent's directory, and runs with its own
+// arguments; any other command stays as it is.
 func TestBringCode(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/main.py" {
@@ -72,7 +73,8 @@ func TestBringCode(t *testing.T) {
 	}
 }
 
-// Uploaded code is unpacked for this worker alone, whose processes start there, wherever the script comes from.
+// Uploaded code is unpacked for this worker alone, whose processes start there, wherever the script
+// comes from.
 func TestBringUploadedCode(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -176,8 +178,8 @@ func (h *hearing) Heartbeat(context.Context, *wire.HeartbeatRequest, ...grpc.Cal
 	return h.reply, nil
 }
 
-// A worker sends heartbeats while it fetches its program. It cancels the fetch when it is asked to leave, is replaced, or the job has
-// ended.
+// A worker sends heartbeats while it fetches its program. It cancels the fetch when it is asked to
+// leave, is replaced, or the job has ended.
 func TestFetchesForLong(t *testing.T) {
 	for name, test := range map[string]struct {
 		reply *wire.HeartbeatReply

@@ -17,7 +17,8 @@ print("local %s pid %d hears it" % (os.environ["LOCAL_RANK"], os.getpid()), flus
 os.kill(os.getpid(), signal.SIGSEGV)
 `
 
-// scriptWithTorch returns the path of a script whose processes are forked: its Python finds a module that is named torch.
+// scriptWithTorch returns the path of a script whose processes are forked: its Python finds a
+// module that is named torch.
 func scriptWithTorch(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +35,8 @@ func scriptWithTorch(t *testing.T, text string) string {
 	return filepath.Join(dir, "main.py")
 }
 
-// The master is told that a process which crashed had been forked, once: the next one is started by exec, and its crash is its own.
+// The master is told that a process which crashed had been forked, once: the next one is started by
+// exec, and its crash is its own.
 func TestCrashesAfterFork(t *testing.T) {
 	h, a := open(t, 1, scriptWithTorch(t, crasher))
 	for i, want := range []bool{true, false} {
@@ -48,7 +50,8 @@ func TestCrashesAfterFork(t *testing.T) {
 	}
 }
 
-// joiner is a script that crashes when it starts first, and then says that it is ready to join a world.
+// joiner is a script that crashes when it starts first, and then says that it is ready to join a
+// world.
 const joiner = `
 import json, os, signal, socket, sys
 if not os.path.exists(sys.argv[0] + ".ran"):
@@ -61,7 +64,8 @@ for op in "hello", "arrive":
 signal.pause()
 `
 
-// A worker that is to join a program whose processes keep their state starts a process again that has crashed after its fork.
+// A worker that is to join a program whose processes keep their state starts a process again that
+// has crashed after its fork.
 func TestCrashesAfterForkBeforeItJoins(t *testing.T) {
 	h, a := openWith(t, Config{Grace: time.Second, Keeps: true}, 1, scriptWithTorch(t, joiner))
 	h.told(a, 0, 1)

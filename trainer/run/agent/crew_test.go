@@ -16,9 +16,11 @@ import (
 // started again follow, by local rank.
 func TestCrew(t *testing.T) {
 	for _, c := range []struct {
-		joined    []int64 // by local rank: formation of the first world; -1: it takes no part
+		// by local rank: formation of the first world; -1: it takes no part
+		joined    []int64
 		formation int64
-		want      string // local ranks
+		// local ranks
+		want string
 	}{
 		{[]int64{0, 0, 0}, 1, "[0 1 2]"},
 		{[]int64{1, 0, 1}, 2, "[0 2 1]"},

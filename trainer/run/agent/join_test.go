@@ -15,7 +15,8 @@ import (
 // sleeper is a program that keeps no state, and runs until it is ended.
 var sleeper = []string{"/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`}
 
-// With --restart_on_join=never a newcomer waits, however long, and a world that loses a member ends all the same.
+// With --restart_on_join=never a newcomer waits, however long, and a world that loses a member ends
+// all the same.
 func TestNeverRestartsForANewcomer(t *testing.T) {
 	h, a := open(t, 1, sleeper...)
 	h.job.Program.RestartOnJoin = job.RestartNever
@@ -60,8 +61,9 @@ func touch(t *testing.T, path string, at time.Time) {
 	}
 }
 
-// With --restart_on_join=checkpoint the processes start again after the next checkpoint: not for one that was there when the newcomer came, and
-// not for one that is still being written. Those of other workers may be writing theirs: they are not told to break off.
+// With --restart_on_join=checkpoint the processes start again after the next checkpoint: not for
+// one that was there when the newcomer came, and not for one that is still being written. Those of
+// other workers may be writing theirs: they are not told to break off.
 func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	touch(t, filepath.Join(dir, "1.pt"), now.Add(-time.Hour))
@@ -88,16 +90,19 @@ func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	}
 }
 
-// The decision whether a world that was recalled is left, by who is in it and what --restart_on_join says.
+// The decision whether a world that was recalled is left, by who is in it and what
+// --restart_on_join says.
 func TestYields(t *testing.T) {
 	plain := func() *process { return &process{member: true} }
 	keeps := func() *process { return &process{script: &script{keeps: true}, member: true} }
 	ended := func() *process { return &process{exit: &program.Exit{}, member: true} }
 	trained := func() *process { return &process{script: &script{keeps: true}, done: true, member: true} }
 	for name, c := range map[string]struct {
-		procs  []*process
-		when   string // --restart_on_join
-		joins  bool   // a worker joins; else a member is lost, or leaves
+		procs []*process
+		// --restart_on_join
+		when string
+		// a worker joins; else a member is lost, or leaves
+		joins  bool
 		yields bool
 	}{
 		"a member is lost":                               {[]*process{plain()}, job.RestartNever, false, true},
@@ -130,7 +135,8 @@ func newVigil(t *testing.T, when, checkpoint string) *vigil {
 	return &vigil{agent: &agent{Config: Config{Job: j, Log: slog.New(slog.DiscardHandler)}, workdir: t.TempDir(), procs: []*process{{}}}, here: 1}
 }
 
-// A checkpoint counts if it is newer than all that were there when the newcomer came, relative to the directory of the processes or not.
+// A checkpoint counts if it is newer than all that were there when the newcomer came, relative to
+// the directory of the processes or not.
 func TestYieldsAtACheckpoint(t *testing.T) {
 	for _, absolute := range []bool{false, true} {
 		v := newVigil(t, job.RestartAtCheckpoint, "c*.pt")

@@ -27,12 +27,14 @@ func Processes(asked string, processors int) (int, error) {
 	return 0, errors.New("--nproc_per_node=gpu: this worker has no GPU; expected a number, auto or cpu")
 }
 
-// GPUs returns how many GPUs this process can use: those that CUDA_VISIBLE_DEVICES names, or else those that the machine has.
+// GPUs returns how many GPUs this process can use: those that CUDA_VISIBLE_DEVICES names, or else
+// those that the machine has.
 func GPUs() int {
 	if names, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		n := 0
 		for name := range strings.SplitSeq(names, ",") {
-			if name = strings.TrimSpace(name); name == "" || name == "-1" { // CUDA ignores what follows such an entry
+			// CUDA ignores what follows such an entry
+			if name = strings.TrimSpace(name); name == "" || name == "-1" {
 				break
 			}
 			n++
@@ -43,9 +45,10 @@ func GPUs() int {
 	return len(found)
 }
 
-// threads returns the OMP_NUM_THREADS of a process that starts in a world of so many: its share of the processors, by all processes of
-// the job that have them. torchrun sets 1 for more than one process of a node, however many processors the node has. 0: the only process
-// of a machine has all of them by itself.
+// threads returns the OMP_NUM_THREADS of a process that starts in a world of so many: its share of
+// the processors, by all processes of the job that have them. torchrun sets 1 for more than one
+// process of a node, however many processors the node has. 0: the only process of a machine has all
+// of them by itself.
 func (a *agent) threads(world int) int {
 	share := a.count
 	if a.Workers > 0 {
@@ -57,7 +60,8 @@ func (a *agent) threads(world int) int {
 	return max(1, a.Processors/max(1, share))
 }
 
-// display returns the display of the processes. Of several, none gets the standard input of the command.
+// display returns the display of the processes. Of several, none gets the standard input of the
+// command.
 func (a *agent) display() *program.Display {
 	if a.Display == nil || a.count == 1 {
 		return a.Display

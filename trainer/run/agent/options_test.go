@@ -43,21 +43,23 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// All processes of the job on a machine share its processors, whichever worker they are of; those of a pod share its own. The only process of
-// a machine finds them by itself.
+// All processes of the job on a machine share its processors, whichever worker they are of; those
+// of a pod share its own. The only process of a machine finds them by itself.
 func TestThreads(t *testing.T) {
 	for _, c := range []struct {
 		processors, count, workers, world int
 		limited                           bool
 		want                              int
 	}{
-		{2, 1, 2, 1, false, 1}, // two workers on this machine, before the second has come
+		// two workers on this machine, before the second has come
+		{2, 1, 2, 1, false, 1},
 		{2, 1, 2, 2, false, 1},
 		{8, 1, 2, 2, false, 4},
 		{8, 2, 2, 4, false, 2},
 		{8, 1, 1, 1, false, 0},
 		{8, 1, 1, 4, false, 2}, // scaled after its start
-		{8, 1, 5, 1, false, 1}, // more processes than half of the processors
+		// more processes than half of the processors
+		{8, 1, 5, 1, false, 1},
 		{4, 8, 1, 8, false, 1},
 		{4, 1, 0, 16, false, 0}, // a pod that has a whole node
 		{2, 1, 0, 16, true, 2},  // with --worker_resource_limit=cpu=2

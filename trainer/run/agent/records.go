@@ -17,39 +17,53 @@ import (
 )
 
 const (
-	// leaseLimit is how long the master may take to answer a request for records: the program waits meanwhile.
+	// leaseLimit is how long the master may take to answer a request for records: the program waits
+	// meanwhile.
 	leaseLimit = 2 * time.Second
 	// again is how long the master's answer "nothing now" is reused: processes ask often.
 	again = 30 * time.Millisecond
 )
 
-// records is what the processes of this worker hold of the data set. What a process has trained on is safe, and reported to the master,
-// when the process has completed the beginning of another round: then every rank has completed the round before.
+// records is what the processes of this worker hold of the data set. What a process has trained on
+// is safe, and reported to the master, when the process has completed the beginning of another
+// round: then every rank has completed the round before.
 type records struct {
 	master wire.MasterClient
 	index  int32
-	report func(*wire.ReportTaskRequest) // delivers a report, in order, and calls reported; it does not block
+	// delivers a report, in order, and calls reported; it does not block
+	report func(*wire.ReportTaskRequest)
 
 	mu      sync.Mutex
 	dataset *wire.Dataset
 	held    map[int64]*lease
-	done    map[int64]bool // ended leases of which the master may not know yet: it would grant them again if they were not held
-	waits   time.Time      // until then the master has no lease to grant
-	over    bool           // there are no more records
-	settled int            // complete epochs when the world began
+	// ended leases of which the master may not know yet: it would grant them again if they were not
+	// held
+	done map[int64]bool
+	// until then the master has no lease to grant
+	waits time.Time
+	// there are no more records
+	over bool
+	// complete epochs when the world began
+	settled int
 	steps   int64
-	version int64 // rounds in the state
-	round0  int64 // newest round of this world; 0: none
-	loss    float32
-	rounds  int64 // newest formation in which a round was made
+	// rounds in the state
+	version int64
+	// newest round of this world; 0: none
+	round0 int64
+	loss   float32
+	// newest formation in which a round was made
+	rounds int64
 }
 
 // lease is a lease that a process of this worker holds.
 type lease struct {
-	task  *wire.Task
-	owner *script // connection of the process; nil: it has ended, and all that was sent on it is read
-	told  int64   // records in the process's state
-	safe  int64   // records in the state of every rank
+	task *wire.Task
+	// connection of the process; nil: it has ended, and all that was sent on it is read
+	owner *script
+	// records in the process's state
+	told int64
+	// records in the state of every rank
+	safe int64
 }
 
 func (l *lease) size() int64 { return l.task.End - l.task.Start }
@@ -133,7 +147,8 @@ func (r *records) lease(ctx context.Context, by *script) (any, error) {
 			return nil, errors.New(status.Convert(err).Message())
 		}
 		r.waits = time.Now().Add(again)
-		return map[string]any{"wait": true}, nil // the master is away: the processes go on with the leases that they hold
+		// the master is away: the processes go on with the leases that they hold
+		return map[string]any{"wait": true}, nil
 	}
 	r.hold(reply.Task)
 	if grant, ok := r.orphan(by); ok {
@@ -162,21 +177,24 @@ func (r *records) orphan(by *script) (map[string]any, bool) {
 	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
 }
 
-// met handles the message of a process that has met all other ranks since it told its progress: that is in the state of each.
+// met handles the message of a process that has met all other ranks since it told its progress:
+// that is in the state of each.
 func (r *records) met(by *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secure(by)
 }
 
-// round handles the message of a process that has completed a round, and reports whether it is the first one of its world on this worker. All
-// ranks had begun it, so they have what the process had told before.
+// round handles the message of a process that has completed a round, and reports whether it is the
+// first one of its world on this worker. All ranks had begun it, so they have what the process had
+// told before.
 func (r *records) round(by *script, w word) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secure(by)
 	r.noteProgress(by, w.Leases)
-	if w.Round > r.round0 { // the first process of this worker that completes it
+	// the first process of this worker that completes it
+	if w.Round > r.round0 {
 		r.steps++
 		r.round0, r.version = w.Round, w.Round
 	}
@@ -189,7 +207,8 @@ func (r *records) round(by *script, w word) (first bool) {
 	return first
 }
 
-// receivedState handles the message of a process that has received its state from others: what is in it.
+// receivedState handles the message of a process that has received its state from others: what is
+// in it.
 func (r *records) receivedState(by *script, leases [][2]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +225,8 @@ func (r *records) noteProgress(by *script, leases [][2]int64) {
 	}
 }
 
-// secure notes that every rank has what a process had told before, and reports the leases that are done. The caller holds the mutex.
+// secure notes that every rank has what a process had told before, and reports the leases that are
+// done. The caller holds the mutex.
 func (r *records) secure(by *script) {
 	var done []int64
 	for id, l := range r.held {
@@ -225,8 +245,8 @@ func (r *records) secure(by *script) {
 	}
 }
 
-// gone notes that a process has ended, and that all it has said is handled: its leases go to other processes of this worker. Which of their
-// records are in the model, the ledger tells.
+// gone notes that a process has ended, and that all it has said is handled: its leases go to other
+// processes of this worker. Which of their records are in the model, the ledger tells.
 func (r *records) gone(of *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +257,8 @@ func (r *records) gone(of *script) {
 	}
 }
 
-// enter begins a world: leases below the floor are void. What the members have told is in the state of all when they have made a round.
+// enter begins a world: leases below the floor are void. What the members have told is in the state
+// of all when they have made a round.
 func (r *records) enter(floor int64, settled int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

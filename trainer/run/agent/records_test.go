@@ -24,14 +24,17 @@ type desk struct {
 	wire.MasterClient
 	*records
 	*testing.T
-	left     int
-	given    int64
-	end      wire.TaskKind // kind of the answer after the last lease
+	left  int
+	given int64
+	// kind of the answer after the last lease
+	end      wire.TaskKind
 	err      error
 	asked    int
 	reported []int64
-	scripts  [3]script // connections of the processes
-	holds    []int64   // leases that the last request named as held
+	// connections of the processes
+	scripts [3]script
+	// leases that the last request named as held
+	holds []int64
 }
 
 // newDesk returns a desk whose records were declared. The declaration gets the first lease.
@@ -61,8 +64,8 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 	return &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: d.given, Epoch: 1, Number: d.given - 1, Start: start, End: start + 4}}, nil
 }
 
-// gets checks what a process is given: a lease and how many of its records are done; -1 and 0: the process is to wait; -2: there are no
-// more records.
+// gets checks what a process is given: a lease and how many of its records are done; -1 and 0: the
+// process is to wait; -2: there are no more records.
 func (d *desk) gets(local int, lease, done int64) {
 	d.Helper()
 	reply, err := d.lease(d.Context(), &d.scripts[local])
@@ -82,7 +85,8 @@ func (d *desk) gets(local int, lease, done int64) {
 	}
 }
 
-// ends ends a round of a process, after which it has trained on the given numbers of records: pairs of lease and records.
+// ends ends a round of a process, after which it has trained on the given numbers of records: pairs
+// of lease and records.
 func (d *desk) ends(local int, n int64, leases ...[2]int64) {
 	d.round(&d.scripts[local], word{Formation: 1, Round: n, Leases: leases})
 }
@@ -101,7 +105,8 @@ func (d *desk) safe(want ...[2]int64) {
 	}
 }
 
-// Records are safe when another round has begun, or when the ranks have met without one: then every rank has them.
+// Records are safe when another round has begun, or when the ranks have met without one: then every
+// rank has them.
 func TestRecordsAreSafeLater(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -118,14 +123,16 @@ func TestRecordsAreSafeLater(t *testing.T) {
 	d.gets(0, 3, 0)
 	d.safe([2]int64{2, 0}, [2]int64{3, 0}) // a round came between the requests
 	d.waits = time.Time{}
-	for range 3 { // its loader looks again while the others are in the round
+	// its loader looks again while the others are in the round
+	for range 3 {
 		d.gets(0, -1, 0)
 		d.waits = time.Time{}
 	}
 	d.safe([2]int64{2, 0}, [2]int64{3, 0})
 	d.met(&d.scripts[0])
 	d.safe([2]int64{2, 1}, [2]int64{3, 0})
-	d.ends(0, 4, [2]int64{2, 99}, [2]int64{77, 1}) // no more than there are, and none of others
+	// no more than there are, and none of others
+	d.ends(0, 4, [2]int64{2, 99}, [2]int64{77, 1})
 	d.ends(0, 5)
 	if !slices.Equal(d.reported, []int64{1, 2}) {
 		t.Errorf("reported %v, want 1 and 2", d.reported)
@@ -136,8 +143,8 @@ func TestRecordsAreSafeLater(t *testing.T) {
 	}
 }
 
-// Steps rise with each round, once for all processes of the worker, also if a world begins with an older state: a master that saw no progress
-// would take the worker for stuck.
+// Steps rise with each round, once for all processes of the worker, also if a world begins with an
+// older state: a master that saw no progress would take the worker for stuck.
 func TestStepsRiseWhenTheTrainingGoesBack(t *testing.T) {
 	d := newDesk(t, 3)
 	for i, c := range []struct {
@@ -157,7 +164,8 @@ func TestStepsRiseWhenTheTrainingGoesBack(t *testing.T) {
 	}
 }
 
-// Another process of the worker continues the leases of one that has ended, from the records that are safe; the oldest lease first.
+// Another process of the worker continues the leases of one that has ended, from the records that
+// are safe; the oldest lease first.
 func TestRecordsOfOneThatIsGone(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -178,8 +186,8 @@ func TestRecordsOfOneThatIsGone(t *testing.T) {
 	}
 }
 
-// When a world begins, the progress of its members is not safe yet: who has the state may be lost before the others have it. It is safe after a
-// round. Leases below the floor are void.
+// When a world begins, the progress of its members is not safe yet: who has the state may be lost
+// before the others have it. It is safe after a round. Leases below the floor are void.
 func TestRecordsOfTheNextWorld(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -199,7 +207,8 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	d.safe([2]int64{2, 3}, [2]int64{3, 0})
 }
 
-// Progress that a process alone had made is not reported when the process is lost before a round of the next world.
+// Progress that a process alone had made is not reported when the process is lost before a round of
+// the next world.
 func TestRecordsOfALostSource(t *testing.T) {
 	d := newDesk(t, 2)
 	d.gets(0, 1, 0)
@@ -215,7 +224,8 @@ func TestRecordsOfALostSource(t *testing.T) {
 	}
 }
 
-// Several leases that a process gets in one look for records secure nothing: the ranks meet when there are no more.
+// Several leases that a process gets in one look for records secure nothing: the ranks meet when
+// there are no more.
 func TestRecordsOfOneLook(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -245,7 +255,8 @@ func TestReportedLate(t *testing.T) {
 	}
 }
 
-// A process is answered at once, even if the master does not answer. The master is not asked again at once.
+// A process is answered at once, even if the master does not answer. The master is not asked again
+// at once.
 func TestRecordsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1)
@@ -267,7 +278,8 @@ func TestRecordsWait(t *testing.T) {
 		d.err, d.end = nil, wire.TaskKind_END
 		d.gets(0, -2, 0)
 		d.gone(&d.scripts[0])
-		d.gets(1, 1, 0) // also of what is over for those that have none
+		// also of what is over for those that have none
+		d.gets(1, 1, 0)
 		if _, err := newRecords(d, 3, nil).lease(t.Context(), &script{}); err == nil {
 			t.Error("a lease of a data set that nobody has declared")
 		}
@@ -293,8 +305,9 @@ func TestRecordsLedger(t *testing.T) {
 	}
 }
 
-// The leases of a process that has ended go to others when all is handled that it had said: otherwise a message that is handled after its end
-// would take them back, and no process would have them.
+// The leases of a process that has ended go to others when all is handled that it had said:
+// otherwise a message that is handled after its end would take them back, and no process would have
+// them.
 func TestRecordsOfALateRound(t *testing.T) {
 	for _, connectionFirst := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -319,7 +332,8 @@ func TestRecordsOfALateRound(t *testing.T) {
 	}
 }
 
-// All is handled that a process had said before its end, also if a child of the process still has its connection.
+// All is handled that a process had said before its end, also if a child of the process still has
+// its connection.
 func TestDrainsAConnection(t *testing.T) {
 	const many = 1000
 	heard := make(chan message, many+2)

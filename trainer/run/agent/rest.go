@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// rest waits for as long as the master says before the processes are started, as those of the worlds before failed soon. It returns false
-// if the world is over before: it has lost a member, or workers join or leave.
+// rest waits for as long as the master says before the processes are started, as those of the
+// worlds before failed soon. It returns false if the world is over before: it has lost a member, or
+// workers join or leave.
 func (v *vigil) rest(ctx context.Context) bool {
 	pause := time.Duration(v.world.PauseMs) * time.Millisecond
 	if pause <= 0 {
@@ -39,7 +40,8 @@ func (v *vigil) rest(ctx context.Context) bool {
 	}
 }
 
-// oomKills returns how many processes of this worker's cgroup the system has killed because its memory was used up; 0 if that is unknown.
+// oomKills returns how many processes of this worker's cgroup the system has killed because its
+// memory was used up; 0 if that is unknown.
 func oomKills() int {
 	own, _ := os.ReadFile("/proc/self/cgroup")
 	events, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", unified(string(own)), "memory.events"))

@@ -7,7 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Processes that are to wait are not started before, not even if their world is over meanwhile: nothing has failed then, nor finished.
+// Processes that are to wait are not started before, not even if their world is over meanwhile:
+// nothing has failed then, nor finished.
 func TestRests(t *testing.T) {
 	const program = `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`
 	h, a := open(t, 1, "/bin/sh", "-c", program)
@@ -37,7 +38,8 @@ func TestRests(t *testing.T) {
 	h.told(h.arrival(), 3, 1)
 }
 
-// giveAfter sends the world that follows from an arrival, whose processes start after some milliseconds.
+// giveAfter sends the world that follows from an arrival, whose processes start after some
+// milliseconds.
 func (h *hall) giveAfter(a *wire.Arrival, ms int64) {
 	w := following(a)
 	w.PauseMs = ms

@@ -19,12 +19,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
 )
 
-// scripts serves the processes that keep their state, by the protocol of trainer/run/python/PROTOCOL.md.
+// scripts serves the processes that keep their state, by the protocol of
+// trainer/run/python/PROTOCOL.md.
 type scripts struct {
-	listener    net.Listener
-	records     *records
-	heard       func(message)                   // passes a message to the loop; it does not block
-	unexplained func(ctx context.Context) error // returns when the master, had it lost a member, would have said so
+	listener net.Listener
+	records  *records
+	// passes a message to the loop; it does not block
+	heard func(message)
+	// returns when the master, had it lost a member, would have said so
+	unexplained func(ctx context.Context) error
 	group       sync.WaitGroup
 
 	mu    sync.Mutex
@@ -41,18 +44,25 @@ type served struct {
 
 // script is the connection of one process.
 type script struct {
-	owner   *scripts
-	conn    net.Conn
-	pid     int  // of the process
-	leader  int  // pid of the leader of its session, which the agent has started
-	greeted bool // it has said hello
-	keeps   bool // the process enters the next world with its state
-	ended   bool // the connection has ended, and all its messages are handled; only the loop uses it
+	owner *scripts
+	conn  net.Conn
+	// of the process
+	pid int
+	// pid of the leader of its session, which the agent has started
+	leader int
+	// it has said hello
+	greeted bool
+	// the process enters the next world with its state
+	keeps bool
+	// the connection has ended, and all its messages are handled; only the loop uses it
+	ended bool
 
-	mu sync.Mutex // guards writing
+	// guards writing
+	mu sync.Mutex
 }
 
-// message is a message of a process for the loop: hello, arrive, met, the first round of a world, account, saved, rest, doubt, done, or "" when its connection has ended.
+// message is a message of a process for the loop: hello, arrive, met, the first round of a world,
+// account, saved, rest, doubt, done, or "" when its connection has ended.
 type message struct {
 	from *script
 	word
@@ -67,13 +77,14 @@ type word struct {
 	Backend  string `json:"backend"`
 	Torch    string `json:"torch"`
 
-	Formation int64      `json:"formation"`
-	Round     int64      `json:"round"`
-	Read      bool       `json:"read"` // the state was read from the program's own checkpoint, and is of no world
-	Ledger    [][3]int64 `json:"ledger"`
-	Settled   int        `json:"settled"`
-	Why       string     `json:"why"`
-	Path      string     `json:"path"`
+	Formation int64 `json:"formation"`
+	Round     int64 `json:"round"`
+	// the state was read from the program's own checkpoint, and is of no world
+	Read    bool       `json:"read"`
+	Ledger  [][3]int64 `json:"ledger"`
+	Settled int        `json:"settled"`
+	Why     string     `json:"why"`
+	Path    string     `json:"path"`
 
 	Leases [][2]int64 `json:"leases"`
 	Loss   *float32   `json:"loss"`
@@ -87,9 +98,10 @@ type word struct {
 	F  int64    `json:"f"`
 	K  string   `json:"k"`
 	Ks []string `json:"ks"`
-	V  any      `json:"v"` // a text in requests to the store; the version in hello
-	E  string   `json:"e"`
-	N  int64    `json:"n"`
+	// a text in requests to the store; the version in hello
+	V any    `json:"v"`
+	E string `json:"e"`
+	N int64  `json:"n"`
 }
 
 // parse decodes the line of a message, and checks that the master can take its ledger.
@@ -108,7 +120,8 @@ func parse(line []byte) (w word, err error) {
 // endedLimit is how long the agent tries to tell the others that a process has ended.
 const endedLimit = 2 * time.Second
 
-// mostLine is the largest length of a message in bytes: that of the ledger of an open epoch, as text.
+// mostLine is the largest length of a message in bytes: that of the ledger of an open epoch, as
+// text.
 const mostLine = 64 << 20
 
 // newScripts listens in a directory of the agent's own.
@@ -207,7 +220,8 @@ func (c *script) read() {
 	}
 }
 
-// drain lets the connection end as soon as all is read that its process had sent: children of the process may have it, too.
+// drain lets the connection end as soon as all is read that its process had sent: children of the
+// process may have it, too.
 func (c *script) drain() {
 	if conn, ok := c.conn.(*net.UnixConn); ok {
 		conn.CloseRead() // it fails if the connection has ended
@@ -279,7 +293,8 @@ func (s *scripts) inWorld(ctx context.Context, w word) (any, error) {
 	return ok, err
 }
 
-// ended tells the members of a world that a process has ended with 0 without having used the package: those that use it would wait for it.
+// ended tells the members of a world that a process has ended with 0 without having used the
+// package: those that use it would wait for it.
 func (s *scripts) ended(formation int64, rank int) {
 	s.mu.Lock()
 	world := s.world
@@ -318,7 +333,8 @@ func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
 	switch w.Op {
 	case "set":
 		if err = c.Set(ctx, w.K, value); err == nil {
-			_, err = c.Check(ctx, w.K) // its answer proves that the write before is applied
+			// its answer proves that the write before is applied
+			_, err = c.Check(ctx, w.K)
 		}
 		return nil, err
 	case "get":

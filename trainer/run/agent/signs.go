@@ -52,7 +52,8 @@ func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
 		r := &wire.ProcessReport{Rank: int32(p.rank), Local: int32(p.local), Pid: int32(p.pid), Cores: -1, QuietMs: -1}
 		if seen, ok := s.seen[p.pid]; ok {
 			r.Cores, r.Output = float32(math.Round(100*seen.cores)/100), seen.output.Line
-			if at := seen.output.At; !at.IsZero() { // the clock of a file's server may be ahead
+			// the clock of a file's server may be ahead
+			if at := seen.output.At; !at.IsZero() {
 				r.QuietMs = max(0, now.Sub(at).Milliseconds())
 			}
 		}
@@ -61,8 +62,8 @@ func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
 	return all
 }
 
-// observe looks at the processes every signsEvery until ctx ends. Heartbeats do not wait for it: the
-// output of a process may be in a file whose server does not answer.
+// observe looks at the processes every signsEvery until ctx ends. Heartbeats do not wait for it:
+// the output of a process may be in a file whose server does not answer.
 func (a *agent) observe(ctx context.Context) {
 	ticker := time.NewTicker(signsEvery)
 	defer ticker.Stop()

@@ -23,8 +23,8 @@ func (h *hall) reports(what string, ok func([]*wire.ProcessReport) bool) []*wire
 	return nil
 }
 
-// Heartbeats report which processes run, how much they compute with their children, and what they have
-// written last, until they end.
+// Heartbeats report which processes run, how much they compute with their children, and what they
+// have written last, until they end.
 func TestReportsSignsOfLife(t *testing.T) {
 	const script = `echo "local $LOCAL_RANK pid $$ hears it"
 if [ $LOCAL_RANK = 0 ]; then printf ' 10%%|#\r 20%%|##\r\377'; sh -c 'while :; do :; done'; fi

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerOf returns the pid of the process at the other end of a connection, 0 if this system does not tell it, and that of the leader of its
-// session, 0 if the process has ended.
+// peerOf returns the pid of the process at the other end of a connection, 0 if this system does not
+// tell it, and that of the leader of its session, 0 if the process has ended.
 func peerOf(conn net.Conn) (pid, leader int) {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -21,14 +21,16 @@ func peerOf(conn net.Conn) (pid, leader int) {
 		return 0, 0
 	}
 	pid = int(who.Pid)
-	if leader, err = unix.Getsid(pid); err != nil && !errors.Is(err, unix.ESRCH) { // a security module forbids it
+	// a security module forbids it
+	if leader, err = unix.Getsid(pid); err != nil && !errors.Is(err, unix.ESRCH) {
 		leader = pid
 	}
 	return pid, max(leader, 0)
 }
 
-// greet connects a process with the one that says hello: itself, or one that its command has started, as scripts behind a wrapper are. It
-// tells others to end, which would wait for a world without end, and returns nil.
+// greet connects a process with the one that says hello: itself, or one that its command has
+// started, as scripts behind a wrapper are. It tells others to end, which would wait for a world
+// without end, and returns nil.
 func (a *agent) greet(m *message) *process {
 	s := m.from
 	p, why := a.speaker(s)
@@ -43,7 +45,8 @@ func (a *agent) greet(m *message) *process {
 	before := p.script
 	p.script, p.waits = s, nil
 	if before != nil && before != s {
-		a.letGo(before) // a script that its command had started before
+		// a script that its command had started before
+		a.letGo(before)
 	}
 	a.Log.Debug("A process has connected", "local_rank", p.local, "pid", s.pid, "keeps_state", m.Survives, "backend", m.Backend, "torch", m.Torch)
 	a.beats.usesPackage()
@@ -71,8 +74,9 @@ func (a *agent) speaker(s *script) (p *process, why string) {
 	return p, ""
 }
 
-// letGo gives the leases of a connection to other processes, once its process has ended and all is handled that it had said. Before the
-// connection ends, a message may come that is older than the end of the process.
+// letGo gives the leases of a connection to other processes, once its process has ended and all is
+// handled that it had said. Before the connection ends, a message may come that is older than the
+// end of the process.
 func (a *agent) letGo(s *script) {
 	switch lives := slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.script == s }); {
 	case lives: // it is about to end

@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
-// A script can be a child of its command, as behind a shell script. The command counts as the process: its end ends the script, too.
+// A script can be a child of its command, as behind a shell script. The command counts as the
+// process: its end ends the script, too.
 func TestScriptBehindAWrapper(t *testing.T) {
 	h, a := open(t, 1, append([]string{"/bin/sh", "-c", `"$0" "$@"; exit $?`}, self("recall=arrive")...)...)
 	h.give(a)
@@ -43,7 +44,8 @@ func TestScriptBehindAWrapper(t *testing.T) {
 	}
 }
 
-// A process that no world will have is told to end, and the log says why: it does not wait without a word.
+// A process that no world will have is told to end, and the log says why: it does not wait without
+// a word.
 func TestRefusesASecondScript(t *testing.T) {
 	h, a := open(t, 1, append([]string{"/bin/sh", "-c", `"$0" "$@" & "$0" "$@"; wait`}, self()...)...)
 	h.give(a)
@@ -107,7 +109,8 @@ func TestSecondScriptOfAWrapper(t *testing.T) {
 	if l, _ := d.lease(t.Context(), s1); l.(map[string]any)["lease"] == nil {
 		t.Fatal(l)
 	}
-	a.mail.put(event{said: &message{from: s1}}) // its connection has ended, the wrapper goes on
+	// its connection has ended, the wrapper goes on
+	a.mail.put(event{said: &message{from: s1}})
 	a.absorb(func(event) {})
 	a.mail.put(event{said: &message{s2, word{Op: "hello", Survives: true}}})
 	a.absorb(func(event) {})

@@ -9,8 +9,9 @@ import (
 // stages knows how far the processes of this worker have come, for heartbeats: until they complete
 // rounds nothing else tells why the job does not get on.
 type stages struct {
-	mu    sync.Mutex
-	doing wire.Stage // what the agent does before processes start; unknown: nothing
+	mu sync.Mutex
+	// what the agent does before processes start; unknown: nothing
+	doing wire.Stage
 	procs []witnessed
 }
 

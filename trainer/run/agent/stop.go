@@ -6,10 +6,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// stopping is what the agent does before the job stops, or rests: the processes that use the package are told to end a round, all ranks the
-// same one, of which one of them writes a checkpoint. Then they wait until they are ended.
+// stopping is what the agent does before the job stops, or rests: the processes that use the
+// package are told to end a round, all ranks the same one, of which one of them writes a
+// checkpoint. Then they wait until they are ended.
 type stopping struct {
-	by time.Time // time at which they are ended in any case; zero: the job is not to stop
+	// time at which they are ended in any case; zero: the job is not to stop
+	by time.Time
 }
 
 // tellStop tells a process that the job is to stop, if it is, and can be asked for a checkpoint.
@@ -32,7 +34,8 @@ func (a *agent) stops(by time.Time) {
 	}
 }
 
-// pastTraining tells the master of a job that is to stop that a process has completed the training: there is no round to wait for.
+// pastTraining tells the master of a job that is to stop that a process has completed the training:
+// there is no round to wait for.
 func (a *agent) pastTraining(p *process) {
 	if !a.stop.by.IsZero() && p.member && p.done {
 		a.beats.rests(&wire.Rest{Problem: "the training had ended, and what comes after it saves the script itself"})
@@ -46,14 +49,16 @@ func (b *beats) setGrace(grace time.Duration) {
 	b.grace = grace
 }
 
-// endGrace returns how long the processes have to end after the end of the job; 0: it has not ended, or its master does not say.
+// endGrace returns how long the processes have to end after the end of the job; 0: it has not
+// ended, or its master does not say.
 func (b *beats) endGrace() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.grace
 }
 
-// setStopping notes that the master says that the job is to stop, and reports whether it says so for the first time.
+// setStopping notes that the master says that the job is to stop, and reports whether it says so
+// for the first time.
 func (b *beats) setStopping() (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

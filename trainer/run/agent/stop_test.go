@@ -8,7 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// saver is a program that keeps no state, and saves something for longer than --restart_grace when it is asked to end.
+// saver is a program that keeps no state, and saves something for longer than --restart_grace when
+// it is asked to end.
 var saver = []string{"/bin/sh", "-c", `
 say() { echo "local $LOCAL_RANK pid $$ hears $1"; }
 trap 'say term; sleep 1.3; say saved; exit 0' TERM
@@ -33,8 +34,8 @@ func (h *hall) set(f func()) {
 	f()
 }
 
-// In a planned stop each process gets one SIGTERM and the whole grace period, whatever its worker hears first: that it is to leave, or that
-// the job has ended.
+// In a planned stop each process gets one SIGTERM and the whole grace period, whatever its worker
+// hears first: that it is to leave, or that the job has ended.
 func TestAStopGivesTheGracePeriod(t *testing.T) {
 	for what, happens := range map[string]func(h *hall){
 		"leave":       func(h *hall) { close(h.leave) },
@@ -76,8 +77,8 @@ func TestTheEndOfAJobIsShort(t *testing.T) {
 	next(h, "its end", h.ended)
 }
 
-// Processes that use the package are asked for a checkpoint before the job stops, also those that come later, and their answer goes to the
-// master.
+// Processes that use the package are asked for a checkpoint before the job stops, also those that
+// come later, and their answer goes to the master.
 func TestAStopAsksForACheckpoint(t *testing.T) {
 	h, a := open(t, 1, self("world=round", "stop=rest")...)
 	h.give(a)
@@ -94,7 +95,8 @@ func TestAStopAsksForACheckpoint(t *testing.T) {
 		}
 		break
 	}
-	h.recall(1, true) // the process waits to be ended: it hears that its world is over all the same
+	// the process waits to be ended: it hears that its world is over all the same
+	h.recall(1, true)
 	h.hear("recall 1", 0)
 }
 

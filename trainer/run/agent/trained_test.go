@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A newcomer, or a worker that leaves, does not disturb what follows the training: the world stays until all processes have ended.
+// A newcomer, or a worker that leaves, does not disturb what follows the training: the world stays
+// until all processes have ended.
 func TestStaysAfterTheTraining(t *testing.T) {
 	t.Run("recalled after it", func(t *testing.T) {
 		h, a := open(t, 2, self("world=done", "world=ask", "recall=exit")...)
@@ -32,8 +33,8 @@ func TestStaysAfterTheTraining(t *testing.T) {
 	})
 }
 
-// The account that a process tells as it completes the training in the round after which it was to leave its world is known to a restored
-// master, also when none can tell it any more.
+// The account that a process tells as it completes the training in the round after which it was to
+// leave its world is known to a restored master, also when none can tell it any more.
 func TestTellsItsStateAfterTheTraining(t *testing.T) {
 	h, a := open(t, 1, self("recall=account", "recall=done", "recall=ask")...)
 	h.give(a)
@@ -55,8 +56,8 @@ func TestTellsItsStateAfterTheTraining(t *testing.T) {
 	h.stays()
 }
 
-// A process that is killed after the training has all start again, but not before those that live have completed what follows it. The
-// master decides whether anything is at fault.
+// A process that is killed after the training has all start again, but not before those that live
+// have completed what follows it. The master decides whether anything is at fault.
 func TestKilledAfterTheTraining(t *testing.T) {
 	h, a := open(t, 2, self("world 1=done", "world 1=ask", "recall=arrive")...)
 	h.give(a)
@@ -74,7 +75,8 @@ func TestKilledAfterTheTraining(t *testing.T) {
 	h.againBoth(a, pids)
 }
 
-// A member that is lost after the training has all start again, but not before those that live have completed what follows it.
+// A member that is lost after the training has all start again, but not before those that live have
+// completed what follows it.
 func TestLosesAMemberAfterTheTraining(t *testing.T) {
 	h, a := open(t, 2, self("world 1=done", "world 1=ask", "recall=arrive")...)
 	h.give(a)
@@ -100,7 +102,8 @@ func end(t *testing.T, pid int) {
 	}
 }
 
-// againBoth checks that both processes start again in the world that follows an arrival, and join when they are ready.
+// againBoth checks that both processes start again in the world that follows an arrival, and join
+// when they are ready.
 func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
 	h.Helper()
 	for {
@@ -115,8 +118,8 @@ func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
 	}
 }
 
-// A worker that is asked to leave after the training lets its processes complete what follows it, and says so. It does not meet the others
-// again, which would begin anew without it.
+// A worker that is asked to leave after the training lets its processes complete what follows it,
+// and says so. It does not meet the others again, which would begin anew without it.
 func TestLeavesAfterTheTraining(t *testing.T) {
 	h, a := openFor(t, time.Hour, 1, self("world 1=done", "world 1=ask")...)
 	h.give(a)
@@ -146,7 +149,8 @@ func TestLeavesInTheEndAfterTheTraining(t *testing.T) {
 	}
 }
 
-// A process that is starting when the training ends is ended: the worker has finished when the others have.
+// A process that is starting when the training ends is ended: the worker has finished when the
+// others have.
 func TestTheTrainingEndsWithoutOne(t *testing.T) {
 	t.Setenv(lateEnv, filepath.Join(t.TempDir(), "late"))
 	h, a := open(t, 2, self("recall=arrive", "0:world 2=done")...)
@@ -167,8 +171,8 @@ func TestTheTrainingEndsWithoutOne(t *testing.T) {
 	h.stays()
 }
 
-// The package's codes ask for a restart. 83 follows from the end of a world, and is not reported at all; 82, which it does not use any more, and all
-// others are the script's own.
+// The package's codes ask for a restart. 83 follows from the end of a world, and is not reported at
+// all; 82, which it does not use any more, and all others are the script's own.
 func TestAsksRestart(t *testing.T) {
 	for code := range 256 {
 		if got, want := asksRestart(code), code == 80 || code == 81; got != want {
@@ -188,7 +192,8 @@ func (h *hall) stays() {
 	}
 }
 
-// A worker that is asked to leave during the pause before its processes start leaves the world once, and waits in the next one.
+// A worker that is asked to leave during the pause before its processes start leaves the world
+// once, and waits in the next one.
 func TestLeavesInThePause(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	pause := func() {
@@ -204,7 +209,8 @@ func TestLeavesInThePause(t *testing.T) {
 	h.stays()
 }
 
-// With --restart_on_join=checkpoint, too, the others learn that the processes of a worker that leaves have ended.
+// With --restart_on_join=checkpoint, too, the others learn that the processes of a worker that
+// leaves have ended.
 func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.job.Program.RestartOnJoin, h.job.Program.Checkpoint = "checkpoint", "/no/such/directory/*"
@@ -218,8 +224,8 @@ func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 	}
 }
 
-// The failure of a process is excused if a recall comes before it is reported: it may follow from the end of processes whose workers had heard
-// of it before.
+// The failure of a process is excused if a recall comes before it is reported: it may follow from
+// the end of processes whose workers had heard of it before.
 func TestFailsJustBeforeARecall(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; exec sleep 3600`)
 	h.give(a)
@@ -227,7 +233,8 @@ func TestFailsJustBeforeARecall(t *testing.T) {
 	for syscall.Kill(pids[0], 0) == nil { // until the agent has seen its end
 		runtime.Gosched()
 	}
-	h.recall(1, false) // the other one takes the whole grace to end
+	// the other one takes the whole grace to end
+	h.recall(1, false)
 	h.told(h.arrival(), 1, 2, &wire.Failure{Local: 0, Code: 7, Excused: true})
 }
 
@@ -247,7 +254,8 @@ func TestBringsACheckpoint(t *testing.T) {
 	}
 }
 
-// The master hears at once of the first round of a world, and in each heartbeat of the newest world with one.
+// The master hears at once of the first round of a world, and in each heartbeat of the newest world
+// with one.
 func TestTellsOfRounds(t *testing.T) {
 	r := newRecords(nil, 0, nil)
 	for i, c := range []struct {
@@ -306,8 +314,9 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// A process that ends because its world has ended, with the package's codes, is not reported: neither beside the failure that has ended the
-// world nor alone. One that doubts its state because a member is lost is none that doubts.
+// A process that ends because its world has ended, with the package's codes, is not reported:
+// neither beside the failure that has ended the world nor alone. One that doubts its state because
+// a member is lost is none that doubts.
 func TestEndsWithItsWorld(t *testing.T) {
 	t.Run("by a failure", func(t *testing.T) {
 		h, a := open(t, 2, self("0:recall=83", "1:account=exit")...)
@@ -334,7 +343,8 @@ func TestDoubtsWithoutThePackage(t *testing.T) {
 	h.told(h.arrival(), 1, 1, &wire.Failure{Code: exitDoubt})
 }
 
-// A process that exits with 0 has completed the training, but not if it waits for a world: then it is started again.
+// A process that exits with 0 has completed the training, but not if it waits for a world: then it
+// is started again.
 func TestExitsWithZero(t *testing.T) {
 	for waits, want := range map[*word]bool{nil: true, {Op: "arrive"}: false} {
 		p := &process{script: &script{}, waits: waits}

@@ -24,17 +24,19 @@ import (
 )
 
 const (
-	// look is how often the agent polls what no event reports: whether processes were stopped, or have written a checkpoint.
+	// look is how often the agent polls what no event reports: whether processes were stopped, or
+	// have written a checkpoint.
 	look = 100 * time.Millisecond
 	// unwritten is how long a checkpoint must be unchanged to count as complete.
 	unwritten = 250 * time.Millisecond
-	// linger is how long the agent waits for other failures of a worker's processes after the first: the first that is seen may not be the
-	// cause.
+	// linger is how long the agent waits for other failures of a worker's processes after the
+	// first: the first that is seen may not be the cause.
 	linger = 200 * time.Millisecond
 )
 
-// partLimit is how long processes that keep their state may take to leave a world that has lost a member until the agent says that it waits
-// for them. It ends them after --task_timeout: they may be evaluating the model, and they have it.
+// partLimit is how long processes that keep their state may take to leave a world that has lost a
+// member until the agent says that it waits for them. It ends them after --task_timeout: they may
+// be evaluating the model, and they have it.
 const partLimit = time.Minute
 
 // Exit codes of processes that keep their state, as PROTOCOL.md defines them.
@@ -44,29 +46,45 @@ const (
 	exitRestart   = 83
 )
 
-// joinLimit is how long a process that is ready to join waits for the others that start on its worker.
+// joinLimit is how long a process that is ready to join waits for the others that start on its
+// worker.
 const joinLimit = time.Second
 
 // vigil supervises the processes in one world.
 type vigil struct {
 	*agent
-	world  membership.World
-	seat   seat
-	grace  time.Duration // grace of the processes that are running at the world's end
-	until  time.Time     // time at which processes that do what follows the training are ended, as the worker is to leave; zero: it is not
-	shut   func()        // ends the service of the store to the processes
-	since  time.Time     // time at which the first process came back
-	here   int           // number of processes that take part
-	ended  bool          // a process has ended that the agent had killed
-	ready  time.Time     // time at which a process became ready to join
-	began  bool          // a process has left this world by itself
-	told   bool          // it was reported that all have ended with 0
-	shed   bool          // processes that were starting when the training ended were ended
+	world membership.World
+	seat  seat
+	// grace of the processes that are running at the world's end
+	grace time.Duration
+	// time at which processes that do what follows the training are ended, as the worker is to
+	// leave; zero: it is not
+	until time.Time
+	// ends the service of the store to the processes
+	shut func()
+	// time at which the first process came back
+	since time.Time
+	// number of processes that take part
+	here int
+	// a process has ended that the agent had killed
+	ended bool
+	// time at which a process became ready to join
+	ready time.Time
+	// a process has left this world by itself
+	began bool
+	// it was reported that all have ended with 0
+	told bool
+	// processes that were starting when the training ended were ended
+	shed   bool
 	failed []program.Exit
-	ooms   int               // processes that the system had killed for memory when those of this world were started
-	stops  map[int]time.Time // time since which a process is stopped, by local rank
-	frozen map[int]bool      // processes that were killed for being stopped, by local rank
-	waits  *time.Time        // time of the newest checkpoint when a newcomer began to wait for the next one; nil: none waits
+	// processes that the system had killed for memory when those of this world were started
+	ooms int
+	// time since which a process is stopped, by local rank
+	stops map[int]time.Time
+	// processes that were killed for being stopped, by local rank
+	frozen map[int]bool
+	// time of the newest checkpoint when a newcomer began to wait for the next one; nil: none waits
+	waits *time.Time
 }
 
 // start starts the processes that are not running, and tells the others of the world.
@@ -87,7 +105,8 @@ func (v *vigil) start(ctx context.Context) error {
 			Restarts: int(v.world.Restarts), MaxRestarts: int(v.world.MaxRestarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
 			Threads: v.threads(s.size),
 		}
-		if v.Keeps { // they join, and learn the world, when they are ready
+		// they join, and learn the world, when they are ready
+		if v.Keeps {
 			position.LocalSize = v.count
 			position.FirstRank, position.WorldSize = 0, max(s.size, v.count)
 		}
@@ -151,14 +170,16 @@ func (v *vigil) keep(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	leave := v.Leave
-	if v.here == 0 && v.leaving() { // this worker has come to this world because the others, or those that will come, are too few
+	// this worker has come to this world because the others, or those that will come, are too few
+	if v.here == 0 && v.leaving() {
 		v.beats.readyToLeave() // if it was asked since it came
 		leave = nil
 	}
 	for {
 		lost := v.isLost()
 		recalled, joins := v.meeting.Recalled(v.world.Formation)
-		v.absorb(v.handle) // after these: what the processes had said before is known
+		// after these: what the processes had said before is known
+		v.absorb(v.handle)
 		leaves := recalled && v.yields(joins)
 		switch {
 		case lost:
@@ -249,13 +270,14 @@ func (v *vigil) stopped(e event) bool {
 	return e.exit != nil && e.exit.Failed() && e.exit.Stopped && !v.frozen[e.of.local]
 }
 
-// returns reports whether this worker is to meet the others again by itself: its processes have come back from the world, or have ended, as
-// it is to leave, before they had finished.
+// returns reports whether this worker is to meet the others again by itself: its processes have
+// come back from the world, or have ended, as it is to leave, before they had finished.
 func (v *vigil) returns() bool {
 	return v.began && v.settled() || v.here > 0 && v.leaving() && v.gone() && !v.finished()
 }
 
-// joined reports whether processes wait to join, and all others that were started are ready, too, or joinLimit has passed.
+// joined reports whether processes wait to join, and all others that were started are ready, too,
+// or joinLimit has passed.
 func (v *vigil) joined() bool {
 	if v.trained() || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && !p.member && p.waits != nil }) {
 		return false
@@ -278,7 +300,8 @@ func (v *vigil) settled() bool {
 // gone reports whether all processes have ended.
 func (v *vigil) gone() bool { return !slices.ContainsFunc(v.procs, (*process).lives) }
 
-// depart tells the program that the worker is to leave. It returns true if the worker can leave at once.
+// depart tells the program that the worker is to leave. It returns true if the worker can leave at
+// once.
 func (v *vigil) depart() bool {
 	grace := time.Until(v.endBy())
 	v.Log.Info("Asked to leave: the program has the grace period to end", "grace", grace.Round(time.Second))
@@ -292,7 +315,8 @@ func (v *vigil) depart() bool {
 		v.beats.readyToLeave()
 		return false
 	}
-	if slices.ContainsFunc(v.procs, stays) { // the master recalls all members after a round, unless the training has ended
+	// the master recalls all members after a round, unless the training has ended
+	if slices.ContainsFunc(v.procs, stays) {
 		v.until = v.endBy().Add(-v.Job.Program.Grace.Duration)
 		v.beats.readyToLeave()
 		return false
@@ -303,15 +327,17 @@ func (v *vigil) depart() bool {
 	return true
 }
 
-// part brings the processes that keep their state back from a world, and ends the others. When it returns false, no process takes part in
-// that world. It returns true if the training ended with the round after which they were to leave: the world stays until they have ended.
+// part brings the processes that keep their state back from a world, and ends the others. When it
+// returns false, no process takes part in that world. It returns true if the training ended with
+// the round after which they were to leave: the world stays until they have ended.
 func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 	parts := func(p *process) bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
 	clear := func() bool { return ctx.Err() != nil || !slices.ContainsFunc(v.procs, parts) }
 	stateless := func(p *process) bool { return p.lives() && p.member && !p.keeps() && !p.retired() }
 	ends := slices.ContainsFunc(v.procs, stateless)
 	v.kill(v.grace, stateless)
-	if len(v.failed) == 0 && !ends && !v.isLost() { // after a round, unless a member is lost meanwhile, or breaks off
+	// after a round, unless a member is lost meanwhile, or breaks off
+	if len(v.failed) == 0 && !ends && !v.isLost() {
 		v.recall(false)
 		v.wait(math.MaxInt64, v.world.Lost(), func() bool { return clear() || len(v.failed) > 0 })
 		if v.trained() && !v.returns() && len(v.failed) == 0 && !v.isLost() && ctx.Err() == nil {
@@ -337,7 +363,8 @@ func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 	}
 	v.complete(ctx)
 	v.brokeOff = breaks && v.Keeps || v.breaksOff()
-	for _, p := range v.procs { // those that have completed the training start again, too
+	// those that have completed the training start again, too
+	for _, p := range v.procs {
 		if p != nil {
 			p.done = false
 		}
@@ -345,7 +372,8 @@ func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 	return false, context.Cause(ctx)
 }
 
-// complete waits for the processes that do what follows the training, such as saving the model, as long as a task may take.
+// complete waits for the processes that do what follows the training, such as saving the model, as
+// long as a task may take.
 func (v *vigil) complete(ctx context.Context) {
 	tails := func(p *process) bool { return p.lives() && p.retired() }
 	if !slices.ContainsFunc(v.procs, tails) {
@@ -360,11 +388,12 @@ func (v *vigil) complete(ctx context.Context) {
 	}
 }
 
-// breaksOff reports whether processes of other workers would wait for one of this worker's, after all have left the world: one has failed,
-// was ended, or was never started.
+// breaksOff reports whether processes of other workers would wait for one of this worker's, after
+// all have left the world: one has failed, was ended, or was never started.
 func (v *vigil) breaksOff() bool {
 	if !v.Keeps && len(v.failed) == 0 && !v.leaving() && v.Job.Program.RestartOnJoin == job.RestartAtCheckpoint {
-		return false // the others may still be writing their checkpoints
+		// the others may still be writing their checkpoints
+		return false
 	}
 	left := 0
 	for _, p := range v.procs {
@@ -375,8 +404,8 @@ func (v *vigil) breaksOff() bool {
 	return left < v.here
 }
 
-// wait handles events, and kills processes that are stopped for too long, until ready. It returns false when stop is closed, or after the
-// limit.
+// wait handles events, and kills processes that are stopped for too long, until ready. It returns
+// false when stop is closed, or after the limit.
 func (v *vigil) wait(limit time.Duration, stop <-chan struct{}, ready func() bool) bool {
 	for began := time.Now(); ; {
 		if v.await(look, stop, v.fails, ready) {
@@ -395,8 +424,9 @@ func (v *vigil) wait(limit time.Duration, stop <-chan struct{}, ready func() boo
 	}
 }
 
-// recall makes the processes that keep their state leave the world: at once, or all together after a round. Until then they can use the
-// world's store: a process may be building its process group when a worker joins.
+// recall makes the processes that keep their state leave the world: at once, or all together after
+// a round. Until then they can use the world's store: a process may be building its process group
+// when a worker joins.
 func (v *vigil) recall(now bool) {
 	if now {
 		v.shut()
@@ -408,13 +438,15 @@ func (v *vigil) recall(now bool) {
 	}
 }
 
-// failures returns the reports of the processes that have failed by themselves. Those that have ended because their world had are none of them:
-// the failure that had ended it would be excused with them.
+// failures returns the reports of the processes that have failed by themselves. Those that have
+// ended because their world had are none of them: the failure that had ended it would be excused
+// with them.
 func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
 	var failed []program.Exit
 	memory := oomKills() > v.ooms
-	excused, _ := v.meeting.Recalled(v.world.Formation) // it may follow from the end of others, which had heard it before
+	// it may follow from the end of others, which had heard it before
+	excused, _ := v.meeting.Recalled(v.world.Formation)
 	for _, e := range v.failed {
 		p := v.procs[e.Local]
 		uses := p.script != nil // it uses the package
@@ -439,8 +471,8 @@ func (v *vigil) failures() []*wire.Failure {
 	return all
 }
 
-// asksRestart reports whether a process that uses the package has ended by itself with a code that asks for a restart; other codes are the
-// script's own.
+// asksRestart reports whether a process that uses the package has ended by itself with a code that
+// asks for a restart; other codes are the script's own.
 func asksRestart(code int) bool { return code == exitAgentGone || code == exitDoubt }
 
 // failure returns the report of a failed process.
@@ -448,7 +480,8 @@ func failure(e program.Exit) *wire.Failure {
 	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), Forked: e.Forked, UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
-		if at := e.Failure.Time; !at.IsZero() { // its resolution is a second: within one, the time of the end tells which failed first
+		// its resolution is a second: within one, the time of the end tells which failed first
+		if at := e.Failure.Time; !at.IsZero() {
 			f.UnixMs = min(f.UnixMs, at.UnixMilli()+999)
 		}
 	} else {
@@ -471,12 +504,14 @@ func forked(exits []program.Exit) (locals []int) {
 func (v *vigil) yields(joins bool) bool {
 	keeps := slices.ContainsFunc(v.procs, (*process).keeps)
 	switch {
-	case v.trained(): // its processes do what follows the training, and the others of the world, too
+	case v.trained():
+		// its processes do what follows the training, and the others of the world, too
 		return false
 	case !joins:
 		return true
 	case keeps && !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.keeps() }):
-		return true // processes that keep their state lose little
+		// processes that keep their state lose little
+		return true
 	case v.finished():
 		return false
 	}
@@ -494,13 +529,14 @@ func (v *vigil) yields(joins bool) bool {
 	return true
 }
 
-// trained reports whether a process of this world has completed the training, and the world stays until all have ended.
+// trained reports whether a process of this world has completed the training, and the world stays
+// until all have ended.
 func (v *vigil) trained() bool {
 	return !v.unknown && slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.retired() })
 }
 
-// newestOf returns the modification time of the newest file that matches a pattern. still reports that the file has not been written to for
-// a moment.
+// newestOf returns the modification time of the newest file that matches a pattern. still reports
+// that the file has not been written to for a moment.
 func newestOf(pattern string) (newest time.Time, still bool) {
 	paths, _ := filepath.Glob(pattern) // the pattern is valid
 	for _, path := range paths {
@@ -511,8 +547,9 @@ func newestOf(pattern string) (newest time.Time, still bool) {
 	return newest, time.Since(newest) >= unwritten
 }
 
-// revive kills processes that have been stopped for longer than a worker may be silent: no one else would notice them. It ends those that
-// are past the training when a worker that is to leave can wait no longer.
+// revive kills processes that have been stopped for longer than a worker may be silent: no one else
+// would notice them. It ends those that are past the training when a worker that is to leave can
+// wait no longer.
 func (v *vigil) revive(now time.Time) {
 	if !v.until.IsZero() && now.After(v.until) {
 		v.until = time.Time{}

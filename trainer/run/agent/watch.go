@@ -8,13 +8,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// watch tracks since when the master has been reachable without a break: only then can it notice silent workers, and report a loss.
+// watch tracks since when the master has been reachable without a break: only then can it notice
+// silent workers, and report a loss.
 type watch struct {
-	mu     sync.Mutex
-	master int           // incarnation of the master
-	since  time.Time     // time since which it can judge silences; zero: it is away
-	last   time.Time     // time of the last answer to a heartbeat
-	next   chan struct{} // closed at the next answer
+	mu sync.Mutex
+	// incarnation of the master
+	master int
+	// time since which it can judge silences; zero: it is away
+	since time.Time
+	// time of the last answer to a heartbeat
+	last time.Time
+	// closed at the next answer
+	next chan struct{}
 }
 
 func newWatch() *watch { return &watch{next: make(chan struct{})} }
@@ -23,9 +28,11 @@ func newWatch() *watch { return &watch{next: make(chan struct{})} }
 func (w *watch) answered(now time.Time, master int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stopped := now.Sub(w.last) > timing.BeatLimit+timing.Beat // this process was suspended, or the whole machine
+	// this process was suspended, or the whole machine
+	stopped := now.Sub(w.last) > timing.BeatLimit+timing.Beat
 	if w.since.IsZero() || stopped || master != w.master {
-		w.since = now.Add(timing.Return) // until then a new master counts no worker as lost that has yet to find it
+		// until then a new master counts no worker as lost that has yet to find it
+		w.since = now.Add(timing.Return)
 	}
 	w.master, w.last = master, now
 	close(w.next)
@@ -39,8 +46,8 @@ func (w *watch) missed() {
 	w.since = time.Time{}
 }
 
-// kept returns how long the master is known to have been reachable without a break since a time, and a channel that is closed when more is
-// known.
+// kept returns how long the master is known to have been reachable without a break since a time,
+// and a channel that is closed when more is known.
 func (w *watch) kept(after time.Time) (time.Duration, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,8 +60,8 @@ func (w *watch) kept(after time.Time) (time.Duration, <-chan struct{}) {
 	return w.last.Sub(after), w.next
 }
 
-// unexplained returns when the master, had it lost a worker before the call, would have said so. It waits as long as the master is away,
-// until ctx ends.
+// unexplained returns when the master, had it lost a worker before the call, would have said so. It
+// waits as long as the master is away, until ctx ends.
 func (a *agent) unexplained(ctx context.Context) error {
 	limit := timing.Explain(a.Job.HeartbeatTimeout.Duration)
 	for asked := time.Now(); ; {

@@ -22,7 +22,8 @@ import (
 type absent struct {
 	wire.MasterClient
 	from, until time.Time
-	vanished    bool // its node is lost: calls get no answer instead of being refused
+	// its node is lost: calls get no answer instead of being refused
+	vanished bool
 }
 
 func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
@@ -36,8 +37,9 @@ func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest, _ ...g
 	return nil, status.Error(codes.Unavailable, "connection refused")
 }
 
-// A process whose collective has failed gives up its state when the master, had it lost a member, would have said so, and did not. The wait
-// stands still while the master is away, and includes the time in which a restored master counts no worker as lost.
+// A process whose collective has failed gives up its state when the master, had it lost a member,
+// would have said so, and did not. The wait stands still while the master is away, and includes the
+// time in which a restored master counts no worker as lost.
 func TestUnexplained(t *testing.T) {
 	const timeout = 5 * time.Second
 	limit := timing.Explain(timeout)
@@ -88,7 +90,8 @@ func TestUnexplainedUntilRecalled(t *testing.T) {
 	})
 }
 
-// Only time counts in which one master has answered without a break, and in which this process was not suspended.
+// Only time counts in which one master has answered without a break, and in which this process was
+// not suspended.
 func TestWatch(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }

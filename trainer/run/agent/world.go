@@ -14,11 +14,15 @@ import (
 
 // seat is the position of this worker's processes in a world.
 type seat struct {
-	group, groups int // number of this worker among the workers, and how many there are
-	first, size   int // rank of its first process, and the number of processes of all workers
-	source        int // rank of the process that has the newest state; -1: none has
-	host          string
-	port          int // port of the store
+	// number of this worker among the workers, and how many there are
+	group, groups int
+	// rank of its first process, and the number of processes of all workers
+	first, size int
+	// rank of the process that has the newest state; -1: none has
+	source int
+	host   string
+	// port of the store
+	port int
 }
 
 // seatIn returns this worker's seat in a world. Ranks follow the order of members.
@@ -50,7 +54,8 @@ func seatIn(w *wire.World, index int) (seat, error) {
 	return s, nil
 }
 
-// live works in one world until the world is to change. It returns the processes that failed by themselves.
+// live works in one world until the world is to change. It returns the processes that failed by
+// themselves.
 func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, error) {
 	s, err := seatIn(w.World, a.Self.Header().Index)
 	if err != nil {
@@ -65,7 +70,8 @@ func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, 
 	world, shut := context.WithCancel(ctx)
 	defer shut()
 	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
-	a.absorb(v.fails) // a process that waited for this world and has ended meanwhile was its member
+	// a process that waited for this world and has ended meanwhile was its member
+	a.absorb(v.fails)
 	here := w.Members[s.group].Crew
 	v.here = int(here.Processes)
 	if own := s.source - s.first; len(v.failed) > 0 || own >= 0 && own < int(here.Processes) && !a.has(own) {
@@ -81,7 +87,8 @@ func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, 
 		return nil, err
 	}
 	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
-	a.beats.world(w.Formation) // until all processes have left: what they tell of their state meanwhile counts, too
+	// until all processes have left: what they tell of their state meanwhile counts, too
+	a.beats.world(w.Formation)
 	defer a.beats.world(0)
 	for stays := true; stays; {
 		err := v.keep(ctx)
@@ -112,7 +119,8 @@ func ranks(first, n int) string {
 	return fmt.Sprintf("ranks %d-%d", first, first+n-1)
 }
 
-// networkInterface returns the name of the network interface that has the worker's address, for gloo and NCCL; "" if none is found.
+// networkInterface returns the name of the network interface that has the worker's address, for
+// gloo and NCCL; "" if none is found.
 func (a *agent) networkInterface() string {
 	if name := a.Job.Program.Interface; name != "" {
 		return name

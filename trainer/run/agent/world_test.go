@@ -146,8 +146,8 @@ func FuzzWord(f *testing.F) {
 	})
 }
 
-// The time in an error file has a resolution of one second. Of two failures in one second, the process that ended first counts as the
-// first.
+// The time in an error file has a resolution of one second. Of two failures in one second, the
+// process that ended first counts as the first.
 func TestFirstFailure(t *testing.T) {
 	second := time.Unix(1700000000, 0)
 	said := func(file, end time.Duration) int64 {

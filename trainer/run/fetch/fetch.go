@@ -2,9 +2,12 @@
 //
 // Laws:
 //
-//  1. What was fetched is in the directory whole, or not at all; several may fetch into one directory at the same time.
-//  2. A directory is named by the checksum of what is in it, so that a program that changed does not change under those who run it.
-//  3. Nothing is written outside the directory, whatever an archive has in it, and no more than the limits say.
+//  1. What was fetched is in the directory whole, or not at all; several may fetch into one
+//     directory at the same time.
+//  2. A directory is named by the checksum of what is in it, so that a program that changed does
+//     not change under those who run it.
+//  3. Nothing is written outside the directory, whatever an archive has in it, and no more than the
+//     limits say.
 //  4. A program that has not the checksum that was asked for is not run.
 package fetch
 
@@ -41,10 +44,11 @@ type Options struct {
 	Client *http.Client
 }
 
-// Fetch gets a program into a directory below dir and returns the path of its script. A local program stays where it is.
+// Fetch gets a program into a directory below dir and returns the path of its script. A local
+// program stays where it is.
 //
-// The script may be executed. It is at dir/CHECKSUM/NAME, or at dir/CHECKSUM/SCRIPT of an archive. What is there already is not
-// fetched again if the checksum of the program is given.
+// The script may be executed. It is at dir/CHECKSUM/NAME, or at dir/CHECKSUM/SCRIPT of an archive.
+// What is there already is not fetched again if the checksum of the program is given.
 func Fetch(ctx context.Context, p source.Program, dir string, o Options) (path string, err error) {
 	if p.Kind == source.Local {
 		return p.Location, checkLocal(p)
@@ -99,7 +103,8 @@ func install(p source.Program, file, whole, to string) (path string, err error) 
 	if err != nil {
 		return "", fmt.Errorf("fetch %s: %w", p, err)
 	}
-	// A directory that another process made meanwhile has the same content. Directories are renamed when complete, so an incomplete one is not of this package.
+	// A directory that another process made meanwhile has the same content. Directories are renamed
+	// when complete, so an incomplete one is not of this package.
 	if err = os.Rename(whole, to); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("fetch %s: %w", p, err)
 	}

@@ -28,7 +28,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
 )
 
-// entry is a file of an archive. A name that ends with a slash is a directory, a content that begins with an arrow a link.
+// entry is a file of an archive. A name that ends with a slash is a directory, a content that
+// begins with an arrow a link.
 type entry struct {
 	name, content string
 	mode          fs.FileMode
@@ -147,11 +148,13 @@ func TestFile(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 != 0o111 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	again, err := get(t, dir, Options{}, address+"/dir/main.py") // fetched again, because it may have changed
+	// fetched again, because it may have changed
+	again, err := get(t, dir, Options{}, address+"/dir/main.py")
 	if err != nil || again != path || requests() != 2 {
 		t.Errorf("%s, %v after %d requests", again, err, requests())
 	}
-	again, err = get(t, dir, Options{}, address+"/dir/main.py#sha256="+sum(main)) // not fetched again, because its checksum is known
+	// not fetched again, because its checksum is known
+	again, err = get(t, dir, Options{}, address+"/dir/main.py#sha256="+sum(main))
 	if err != nil || again != path || requests() != 2 {
 		t.Errorf("%s, %v after %d requests", again, err, requests())
 	}
@@ -315,7 +318,8 @@ func TestBucket(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none")) // so that the developer's file is not read
+	// so that the developer's file is not read
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
 	memory := s3mem.New()
 	if err := memory.CreateBucket("b"); err != nil {
@@ -328,7 +332,8 @@ func TestBucket(t *testing.T) {
 		}
 	}
 	server := httptest.NewUnstartedServer(gofakes3.New(memory).Server())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // errors of clients that stop reading early
+	// errors of clients that stop reading early
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
 	defer server.Close()
 	query := "?region=us-east-1&use_path_style=true&endpoint=" + url.QueryEscape(server.URL)
@@ -362,7 +367,8 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// FuzzUnpack checks that whatever is in an archive, no file is written outside the directory, and no link into it.
+// FuzzUnpack checks that whatever is in an archive, no file is written outside the directory, and
+// no link into it.
 func FuzzUnpack(f *testing.F) {
 	evil := []entry{{"x", "-> ..", 0o777}, {"x/y", "z", 0o644}, {"../z", "z", 0o644}}
 	for _, e := range [][]entry{code, evil} {

@@ -25,7 +25,8 @@ const (
 	maxUnpacked = 2 << 30 // bytes
 )
 
-// Unpack makes a directory of a .tar archive of this machine that has a checksum. It is there whole and checked, or not at all.
+// Unpack makes a directory of a .tar archive of this machine that has a checksum. It is there whole
+// and checked, or not at all.
 func Unpack(file, sha256sum, dir string) (err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +65,8 @@ func Unpack(file, sha256sum, dir string) (err error) {
 	return nil
 }
 
-// unpack writes the files of an archive below a directory. A root of package os cannot be left, not even by links; there are no
-// links in an archive either, since a script could follow one later.
+// unpack writes the files of an archive below a directory. A root of package os cannot be left, not
+// even by links; there are no links in an archive either, since a script could follow one later.
 func unpack(file string, kind source.Archive, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -104,7 +105,8 @@ func (u *unpacking) tar(from io.Reader) error {
 		case err == io.EOF && u.entries == 0:
 			return errors.New("nothing is in the archive")
 		case err == io.EOF:
-			_, err := io.Copy(io.Discard, io.LimitReader(from, 1<<20)) // so that gzip checks its own sum
+			// so that gzip checks its own sum
+			_, err := io.Copy(io.Discard, io.LimitReader(from, 1<<20))
 			return err
 		case err != nil:
 			return fmt.Errorf("unpack: %w", err)
@@ -140,7 +142,8 @@ func (u *unpacking) zip(file string) error {
 	return nil
 }
 
-// add writes one entry; plain is whether it is a file or a directory as far as the archive's own types go.
+// add writes one entry; plain is whether it is a file or a directory as far as the archive's own
+// types go.
 func (u *unpacking) add(name string, mode fs.FileMode, from io.Reader, plain bool) error {
 	if u.entries++; u.entries > maxEntries {
 		return fmt.Errorf("more than %d entries in the archive", maxEntries)

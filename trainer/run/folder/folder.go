@@ -1,7 +1,9 @@
-// Package folder reads a directory of code that goes to a cluster: into an image, or as an archive to a volume.
+// Package folder reads a directory of code that goes to a cluster: into an image, or as an archive
+// to a volume.
 //
-// It leaves out what no program needs and what should stay private: version control, caches of Python, virtual environments and .env files.
-// A .dockerignore in the directory excludes more, or includes something again with a pattern that begins with "!".
+// It leaves out what no program needs and what should stay private: version control, caches of
+// Python, virtual environments and .env files. A .dockerignore in the directory excludes more, or
+// includes something again with a pattern that begins with "!".
 //
 // Symbolic links are followed; archives contain the files that they lead to, and no links.
 //
@@ -39,10 +41,12 @@ const (
 // ignoreFile is where a directory says what is left out of it.
 const ignoreFile = ".dockerignore"
 
-// ErrEmpty is wrapped by the error about a directory that has no files, or only files that are left out.
+// ErrEmpty is wrapped by the error about a directory that has no files, or only files that are left
+// out.
 var ErrEmpty = errors.New("no files in it")
 
-// leftOut are the patterns that apply to every directory. A directory that contains venvFile is left out, too.
+// leftOut are the patterns that apply to every directory. A directory that contains venvFile is
+// left out, too.
 var leftOut = []string{
 	"**/.git", "**/.hg", "**/.svn", "**/__pycache__", "**/*.py[co]", "**/.venv", "**/.env", "**/.mypy_cache", "**/.pytest_cache", "**/.ruff_cache",
 	"**/.tox", "**/.nox", "**/.ipynb_checkpoints", "**/.DS_Store",
@@ -53,15 +57,19 @@ const venvFile = "pyvenv.cfg"
 
 // Folder is a directory that has been listed.
 type Folder struct {
-	Dir     string
-	Entries []Entry // by name, a directory before what is in it
-	Size    int64   // bytes of all files
+	Dir string
+	// by name, a directory before what is in it
+	Entries []Entry
+	// bytes of all files
+	Size int64
 }
 
 // Entry is a file or a directory.
 type Entry struct {
-	Name       string // from the directory, with slashes; that of a directory ends with one
-	Path       string // of the file, behind links; "" for a directory
+	// from the directory, with slashes; that of a directory ends with one
+	Name string
+	// of the file, behind links; "" for a directory
+	Path       string
 	Size       int64
 	Executable bool
 }
@@ -151,8 +159,8 @@ type reading struct {
 	ignore *patternmatcher.PatternMatcher
 }
 
-// dir lists one directory, at the path real, as name; above are the real paths of the directories that contain it. Of an ignored directory
-// it lists what a pattern includes again.
+// dir lists one directory, at the path real, as name; above are the real paths of the directories
+// that contain it. Of an ignored directory it lists what a pattern includes again.
 func (r *reading) dir(real, name string, ignored bool, above []string) error {
 	if slices.Contains(above, real) {
 		return fmt.Errorf("%s: the symbolic link leads back to a directory that contains it; remove it, or name it in %s", name, ignoreFile)

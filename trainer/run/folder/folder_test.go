@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// tree makes a directory. A name that ends with a slash is a directory, a text that begins with an arrow a link, one with "#!" may be executed.
+// tree makes a directory. A name that ends with a slash is a directory, a text that begins with an
+// arrow a link, one with "#!" may be executed.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,7 +121,8 @@ func archive(t *testing.T, dir string) []byte {
 	return b.Bytes()
 }
 
-// An archive depends on the files and whether they are executable, not on their times and other permissions (law 1).
+// An archive depends on the files and whether they are executable, not on their times and other
+// permissions (law 1).
 func TestArchive(t *testing.T) {
 	files := map[string]string{"main.py": "print(1)", "run.sh": "#!/bin/sh", "net/a.py": "", "logs/": "", "long/" + strings.Repeat("x", 150): "y"}
 	dir := tree(t, files)

@@ -13,24 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// children reaps what becomes a child of this process because its parent has ended: helpers of a program that outlive who has started
-// them. Nobody else waits for those while the program runs. It leaves alone the children that this process has started: those in its own
-// session, and those that it knows.
+// children reaps what becomes a child of this process because its parent has ended: helpers of a
+// program that outlive who has started them. Nobody else waits for those while the program runs. It
+// leaves alone the children that this process has started: those in its own session, and those that
+// it knows.
 var children family
 
 // reapPause is the least time between two looks for children that have ended.
 const reapPause = 100 * time.Millisecond
 
 type family struct {
-	starting sync.RWMutex // held for reading while a child starts, until it is known
+	// held for reading while a child starts, until it is known
+	starting sync.RWMutex
 
-	mu    sync.Mutex
-	known map[int]bool // children that this process waits for by itself
-	users int          // programs that are open
+	mu sync.Mutex
+	// children that this process waits for by itself
+	known map[int]bool
+	// programs that are open
+	users int
 	stop  func()
 }
 
-// know notes that this process waits for a child by itself. The caller holds starting, or has not let the child end yet.
+// know notes that this process waits for a child by itself. The caller holds starting, or has not
+// let the child end yet.
 func (f *family) know(pid int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +98,8 @@ func (f *family) close() {
 
 // reap releases the children that have ended and that nobody waits for.
 func (f *family) reap() {
-	f.starting.Lock() // all that this process has started is known
+	// all that this process has started is known
+	f.starting.Lock()
 	defer f.starting.Unlock()
 	own, err := unix.Getsid(0)
 	if err != nil {

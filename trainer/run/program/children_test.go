@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// zombies returns the children of this process that have ended and were not reaped, of sessions other than its own.
+// zombies returns the children of this process that have ended and were not reaped, of sessions
+// other than its own.
 func zombies() (all []string) {
 	own, _ := syscall.Getpgid(0)
 	for _, pid := range childrenOf(os.Getpid()) {
@@ -27,8 +28,9 @@ func zombies() (all []string) {
 	return all
 }
 
-// Helpers that outlive who has started them are reaped as soon as they have ended, also those in sessions of their own. How the processes of
-// the program, and children that are waited for, have ended is known all the same.
+// Helpers that outlive who has started them are reaped as soon as they have ended, also those in
+// sessions of their own. How the processes of the program, and children that are waited for, have
+// ended is known all the same.
 func TestOrphansAreReaped(t *testing.T) {
 	if err := adopt(); err != nil {
 		t.Fatal(err)
@@ -43,7 +45,8 @@ func TestOrphansAreReaped(t *testing.T) {
 			b := newBench(t, Options{Command: []string{"sh", "-c", `i=0; while test $i -lt 20; do ` + helper + `; i=$((i+1)); done; touch started; while ! test -e go; do sleep 0.01; done; exit 7`}}, nil)
 			g := b.start(2)
 			await(t, "the helpers", func() bool { _, err := os.Stat(filepath.Join(b.dir, "started")); return err == nil })
-			// They run in parallel with the loop. The group's processes, which are not of them, sleep until they may end.
+			// They run in parallel with the loop. The group's processes, which are not of them,
+			// sleep until they may end.
 			await(t, "the end of the helpers", func() bool {
 				return !slices.ContainsFunc(marked("ELASTICDL_TEST="+b.dir), func(process string) bool {
 					pid, command, _ := strings.Cut(process, " ")
@@ -62,7 +65,8 @@ func TestOrphansAreReaped(t *testing.T) {
 		})
 	}
 	b := newBench(t, Options{Command: []string{"true"}}, nil)
-	cmd := exec.Command("sh", "-c", "exit 5") // a child of this process's own, which is a zombie when the orphan is reaped
+	// a child of this process's own, which is a zombie when the orphan is reaped
+	cmd := exec.Command("sh", "-c", "exit 5")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +78,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	b.Close()
 }
 
-// Each rank is called by its script, its arguments, and its rank where the fork server has started it.
+// Each rank is called by its script, its arguments, and its rank where the fork server has started
+// it.
 func TestNamesOfProcesses(t *testing.T) {
 	for _, method := range []StartMethod{Fork, Exec} {
 		for name, c := range map[string]struct {
@@ -120,8 +125,8 @@ func TestNameOfTheForkServer(t *testing.T) {
 	}
 }
 
-// A path that is too long for sockets is not used for the directory of sockets. If no other place can be written, the error names the
-// variable.
+// A path that is too long for sockets is not used for the directory of sockets. If no other place
+// can be written, the error names the variable.
 func TestMakeTemporary(t *testing.T) {
 	const room = len("worker-1234567/agent.sock")
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 90))
@@ -188,8 +193,8 @@ func TestTemporaryLogsElsewhere(t *testing.T) {
 	}
 }
 
-// What killed processes leave in the directory of temporary files is removed: directories with sockets only, on which nobody listens. What
-// others have, and what was there before, stays.
+// What killed processes leave in the directory of temporary files is removed: directories with
+// sockets only, on which nobody listens. What others have, and what was there before, stays.
 func TestTemporaryFilesOfKilledProcesses(t *testing.T) {
 	tmp, err := os.MkdirTemp("/tmp", "e") // short, for sockets
 	if err != nil {

@@ -13,16 +13,19 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/console"
 )
 
-// Display is the streams of the command that attends the job: what it shows of the processes, beside their log, and what it passes to them.
-// Where the command has a terminal, the processes have pseudo-terminals.
+// Display is the streams of the command that attends the job: what it shows of the processes,
+// beside their log, and what it passes to them. Where the command has a terminal, the processes
+// have pseudo-terminals.
 type Display struct {
-	// Stdout and Stderr show what the processes write. They are the same if one terminal shows both.
+	// Stdout and Stderr show what the processes write. They are the same if one terminal shows
+	// both.
 	Stdout, Stderr *console.Stream
 	// Stdin is the standard input of the program, which has one process; nil: /dev/null.
 	Stdin *os.File
 	// Keyboard reports that Stdin has what is typed at the command's terminal.
 	Keyboard bool
-	// Terminal is the terminal of the command, whose size the pseudo-terminals have; nil: there is none.
+	// Terminal is the terminal of the command, whose size the pseudo-terminals have; nil: there is
+	// none.
 	Terminal *os.File
 }
 
@@ -43,7 +46,8 @@ type terminal struct {
 	slave  *os.File
 }
 
-// openTerminal returns a pseudo-terminal with the size of another, if that is one. echo reports that it shows what is typed.
+// openTerminal returns a pseudo-terminal with the size of another, if that is one. echo reports
+// that it shows what is typed.
 func openTerminal(like *os.File, echo bool) (*terminal, error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -86,7 +90,8 @@ func (t *terminal) resize(like *os.File) {
 	if like == nil || control(like, func(fd int) (err error) { size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); return err }) != nil {
 		return
 	}
-	control(t.master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) }) // it fails if the process has ended
+	// it fails if the process has ended
+	control(t.master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
 }
 
 // control calls f with the descriptor of an open file.
@@ -102,7 +107,8 @@ func control(file *os.File, f func(fd int) error) error {
 	return err
 }
 
-// terminals has the pseudo-terminals of the processes that run. It passes on what is typed, and the size of the command's terminal.
+// terminals has the pseudo-terminals of the processes that run. It passes on what is typed, and the
+// size of the command's terminal.
 type terminals struct {
 	display *Display
 	signals chan os.Signal

@@ -77,7 +77,8 @@ os.write(1, b"\r 1%\r 2%")
 	}
 }
 
-// A stream that goes to a file is not a terminal, whatever the command has; what is teed is shown in lines with a prefix.
+// A stream that goes to a file is not a terminal, whatever the command has; what is teed is shown
+// in lines with a prefix.
 func TestStreamsOfTheCommandAndFiles(t *testing.T) {
 	d := newDisplay(true, true)
 	b := newBench(t, Options{
@@ -130,7 +131,8 @@ while before is None or before.lines != 44:
 	}
 }
 
-// A program reads the file that the command has as its standard input, and a process that follows another reads on.
+// A program reads the file that the command has as its standard input, and a process that follows
+// another reads on.
 func TestStandardInput(t *testing.T) {
 	byBoth(t, "import os, sys; print(os.read(0, 6), sys.stdin.isatty()); os.environ['RANK'] == '0' and sys.exit()", Options{}, func(t *testing.T, b *bench) {
 		read, write, err := os.Pipe()
@@ -152,7 +154,8 @@ func TestStandardInput(t *testing.T) {
 	})
 }
 
-// What is typed is the input of the process that runs, whose terminal shows it, unless standard output is no terminal: then the command's does.
+// What is typed is the input of the process that runs, whose terminal shows it, unless standard
+// output is no terminal: then the command's does.
 func TestKeyboard(t *testing.T) {
 	const script = `
 import os, sys

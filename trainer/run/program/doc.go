@@ -1,5 +1,6 @@
-// Package program runs a user's training program on one node: the processes, their environment, their output, and how they end. It does what
-// torchrun's agent does to them, so that a script which runs under torchrun runs here unchanged.
+// Package program runs a user's training program on one node: the processes, their environment,
+// their output, and how they end. It does what torchrun's agent does to them, so that a script
+// which runs under torchrun runs here unchanged.
 //
 //	p, _ := program.New(program.Options{Command: []string{"main.py", "--epochs=2"}, Threads: 1})
 //	group, _ := p.Start(ctx, position)     // one process for each local rank
@@ -11,28 +12,34 @@
 //
 // # How processes start
 //
-// Exec starts the interpreter for each process. Fork, the default, asks a fork server: one Python process per program that has imported
-// torch and forks a process that runs the script. That saves the import, seconds of CPU for each process. Programs that are not Python
-// scripts, and interpreters without torch, are started by Exec; so is everything once the fork server cannot be trusted, and the log
-// says why. A fork is safe from a process that has one thread and no GPU open, nor CUDA initialized: the fork server looks after each import and
-// before each fork. Nevertheless a forked process may crash where a fresh one does not. If one does soon after its start, all others are
-// started by Exec, and [Exit].Forked has the master not charge it.
+// Exec starts the interpreter for each process. Fork, the default, asks a fork server: one Python
+// process per program that has imported torch and forks a process that runs the script. That saves
+// the import, seconds of CPU for each process. Programs that are not Python scripts, and
+// interpreters without torch, are started by Exec; so is everything once the fork server cannot be
+// trusted, and the log says why. A fork is safe from a process that has one thread and no GPU open,
+// nor CUDA initialized: the fork server looks after each import and before each fork. Nevertheless
+// a forked process may crash where a fresh one does not. If one does soon after its start, all
+// others are started by Exec, and [Exit].Forked has the master not charge it.
 //
 //	agent ──orders, stdio──> fork server ──fork──> helper ──fork──> rank 0, rank 1, …
 //	  ^                                              └ exits: the ranks become children of the agent
 //	  └────────────── waits for each rank itself ──────────────────────┘
 //
-// The agent is a subreaper, so a process that the fork server made is the agent's own child as soon as the helper has exited. No process
-// depends on the fork server's life, and exit codes come from the kernel.
+// The agent is a subreaper, so a process that the fork server made is the agent's own child as soon
+// as the helper has exited. No process depends on the fork server's life, and exit codes come from
+// the kernel.
 //
 // # Laws
 //
-//  1. Each process leads a session. When it ends, the rest of its process group is killed before it is reaped: a forked
-//     DataLoader worker holds the sockets of its parent.
-//  2. No process outlives the agent: leaders are killed by the kernel (PR_SET_PDEATHSIG), and a guardian, a small shell, kills their groups,
-//     and those that the agent had just started, which it finds by their environment.
+//  1. Each process leads a session. When it ends, the rest of its process group is killed before it
+//     is reaped: a forked DataLoader worker holds the sockets of its parent.
+//  2. No process outlives the agent: leaders are killed by the kernel (PR_SET_PDEATHSIG), and a
+//     guardian, a small shell, kills their groups, and those that the agent had just started, which
+//     it finds by their environment.
 //  3. A line of output is written whole: lines of different ranks are not mixed.
-//  4. A script finds the same world under Fork and Exec: sys.argv, sys.path, __main__, directory, environment, one thread.
+//  4. A script finds the same world under Fork and Exec: sys.argv, sys.path, __main__, directory,
+//     environment, one thread.
 //
-// A process that starts a session of its own (a daemon) is not ended when the program ends, as under torchrun.
+// A process that starts a session of its own (a daemon) is not ended when the program ends, as
+// under torchrun.
 package program

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// What a script sets in its environment before it imports torch is honoured, however it is set: variables that Python code reads, and those
-// that libraries read. A script that sets none of these is forked.
+// What a script sets in its environment before it imports torch is honoured, however it is set:
+// variables that Python code reads, and those that libraries read. A script that sets none of these
+// is forked.
 func TestEnvironmentIsSetBeforeTheImport(t *testing.T) {
 	const show = `
 import torch
@@ -68,7 +69,8 @@ print(torch.setting, torch.__name__, torch.__spec__.name, os.environ.get("OMP_PR
 	}
 }
 
-// A module from site-packages that the fork server has learned is found by the script as in a fresh interpreter, and so are its variables.
+// A module from site-packages that the fork server has learned is found by the script as in a fresh
+// interpreter, and so are its variables.
 func TestEnvironmentOfALearnedModule(t *testing.T) {
 	const script = `
 import os, site, sys

@@ -43,11 +43,12 @@ func (e environ) has(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := e[name]; return ok })
 }
 
-// threadsVariable names the variable with the number of threads of a process, which OpenMP reads when it is loaded.
+// threadsVariable names the variable with the number of threads of a process, which OpenMP reads
+// when it is loaded.
 const threadsVariable = "OMP_NUM_THREADS"
 
-// base returns the environment that the fork server and all processes share: the user's environment, and defaults that libraries read when
-// they are loaded.
+// base returns the environment that the fork server and all processes share: the user's
+// environment, and defaults that libraries read when they are loaded.
 func (o *Options) base() environ {
 	e := parseEnviron(o.Env)
 	delete(e, ErrorFileVariable)                         // the agent's own is not the processes'
@@ -76,7 +77,8 @@ func (o *Options) setsThreads() bool {
 	return ok
 }
 
-// ErrorFileVariable names the file to which a process writes why it failed. That of a program's process is below the log directory of the run.
+// ErrorFileVariable names the file to which a process writes why it failed. That of a program's
+// process is below the log directory of the run.
 const ErrorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
 // environ returns the environment of one process: torchrun's contract.
@@ -110,8 +112,9 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 	return e
 }
 
-// readAtStart are the prefixes of variables that the interpreter, the loader or libraries read once, when they start: the fork server must
-// have the values for its children. TORCH_NCCL_* is read when a group is made.
+// readAtStart are the prefixes of variables that the interpreter, the loader or libraries read
+// once, when they start: the fork server must have the values for its children. TORCH_NCCL_* is
+// read when a group is made.
 var readAtStart = []string{
 	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
 	"TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_",
@@ -142,7 +145,8 @@ func (e environ) difference(other environ) string {
 	return name
 }
 
-// prefix returns the text before each line of the process on the console: torchrun's, or the user's template.
+// prefix returns the text before each line of the process on the console: torchrun's, or the user's
+// template.
 func (o *Options) prefix(env environ, rank, local int) string {
 	template := cmp.Or(env["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"], "[${role_name}${local_rank}]:")
 	values := []string{"role_name", o.Role, "local_rank", strconv.Itoa(local), "rank", strconv.Itoa(rank)}

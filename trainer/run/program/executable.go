@@ -18,7 +18,8 @@ const firstLineMost = 256
 func checkExecutable(name, path string) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil // it can be executed without being readable
+		// it can be executed without being readable
+		return nil
 	}
 	defer file.Close()
 	begin := make([]byte, firstLineMost)

@@ -24,7 +24,8 @@ type Exit struct {
 	Local int
 	Rank  int
 	Pid   int
-	// Code is the exit code, or the negative number of the signal that ended the process, as in Python.
+	// Code is the exit code, or the negative number of the signal that ended the process, as in
+	// Python.
 	Code int
 	// Signal is the number of the signal that ended the process, 0 if none did.
 	Signal int
@@ -32,15 +33,17 @@ type Exit struct {
 	At time.Time
 	// Stopped reports that the agent had asked the process to end before it did.
 	Stopped bool
-	// Forked reports that the process may have crashed because it was forked: no other is forked from then on.
+	// Forked reports that the process may have crashed because it was forked: no other is forked
+	// from then on.
 	Forked bool
 	// Failure is the content of the process's error file, nil if it wrote none.
 	Failure *Failure
-	// Words is the end of the process's standard error, in one line of at most 240 characters, if the process failed with an exit code and
-	// wrote no error file; "" if it could not be read.
+	// Words is the end of the process's standard error, in one line of at most 240 characters, if
+	// the process failed with an exit code and wrote no error file; "" if it could not be read.
 	Words string
-	// Output is a digest of what a process wrote that has not ended with 0, "" if that is nothing. It is the same for two processes that
-	// wrote the same, apart from dates, times, addresses and their own pids.
+	// Output is a digest of what a process wrote that has not ended with 0, "" if that is nothing.
+	// It is the same for two processes that wrote the same, apart from dates, times, addresses and
+	// their own pids.
 	Output string
 }
 
@@ -61,7 +64,8 @@ type Failure struct {
 // maxErrorFile is how much of an error file is read: a traceback is small.
 const maxErrorFile = 4 << 20
 
-// readFailure returns what is in an error file: nil if there is none, and what is wrong with it as its message if it cannot be parsed.
+// readFailure returns what is in an error file: nil if there is none, and what is wrong with it as
+// its message if it cannot be parsed.
 func readFailure(path string) *Failure {
 	file, err := os.Open(path)
 	if err != nil {
@@ -127,9 +131,10 @@ func parseSecond(raw json.RawMessage) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// ErrorFile returns the text of an error file about the end of a process, which torchrun's agent writes to its own TORCHELASTIC_ERROR_FILE:
-// that of the process, with the exit code as message.errorCode, or if it wrote none, one in the form of torch's @record with what ended it.
-// A message that is plain text has no place for the code and stays as it is.
+// ErrorFile returns the text of an error file about the end of a process, which torchrun's agent
+// writes to its own TORCHELASTIC_ERROR_FILE: that of the process, with the exit code as
+// message.errorCode, or if it wrote none, one in the form of torch's @record with what ended it. A
+// message that is plain text has no place for the code and stays as it is.
 func (e Exit) ErrorFile() []byte {
 	content := make(map[string]json.RawMessage)
 	if e.Failure != nil {
@@ -154,7 +159,8 @@ func encoded(v any) []byte {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if encoder.Encode(v) != nil {
-		return nil // cannot happen: texts, numbers, and what was parsed
+		// cannot happen: texts, numbers, and what was parsed
+		return nil
 	}
 	return bytes.TrimSpace(out.Bytes())
 }
@@ -184,8 +190,9 @@ func (e Exit) when() int64 {
 }
 
 // RootCause returns the failure with the smallest timestamp, nil if nothing failed. As in torchrun,
-// a timestamp is the error file's, or else when the end was seen, in seconds; within a second, the end that was seen first counts.
-// A process that the agent had asked to end is the root cause only if there is no other.
+// a timestamp is the error file's, or else when the end was seen, in seconds; within a second, the
+// end that was seen first counts. A process that the agent had asked to end is the root cause only
+// if there is no other.
 func RootCause(exits []Exit) *Exit {
 	var failed []Exit
 	for _, e := range exits {
@@ -210,8 +217,9 @@ func compareFailures(a, b Exit) int {
 	return cmp.Or(cmp.Compare(a.when(), b.when()), a.At.Compare(b.At), cmp.Compare(a.Rank, b.Rank))
 }
 
-// Report returns the block that torchrun ends with when a program fails: all failures, and the root cause last. It is "" if nothing failed.
-// Processes that the agent had asked to end are left out, unless there are no others.
+// Report returns the block that torchrun ends with when a program fails: all failures, and the root
+// cause last. It is "" if nothing failed. Processes that the agent had asked to end are left out,
+// unless there are no others.
 func Report(name, host string, exits []Exit) string {
 	root := RootCause(exits)
 	if root == nil {

@@ -48,7 +48,8 @@ func FuzzParseFailure(f *testing.F) {
 	})
 }
 
-// The agent's own error file has what the process's has, and the exit code, as torchrun's; without one it has what ended the process.
+// The agent's own error file has what the process's has, and the exit code, as torchrun's; without
+// one it has what ended the process.
 func TestErrorFile(t *testing.T) {
 	own := func(text string) *Failure {
 		f, err := ParseFailure([]byte(text))
@@ -99,7 +100,8 @@ func TestRootCause(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	at := time.Date(2026, 11, 22, 23, 25, 9, 0, time.Local)
-	f, _ := ParseFailure([]byte(strings.ReplaceAll(recorded, "1700000000", "4000000000"))) // a later time
+	// a later time
+	f, _ := ParseFailure([]byte(strings.ReplaceAll(recorded, "1700000000", "4000000000")))
 	f.File = "/logs/attempt_0/0/error.json"
 	got := Report("main.py", "node", []Exit{
 		{Rank: 5, Local: 1, Pid: 77, Code: -9, Signal: 9, At: at},
@@ -140,7 +142,8 @@ Root Cause (first observed failure):
 	}
 }
 
-// A failure without an error file is reported with the last error message that the process wrote to standard error.
+// A failure without an error file is reported with the last error message that the process wrote to
+// standard error.
 func TestReportWithoutErrorFile(t *testing.T) {
 	got := Report("main.py", "node", []Exit{{Pid: 77, Code: 1, Words: "ValueError: no label"}})
 	if want := "\n  error_file: <N/A>\n  traceback : ValueError: no label (exit code 1)\n"; !strings.Contains(got, want) {

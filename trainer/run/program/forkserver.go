@@ -23,32 +23,41 @@ import (
 //go:embed forkserver.py
 var forkServerSource string
 
-// forkServerBoot is the Python code on the command line. The rest of the source comes through a pipe, so that ps shows the program's
-// arguments behind a short text.
+// forkServerBoot is the Python code on the command line. The rest of the source comes through a
+// pipe, so that ps shows the program's arguments behind a short text.
 const forkServerBoot = `import os;exec(compile(os.fdopen(4).read(),"<elasticdl fork server>","exec"),{"__name__":"elasticdl_fork_server"})`
 
-// mostForked is the largest number of processes in one message: the kernel passes at most 253 descriptors, and each has three.
+// mostForked is the largest number of processes in one message: the kernel passes at most 253
+// descriptors, and each has three.
 const mostForked = 84
 
 const (
-	importLimit = 5 * time.Minute  // enough for an import of torch from a slow image
+	// enough for an import of torch from a slow image
+	importLimit = 5 * time.Minute
 	orderLimit  = 30 * time.Second // a fork takes milliseconds
 )
 
-// errNoTorch is why programs without PyTorch are started by exec. It is no reason for a warning, as they do without the import.
+// errNoTorch is why programs without PyTorch are started by exec. It is no reason for a warning, as
+// they do without the import.
 var errNoTorch = errors.New("the program's interpreter has no torch")
 
 // forkServer is a running fork server.
 type forkServer struct {
 	env     environ
 	learned []string
-	ready   chan struct{} // closed when it is known whether it can fork
-	dead    chan struct{} // closed when it has ended
+	// closed when it is known whether it can fork
+	ready chan struct{}
+	// closed when it has ended
+	dead chan struct{}
 
-	mu      sync.Mutex // held during an order
-	err     error      // why it cannot fork; set before ready is closed
-	bad     string     // name of a module that must not be imported before a fork: it starts threads, or uses a GPU
-	since   time.Time  // when it became ready
+	// held during an order
+	mu sync.Mutex
+	// why it cannot fork; set before ready is closed
+	err error
+	// name of a module that must not be imported before a fork: it starts threads, or uses a GPU
+	bad string
+	// when it became ready
+	since   time.Time
 	cmd     *exec.Cmd
 	conn    *net.UnixConn
 	replies *bufio.Reader
@@ -207,7 +216,8 @@ func (f *forkServer) send(message any, fds []int) error {
 func (f *forkServer) lost(err error) error {
 	select {
 	case <-f.dead:
-	case <-time.After(100 * time.Millisecond): // its last output comes just before its end
+	case <-time.After(100 * time.Millisecond):
+		// its last output comes just before its end
 	}
 	if words := f.errors.last(); words != "" {
 		return fmt.Errorf("the fork server failed: %s", words)
@@ -234,7 +244,8 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 		}
 		o.Processes = append(o.Processes, process)
 		for _, file := range it.stdio {
-			fds = append(fds, int(file.Fd())) // which makes its reads and writes block, as programs expect
+			// which makes its reads and writes block, as programs expect
+			fds = append(fds, int(file.Fd()))
 		}
 	}
 	f.conn.SetDeadline(time.Now().Add(orderLimit))
@@ -253,7 +264,8 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 			return nil
 		}
 	}
-	for _, pid := range r.Pids { // they wait for a message that will not come
+	// they wait for a message that will not come
+	for _, pid := range r.Pids {
 		syscall.Kill(pid, syscall.SIGKILL)
 		waitEnd(pid)
 		reap(pid)
@@ -303,7 +315,8 @@ func (t *tail) last() string {
 	return strings.TrimSpace(string(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
-// forkable returns why the program's processes cannot be forked whatever the interpreter has, nil if they may be.
+// forkable returns why the program's processes cannot be forked whatever the interpreter has, nil
+// if they may be.
 func (p *Program) forkable() error {
 	c := p.command
 	if c.script != "" {
@@ -314,7 +327,8 @@ func (p *Program) forkable() error {
 	return nil
 }
 
-// same returns why the processes of a group cannot come from one fork server, and the environment that it needs.
+// same returns why the processes of a group cannot come from one fork server, and the environment
+// that it needs.
 func (g *Group) same(o *Options) (environ, error) {
 	first := g.processes[0].env.atStart()
 	for _, it := range g.processes[1:] {

@@ -41,7 +41,8 @@ func newForkBench(t *testing.T, o Options, files map[string]string) *bench {
 	return newBench(t, o, files)
 }
 
-// world is a script that prints its environment and the state of its interpreter, without values that always differ, such as pids.
+// world is a script that prints its environment and the state of its interpreter, without values
+// that always differ, such as pids.
 const world = `
 import os, sys, threading, inspect, random, signal
 import helper
@@ -99,7 +100,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// both compares the outputs of a program under both start methods, line by line, and returns that of Exec.
+// both compares the outputs of a program under both start methods, line by line, and returns that
+// of Exec.
 func both(t *testing.T, show func(StartMethod) string) string {
 	t.Helper()
 	forked, executed := strings.Split(show(Fork), "\n"), strings.Split(show(Exec), "\n")
@@ -114,7 +116,8 @@ func both(t *testing.T, show func(StartMethod) string) string {
 	return strings.Join(executed, "\n")
 }
 
-// endings are scripts, by rank. Their output and their exit codes are the same under both start methods.
+// endings are scripts, by rank. Their output and their exit codes are the same under both start
+// methods.
 var endings = []string{
 	"import sys; sys.exit(5)",
 	"raise SystemExit('no more')",
@@ -198,7 +201,8 @@ func importers(b *bench) []string {
 	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))
 }
 
-// Forked processes are children of the agent and share one import of torch. They go on when the fork server dies.
+// Forked processes are children of the agent and share one import of torch. They go on when the
+// fork server dies.
 func TestForkServerDies(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
 		"main.py": "import os, torch, time\nprint('up', os.getppid(), flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)\nos._exit(4)\n"})
@@ -291,7 +295,8 @@ func TestFallback(t *testing.T) {
 			if c.torch == "" {
 				b = newForkBench(t, c.options, files)
 			} else {
-				dir := filepath.Join(t.TempDir(), "site-packages") // so that what torch brings could be taken for that of a module after it
+				// so that what torch brings could be taken for that of a module after it
+				dir := filepath.Join(t.TempDir(), "site-packages")
 				os.MkdirAll(filepath.Join(dir, "torch"), 0o755)
 				os.WriteFile(filepath.Join(dir, "torch", "__init__.py"), []byte(c.torch), 0o644)
 				c.options.Env = []string{needPython(t), "PYTHONPATH=" + dir}
@@ -316,7 +321,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// If this process cannot adopt what a fork server makes, the program is executed, and the log says why.
+// If this process cannot adopt what a fork server makes, the program is executed, and the log says
+// why.
 func TestFallbackWithoutAdoption(t *testing.T) {
 	var log output
 	p := &Program{options: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, command: &invocation{python: true, args: []string{"python3", "main.py"}}}
@@ -326,7 +332,8 @@ func TestFallbackWithoutAdoption(t *testing.T) {
 	}
 }
 
-// After a crash soon after a fork, which the fork may have caused, processes are executed. A crash of these is their own.
+// After a crash soon after a fork, which the fork may have caused, processes are executed. A crash
+// of these is their own.
 func TestCrashEndsForks(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGABRT} {
 		t.Run(unix.SignalName(signal), func(t *testing.T) {
@@ -345,7 +352,8 @@ func TestCrashEndsForks(t *testing.T) {
 	}
 }
 
-// A fork server is started again if its children need another value of a variable that is read at import.
+// A fork server is started again if its children need another value of a variable that is read at
+// import.
 func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": "import os, torch; print(os.environ['MKL_CBWR'])"})
 	g := b.startAt(Position{WorldSize: 2, LocalSize: 2, Env: func(int) []string { return []string{"MKL_CBWR=AVX2"} }})
@@ -355,8 +363,8 @@ func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
 	}
 }
 
-// A process gets its number of threads however it is started: a forked one has torch apply a number that the fork server was not started
-// with. A number that the user has set stays.
+// A process gets its number of threads however it is started: a forked one has torch apply a number
+// that the fork server was not started with. A number that the user has set stays.
 func TestThreads(t *testing.T) {
 	t.Setenv(threadsVariable, "") // restored at the end
 	os.Unsetenv(threadsVariable)
@@ -389,8 +397,8 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// The second fork server imports the modules that the program imports from site-packages, also from those of another environment that
-// a .pth file adds, except modules that start threads.
+// The second fork server imports the modules that the program imports from site-packages, also from
+// those of another environment that a .pth file adds, except modules that start threads.
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user}, learnAfter: 300 * time.Millisecond}, map[string]string{
@@ -426,8 +434,8 @@ time.sleep(1000)
 	}
 }
 
-// A module that initializes CUDA or opens a GPU when it is imported is not learned: forked processes could not use the GPU. The log says
-// which module it was, once.
+// A module that initializes CUDA or opens a GPU when it is imported is not learned: forked
+// processes could not use the GPU. The log says which module it was, once.
 func TestForkServerLeavesGPUs(t *testing.T) {
 	user := t.TempDir()
 	device := filepath.Join(user, "nvidiactl")
@@ -466,7 +474,8 @@ time.sleep(1000)
 	}
 }
 
-// Ready returns when the fork server has imported torch; for a program that is not forked, it returns at once.
+// Ready returns when the fork server has imported torch; for a program that is not forked, it
+// returns at once.
 func TestReady(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Fork, RunID: "ready"}, map[string]string{"main.py": ""})
 	b.Program.Ready(t.Context())

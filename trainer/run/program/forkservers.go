@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// crashLimit is the age up to which the crash of a process may be caused by its fork: until then it may not have used all that it has
-	// imported, or a GPU.
+	// crashLimit is the age up to which the crash of a process may be caused by its fork: until
+	// then it may not have used all that it has imported, or a GPU.
 	crashLimit = 30 * time.Second
 	// deathLimit is how old a fork server must be for its death not to count against the next.
 	deathLimit = time.Minute
@@ -28,31 +28,39 @@ const (
 	longImport = 3 * time.Second
 	// mostLearned is how many modules are imported beside torch.
 	mostLearned = 10000
-	// learnAfter is how long after the start the imported modules are read, to replace the fork server by one that has imported them.
+	// learnAfter is how long after the start the imported modules are read, to replace the fork
+	// server by one that has imported them.
 	learnAfter = 20 * time.Second
 )
 
-// known are modules that nearly every program imports without naming them, so that nothing need be learned of it: PyTorch 2.x imports some 800 with
-// the first optimizer, which takes 1.4 s. Importing them starts no threads, compiles nothing and does not touch GPUs. They are imported before the
-// first fork: each process would have to, at the same time. PyTorch 1.x has no such module.
+// known are modules that nearly every program imports without naming them, so that nothing need be
+// learned of it: PyTorch 2.x imports some 800 with the first optimizer, which takes 1.4 s.
+// Importing them starts no threads, compiles nothing and does not touch GPUs. They are imported
+// before the first fork: each process would have to, at the same time. PyTorch 1.x has no such
+// module.
 var known = []string{"torch._dynamo"}
 
-// devices are the beginnings of the paths of GPUs' devices. A process that has one open may have a context of CUDA or ROCm, which a forked
-// process cannot use.
+// devices are the beginnings of the paths of GPUs' devices. A process that has one open may have a
+// context of CUDA or ROCm, which a forked process cannot use.
 var devices = []string{"/dev/nvidia", "/dev/kfd"}
 
 // forkServers manages the fork servers of a program: the current one, and its successor.
 type forkServers struct {
-	p    *Program
-	work sync.WaitGroup // background work
+	p *Program
+	// background work
+	work sync.WaitGroup
 
 	mu      sync.Mutex
 	current *forkServer
-	off     error           // why forking was given up; nil: it was not
-	told    map[string]bool // reasons that were logged
-	deaths  int
-	learn   string   // file of modules that the first generation imports; "" once it is read
-	learned []string // what a fork server imports beside torch
+	// why forking was given up; nil: it was not
+	off error
+	// reasons that were logged
+	told   map[string]bool
+	deaths int
+	// file of modules that the first generation imports; "" once it is read
+	learn string
+	// what a fork server imports beside torch
+	learned []string
 	closed  chan struct{}
 }
 
@@ -169,12 +177,14 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 	return errShortLived
 }
 
-// early returns the path of the file in which a forked process leaves the names of variables that its script has set too late for modules
-// that the fork server has imported. That process has begun again.
+// early returns the path of the file in which a forked process leaves the names of variables that
+// its script has set too late for modules that the fork server has imported. That process has begun
+// again.
 func (p *Program) early() string { return filepath.Join(p.logs, "early") }
 
-// early gives forking up if the script sets variables too late for what the fork server has imported. Then a process that was forked begins
-// again, and what the script does before is done twice.
+// early gives forking up if the script sets variables too late for what the fork server has
+// imported. Then a process that was forked begins again, and what the script does before is done
+// twice.
 func (s *forkServers) early() error {
 	names, err := os.ReadFile(s.p.early())
 	if err != nil { // none did
@@ -211,7 +221,8 @@ func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, erro
 	return nil, errShortLived
 }
 
-// attend waits until a fork server is ready, and logs why the processes are not started yet if that takes long.
+// attend waits until a fork server is ready, and logs why the processes are not started yet if that
+// takes long.
 func (s *forkServers) attend(ctx context.Context, f *forkServer) error {
 	note := time.AfterFunc(longImport, func() {
 		s.p.options.Log.Info("Importing torch: the processes start when it is done")
@@ -248,8 +259,9 @@ func (s *forkServers) excuse(err error) {
 	s.p.options.Log.Warn(byExec+", which takes longer", "reason", err)
 }
 
-// blamesFork reports whether a process may have ended because it was forked: a signal by which programs crash ended it soon after its start,
-// without an exception before. A process that the agent had asked to end may crash on the way, for its own reasons.
+// blamesFork reports whether a process may have ended because it was forked: a signal by which
+// programs crash ended it soon after its start, without an exception before. A process that the
+// agent had asked to end may crash on the way, for its own reasons.
 func blamesFork(method StartMethod, e Exit, age time.Duration) bool {
 	switch syscall.Signal(e.Signal) {
 	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGABRT:
@@ -271,7 +283,8 @@ func (s *forkServers) crashed(e Exit, age time.Duration) {
 	}
 }
 
-// study starts the next fork server in parallel with the current one, with the modules that the first generation imports.
+// study starts the next fork server in parallel with the current one, with the modules that the
+// first generation imports.
 func (s *forkServers) study(file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +316,8 @@ func (s *forkServers) study(file string) {
 
 // succeed replaces a fork server as soon as another with more modules is ready.
 func (s *forkServers) succeed(old *forkServer) {
-	for range 5 { // each attempt may find another module that must not be imported
+	// each attempt may find another module that must not be imported
+	for range 5 {
 		s.mu.Lock()
 		learned := slices.Clone(s.learned)
 		s.mu.Unlock()
@@ -346,7 +360,8 @@ func without(names []string, bad string) []string {
 
 func topLevel(name string) string { return regexp.MustCompile(`^[^.]*`).FindString(name) }
 
-// readModules reads names of modules, one a line, in their order and each once. What is no name is left out.
+// readModules reads names of modules, one a line, in their order and each once. What is no name is
+// left out.
 func readModules(path string) []string {
 	file, err := os.Open(path)
 	if err != nil {

@@ -28,24 +28,36 @@ type Group struct {
 type process struct {
 	local, rank int
 	env         environ
-	dir         string      // directory of its logs
-	stdio       [3]*os.File // standard streams of the child; closed here once it has them
-	kept        *os.File    // that of them which is not closed; nil: none
-	typed       *terminal   // gets what is typed; nil: none does
-	copies      sync.WaitGroup
-	words       *words     // keeps the end of its standard error
-	traces      []*trace   // keep what tells whether its output is new
-	readers     []*os.File // read ends of the streams that are pipes
-	begun       time.Time
-	guard       *guardian
-	python      string // its interpreter; "": it is no Python script
+	// directory of its logs
+	dir string
+	// standard streams of the child; closed here once it has them
+	stdio [3]*os.File
+	// that of them which is not closed; nil: none
+	kept *os.File
+	// gets what is typed; nil: none does
+	typed  *terminal
+	copies sync.WaitGroup
+	// keeps the end of its standard error
+	words *words
+	// keep what tells whether its output is new
+	traces []*trace
+	// read ends of the streams that are pipes
+	readers []*os.File
+	begun   time.Time
+	guard   *guardian
+	// its interpreter; "": it is no Python script
+	python string
 
-	mu      sync.Mutex
-	pid     int // 0 before the start
-	reaped  bool
-	stopped bool        // it was asked to end
-	killAt  time.Time   // when it is killed; zero: it was sent no SIGTERM
-	killer  *time.Timer // kills it at killAt; nil: it was sent no SIGTERM
+	mu sync.Mutex
+	// 0 before the start
+	pid    int
+	reaped bool
+	// it was asked to end
+	stopped bool
+	// when it is killed; zero: it was sent no SIGTERM
+	killAt time.Time
+	// kills it at killAt; nil: it was sent no SIGTERM
+	killer *time.Timer
 }
 
 // newGroup opens what the processes write to.
@@ -90,8 +102,8 @@ func (o *Options) shown(local int) bool {
 	return len(o.LocalRanksFilter) == 0 || slices.Contains(o.LocalRanksFilter, local)
 }
 
-// openOutputs opens what the process writes to. One pseudo-terminal is both streams if one terminal shows them, so that their order is
-// kept, and neither goes to a file.
+// openOutputs opens what the process writes to. One pseudo-terminal is both streams if one terminal
+// shows them, so that their order is kept, and neither goes to a file.
 func (it *process) openOutputs(p *Program) error {
 	o := &p.options
 	d := o.Display
@@ -147,14 +159,15 @@ func (it *process) openOutput(p *Program, std Std, toFile bool) error {
 		}
 		return it.copy(p, []Std{std}, stream, to...)
 	}
-	if it.words != nil { // of a stream that is not shown the end is kept
+	// of a stream that is not shown the end is kept
+	if it.words != nil {
 		to = append(to, it.words)
 	}
 	return it.copy(p, []Std{std}, nil, to...)
 }
 
-// copy makes the process write to a pipe, or to a pseudo-terminal if a terminal shows the stream, from which all is copied to the stream, if
-// there is one, and to the others, which it closes.
+// copy makes the process write to a pipe, or to a pseudo-terminal if a terminal shows the stream,
+// from which all is copied to the stream, if there is one, and to the others, which it closes.
 func (it *process) copy(p *Program, streams []Std, shows *console.Stream, to ...io.WriteCloser) error {
 	var reader, writer *os.File
 	var err error
@@ -209,17 +222,20 @@ func (it *process) copy(p *Program, streams []Std, shows *console.Stream, to ...
 	return nil
 }
 
-// openInput opens the standard input of the process: what the command passes on, which is a pseudo-terminal if it is typed, or nothing.
+// openInput opens the standard input of the process: what the command passes on, which is a
+// pseudo-terminal if it is typed, or nothing.
 func (it *process) openInput(p *Program) (err error) {
 	d := p.options.Display
 	switch {
 	case d == nil || d.Stdin == nil:
 		it.stdio[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	case !d.Keyboard:
-		it.stdio[0], it.kept = d.Stdin, d.Stdin // the next process goes on where this one stops reading
+		// the next process goes on where this one stops reading
+		it.stdio[0], it.kept = d.Stdin, d.Stdin
 	case it.typed != nil:
 		it.stdio[0] = it.typed.slave
-	default: // the command's terminal shows what is typed
+	default:
+		// the command's terminal shows what is typed
 		if it.typed, err = openTerminal(d.Terminal, false); err != nil {
 			return err
 		}
@@ -231,7 +247,8 @@ func (it *process) openInput(p *Program) (err error) {
 	return err
 }
 
-// prompts shows what a process writes to the terminal that it has for its input only, as the question for a password.
+// prompts shows what a process writes to the terminal that it has for its input only, as the
+// question for a password.
 func (it *process) prompts(p *Program, tty *terminal) {
 	defer p.terminals.remove(tty)
 	buffer := make([]byte, 1<<10)
@@ -277,8 +294,9 @@ func (it *process) signal(s syscall.Signal, stop bool) {
 	syscall.Kill(-it.pid, s)
 }
 
-// end asks the process group to end: SIGTERM now, and SIGKILL after the grace. SIGTERM is sent once, whoever asks how often: a later
-// call can only put SIGKILL off. A grace of 0 or less kills at once.
+// end asks the process group to end: SIGTERM now, and SIGKILL after the grace. SIGTERM is sent
+// once, whoever asks how often: a later call can only put SIGKILL off. A grace of 0 or less kills
+// at once.
 func (it *process) end(sig syscall.Signal, grace time.Duration) {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -338,7 +356,8 @@ func (it *process) reap(at time.Time) Exit {
 	return e
 }
 
-// outputGrace is how long the last output may take to arrive once no process of the session is left: a daemon may hold the pipe without limit.
+// outputGrace is how long the last output may take to arrive once no process of the session is
+// left: a daemon may hold the pipe without limit.
 const outputGrace = time.Second
 
 // clear returns when no process of the session is left and all output was passed on.
@@ -417,15 +436,17 @@ func (g *Group) Pids() []int {
 	return pids
 }
 
-// Signal sends a signal to the process group of each process that lives, and does not count as a stop.
+// Signal sends a signal to the process group of each process that lives, and does not count as a
+// stop.
 func (g *Group) Signal(sig syscall.Signal) {
 	for _, it := range g.processes {
 		it.signal(sig, false)
 	}
 }
 
-// Kill ends the process with that local rank: SIGTERM, and SIGKILL after the grace. It does not wait. A process gets SIGTERM once: a
-// further call can only give it more time, or with a grace of 0 kill it.
+// Kill ends the process with that local rank: SIGTERM, and SIGKILL after the grace. It does not
+// wait. A process gets SIGTERM once: a further call can only give it more time, or with a grace of
+// 0 kill it.
 func (g *Group) Kill(local int, grace time.Duration) {
 	for _, it := range g.processes {
 		if it.local == local {
@@ -434,10 +455,12 @@ func (g *Group) Kill(local int, grace time.Duration) {
 	}
 }
 
-// stopLimit is how long Stop waits after SIGKILL: a process in a driver that does not answer cannot be ended.
+// stopLimit is how long Stop waits after SIGKILL: a process in a driver that does not answer cannot
+// be ended.
 const stopLimit = 30 * time.Second
 
-// Stop sends the signal to all processes, SIGKILL after the grace, and returns when nothing of them is left.
+// Stop sends the signal to all processes, SIGKILL after the grace, and returns when nothing of them
+// is left.
 func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
 	end := func(grace time.Duration) {
 		for _, it := range g.processes {
@@ -460,7 +483,8 @@ func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
 	}
 }
 
-// ended keeps the logs if there is an error file, and stops forking if that may have ended the process.
+// ended keeps the logs if there is an error file, and stops forking if that may have ended the
+// process.
 func (p *Program) ended(e Exit, age time.Duration) {
 	if e.Failure != nil {
 		p.mu.Lock()

@@ -8,10 +8,11 @@ import (
 	"syscall"
 )
 
-// guardian kills the processes of a program when the agent dies, for whatever reason. It is a small shell that reads from a pipe whose only
-// write end is the agent's. It knows their process groups; then it looks for those that were started in the moment of the agent's death, or
-// are in sessions of their own, by a variable that all of them have from their start. Then it removes a temporary log
-// directory, unless it has an error file.
+// guardian kills the processes of a program when the agent dies, for whatever reason. It is a small
+// shell that reads from a pipe whose only write end is the agent's. It knows their process groups;
+// then it looks for those that were started in the moment of the agent's death, or are in sessions
+// of their own, by a variable that all of them have from their start. Then it removes a temporary
+// log directory, unless it has an error file.
 type guardian struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -37,9 +38,9 @@ done
 for file in "$2"/*/*/error.json; do [ ! -e "$file" ] || exit 0; done
 rm -rf "$2"`
 
-// startGuardian starts a guardian of processes whose initial environment has a text that no other has. If the agent dies, the guardian also
-// removes the directory temporary, unless it has an error file; "": it removes none. It returns an error if there is no shell; a nil guardian
-// does nothing.
+// startGuardian starts a guardian of processes whose initial environment has a text that no other
+// has. If the agent dies, the guardian also removes the directory temporary, unless it has an error
+// file; "": it removes none. It returns an error if there is no shell; a nil guardian does nothing.
 func startGuardian(mark, temporary string) (*guardian, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -79,7 +80,8 @@ func (g *guardian) close() {
 	if g == nil {
 		return
 	}
-	g.send('.', 0) // nothing dies: daemons of the program stay
+	// nothing dies: daemons of the program stay
+	g.send('.', 0)
 	g.in.Close()
 	g.cmd.Wait()
 	children.forget(g.cmd.Process.Pid)

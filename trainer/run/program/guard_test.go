@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// The guardian of an agent that has died finds processes of which it was not told, by their environment. At the end of an agent that has closed
-// its program it leaves them alone: they are daemons of the program.
+// The guardian of an agent that has died finds processes of which it was not told, by their
+// environment. At the end of an agent that has closed its program it leaves them alone: they are
+// daemons of the program.
 func TestGuardianFinds(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		mark := ErrorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
@@ -44,8 +45,8 @@ func TestGuardianFinds(t *testing.T) {
 	}
 }
 
-// The guardian of an agent that has died removes a temporary log directory, unless it has an error file. That of an agent that has closed its program
-// leaves it to the agent.
+// The guardian of an agent that has died removes a temporary log directory, unless it has an error
+// file. That of an agent that has closed its program leaves it to the agent.
 func TestGuardianRemovesLogs(t *testing.T) {
 	for _, test := range []struct{ dies, failed, stays bool }{{true, false, false}, {true, true, true}, {false, false, true}} {
 		logs := t.TempDir()

@@ -44,7 +44,8 @@ type bench struct {
 	log      output
 }
 
-// newBench returns a program of these files and options. At the end of the test it closes the program, and checks that no process is left.
+// newBench returns a program of these files and options. At the end of the test it closes the
+// program, and checks that no process is left.
 func newBench(t *testing.T, o Options, files map[string]string) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir()}

@@ -25,7 +25,8 @@ type Output struct {
 	// Line is the last line that is not blank, as a terminal would show it, shortened and escaped.
 	// It may have no end yet. It is empty if there is none.
 	Line string
-	At   time.Time // when the process wrote something; zero: it has written nothing
+	// when the process wrote something; zero: it has written nothing
+	At time.Time
 }
 
 // written is the end of one stream.
@@ -80,9 +81,9 @@ func newest(streams []written, secrets []string) (o Output) {
 	return o
 }
 
-// lastLine returns the last line of a text that a terminal would not show as blank. A carriage return
-// begins a line anew, as in progress bars. Of a line that is too long it returns the beginning, or the
-// end if the text does not have its beginning.
+// lastLine returns the last line of a text that a terminal would not show as blank. A carriage
+// return begins a line anew, as in progress bars. Of a line that is too long it returns the
+// beginning, or the end if the text does not have its beginning.
 func lastLine(text []byte, cut bool, secrets []string) string {
 	for len(text) > 0 {
 		i := bytes.LastIndexAny(text, "\r\n")
@@ -101,7 +102,8 @@ func lastLine(text []byte, cut bool, secrets []string) string {
 	return ""
 }
 
-// shownLine returns a line as a terminal would show it, without control sequences, with single spaces.
+// shownLine returns a line as a terminal would show it, without control sequences, with single
+// spaces.
 func shownLine(line []byte, secrets []string) string {
 	text := string(console.Plain(backspaced(line)))
 	for _, secret := range secrets {

@@ -35,14 +35,15 @@ func (m StartMethod) String() string {
 
 // Options describe a program and how it is run on this node.
 type Options struct {
-	// Command is the user's command: a Python script or an interpreter with one ("main.py", "python3 main.py", "python3 -m pkg.mod"), or
-	// any other program, which runs as it is.
+	// Command is the user's command: a Python script or an interpreter with one ("main.py",
+	// "python3 main.py", "python3 -m pkg.mod"), or any other program, which runs as it is.
 	Command []string
 	// Module makes the first word of Command the name of a Python module, as torchrun -m does.
 	Module bool
 	// NoPython runs Command as it is, even if its first word looks like a script.
 	NoPython bool
-	// Python is the interpreter of scripts that are named without one; "": PYTHON_EXEC of the environment, else python3.
+	// Python is the interpreter of scripts that are named without one; "": PYTHON_EXEC of the
+	// environment, else python3.
 	Python string
 	// Dir is the working directory; "": this process's.
 	Dir string
@@ -56,8 +57,8 @@ type Options struct {
 	RunID string
 	// MaxRestarts is the value of TORCHELASTIC_MAX_RESTARTS.
 	MaxRestarts int
-	// LogDir is the directory in which the log directory is made; "": that of temporary files. Then Close removes the log directory, unless
-	// it has an error file, or output by Redirects or Tee.
+	// LogDir is the directory in which the log directory is made; "": that of temporary files. Then
+	// Close removes the log directory, unless it has an error file, or output by Redirects or Tee.
 	LogDir string
 	// Redirects are the streams that go to files only.
 	Redirects Streams
@@ -69,35 +70,46 @@ type Options struct {
 	StartMethod StartMethod
 	// Stdout and Stderr are the log: they get whole lines; nil: this process's.
 	Stdout, Stderr io.Writer
-	// Display shows what the processes write as they write it, and has their standard input; nil: nobody looks, and it is /dev/null.
+	// Display shows what the processes write as they write it, and has their standard input; nil:
+	// nobody looks, and it is /dev/null.
 	Display *Display
 	// Log receives the package's messages; nil: none are written.
 	Log *slog.Logger
 
-	learnAfter time.Duration // overrides the constant learnAfter; 0: it does not
-	devices    []string      // overrides the variable devices; nil: it does not
+	// overrides the constant learnAfter; 0: it does not
+	learnAfter time.Duration
+	// overrides the variable devices; nil: it does not
+	devices []string
 }
 
 // invocation is the parsed command line of the program.
 type invocation struct {
-	path    string   // path of the executable
-	args    []string // all arguments; the first is the executable's name as given
-	python  bool
-	flags   []string // flags of the interpreter, without -u
-	script  string   // script as given; "" for modules and other programs
-	module  string
-	rest    []string // arguments after the script or module
-	display string   // name of the program in reports
+	// path of the executable
+	path string
+	// all arguments; the first is the executable's name as given
+	args   []string
+	python bool
+	// flags of the interpreter, without -u
+	flags []string
+	// script as given; "" for modules and other programs
+	script string
+	module string
+	// arguments after the script or module
+	rest []string
+	// name of the program in reports
+	display string
 }
 
-// Check returns what keeps the program from being started on this machine: a script or an interpreter that is not there.
+// Check returns what keeps the program from being started on this machine: a script or an
+// interpreter that is not there.
 func (o Options) Check() error {
 	_, err := o.normalize()
 	return err
 }
 
-// Hides returns the paths of modules with these names that Python finds before those of PYTHONPATH: in the script's directory or, for -m, in
-// the working directory. It returns nil if the program is not a Python script or module, or cannot be started.
+// Hides returns the paths of modules with these names that Python finds before those of PYTHONPATH:
+// in the script's directory or, for -m, in the working directory. It returns nil if the program is
+// not a Python script or module, or cannot be started.
 func (o Options) Hides(names ...string) (paths []string) {
 	it, err := o.normalize()
 	if err != nil || !it.python || parseEnviron(o.Env)["PYTHONSAFEPATH"] != "" {
@@ -108,7 +120,8 @@ func (o Options) Hides(names ...string) (paths []string) {
 		if dir, err = filepath.EvalSymlinks(o.inDir(it.script)); err != nil {
 			return nil
 		}
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() { // else the directory's __main__.py is run
+		// else the directory's __main__.py is run
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			dir = filepath.Dir(dir)
 		}
 	}
@@ -123,7 +136,8 @@ func (o Options) Hides(names ...string) (paths []string) {
 	return paths
 }
 
-// normalize fills in defaults and returns the command line; errors say what is wrong with which option.
+// normalize fills in defaults and returns the command line; errors say what is wrong with which
+// option.
 func (o *Options) normalize() (*invocation, error) {
 	o.Role = cmp.Or(o.Role, "default")
 	o.RunID = cmp.Or(o.RunID, "none")
@@ -196,7 +210,8 @@ func (o *Options) invocation() (*invocation, error) {
 	return it, nil
 }
 
-// isScript reports whether a name without an interpreter is for Python: by its ending, as one writes it after torchrun.
+// isScript reports whether a name without an interpreter is for Python: by its ending, as one
+// writes it after torchrun.
 func (o *Options) isScript(name string) bool {
 	switch filepath.Ext(name) {
 	case ".py", ".pyc", ".pyz":
@@ -213,7 +228,8 @@ func (o *Options) inDir(name string) string {
 	return filepath.Join(o.Dir, name)
 }
 
-// interpreted parses a command line that names the interpreter. A command line that it does not recognize runs as it is.
+// interpreted parses a command line that names the interpreter. A command line that it does not
+// recognize runs as it is.
 func interpreted(command []string) *invocation {
 	it := &invocation{args: []string{command[0], "-u"}}
 	for i := 1; i < len(command); i++ {
@@ -237,7 +253,8 @@ func interpreted(command []string) *invocation {
 	}
 	it.args = append(it.args, it.flags...)
 	switch {
-	case !it.python: // -c, -, an option that changes how modules are found
+	case !it.python:
+		// -c, -, an option that changes how modules are found
 		return &invocation{args: slices.Clone(command), display: command[0]}
 	case it.module != "":
 		it.args = append(it.args, "-m", it.module)

@@ -21,23 +21,33 @@ type Program struct {
 	options Options
 	command *invocation
 	guard   *guardian
-	server  *forkServers // nil if processes are never forked
-	logs    string       // the directory of all attempts
-	starts  chan func()  // run by the thread whose end would end the processes
-	torch   func() torchVersion
-	work    sync.WaitGroup // background work
+	// nil if processes are never forked
+	server *forkServers
+	// the directory of all attempts
+	logs string
+	// run by the thread whose end would end the processes
+	starts chan func()
+	torch  func() torchVersion
+	// background work
+	work sync.WaitGroup
 
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	starting sync.Mutex // held during a start
-	logging  sync.Mutex // held while lines are written to the log
+	// ends with Close
+	ctx    context.Context
+	cancel context.CancelFunc
+	// held during a start
+	starting sync.Mutex
+	// held while lines are written to the log
+	logging sync.Mutex
 
 	terminals *terminals
 
-	mu      sync.Mutex
-	groups  map[*Group]bool
-	threads int  // number of threads of a process that was logged last
-	keepLog bool // the log directory stays: the user has asked for it, output goes to files, or a process wrote an error file
+	mu     sync.Mutex
+	groups map[*Group]bool
+	// number of threads of a process that was logged last
+	threads int
+	// the log directory stays: the user has asked for it, output goes to files, or a process wrote
+	// an error file
+	keepLog bool
 }
 
 // Position is where the processes of one start stand in the world.
@@ -60,9 +70,11 @@ type Position struct {
 	MaxRestarts int
 	MasterAddr  string
 	MasterPort  int
-	// Interface is the network interface for gloo and NCCL, unless the user has named one; "": they choose.
+	// Interface is the network interface for gloo and NCCL, unless the user has named one; "": they
+	// choose.
 	Interface string
-	// Threads is the OMP_NUM_THREADS of each process, unless the user sets it. 0: that of the fork server.
+	// Threads is the OMP_NUM_THREADS of each process, unless the user sets it. 0: that of the fork
+	// server.
 	Threads int
 	// Env adds variables for a process, as os.Environ; nil: none. They win over all others.
 	Env func(local int) []string
@@ -80,7 +92,8 @@ func (p Position) validate() error {
 	return nil
 }
 
-// New validates the options, and starts the fork server in the background if the program can be forked.
+// New validates the options, and starts the fork server in the background if the program can be
+// forked.
 func New(options Options) (*Program, error) {
 	p := &Program{options: options, groups: make(map[*Group]bool)}
 	o := &p.options
@@ -114,7 +127,8 @@ func New(options Options) (*Program, error) {
 	return p, nil
 }
 
-// prepareForks starts a fork server, or logs why there is none. The argument is why this process cannot adopt forked processes, nil if it can.
+// prepareForks starts a fork server, or logs why there is none. The argument is why this process
+// cannot adopt forked processes, nil if it can.
 func (p *Program) prepareForks(adopted error) {
 	o := &p.options
 	switch {
@@ -136,7 +150,8 @@ const byExec = "processes are started by exec"
 
 var shells = regexp.MustCompile(`^(ba|da|z|k|a)?sh$`)
 
-// runsPython reports whether the user may expect that the program is forked although it is not: it is a Python, or a shell, which may start one.
+// runsPython reports whether the user may expect that the program is forked although it is not: it
+// is a Python, or a shell, which may start one.
 func (it *invocation) runsPython() bool {
 	name := filepath.Base(it.args[0])
 	return interpreters.MatchString(name) || shells.MatchString(name)
@@ -175,10 +190,12 @@ func (o *Options) makeLogs() (string, error) {
 // Name returns the name of the program in reports: the script as the user named it.
 func (p *Program) Name() string { return p.command.display }
 
-// LogDir returns the log directory of this run. The output of a process is in attempt_<n>/<local rank>/ below it.
+// LogDir returns the log directory of this run. The output of a process is in attempt_<n>/<local
+// rank>/ below it.
 func (p *Program) LogDir() string { return p.logs }
 
-// start runs the functions that start processes, all on one thread: when the thread that started a process ends, the kernel ends the process.
+// start runs the functions that start processes, all on one thread: when the thread that started a
+// process ends, the kernel ends the process.
 func (p *Program) start(starts <-chan func()) {
 	runtime.LockOSThread()
 	for f := range starts {
@@ -186,7 +203,8 @@ func (p *Program) start(starts <-chan func()) {
 	}
 }
 
-// launch starts a command whose process is killed when this one dies, and which this process waits for.
+// launch starts a command whose process is killed when this one dies, and which this process waits
+// for.
 func (p *Program) launch(cmd *exec.Cmd) error {
 	children.starting.RLock()
 	defer children.starting.RUnlock()
@@ -201,7 +219,8 @@ func (p *Program) launch(cmd *exec.Cmd) error {
 
 var errClosed = errors.New("the program is closed")
 
-// Start starts one process for each local rank. It does not stop a Group that was started before: its owner does.
+// Start starts one process for each local rank. It does not stop a Group that was started before:
+// its owner does.
 func (p *Program) Start(ctx context.Context, position Position) (*Group, error) {
 	if err := position.validate(); err != nil {
 		return nil, err
@@ -230,7 +249,8 @@ func (p *Program) Start(ctx context.Context, position Position) (*Group, error) 
 	return g, nil
 }
 
-// Ready returns when processes can be started at once: a fork server has imported torch, or there will be none. It returns early when ctx ends.
+// Ready returns when processes can be started at once: a fork server has imported torch, or there
+// will be none. It returns early when ctx ends.
 func (p *Program) Ready(ctx context.Context) {
 	if p.server != nil {
 		p.server.ready(ctx, p.options.base()) // an error is handled by Start
@@ -269,7 +289,8 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	return nil
 }
 
-// noteThreads logs, as torchrun does, that OMP_NUM_THREADS is set, and each other value that it gets.
+// noteThreads logs, as torchrun does, that OMP_NUM_THREADS is set, and each other value that it
+// gets.
 func (p *Program) noteThreads(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

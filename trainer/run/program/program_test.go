@@ -56,8 +56,8 @@ func TestContractOfEnvironment(t *testing.T) {
 	}
 }
 
-// The variable that enables NCCL's error handling is set under the name that the version of PyTorch reads. If the user sets it, under either
-// name, it is left as it is.
+// The variable that enables NCCL's error handling is set under the name that the version of PyTorch
+// reads. If the user sets it, under either name, it is left as it is.
 func TestNCCLErrorHandling(t *testing.T) {
 	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 	for _, c := range []struct{ version, user, want string }{
@@ -154,7 +154,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Without a directory for logs there is a temporary one, which stays if it has output or an error file, and it is said where that is.
+// Without a directory for logs there is a temporary one, which stays if it has output or an error
+// file, and it is said where that is.
 func TestTemporaryLogs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for name, c := range map[string]struct {
@@ -280,7 +281,8 @@ func TestStopOfStopped(t *testing.T) {
 	}
 }
 
-// agentEnv makes a process of this test binary an agent. Its value is the agent's directory and the program's command.
+// agentEnv makes a process of this test binary an agent. Its value is the agent's directory and the
+// program's command.
 const agentEnv = "ELASTICDL_TEST_AGENT"
 
 // TestMain runs the tests, or the agent that TestNothingOutlivesTheAgent kills.
@@ -315,7 +317,8 @@ if child:
 time.sleep(1000)`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newForkBench(t, Options{Command: []string{"true"}}, c.files) // whose environment is used
+			// whose environment is used
+			b := newForkBench(t, Options{Command: []string{"true"}}, c.files)
 			agent := exec.Command(os.Args[0])
 			agent.Env = append(b.options.Env, agentEnv+"="+strings.Join(append([]string{b.dir}, c.command...), "|"))
 			agent.Stderr = os.Stderr

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitEnd returns when the child has ended. It stays a zombie, so its pid and its process group's are not given to another process.
+// waitEnd returns when the child has ended. It stays a zombie, so its pid and its process group's
+// are not given to another process.
 func waitEnd(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -30,7 +31,8 @@ func reap(pid int) (code, signal int) {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
-		case err != nil: // it was not a child of this process: its status cannot be known
+		case err != nil:
+			// it was not a child of this process: its status cannot be known
 			return 1, 0
 		case status.Signaled():
 			return -int(status.Signal()), int(status.Signal())
@@ -39,11 +41,12 @@ func reap(pid int) (code, signal int) {
 	}
 }
 
-// sweepLimit is how long sweep waits for processes that were killed: those in a system call that cannot be interrupted may stay.
+// sweepLimit is how long sweep waits for processes that were killed: those in a system call that
+// cannot be interrupted may stay.
 const sweepLimit = 10 * time.Second
 
-// sweep kills the remaining processes of a session whose leader has ended and was reaped, and returns when none is left. It reaps those
-// that have become children of this process.
+// sweep kills the remaining processes of a session whose leader has ended and was reaped, and
+// returns when none is left. It reaps those that have become children of this process.
 func sweep(session int) error {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(sweepLimit); ; time.Sleep(pause) {
@@ -62,7 +65,8 @@ func sweep(session int) error {
 	}
 }
 
-// members returns the live processes of a session. It reaps those that have ended and whose parent is this process.
+// members returns the live processes of a session. It reaps those that have ended and whose parent
+// is this process.
 func members(session int) []int {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -94,7 +98,8 @@ func members(session int) []int {
 
 // parseStat takes state, parent and session from the text of /proc/<pid>/stat.
 func parseStat(text []byte) (state byte, parent, session int, ok bool) {
-	i := bytes.LastIndexByte(text, ')') // the command's name may contain spaces and brackets
+	// the command's name may contain spaces and brackets
+	i := bytes.LastIndexByte(text, ')')
 	if i < 0 {
 		return 0, 0, 0, false
 	}

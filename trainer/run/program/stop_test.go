@@ -30,7 +30,8 @@ func TestOneSIGTERM(t *testing.T) {
 	}
 }
 
-// SIGKILL comes when the longest of the graces is over: a worker that is to leave while its processes start again gives them its grace period.
+// SIGKILL comes when the longest of the graces is over: a worker that is to leave while its
+// processes start again gives them its grace period.
 func TestTheLongestGraceCounts(t *testing.T) {
 	for name, graces := range map[string][]time.Duration{
 		"one":    {time.Minute},

@@ -21,8 +21,9 @@ const (
 
 // Streams chooses standard streams for each local rank.
 type Streams struct {
-	all     Std
-	byLocal map[int]Std // if not nil, instead of all; a rank that is missing has None
+	all Std
+	// if not nil, instead of all; a rank that is missing has None
+	byLocal map[int]Std
 }
 
 // Of returns the choice for the local rank.
@@ -55,8 +56,8 @@ func (s Streams) String() string {
 	return strings.Join(parts, ",")
 }
 
-// ParseStreams parses the value of a flag in torchrun's form: one choice for all local ranks ("3"), or one
-// for each that is named ("0:1,1:2"). Empty text means none. Errors name the flag.
+// ParseStreams parses the value of a flag in torchrun's form: one choice for all local ranks ("3"),
+// or one for each that is named ("0:1,1:2"). Empty text means none. Errors name the flag.
 func ParseStreams(flag, text string) (Streams, error) {
 	if text == "" {
 		return Streams{}, nil

@@ -56,17 +56,19 @@ func makeTemporary(pattern string, suits func(parent string) error) (string, err
 	return "", fmt.Errorf("make a temporary directory: %w", errors.Join(failed...))
 }
 
-// litter are the names of the directories that Python's multiprocessing and PyTorch's shared memory make for sockets in the directory of
-// temporary files. A process that is killed leaves them.
+// litter are the names of the directories that Python's multiprocessing and PyTorch's shared memory
+// make for sockets in the directory of temporary files. A process that is killed leaves them.
 var litter = []string{"pymp-*", "torch-shm-dir-*"}
 
-// sweepTemporary removes what processes of an ended session have left of that kind in the directory of temporary files: what is of this
-// user, has changed since they began, and has sockets only, on which nobody listens.
+// sweepTemporary removes what processes of an ended session have left of that kind in the directory
+// of temporary files: what is of this user, has changed since they began, and has sockets only, on
+// which nobody listens.
 func sweepTemporary(dir string, since time.Time) {
 	dir = cmp.Or(dir, "/tmp")
 	var listeners string
 	for _, pattern := range litter {
-		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid, or dir has none of those
+		// the pattern is valid, or dir has none of those
+		found, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, path := range found {
 			info, err := os.Lstat(path)
 			if err != nil || !info.IsDir() || info.ModTime().Before(since) || int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
@@ -89,7 +91,8 @@ func sweepTemporary(dir string, since time.Time) {
 	}
 }
 
-// abandoned returns the sockets of a directory if it has nothing else, and nobody listens on any. listeners is the text of /proc/net/unix.
+// abandoned returns the sockets of a directory if it has nothing else, and nobody listens on any.
+// listeners is the text of /proc/net/unix.
 func abandoned(dir, listeners string) (sockets []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -105,7 +108,8 @@ func abandoned(dir, listeners string) (sockets []string) {
 	return sockets
 }
 
-// refuses reports whether nobody listens on a socket: not in another network namespace either, whose sockets this one does not list.
+// refuses reports whether nobody listens on a socket: not in another network namespace either,
+// whose sockets this one does not list.
 func refuses(path string) bool {
 	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
 		fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

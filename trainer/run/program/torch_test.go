@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// loaders is a script whose data set is defined in __main__. The workers of a DataLoader must find it, however they are started.
+// loaders is a script whose data set is defined in __main__. The workers of a DataLoader must find
+// it, however they are started.
 const loaders = `
 import os, sys, random, torch, numpy
 from torch.utils.data import Dataset, DataLoader
@@ -40,7 +41,8 @@ func TestTorchGolden(t *testing.T) {
 				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, Redirects: Streams{all: Stdout}}, map[string]string{"main.py": loaders})
 				g := b.start(2)
 				var all strings.Builder
-				for _, e := range b.endsWithin(g, 2*time.Minute) { // slow, because each spawned child imports torch
+				// slow, because each spawned child imports torch
+				for _, e := range b.endsWithin(g, 2*time.Minute) {
 					if e.Code != 0 {
 						t.Errorf("%+v", e)
 					}
@@ -63,13 +65,14 @@ func TestTorchGolden(t *testing.T) {
 	}
 }
 
-// torchCommand returns the command that runs main.py. The interpreter has a name that is recognized as Python's.
+// torchCommand returns the command that runs main.py. The interpreter has a name that is recognized
+// as Python's.
 func torchCommand(python torch.Python) []string {
 	return []string{filepath.Join(filepath.Dir(python.Path), "python3"), "main.py"}
 }
 
-// The version of PyTorch is known under both start methods, so that PyTorch does not warn. A forked script finds the module imported that
-// PyTorch 2.x imports with the first optimizer.
+// The version of PyTorch is known under both start methods, so that PyTorch does not warn. A forked
+// script finds the module imported that PyTorch 2.x imports with the first optimizer.
 func TestTorchVersion(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		for _, method := range []StartMethod{Fork, Exec} {
@@ -90,7 +93,8 @@ func TestTorchVersion(t *testing.T) {
 	}
 }
 
-// Without OMP_NUM_THREADS, OpenBLAS starts threads when it is imported, and ends them before a fork. So the program is forked all the same.
+// Without OMP_NUM_THREADS, OpenBLAS starts threads when it is imported, and ends them before a
+// fork. So the program is forked all the same.
 func TestTorchFromProcessWithThreads(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
@@ -104,8 +108,8 @@ func TestTorchFromProcessWithThreads(t *testing.T) {
 	}
 }
 
-// last is a script that ends right after a collective, five times with three processes. With its long switch interval, Python's lock is
-// released only by a thread that waits.
+// last is a script that ends right after a collective, five times with three processes. With its
+// long switch interval, Python's lock is released only by a thread that waits.
 const last = `
 import os, sys, torch
 import torch.distributed as dist
@@ -127,7 +131,8 @@ def play():
 play()
 `
 
-// A process ends with exit code 0 although a thread of gloo has not yet released the tensor of the last collective.
+// A process ends with exit code 0 although a thread of gloo has not yet released the tensor of the
+// last collective.
 func TestTorchLastCollective(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {

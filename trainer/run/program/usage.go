@@ -21,14 +21,15 @@ type Running struct {
 // Usage computes how much of the processors trees of processes use, from one look at all processes
 // to the next. It does no I/O and reads no clock. The zero value has seen nothing.
 type Usage struct {
-	at     time.Time
-	totals map[int]int64 // ticks of a tree, by the pid of its leader
+	at time.Time
+	// ticks of a tree, by the pid of its leader
+	totals map[int]int64
 }
 
 // Cores returns for each leader how many processors it and its descendants have used on average
-// since the call before, as in 1.5. It returns -1 for a leader that has ended, or that was not there
-// at the call before. A descendant that has lost its parents counts as long as it stays in the
-// leader's session.
+// since the call before, as in 1.5. It returns -1 for a leader that has ended, or that was not
+// there at the call before. A descendant that has lost its parents counts as long as it stays in
+// the leader's session.
 func (u *Usage) Cores(now time.Time, all []Running, leaders []int) map[int]float64 {
 	totals := totalsOf(all, leaders)
 	cores := make(map[int]float64)
@@ -73,7 +74,8 @@ func leaderOf(p Running, byPid map[int]Running, leaders map[int]int64) int {
 	if _, is := leaders[p.Session]; is {
 		return p.Session
 	}
-	for range len(byPid) { // a process that was replaced between two reads may make a circle
+	// a process that was replaced between two reads may make a circle
+	for range len(byPid) {
 		if _, is := leaders[p.Pid]; is {
 			return p.Pid
 		}
@@ -117,7 +119,8 @@ func parseRunning(pid int, text []byte) (p Running, ok bool) {
 	if !ok {
 		return p, false
 	}
-	const first, last = 11, 14 // utime, stime, cutime, cstime, behind the command's name
+	// utime, stime, cutime, cstime, behind the command's name
+	const first, last = 11, 14
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) <= last {
 		return p, false

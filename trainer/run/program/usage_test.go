@@ -27,7 +27,8 @@ func TestCores(t *testing.T) {
 		{"a wrapper that waits for a child", []int{5}, []look{
 			{0, []Running{{5, 1, 5, 0}, {6, 5, 5, 50}}, map[int]float64{5: -1}},
 			{1, []Running{{5, 1, 5, 0}, {6, 5, 5, 150}}, map[int]float64{5: 1}},
-			{2, []Running{{5, 1, 5, 250}}, map[int]float64{5: 1}}, // its child's time is its own now
+			// its child's time is its own now
+			{2, []Running{{5, 1, 5, 250}}, map[int]float64{5: 1}},
 		}},
 		{"a child that nobody has waited for", []int{5}, []look{
 			{0, []Running{{5, 1, 5, 10}, {6, 1, 5, 5000}}, map[int]float64{5: -1}},
@@ -53,7 +54,8 @@ func TestCores(t *testing.T) {
 		}},
 		{"parents in a circle", []int{5}, []look{
 			{0, []Running{{5, 1, 5, 0}, {6, 7, 1, 9}, {7, 6, 1, 9}}, map[int]float64{5: -1}},
-			{0, []Running{{5, 1, 5, 0}, {6, 7, 1, 9}, {7, 6, 1, 9}}, map[int]float64{5: -1}}, // no time has passed
+			// no time has passed
+			{0, []Running{{5, 1, 5, 0}, {6, 7, 1, 9}, {7, 6, 1, 9}}, map[int]float64{5: -1}},
 		}},
 	} {
 		var u Usage

@@ -22,7 +22,8 @@ type torchVersion struct{ major, minor int }
 
 var versionText = regexp.MustCompile(`^(\d+)\.(\d+)`)
 
-// probeTorch asks the program's interpreter for its version of torch. For a program that is not a Python script the version is unknown.
+// probeTorch asks the program's interpreter for its version of torch. For a program that is not a
+// Python script the version is unknown.
 func (p *Program) probeTorch() torchVersion {
 	if !p.command.python {
 		return torchVersion{}
@@ -46,7 +47,8 @@ func parseTorchVersion(text string) (v torchVersion) {
 	return v
 }
 
-// handling returns the names of the variable that enables the handling of NCCL's errors: PyTorch 2.2 and later warn if the older one is set.
+// handling returns the names of the variable that enables the handling of NCCL's errors: PyTorch
+// 2.2 and later warn if the older one is set.
 func (v torchVersion) handling() []string {
 	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 	switch {

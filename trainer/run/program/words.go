@@ -18,14 +18,17 @@ const (
 	wordsKept = 16 << 10
 	// wordsMost is how many characters of it are reported at most.
 	wordsMost = 240
-	// wordsLimit is how long the last output of an ended process may take to arrive: a process that it has started may hold the pipe.
+	// wordsLimit is how long the last output of an ended process may take to arrive: a process that
+	// it has started may hold the pipe.
 	wordsLimit = 100 * time.Millisecond
 )
 
 // words keeps the end of what a process writes to its standard error.
 type words struct {
-	file  string        // file with the standard error; "": it is copied to this buffer
-	ended chan struct{} // closed when nothing more comes
+	// file with the standard error; "": it is copied to this buffer
+	file string
+	// closed when nothing more comes
+	ended chan struct{}
 
 	mu   sync.Mutex
 	text []byte
@@ -93,8 +96,8 @@ const (
 	groupTraceback = "+ Exception Group " + traceback
 )
 
-// lastWords returns in one line what a standard error says of a failure: the exception of Python's last traceback, otherwise the last line
-// that is not empty. Control characters are escaped.
+// lastWords returns in one line what a standard error says of a failure: the exception of Python's
+// last traceback, otherwise the last line that is not empty. Control characters are escaped.
 func lastWords(text string) string {
 	text = ranked.ReplaceAllString(colour.ReplaceAllString(text, ""), "")
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })
@@ -108,7 +111,8 @@ func lastWords(text string) string {
 				return brief(words)
 			}
 		}
-		if strings.TrimSpace(line) == traceback { // what follows the exception is said at the end of the interpreter
+		// what follows the exception is said at the end of the interpreter
+		if strings.TrimSpace(line) == traceback {
 			stack := slices.IndexFunc(lines[i+1:], func(line string) bool { return line[0] != ' ' })
 			if stack >= 0 {
 				last = lines[i+1+stack]
@@ -157,7 +161,8 @@ func groupWords(lines []string) string {
 			section = append(section, line[len(text):])
 			continue
 		}
-		if border.MatchString(line) { // other lines are more of a message, or follow the group
+		// other lines are more of a message, or follow the group
+		if border.MatchString(line) {
 			end()
 		}
 	}
@@ -179,14 +184,16 @@ func exceptionIn(lines []string) string {
 		if strings.HasSuffix(line, traceback) {
 			break
 		}
-		if last = line; i > 0 && strings.HasPrefix(lines[i-1], " ") { // the first line behind the stack: more lines of the message may follow
+		// the first line behind the stack: more lines of the message may follow
+		if last = line; i > 0 && strings.HasPrefix(lines[i-1], " ") {
 			break
 		}
 	}
 	return last
 }
 
-// withInterpreter adds which Python has run a script to a failure that may be for want of another one: what this one cannot import or read.
+// withInterpreter adds which Python has run a script to a failure that may be for want of another
+// one: what this one cannot import or read.
 func withInterpreter(words, python string) string {
 	if python == "" || strings.Contains(words, python) {
 		return words

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// lastWords returns the last exception in a text, or else its last line, as printable text of at most 240 characters.
+// lastWords returns the last exception in a text, or else its last line, as printable text of at
+// most 240 characters.
 func TestLastWords(t *testing.T) {
 	const stack = "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\n    main()\n  File \"main.py\", line 2, in main\n\n    raise ValueError\n"
 	for _, c := range []struct{ text, want string }{
@@ -31,7 +32,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// The words of a group of exceptions name the group and what is in it, as Python 3.11 and later write it.
+// The words of a group of exceptions name the group and what is in it, as Python 3.11 and later
+// write it.
 func TestLastWordsOfAGroup(t *testing.T) {
 	const one = "  + Exception Group Traceback (most recent call last):\n  |   File \"main.py\", line 1, in <module>\n  |     raise ExceptionGroup(\n" +
 		"  | ExceptionGroup: several (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n    | ValueError: a\nmore of a\n    +---------------- 2 ----------------\n" +
@@ -61,8 +63,8 @@ func TestLastWordsOfAGroup(t *testing.T) {
 	}
 }
 
-// The error of a failed import names the interpreter, which may be the wrong one, whether the message comes from standard error or from the
-// error file. Other errors do not name it.
+// The error of a failed import names the interpreter, which may be the wrong one, whether the
+// message comes from standard error or from the error file. Other errors do not name it.
 func TestInterpreterIsNamed(t *testing.T) {
 	needPython(t)
 	python, err := exec.LookPath("python3")
@@ -89,8 +91,9 @@ func TestInterpreterIsNamed(t *testing.T) {
 	}
 }
 
-// The last error message of a process that fails by itself is reported, whether its standard error is shown, shown and kept, or only kept.
-// The message of an error file, and of a signal, has precedence.
+// The last error message of a process that fails by itself is reported, whether its standard error
+// is shown, shown and kept, or only kept. The message of an error file, and of a signal, has
+// precedence.
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ name, redirects, tee, script, want string }{
 		{"filtered", "", "", "echo no data >&2; exit 3", "no data (exit code 3)"},

@@ -1,7 +1,9 @@
-// Package python holds the Python package elasticdl, and elasticai_api with ElasticDL's names, for the scripts of a job.
+// Package python holds the Python package elasticdl, and elasticai_api with ElasticDL's names, for
+// the scripts of a job.
 //
-// They are part of the binary, so an image with Python and torch needs no installation: an agent unpacks them and puts
-// the directory on PYTHONPATH. PROTOCOL.md defines the messages between them and the agent.
+// They are part of the binary, so an image with Python and torch needs no installation: an agent
+// unpacks them and puts the directory on PYTHONPATH. PROTOCOL.md defines the messages between them
+// and the agent.
 package python
 
 import (
@@ -16,8 +18,9 @@ import (
 //go:embed elasticai_api/*.py elasticai_api/*/*.py elasticai_api/py.typed
 var files embed.FS
 
-// Unpack writes the packages to dir, which it makes for this user alone if it is not there. Files of the same names are
-// replaced whole, so that a script that is starting meanwhile reads the one or the other.
+// Unpack writes the packages to dir, which it makes for this user alone if it is not there. Files
+// of the same names are replaced whole, so that a script that is starting meanwhile reads the one
+// or the other.
 func Unpack(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make %s for the Python packages: %w", dir, err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// shards prints how many records a shard has for a script that says how many minibatches that are, and for one that does not. The package
-// that elasticai_api works over is not needed for that.
+// shards prints how many records a shard has for a script that says how many minibatches that are,
+// and for one that does not. The package that elasticai_api works over is not needed for that.
 const shards = `
 import sys
 from unittest import mock

@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// TestTorchPackage runs the package's own tests, by pytest of PyTorch 2.x's Python, with both versions.
+// TestTorchPackage runs the package's own tests, by pytest of PyTorch 2.x's Python, with both
+// versions.
 func TestTorchPackage(t *testing.T) {
 	pythons := torch.Pythons(t)
 	runner := pythons[len(pythons)-1].Path

@@ -17,13 +17,16 @@ const prefix = "/"
 // cancelLimit is how long the server may take to confirm that a wait is cancelled.
 const cancelLimit = 5 * time.Second
 
-// Client is a connection to a store, in the protocol of 2.x. Its keys are those of PyTorch's clients. Its calls take turns; a call
-// whose context ends while it waits for a key leaves the client usable, one that ends in the midst of an exchange does not.
+// Client is a connection to a store, in the protocol of 2.x. Its keys are those of PyTorch's
+// clients. Its calls take turns; a call whose context ends while it waits for a key leaves the
+// client usable, one that ends in the midst of an exchange does not.
 type Client struct {
 	conn net.Conn
 	r    *bufio.Reader
-	turn chan struct{} // holds one token; its taker may use the fields below
-	err  error         // error of the call that broke the connection
+	// holds one token; its taker may use the fields below
+	turn chan struct{}
+	// error of the call that broke the connection
+	err error
 }
 
 // Dial connects to the store, and asks it for a sign of life.
@@ -63,7 +66,8 @@ func newClient(ctx context.Context, conn net.Conn) (*Client, error) {
 // Close ends the connection. Calls that are under way fail.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Set gives the key the value. It returns before the store has applied it; the client's next call sees it.
+// Set gives the key the value. It returns before the store has applied it; the client's next call
+// sees it.
 func (c *Client) Set(ctx context.Context, key string, value []byte) error {
 	return c.ask(ctx, request{kind: set, keys: named(key), values: [][]byte{value}}, nil)
 }
@@ -93,8 +97,9 @@ func (c *Client) Check(ctx context.Context, keys ...string) (all bool, err error
 	return all, err
 }
 
-// CompareSet gives the key the desired value if it has the expected one, or if none is expected and there is no such key.
-// It returns the value that the key has then; if there is no such key, it returns what was expected, as PyTorch does.
+// CompareSet gives the key the desired value if it has the expected one, or if none is expected and
+// there is no such key. It returns the value that the key has then; if there is no such key, it
+// returns what was expected, as PyTorch does.
 func (c *Client) CompareSet(ctx context.Context, key string, expected, desired []byte) (now []byte, err error) {
 	err = c.ask(ctx, request{kind: compareSet, keys: named(key), values: [][]byte{expected, desired}}, func() error { now, err = c.blob(); return err })
 	return now, err
@@ -177,7 +182,8 @@ func (c *Client) call(ctx context.Context, exchange func() error) error {
 	return c.broken(err)
 }
 
-// interrupt makes reads and writes fail when the context ends. Calling stop ends that; it reports whether the context had not ended before.
+// interrupt makes reads and writes fail when the context ends. Calling stop ends that; it reports
+// whether the context had not ended before.
 func (c *Client) interrupt(ctx context.Context) (stop func() bool) {
 	done := make(chan struct{})
 	end := context.AfterFunc(ctx, func() {

@@ -12,11 +12,13 @@ import (
 
 // Options bound what a server does for its clients. The zero value is usable.
 type Options struct {
-	// Connections is the largest number of open connections; 0: 4096. A process has one, with PyTorch 1.x two.
+	// Connections is the largest number of open connections; 0: 4096. A process has one, with
+	// PyTorch 1.x two.
 	Connections int
 	// Bytes is the largest number of bytes that the store may hold; 0: 1 GiB.
 	Bytes int
-	// Linger is how long a client has, after the server has announced the end of its connection, to end it too; 0: one second.
+	// Linger is how long a client has, after the server has announced the end of its connection, to
+	// end it too; 0: one second.
 	Linger time.Duration
 	// Log takes warnings about clients that were disconnected; nil: none.
 	Log *slog.Logger
@@ -61,8 +63,9 @@ func Serve(lis net.Listener, o Options) *Server {
 // Addr returns where the server listens.
 func (s *Server) Addr() net.Addr { return s.lis.Addr() }
 
-// Close ends the server. All clients see the end of their connections at once, also those that wait. It returns when they
-// have ended them too, at the latest after Options.Linger: a client of PyTorch 1.x keeps one open as long as it lives.
+// Close ends the server. All clients see the end of their connections at once, also those that
+// wait. It returns when they have ended them too, at the latest after Options.Linger: a client of
+// PyTorch 1.x keeps one open as long as it lives.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -79,8 +82,8 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// backlogLimit is how long connections are accepted that were made before the server was closed: the kernel would reset them with the listener,
-// which aborts processes of PyTorch 1.x.
+// backlogLimit is how long connections are accepted that were made before the server was closed:
+// the kernel would reset them with the listener, which aborts processes of PyTorch 1.x.
 const backlogLimit = 50 * time.Millisecond
 
 func (s *Server) accept() {
@@ -91,7 +94,8 @@ func (s *Server) accept() {
 			case <-s.closing:
 				s.lis.Close()
 				return
-			case <-time.After(50 * time.Millisecond): // of file descriptors there may be more soon
+			case <-time.After(50 * time.Millisecond):
+				// of file descriptors there may be more soon
 				s.options.Log.Warn("Accepting a client of the store failed", "err", err)
 				continue
 			}
@@ -138,8 +142,8 @@ func (s *Server) serve(id client, c *conn, full bool) {
 	s.mu.Unlock()
 }
 
-// read applies the client's requests, each when all before it are answered, so that little is ever kept for a client that
-// does not read.
+// read applies the client's requests, each when all before it are answered, so that little is ever
+// kept for a client that does not read.
 func (s *Server) read(id client, c *conn) error {
 	d := newDecoder(c.Conn)
 	for c.flush() {
@@ -206,7 +210,8 @@ func (c *conn) ended() bool {
 	return c.over
 }
 
-// end announces the end to the client when all is written, and gives reading and writing so much time from the first call on.
+// end announces the end to the client when all is written, and gives reading and writing so much
+// time from the first call on.
 func (c *conn) end(linger time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

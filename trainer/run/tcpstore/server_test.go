@@ -98,8 +98,8 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A wait that is cancelled leaves the client usable, whatever the store answers meanwhile; a call that waits for its turn is cancelled,
-// too.
+// A wait that is cancelled leaves the client usable, whatever the store answers meanwhile; a call
+// that waits for its turn is cancelled, too.
 func TestClientCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{})
@@ -172,7 +172,8 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{Linger: 3 * time.Second})
 		start := time.Now()
-		stays := m.conn() // as the second connection of a client of 1.x, which says nothing
+		// as the second connection of a client of 1.x, which says nothing
+		stays := m.conn()
 		waits := m.client()
 		freed := make(chan string)
 		go func() { freed <- fmt.Sprint(waits.Wait(t.Context(), "k")) }()
@@ -260,8 +261,8 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
-// A client that has disconnected is forgotten, with its wait. One client too many is disconnected, and one that breaks the rules; the
-// others stay.
+// A client that has disconnected is forgotten, with its wait. One client too many is disconnected,
+// and one that breaks the rules; the others stay.
 func TestClientsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{Connections: 2})

@@ -21,16 +21,21 @@ type answer struct {
 	bytes []byte
 }
 
-// store holds the keys, the queues, and which clients wait for which of them. It does no I/O: the server passes it requests and sends what
-// it answers.
+// store holds the keys, the queues, and which clients wait for which of them. It does no I/O: the
+// server passes it requests and sends what it answers.
 type store struct {
-	most   int // limit of held, in bytes
-	held   int // bytes that it holds, including the keys of waits
+	// limit of held, in bytes
+	most int
+	// bytes that it holds, including the keys of waits
+	held   int
 	values map[string][]byte
-	queues map[string][][]byte // none is empty
+	// none is empty
+	queues map[string][][]byte
 
-	missing map[client]map[string]bool // by waiting client: its keys that have not existed since its wait began
-	waiters map[string][]client        // the same by key, in the order in which they came
+	// by waiting client: its keys that have not existed since its wait began
+	missing map[client]map[string]bool
+	// the same by key, in the order in which they came
+	waiters map[string][]client
 }
 
 func newStore(most int) *store {
@@ -40,8 +45,9 @@ func newStore(most int) *store {
 	}
 }
 
-// apply does what the client asks for and returns what is to be sent, also to clients that waited for it. After an error
-// the client is to be disconnected; nothing has changed except that it does not wait any more.
+// apply does what the client asks for and returns what is to be sent, also to clients that waited
+// for it. After an error the client is to be disconnected; nothing has changed except that it does
+// not wait any more.
 func (s *store) apply(from client, r request) ([]answer, error) {
 	s.stopWaiting(from)
 	if err := s.room(r); err != nil {
@@ -145,7 +151,8 @@ func (s *store) keep(key string, value []byte) {
 	s.held += overhead + len(key) + len(value)
 }
 
-// wake notes that a key now exists for the clients that wait for it, in their order, until most of them lack nothing more.
+// wake notes that a key now exists for the clients that wait for it, in their order, until most of
+// them lack nothing more.
 func (s *store) wake(key string, most int) []answer {
 	var woken []answer
 	waiters := s.waiters[key]
@@ -189,8 +196,9 @@ func (s *store) miss(c client, key string) {
 	}
 }
 
-// compareSet sets the key if it has the expected value, or if none is expected and there is none. It returns what the
-// client is to believe: the value, and what it expected if there is none, as PyTorch does.
+// compareSet sets the key if it has the expected value, or if none is expected and there is none.
+// It returns what the client is to believe: the value, and what it expected if there is none, as
+// PyTorch does.
 func (s *store) compareSet(key string, expected, desired []byte) ([]byte, []answer) {
 	now, ok := s.values[key]
 	switch {
@@ -215,8 +223,8 @@ func (s *store) sum(key string, n int64) (int64, error) {
 	return v + n, nil
 }
 
-// barrier counts the clients that have come in the key itself; counting alone ends no wait. A client that comes after the last does not
-// wait.
+// barrier counts the clients that have come in the key itself; counting alone ends no wait. A
+// client that comes after the last does not wait.
 func (s *store) barrier(from client, key string, size int64) ([]answer, error) {
 	count, err := s.sum(key, 1)
 	if err != nil {

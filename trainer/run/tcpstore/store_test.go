@@ -56,7 +56,8 @@ func TestStore(t *testing.T) {
 			{1, k(get, "b"), "1:" + blob("three")},
 		},
 		"compare set": {
-			{1, k(compareSet, "a", "x", "y"), "1:" + blob("x")}, // there is none, which PyTorch does not say
+			// there is none, which PyTorch does not say
+			{1, k(compareSet, "a", "x", "y"), "1:" + blob("x")},
 			{1, keys(check, "a"), "1:\x01"},
 			{1, k(compareSet, "a", "", "y"), "1:" + blob("y")},
 			{1, k(compareSet, "a", "x", "z"), "1:" + blob("y")},
@@ -105,7 +106,8 @@ func TestStore(t *testing.T) {
 			{2, n(barrier, "b", 3), ""},
 			{2, keys(cancelWait), "2:\x01"},
 			{3, n(barrier, "b", 3), "3:\x00 1:\x00"},
-			{4, n(barrier, "b", 3), "4:\x00"}, // a second time nobody waits: so it is in PyTorch
+			// a second time nobody waits: so it is in PyTorch
+			{4, n(barrier, "b", 3), "4:\x00"},
 			{4, k(get, "b"), "4:" + blob("4")},
 			{4, k(set, "c", "x"), ""},
 			{4, n(barrier, "c", 3), `error: add to key "c": its value is not a number: "x"`},
@@ -173,7 +175,8 @@ func (d *dumb) there(key string) bool {
 	return ok || len(d.queues[key]) > 0
 }
 
-// TestStoreIsDumb compares the store with one that keeps no index: both give the same answers to the same clients, in the same order.
+// TestStoreIsDumb compares the store with one that keeps no index: both give the same answers to
+// the same clients, in the same order.
 func TestStoreIsDumb(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, d := newStore(1<<20), &dumb{values: make(map[string]string), queues: make(map[string][]string)}

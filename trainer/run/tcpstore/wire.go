@@ -27,22 +27,26 @@ const (
 	validate   kind = iota
 	set             // no answer
 	compareSet      // answer: what the key has now
-	get             // answer: the value, empty if there is none
-	add             // answer: the sum
-	check           // answer: ready or notReady
-	wait            // answer: stopWaiting, when all keys have existed
-	numKeys         // answer: how many there are
-	deleteKey       // answer: 1 if there was one
-	appendTo        // no answer
-	multiGet        // answer: the values
-	multiSet        // no answer
-	cancelWait      // answer: waitCanceled
-	ping            // answer: the nonce
-	queuePush       // no answer; from here on since 2.8
-	queuePop        // answer: how many there were, and the first
-	queueLen        // answer: how many there are
-	listKeys        // answer: how many there are, and they
-	barrier         // answer: stopWaiting, when as many as the number have come
+	// answer: the value, empty if there is none
+	get
+	add   // answer: the sum
+	check // answer: ready or notReady
+	// answer: stopWaiting, when all keys have existed
+	wait
+	numKeys    // answer: how many there are
+	deleteKey  // answer: 1 if there was one
+	appendTo   // no answer
+	multiGet   // answer: the values
+	multiSet   // no answer
+	cancelWait // answer: waitCanceled
+	ping       // answer: the nonce
+	queuePush  // no answer; from here on since 2.8
+	// answer: how many there were, and the first
+	queuePop
+	queueLen // answer: how many there are
+	listKeys // answer: how many there are, and they
+	// answer: stopWaiting, when as many as the number have come
+	barrier
 )
 
 // Answers of one byte.
@@ -51,8 +55,8 @@ const (
 	stopWaiting, waitCanceled = 0, 1
 )
 
-// fields are what follows a request's type on the wire: k a key, v a value, n a number of 64 bits, u one of 32 bits,
-// K keys after their number, P pairs of key and value after their number.
+// fields are what follows a request's type on the wire: k a key, v a value, n a number of 64 bits,
+// u one of 32 bits, K keys after their number, P pairs of key and value after their number.
 var fields = [...]string{
 	validate: "u", set: "kv", compareSet: "kvv", get: "k", add: "kn", check: "K", wait: "K", numKeys: "", deleteKey: "k",
 	appendTo: "kv", multiGet: "K", multiSet: "P", cancelWait: "", ping: "u", queuePush: "kv", queuePop: "k", queueLen: "k",
@@ -62,7 +66,8 @@ var fields = [...]string{
 // generation is a version of the protocol: it maps a byte on the wire to a kind.
 type generation []kind
 
-// old is PyTorch 1.x, and 2.0, which adds what follows deleteKey. Type 7, WATCH_KEY, is left out: no Python reaches it.
+// old is PyTorch 1.x, and 2.0, which adds what follows deleteKey. Type 7, WATCH_KEY, is left out:
+// no Python reaches it.
 var old = generation{set, compareSet, get, add, check, wait, numKeys, unknown, deleteKey, appendTo, multiGet, multiSet, cancelWait}
 
 // modern is PyTorch from 2.1 on.
@@ -76,10 +81,12 @@ const unknown kind = 255
 
 // request is what a client asks for.
 type request struct {
-	kind   kind
-	keys   []string
-	values [][]byte // compareSet: what is expected, and what it becomes
-	number int64    // add, barrier, ping, validate
+	kind kind
+	keys []string
+	// compareSet: what is expected, and what it becomes
+	values [][]byte
+	// add, barrier, ping, validate
+	number int64
 }
 
 // errRequest is wrapped by every error about malformed bytes of a client.
@@ -128,7 +135,8 @@ func (d *decoder) next() (request, error) {
 	return r, nil
 }
 
-// recognize tells the generations apart by the first bytes. A request of 1.x that begins with 0 has at least five bytes.
+// recognize tells the generations apart by the first bytes. A request of 1.x that begins with 0 has
+// at least five bytes.
 func (d *decoder) recognize() error {
 	first, err := d.r.Peek(1)
 	if err != nil {
@@ -193,7 +201,8 @@ func (d *decoder) uint64() (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// blob reads a length and as many bytes. It allocates memory for what has come, not for what is announced.
+// blob reads a length and as many bytes. It allocates memory for what has come, not for what is
+// announced.
 func (d *decoder) blob(most uint64, what string) ([]byte, error) {
 	n, err := d.uint64()
 	if err != nil {

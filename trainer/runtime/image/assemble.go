@@ -28,29 +28,42 @@ import (
 // entryPoint is the path of the binary in an image.
 const entryPoint = "/elasticdl"
 
-// WorkDir is the path of the code in an image that has code, and the working directory of its processes.
+// WorkDir is the path of the code in an image that has code, and the working directory of its
+// processes.
 const WorkDir = "/app"
 
 // Config describes what an image is made of.
 type Config struct {
-	Name         string   // "registry/repository:tag"
-	Binaries     []Binary // one for each platform
-	Base         string   // image to which the layers are added; "": none
-	Built        Store    // where a base is looked for before its registry; "": nowhere
-	Insecure     bool     // the base's registry may speak plain HTTP
-	Certificates string   // file of certificate authorities, for an image without a base; "": none
+	// "registry/repository:tag"
+	Name string
+	// one for each platform
+	Binaries []Binary
+	// image to which the layers are added; "": none
+	Base string
+	// where a base is looked for before its registry; "": nowhere
+	Built Store
+	// the base's registry may speak plain HTTP
+	Insecure bool
+	// file of certificate authorities, for an image without a base; "": none
+	Certificates string
 
-	Code *folder.Folder // what else is in it, at WorkDir; nil: nothing
+	// what else is in it, at WorkDir; nil: nothing
+	Code *folder.Folder
 }
 
-// Image is an assembled image. Its layers are files, so it is invalid once the directory in which it was assembled is removed.
+// Image is an assembled image. Its layers are files, so it is invalid once the directory in which
+// it was assembled is removed.
 type Image struct {
-	Name      string
-	Digest    string // "sha256:…"
-	Size      int64  // bytes to push: compressed layers of all platforms
+	Name string
+	// "sha256:…"
+	Digest string
+	// bytes to push: compressed layers of all platforms
+	Size      int64
 	Platforms []string
-	plain     v1.Image      // of one platform, or
-	index     v1.ImageIndex // of several
+	// of one platform, or
+	plain v1.Image
+	// of several
+	index v1.ImageIndex
 }
 
 // CheckName returns why an image of that name cannot be built or pushed, or nil.
@@ -59,7 +72,8 @@ func CheckName(image string) error {
 	return err
 }
 
-// CheckReference returns why the name of an existing image, which may end in a digest, is wrong, or nil.
+// CheckReference returns why the name of an existing image, which may end in a digest, is wrong, or
+// nil.
 func CheckReference(image string) error {
 	_, err := name.ParseReference(image)
 	return err
@@ -83,7 +97,8 @@ func options(insecure bool) []name.Option {
 	return nil
 }
 
-// Assemble makes an image. It writes the layers to dir, which must stay as long as the image is used.
+// Assemble makes an image. It writes the layers to dir, which must stay as long as the image is
+// used.
 func Assemble(ctx context.Context, c Config, dir string, progress func(Progress)) (*Image, error) {
 	if err := CheckName(c.Name); err != nil {
 		return nil, fmt.Errorf("image %s: %w", c.Name, err)
@@ -185,7 +200,8 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 	}
 	layers = append(layers, layer)
 	workDir := ""
-	if c.Code != nil { // a layer of its own, the last: it changes most often
+	// a layer of its own, the last: it changes most often
+	if c.Code != nil {
 		if layer, err = writeLayer(filepath.Join(dir, "code.tar.gz"), kind, codeEntries(c.Code)); err != nil {
 			return nil, err
 		}
@@ -194,8 +210,8 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 	return configure(base, layers, b, labels, workDir)
 }
 
-// base returns the image to which the layers for a platform are added. As with docker build, an image that was built here
-// comes before one of the same name in a registry.
+// base returns the image to which the layers for a platform are added. As with docker build, an
+// image that was built here comes before one of the same name in a registry.
 func (c Config) base(ctx context.Context, platform string) (v1.Image, error) {
 	if c.Built != "" {
 		image, err := c.Built.image(c.Base, platform)
@@ -206,7 +222,8 @@ func (c Config) base(ctx context.Context, platform string) (v1.Image, error) {
 	return pullBase(ctx, c.Base, c.Insecure, platform)
 }
 
-// codeEntries returns the entries of a directory of code at WorkDir, owned by root and readable by all.
+// codeEntries returns the entries of a directory of code at WorkDir, owned by root and readable by
+// all.
 func codeEntries(code *folder.Folder) []entry {
 	top := WorkDir[1:] + "/"
 	entries := []entry{{name: top, mode: 0o755}}
@@ -216,7 +233,8 @@ func codeEntries(code *folder.Folder) []entry {
 	return entries
 }
 
-// configure adds layers to a base, and sets how the image is run: in workDir, or in the working directory of the base if that is "".
+// configure adds layers to a base, and sets how the image is run: in workDir, or in the working
+// directory of the base if that is "".
 func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]string, workDir string) (v1.Image, error) {
 	created := v1.Time{Time: b.created()}
 	var added []mutate.Addendum
@@ -264,7 +282,8 @@ func scratch() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
 
-// layerKind returns the media type of layers for a base: all parts of an image are of Docker's format or of the OCI's.
+// layerKind returns the media type of layers for a base: all parts of an image are of Docker's
+// format or of the OCI's.
 func layerKind(base v1.Image) (types.MediaType, error) {
 	kind, err := base.MediaType()
 	if kind == types.DockerManifestSchema2 {

@@ -80,7 +80,8 @@ func (b Binary) labels() map[string]string {
 	return labels
 }
 
-// created returns the time of the commit from which the binary was built; 1970 if that is not known.
+// created returns the time of the commit from which the binary was built; 1970 if that is not
+// known.
 func (b Binary) created() time.Time {
 	if t, err := time.Parse(time.RFC3339, b.setting("vcs.time")); err == nil {
 		return t.UTC()
@@ -112,7 +113,8 @@ var certificateFiles = []string{
 	"/etc/ssl/cert.pem",                                 // macOS
 }
 
-// Certificates returns the file of certificate authorities: SSL_CERT_FILE, or this machine's. It returns "" if there is none.
+// Certificates returns the file of certificate authorities: SSL_CERT_FILE, or this machine's. It
+// returns "" if there is none.
 func Certificates() string {
 	files := certificateFiles
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {

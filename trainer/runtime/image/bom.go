@@ -19,8 +19,9 @@ type component struct {
 	PURL    string `json:"purl,omitempty"`
 }
 
-// BOM returns the software bill of materials of a binary, from what Go has written into it: CycloneDX, as JSON. The same binary gives
-// the same bytes, because they have neither a time nor a serial number. The contents of a base image are not listed.
+// BOM returns the software bill of materials of a binary, from what Go has written into it:
+// CycloneDX, as JSON. The same binary gives the same bytes, because they have neither a time nor a
+// serial number. The contents of a base image are not listed.
 func (b Binary) BOM() ([]byte, error) {
 	components := []component{{"library", "stdlib", strings.TrimPrefix(b.build.GoVersion, "go"), purl("stdlib", strings.TrimPrefix(b.build.GoVersion, "go"))}}
 	for _, m := range b.build.Deps { // sorted by Go
@@ -37,7 +38,8 @@ func (b Binary) BOM() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// componentOf describes a module, or its replacement. A module replaced by a local directory has no version, and is listed by its name only.
+// componentOf describes a module, or its replacement. A module replaced by a local directory has no
+// version, and is listed by its name only.
 func componentOf(kind string, m *debug.Module) component {
 	if m.Replace != nil && m.Replace.Version != "" {
 		m = m.Replace

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A bill of materials names every module that is linked, as scanners of vulnerabilities look them up, and none that is not.
+// A bill of materials names every module that is linked, as scanners of vulnerabilities look them
+// up, and none that is not.
 func TestBOM(t *testing.T) {
 	b := Binary{build: &debug.BuildInfo{GoVersion: "go1.26.0", Path: "example.com/mine/cmd", Main: debug.Module{Path: "example.com/mine", Version: "(devel)"}, Deps: []*debug.Module{
 		{Path: "github.com/a/B", Version: "v1.2.3"},

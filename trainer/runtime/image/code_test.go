@@ -52,7 +52,8 @@ func layersOf(t *testing.T, i *Image) []v1.Hash {
 	return all
 }
 
-// Code is at its place, for any user to read and nobody to change; what the base says of its user and its environment stays.
+// Code is at its place, for any user to read and nobody to change; what the base says of its user
+// and its environment stays.
 func TestCode(t *testing.T) {
 	host := serve(t, nil)
 	base := assemble(t, Config{Name: host + "/pytorch:1", Binaries: binaries(t, 1)})

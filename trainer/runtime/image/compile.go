@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Compile builds the main package in a directory as a static binary for each platform, in the directory out.
-// An error of the compiler is returned as Go prints it.
+// Compile builds the main package in a directory as a static binary for each platform, in the
+// directory out. An error of the compiler is returned as Go prints it.
 func Compile(ctx context.Context, dir, out string, platforms []string, progress func(Progress)) ([]Binary, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, errors.New("compiling needs Go, and there is no go on your PATH: https://go.dev/dl has it")
@@ -54,14 +54,15 @@ func resolve(ctx context.Context, dir string, progress func(Progress)) error {
 	return nil
 }
 
-// compile builds for one platform. Its progress counts the packages that Go compiles; their total is not known, because it
-// depends on Go's cache.
+// compile builds for one platform. Its progress counts the packages that Go compiles; their total
+// is not known, because it depends on Go's cache.
 func compile(ctx context.Context, dir, path, platform string, progress func(Progress)) error {
 	flags, err := output(command(ctx, dir, "env", "GOFLAGS"))
 	if err != nil {
 		return fmt.Errorf("read GOFLAGS: %w", err)
 	}
-	// The binary depends only on what is linked: not on the directory, the commit, or the ids of Go's cache.
+	// The binary depends only on what is linked: not on the directory, the commit, or the ids of
+	// Go's cache.
 	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-tags="+tags(flags), "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", path, ".")
 	system, arch, variant := splitPlatform(platform)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
@@ -98,10 +99,12 @@ func isPackage(line string) bool {
 	return line != "" && !strings.ContainsAny(line, " \t:#")
 }
 
-// noGRPC is the build tag that leaves out the gRPC of Google Cloud Storage's client: 13 MB without use, because the client uses HTTP.
+// noGRPC is the build tag that leaves out the gRPC of Google Cloud Storage's client: 13 MB without
+// use, because the client uses HTTP.
 const noGRPC = "disable_grpc_modules"
 
-// tags returns the build tags of a binary: noGRPC and those of GOFLAGS, which a -tags flag alone would replace.
+// tags returns the build tags of a binary: noGRPC and those of GOFLAGS, which a -tags flag alone
+// would replace.
 func tags(goflags string) string {
 	all := noGRPC
 	for flag := range strings.FieldsSeq(goflags) {

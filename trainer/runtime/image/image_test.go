@@ -57,7 +57,8 @@ func programs(t *testing.T, n int) []Binary {
 	return all[:n]
 }
 
-// binaries are the programs with less in their files, which are compressed for each image: that takes long under the race detector.
+// binaries are the programs with less in their files, which are compressed for each image: that
+// takes long under the race detector.
 func binaries(t *testing.T, n int) []Binary {
 	t.Helper()
 	short := slices.Clone(programs(t, n))
@@ -184,7 +185,8 @@ func pull(t *testing.T, image, platform string) (*v1.ConfigFile, map[string]stri
 	}
 }
 
-// What comes out of a registry is what was put into the image, through the store; also for several platforms.
+// What comes out of a registry is what was put into the image, through the store; also for several
+// platforms.
 func TestPushedImageRuns(t *testing.T) {
 	authorities := write(t, filepath.Join(t.TempDir(), "ca.pem"), "authorities")
 	for _, all := range [][]Binary{programs(t, 1), binaries(t, 2)} {
@@ -370,7 +372,8 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// A base that was built here needs no registry, and comes before one of the same name in a registry.
+// A base that was built here needs no registry, and comes before one of the same name in a
+// registry.
 func TestBaseBuiltHere(t *testing.T) {
 	host := serve(t, nil)
 	store := Store(t.TempDir())

@@ -10,8 +10,10 @@ import (
 
 // Node is a node of minikube whose container engine a shell uses.
 type Node struct {
-	Profile string // of minikube
-	By      string // name of the environment variable that names the profile
+	// of minikube
+	Profile string
+	// name of the environment variable that names the profile
+	By string
 }
 
 // ActiveNode returns the node whose container engine a shell uses after `eval $(minikube

@@ -18,9 +18,10 @@ import (
 // Login has the credentials of a registry's user.
 type Login struct{ User, Password string }
 
-// Push uploads an image to the registry in its name, with the credentials of login or, if that is nil, those of
-// Docker's configuration (~/.docker/config.json and its helpers). Registries on this machine and insecure ones may speak
-// plain HTTP. It returns the name with the digest of the image: REGISTRY/NAME:TAG@sha256:….
+// Push uploads an image to the registry in its name, with the credentials of login or, if that is
+// nil, those of Docker's configuration (~/.docker/config.json and its helpers). Registries on this
+// machine and insecure ones may speak plain HTTP. It returns the name with the digest of the image:
+// REGISTRY/NAME:TAG@sha256:….
 func Push(ctx context.Context, i *Image, login *Login, insecure bool, progress func(Progress)) (string, error) {
 	tag, err := parseTag(i.Name, insecure)
 	if err != nil {

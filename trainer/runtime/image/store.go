@@ -52,7 +52,8 @@ func (s Store) Save(ctx context.Context, i *Image, progress func(Progress)) erro
 	return os.Rename(filepath.Join(temporary, "new"), s.dir(i.Name))
 }
 
-// reuse links layers that other images of the store have into a layout, so that those of a base, gigabytes of PyTorch, are pulled once.
+// reuse links layers that other images of the store have into a layout, so that those of a base,
+// gigabytes of PyTorch, are pulled once.
 func (s Store) reuse(i *Image, into string) error {
 	layers, err := i.layers()
 	if err != nil {
@@ -71,7 +72,8 @@ func (s Store) reuse(i *Image, into string) error {
 		if err := os.MkdirAll(blobs, 0o755); err != nil {
 			return err
 		}
-		for _, image := range stored { // if none has the layer, or the file system has no links, it is pulled
+		// if none has the layer, or the file system has no links, it is pulled
+		for _, image := range stored {
 			if os.Link(filepath.Join(string(s), image.Name(), "blobs", digest.Algorithm, digest.Hex), filepath.Join(blobs, digest.Hex)) == nil {
 				break
 			}
@@ -197,8 +199,8 @@ func (s Store) Names() []string {
 	return names
 }
 
-// WriteArchive writes an image of one platform as a file for docker load, ctr images import, minikube image load
-// and kind load image-archive. The file appears completely or not at all.
+// WriteArchive writes an image of one platform as a file for docker load, ctr images import,
+// minikube image load and kind load image-archive. The file appears completely or not at all.
 func WriteArchive(i *Image, path string) error {
 	if i.plain == nil {
 		return fmt.Errorf("write %s: of an image for %s, and an archive is for one platform", path, strings.Join(i.Platforms, ", "))

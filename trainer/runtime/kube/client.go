@@ -33,8 +33,9 @@ func (m *Missing) Unwrap() error { return ErrNotFound }
 // ErrUnreachable is wrapped by errors of a cluster that has not answered.
 var ErrUnreachable = errors.New("cannot be reached")
 
-// How long a request may take, and for how long one is repeated that could not be answered: not long if the
-// cluster has never answered, since its address is wrong then; long if it has, since API servers are restarted.
+// How long a request may take, and for how long one is repeated that could not be answered: not
+// long if the cluster has never answered, since its address is wrong then; long if it has, since
+// API servers are restarted.
 const (
 	answerLimit    = 10 * time.Second
 	firstAnswer    = 4 * time.Second // of a cluster that has not answered yet
@@ -116,8 +117,8 @@ func (c *Client) noteRepeated(doing string, err error, attempts int, until time.
 	c.note("%v; attempt %d, trying again every %v at most until %s (--retry_timeout)", c.explain(doing, err), attempts, longestBackoff, until.Format(time.TimeOnly))
 }
 
-// limit returns how long a request may take now. The first answer may take longer if another program, which may ask its user, provides the
-// credentials.
+// limit returns how long a request may take now. The first answer may take longer if another
+// program, which may ask its user, provides the credentials.
 func (c *Client) limit() time.Duration {
 	if c.reached.Load() || c.config != nil && (c.config.ExecProvider != nil || c.config.AuthProvider != nil) {
 		return answerLimit
@@ -146,7 +147,8 @@ func causeOr(ctx context.Context, err error) error {
 
 func (c *Client) note(format string, args ...any) {
 	if c.notes != nil {
-		c.noting.Lock() // checks of a job are made at the same time
+		// checks of a job are made at the same time
+		c.noting.Lock()
 		defer c.noting.Unlock()
 		fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
 	}

@@ -47,8 +47,8 @@ func (c *Client) notFound(name string) error {
 	return &Missing{Name: name, namespace: c.namespace, Names: c.Names}
 }
 
-// Wait waits until a job has ended, and returns its status; a deleted job counts as stopped. It goes on waiting while the job is suspended,
-// and calls rests when it finds that.
+// Wait waits until a job has ended, and returns its status; a deleted job counts as stopped. It
+// goes on waiting while the job is suspended, and calls rests when it finds that.
 func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	last, err := c.Status(ctx, name)
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.Job
 	return last, nil
 }
 
-// next returns a Job after its next change: its last state if it was deleted, nil if that is unknown. Without the permission to watch it
-// polls.
+// next returns a Job after its next change: its last state if it was deleted, nil if that is
+// unknown. Without the permission to watch it polls.
 func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 	w, err := c.set.BatchV1().Jobs(c.namespace).Watch(ctx, v1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(v1.ObjectNameField, j.Name).String(), ResourceVersion: j.ResourceVersion,
@@ -106,8 +106,8 @@ func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 	return c.job(ctx, j.Labels[manifest.LabelJob])
 }
 
-// OfStack reports whether the job is managed by a Pulumi stack, which recreates what others delete, and reverts what others change. It
-// returns false if that is unknown.
+// OfStack reports whether the job is managed by a Pulumi stack, which recreates what others delete,
+// and reverts what others change. It returns false if that is unknown.
 func (c *Client) OfStack(ctx context.Context, name string) bool {
 	j, err := c.job(ctx, name)
 	if err != nil || j == nil {
@@ -121,8 +121,8 @@ func (c *Client) OfStack(ctx context.Context, name string) bool {
 	return j.Labels["app.kubernetes.io/managed-by"] == "pulumi"
 }
 
-// Stop deletes a job with all its objects, and returns when they are deleted. It calls progress with the number of remaining pods whenever
-// that changes.
+// Stop deletes a job with all its objects, and returns when they are deleted. It calls progress
+// with the number of remaining pods whenever that changes.
 func (c *Client) Stop(ctx context.Context, name string, progress func(pods int)) error {
 	j, err := c.job(ctx, name)
 	if err != nil {
@@ -138,7 +138,8 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 		if now, err := c.job(ctx, name); err != nil {
 			return err
 		} else if j != nil && now != nil && now.UID != j.UID {
-			return nil // another job of that name was created meanwhile: it is not to be stopped
+			// another job of that name was created meanwhile: it is not to be stopped
+			return nil
 		}
 		pods, err := c.pods(ctx, name)
 		if err != nil {
@@ -151,7 +152,8 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 		if its == nil {
 			its = rest
 		}
-		maps.DeleteFunc(rest, func(u types.UID, _ bool) bool { return !its[u] }) // made meanwhile, of the next job
+		// made meanwhile, of the next job
+		maps.DeleteFunc(rest, func(u types.UID, _ bool) bool { return !its[u] })
 		switch {
 		case len(pods)+len(rest) == 0 && !found:
 			return c.notFound(name)
@@ -167,8 +169,9 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 	}
 }
 
-// rest returns the set of a job's remaining objects except for its pods. If remove is set, it deletes those without an owner, of a job that
-// was made with kubectl apply; the cluster deletes the others.
+// rest returns the set of a job's remaining objects except for its pods. If remove is set, it
+// deletes those without an owner, of a job that was made with kubectl apply; the cluster deletes
+// the others.
 func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.UID]bool, error) {
 	all := map[types.UID]bool{}
 	of := v1.ListOptions{LabelSelector: manifest.Selector(name)}
@@ -184,7 +187,8 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	}{
 		{"jobs", func(ctx context.Context) (runtime.Object, error) { return jobs.List(ctx, of) }, nil},
 		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return configs.List(ctx, of) }, configs.Delete},
-		{"secrets", func(ctx context.Context) (runtime.Object, error) { // get, as the permission to list would cover all Secrets
+		// get, as the permission to list would cover all Secrets
+		{"secrets", func(ctx context.Context) (runtime.Object, error) {
 			o, err := absent(secrets.Get(ctx, manifest.IdentityName(name), v1.GetOptions{}))
 			if err != nil || o == nil || o.Labels[manifest.LabelJob] != name {
 				return new(core.SecretList), err
@@ -229,7 +233,8 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	return all, nil
 }
 
-// Scale sets the number of workers in a job's specification, which the master follows. It returns the number before.
+// Scale sets the number of workers in a job's specification, which the master follows. It returns
+// the number before.
 func (c *Client) Scale(ctx context.Context, name string, workers int) (before int, err error) {
 	root, err := c.job(ctx, name)
 	if err != nil {
@@ -269,7 +274,8 @@ func (c *Client) Scale(ctx context.Context, name string, workers int) (before in
 	return before, err
 }
 
-// Has reports whether there is a job of that name. It asks once; without an answer it returns false.
+// Has reports whether there is a job of that name. It asks once; without an answer it returns
+// false.
 func (c *Client) Has(ctx context.Context, name string) bool {
 	_, err := c.set.BatchV1().Jobs(c.namespace).Get(ctx, manifest.MasterName(name), v1.GetOptions{})
 	return err == nil

@@ -24,12 +24,14 @@ import (
 
 // objects are the objects of one job.
 type objects struct {
-	name   string
-	job    *batch.Job // nil: it was deleted, but some of its pods remain
-	spec   *core.ConfigMap
-	state  *core.ConfigMap
-	pods   []core.Pod
-	events map[string]string // last warnings, by the UID of their object
+	name string
+	// nil: it was deleted, but some of its pods remain
+	job   *batch.Job
+	spec  *core.ConfigMap
+	state *core.ConfigMap
+	pods  []core.Pod
+	// last warnings, by the UID of their object
+	events map[string]string
 }
 
 // List returns the status of every job of the namespace, or of all namespaces, by name.
@@ -93,8 +95,8 @@ func (c *Client) List(ctx context.Context, everywhere bool) ([]*wire.JobStatus, 
 	return list, nil
 }
 
-// Status returns the status of a job: what its master has written last, combined with what the cluster says of its pods. It returns
-// [ErrNotFound] if there is no such job.
+// Status returns the status of a job: what its master has written last, combined with what the
+// cluster says of its pods. It returns [ErrNotFound] if there is no such job.
 func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	o := &objects{name: name, events: make(map[string]string)}
 	var err error
@@ -152,8 +154,9 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 	return list.Items, nil
 }
 
-// warning returns the last warning about an object that is not from a master, "" if there is none or it may not be read. A master's
-// warnings are in the state, and do not explain why the job waits now.
+// warning returns the last warning about an object that is not from a master, "" if there is none
+// or it may not be read. A master's warnings are in the state, and do not explain why the job waits
+// now.
 func (c *Client) warning(ctx context.Context, uid string) string {
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
@@ -173,14 +176,15 @@ func (c *Client) warning(ctx context.Context, uid string) string {
 	return last.Reason + ": " + last.Message
 }
 
-// Events are read only for objects that have waited for some time without a stated reason, and only for a few of them.
+// Events are read only for objects that have waited for some time without a stated reason, and only
+// for a few of them.
 const (
 	unexplainedAfter = 3 * time.Second
 	unexplainedMost  = 5
 )
 
-// unexplained returns the UIDs of objects whose events may explain why a job does not proceed: pods that their node does not start, and a
-// Job without a pod.
+// unexplained returns the UIDs of objects whose events may explain why a job does not proceed: pods
+// that their node does not start, and a Job without a pod.
 func (o *objects) unexplained(now time.Time) []string {
 	var uids []string
 	for _, p := range o.pods {
@@ -303,8 +307,8 @@ func (o *objects) master() *core.Pod {
 	return newest
 }
 
-// podStatuses returns every pod of the cluster, with what the master knows of it, and pods that only the master knows: not created yet, or
-// deleted.
+// podStatuses returns every pod of the cluster, with what the master knows of it, and pods that
+// only the master knows: not created yet, or deleted.
 func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 	type id struct {
 		role  wire.Role
@@ -339,7 +343,8 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 			continue
 		}
 		if made := pod.Running.Is(p.State) || pod.Leaving.Is(p.State); p.EndedUnixMs == 0 && (made || over) {
-			p.State, p.Reason = pod.Deleted.String(), "" // the master says why in a moment, if it lives
+			// the master says why in a moment, if it lives
+			p.State, p.Reason = pod.Deleted.String(), ""
 		}
 		p.Pid, p.Processes = 0, nil
 		all = append(all, p)

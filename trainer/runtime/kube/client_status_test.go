@@ -126,7 +126,8 @@ func TestStatus(t *testing.T) {
 		objects = append(objects, &core.Event{
 			ObjectMeta: meta.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
 			Type: core.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
-		}, &core.Event{ // of an earlier master, so it is not the reason why the Job has no pod
+		}, &core.Event{
+			// of an earlier master, so it is not the reason why the Job has no pod
 			ObjectMeta: meta.ObjectMeta{Name: "anew", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
 			Type: core.EventTypeWarning, Reason: "TrainingBegunAnew", LastTimestamp: morning, Source: core.EventSource{Component: "elasticdl-master"},
 		})
@@ -152,8 +153,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfPods checks that a status joins what the cluster knows, the pods and their nodes, with what the master knows, the pods that it
-// wants and why pods ended.
+// TestStatusOfPods checks that a status joins what the cluster knows, the pods and their nodes,
+// with what the master knows, the pods that it wants and why pods ended.
 func TestStatusOfPods(t *testing.T) {
 	worker := func(n int) pod.ID { return pod.ID{Role: pod.Worker, Index: n} }
 	objects, root := submitted(t, nil)
@@ -170,7 +171,8 @@ func TestStatusOfPods(t *testing.T) {
 		{Role: wire.Role_WORKER, Index: 2, State: "Running", Pid: 1}, // its object was deleted
 		{Role: wire.Role_WORKER, Index: 5, State: "Pending", Reason: "exceeded quota"},
 	}})
-	objects[1].(*core.ConfigMap).Data[manifest.KeyNumWorkers] = "5" // the master has not read it yet
+	// the master has not read it yet
+	objects[1].(*core.ConfigMap).Data[manifest.KeyNumWorkers] = "5"
 	c, _ := testClient(objects...)
 	check := func(s *wire.JobStatus, want ...string) {
 		t.Helper()
@@ -287,7 +289,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestWait checks that Wait returns the end of a job, also if the job is deleted at that moment, or the user has no permission to watch it.
+// TestWait checks that Wait returns the end of a job, also if the job is deleted at that moment, or
+// the user has no permission to watch it.
 func TestWait(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		for _, test := range []struct {
@@ -301,12 +304,14 @@ func TestWait(t *testing.T) {
 			{nil, true, "Stopped"},
 		} {
 			if !watched && test.deleted && test.change != nil {
-				continue // without a watch, the end of a deleted job cannot be known
+				// without a watch, the end of a deleted job cannot be known
+				continue
 			}
 			synctest.Test(t, func(t *testing.T) {
 				objects, root := submitted(t, nil)
 				c, set := testClient(objects...)
-				events := watch.NewRaceFreeFake() // the watch of the fake cluster does not work in bubbles
+				// the watch of the fake cluster does not work in bubbles
+				events := watch.NewRaceFreeFake()
 				set.PrependWatchReactor("jobs", func(kubetesting.Action) (bool, watch.Interface, error) {
 					if !watched {
 						return true, nil, kubetest.Forbidden("watch", "jobs")
@@ -337,7 +342,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestWaitUntilDeleted checks that Wait returns the end of a Job that is being deleted, for example by its --ttl.
+// TestWaitUntilDeleted checks that Wait returns the end of a Job that is being deleted, for example
+// by its --ttl.
 func TestWaitUntilDeleted(t *testing.T) {
 	deleted := func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"foregroundDeletion"} }
 	for want, change := range map[string]func(*batch.Job){
@@ -355,7 +361,8 @@ func TestWaitUntilDeleted(t *testing.T) {
 	}
 }
 
-// TestStatusOfAnotherJobOfTheName checks that the status that the master of an earlier Job of the same name has stored is ignored.
+// TestStatusOfAnotherJobOfTheName checks that the status that the master of an earlier Job of the
+// same name has stored is ignored.
 func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 	objects, _ := submitted(t, nil)
 	state := objects[2].(*core.ConfigMap)
@@ -367,7 +374,8 @@ func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 	}
 }
 
-// TestStop checks that Stop returns when all objects of the job are deleted, and itself deletes those that the Job does not own.
+// TestStop checks that Stop returns when all objects of the job are deleted, and itself deletes
+// those that the Job does not own.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, owned := range []bool{true, false} {
@@ -379,7 +387,8 @@ func TestStop(t *testing.T) {
 			}
 			worker := podOf(pod.ID{Role: pod.Worker}, core.PodRunning, nil)
 			c, set := testClient(append(objects, worker)...)
-			go func() { // as the garbage collector of the cluster does
+			// as the garbage collector of the cluster does
+			go func() {
 				time.Sleep(5 * time.Second)
 				set.CoreV1().Pods("default").Delete(t.Context(), worker.Name, meta.DeleteOptions{})
 				if owned {
@@ -416,7 +425,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestStopSparesTheNext checks that Stop neither waits for nor changes a job of the same name that is submitted meanwhile.
+// TestStopSparesTheNext checks that Stop neither waits for nor changes a job of the same name that
+// is submitted meanwhile.
 func TestStopSparesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)
@@ -446,7 +456,8 @@ func TestStopSparesTheNext(t *testing.T) {
 	})
 }
 
-// TestStatusOfProcesses checks that the processes of a pod are those that its own incarnation has reported, while it runs.
+// TestStatusOfProcesses checks that the processes of a pod are those that its own incarnation has
+// reported, while it runs.
 func TestStatusOfProcesses(t *testing.T) {
 	worker := func(n int) pod.ID { return pod.ID{Role: pod.Worker, Index: n} }
 	objects, _ := submitted(t, nil)

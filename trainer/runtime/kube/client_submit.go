@@ -33,8 +33,9 @@ import (
 // collectLimit is how long the deletion of an earlier job's objects may take.
 const collectLimit = 30 * time.Second
 
-// Preflight returns, joined, all problems that would keep a job from running on this cluster and can be known before. What it may not read
-// counts as correct. err says that the cluster does not answer.
+// Preflight returns, joined, all problems that would keep a job from running on this cluster and
+// can be known before. What it may not read counts as correct. err says that the cluster does not
+// answer.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
 	s, flaws := manifest.Submit(j)
 	namespace, problem, err := c.checkNamespace(ctx)
@@ -77,12 +78,14 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 	return errors.Join(flaws, errors.Join(found...)), nil
 }
 
-// secretChecks look for the Secrets that a job's pods name, and for the keys in them: without one a pod waits for ever.
+// secretChecks look for the Secrets that a job's pods name, and for the keys in them: without one a
+// pod waits for ever.
 func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() error) {
 	get := func(name string) (*core.Secret, error) {
 		return c.set.CoreV1().Secrets(c.namespace).Get(ctx, name, meta.GetOptions{})
 	}
-	wanted := make(map[string][]string) // variables, by the Secret that they are of
+	// variables, by the Secret that they are of
+	wanted := make(map[string][]string)
 	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
 		wanted[j.EnvSecrets[name].Secret] = append(wanted[j.EnvSecrets[name].Secret], name)
 	}
@@ -133,8 +136,8 @@ func (c *Client) checkNamespace(ctx context.Context) (found *core.Namespace, pro
 // enforces is the label that sets which pods a namespace refuses.
 const enforces = "pod-security.kubernetes.io/enforce"
 
-// restricted returns why a namespace that enforces restricted would refuse a job's pods. It does not judge pods that --cluster_spec_json
-// changes.
+// restricted returns why a namespace that enforces restricted would refuse a job's pods. It does
+// not judge pods that --cluster_spec_json changes.
 func restricted(j *job.Job, namespace *core.Namespace) error {
 	if namespace == nil || namespace.Labels[enforces] != "restricted" || j.ClusterSpecJSON != "" {
 		return nil
@@ -190,8 +193,9 @@ func missing(err error, problem string, args ...any) error {
 	return nil // of another error the creation tells
 }
 
-// Submit creates a job and starts it, unless the job is suspended, or a queue of the cluster suspends it, which starts it later. It returns
-// what was created, as in "configmap/elasticdl-j". If not all objects can be created, none remains.
+// Submit creates a job and starts it, unless the job is suspended, or a queue of the cluster
+// suspends it, which starts it later. It returns what was created, as in "configmap/elasticdl-j".
+// If not all objects can be created, none remains.
 func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err error) {
 	s, err := manifest.Submit(j)
 	if err != nil {
@@ -272,8 +276,8 @@ func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner t
 // annotationSubmission distinguishes the Job of one submission from that of another.
 const annotationSubmission = "elasticdl-submission"
 
-// createRoot creates the Job, unless an earlier attempt without an answer has. If it stays unknown whether one has, it deletes what may
-// have been created.
+// createRoot creates the Job, unless an earlier attempt without an answer has. If it stays unknown
+// whether one has, it deletes what may have been created.
 func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*batch.Job, error) {
 	mark := rand.Text()
 	meta.SetMetaDataAnnotation(&o.ObjectMeta, annotationSubmission, mark)
@@ -352,8 +356,8 @@ type creator[T any] interface {
 	Get(context.Context, string, meta.GetOptions) (T, error)
 }
 
-// createOwned creates an object, unless an earlier attempt without an answer has. It waits for the deletion of an object of the previous
-// job of that name.
+// createOwned creates an object, unless an earlier attempt without an answer has. It waits for the
+// deletion of an object of the previous job of that name.
 func createOwned[T meta.Object](ctx context.Context, c *Client, what string, kind creator[T], o T) error {
 	owner := o.GetOwnerReferences()[0]
 	for began := time.Now(); ; {
@@ -390,14 +394,15 @@ func Manifests(j *job.Job) ([]byte, error) {
 	return s.YAML()
 }
 
-// Permissions returns what an administrator applies so that the named jobs of a namespace, or all of them, need no ServiceAccount of their
-// own.
+// Permissions returns what an administrator applies so that the named jobs of a namespace, or all
+// of them, need no ServiceAccount of their own.
 func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, error) {
 	account, role, binding := manifest.Permissions(namespace, serviceAccount, jobs...)
 	return manifest.YAML(account, role, binding)
 }
 
-// ReadClusterSpec reads a file of --cluster_spec, YAML or JSON, and returns it as the JSON object of the job.
+// ReadClusterSpec reads a file of --cluster_spec, YAML or JSON, and returns it as the JSON object
+// of the job.
 func ReadClusterSpec(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

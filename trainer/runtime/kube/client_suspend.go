@@ -21,8 +21,9 @@ import (
 // labelQueue, of a Job, names the queue of Kueue that suspends and starts it.
 const labelQueue = "kueue.x-k8s.io/queue-name"
 
-// Suspend suspends a job until it is resumed, and returns when its pods have ended. Its master makes a checkpoint before. It calls progress
-// with the number of remaining pods whenever that changes.
+// Suspend suspends a job until it is resumed, and returns when its pods have ended. Its master
+// makes a checkpoint before. It calls progress with the number of remaining pods whenever that
+// changes.
 func (c *Client) Suspend(ctx context.Context, name string, progress func(pods int)) error {
 	root, err := c.job(ctx, name)
 	switch {
@@ -63,9 +64,9 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 	}
 }
 
-// Resume resumes a suspended job. For a job that has ended without success it creates a new Job of the same spec, which continues from the
-// newest checkpoint. The error says why a job cannot be resumed: [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded],
-// [job.ErrNoCheckpoints].
+// Resume resumes a suspended job. For a job that has ended without success it creates a new Job of
+// the same spec, which continues from the newest checkpoint. The error says why a job cannot be
+// resumed: [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded], [job.ErrNoCheckpoints].
 func (c *Client) Resume(ctx context.Context, name string) error {
 	root, err := c.job(ctx, name)
 	switch {
@@ -106,7 +107,8 @@ func (c *Client) setSuspend(ctx context.Context, name string, suspend bool) erro
 	return err
 }
 
-// withheld reports whether the cluster suspends a Job that is created to run, as queues of jobs do: they start it.
+// withheld reports whether the cluster suspends a Job that is created to run, as queues of jobs do:
+// they start it.
 func (c *Client) withheld(ctx context.Context, o *batch.Job) bool {
 	o = o.DeepCopy()
 	o.Spec.Suspend = new(false)
@@ -116,8 +118,9 @@ func (c *Client) withheld(ctx context.Context, o *batch.Job) bool {
 	return err == nil && observe.Suspended(would)
 }
 
-// again replaces a Job that has ended without success by one that continues from its checkpoints. Objects that the old Job owns are deleted
-// with it and created again; others, of a job that was made with kubectl apply or by a stack, stay.
+// again replaces a Job that has ended without success by one that continues from its checkpoints.
+// Objects that the old Job owns are deleted with it and created again; others, of a job that was
+// made with kubectl apply or by a stack, stay.
 func (c *Client) again(ctx context.Context, name string, root *batch.Job) error {
 	spec, err := c.configMap(ctx, manifest.SpecName(name))
 	if err != nil {
@@ -138,7 +141,8 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	s.Spec.Data[manifest.KeyNumWorkers] = spec.Data[manifest.KeyNumWorkers]
 	inherit(s.Job, root)
 	lineage := strings.TrimSpace(spec.Data[manifest.KeyLineage] + " " + string(root.UID))
-	last, err := c.Status(ctx, name) // the state may be deleted with the old Job
+	// the state may be deleted with the old Job
+	last, err := c.Status(ctx, name)
 	if err != nil {
 		return fmt.Errorf("resume job %s: %w", name, err)
 	}
@@ -194,7 +198,8 @@ func resumed(spec *core.ConfigMap, ended job.State) (*job.Job, error) {
 	return j, j.Resumable(ended)
 }
 
-// inherit copies to a Job what others have written to the one before it: a stack's annotations, and its hash of the spec.
+// inherit copies to a Job what others have written to the one before it: a stack's annotations, and
+// its hash of the spec.
 func inherit(o, before *batch.Job) {
 	theirs := maps.Clone(before.Annotations)
 	maps.DeleteFunc(theirs, func(key, _ string) bool {
@@ -233,7 +238,8 @@ func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) er
 	}
 }
 
-// mark writes to an existing spec which Job continues from its checkpoints, which Jobs were before it, and what went wrong in them.
+// mark writes to an existing spec which Job continues from its checkpoints, which Jobs were before
+// it, and what went wrong in them.
 func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage, history string) error {
 	_, err := ask(ctx, c, "change configmap "+spec, func(ctx context.Context) (*core.ConfigMap, error) {
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{

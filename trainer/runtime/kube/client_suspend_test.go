@@ -77,7 +77,8 @@ func asProgram(j *job.Job) {
 	*j = *c.Job
 }
 
-// Resume returns an error for a job that is neither suspended nor failed, or that has no checkpoints.
+// Resume returns an error for a job that is neither suspended nor failed, or that has no
+// checkpoints.
 func TestResumeRefused(t *testing.T) {
 	for _, test := range []struct {
 		change func(*batch.Job)
@@ -117,8 +118,9 @@ func TestResumeSuspended(t *testing.T) {
 	}
 }
 
-// Resume replaces the Job of a failed job by another, which goes on from the checkpoints, or begins the program again. Objects that the Job does
-// not own stay as they are, and the annotations that a stack has set on the Job are kept.
+// Resume replaces the Job of a failed job by another, which goes on from the checkpoints, or begins
+// the program again. Objects that the Job does not own stay as they are, and the annotations that a
+// stack has set on the Job are kept.
 func TestResumeFailed(t *testing.T) {
 	for n, is := range []func(*job.Job){withCheckpoints, withCheckpoints, asProgram} {
 		owned := n != 1
@@ -148,7 +150,8 @@ func TestResumeFailed(t *testing.T) {
 				if !owned {
 					return false, nil, nil
 				}
-				go func() { // as the garbage collector of the cluster does
+				// as the garbage collector of the cluster does
+				go func() {
 					time.Sleep(3 * time.Second)
 					for _, o := range objects[1:] {
 						plural, _ := mapping.UnsafeGuessKindToResource(o.GetObjectKind().GroupVersionKind())
@@ -190,7 +193,8 @@ func TestSubmitToAQueue(t *testing.T) {
 	var notes strings.Builder
 	c.notes = &notes
 	set.PrependReactor("create", "jobs", func(a kubetesting.Action) (bool, runtime.Object, error) {
-		a.(kubetesting.CreateAction).GetObject().(*batch.Job).Spec.Suspend = new(true) // as the webhook of the queue does
+		// as the webhook of the queue does
+		a.(kubetesting.CreateAction).GetObject().(*batch.Job).Spec.Suspend = new(true)
 		return false, nil, nil
 	})
 	if _, err := c.Submit(t.Context(), kubetest.Job()); err != nil {

@@ -29,7 +29,8 @@ import (
 // testClient returns a client of a fake cluster with the objects.
 func testClient(objects ...runtime.Object) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(objects...)
-	for _, kind := range []string{"jobs", "pods"} { // the fake cluster creates objects in dry runs, too
+	// the fake cluster creates objects in dry runs, too
+	for _, kind := range []string{"jobs", "pods"} {
 		set.PrependReactor("create", kind, func(a kubetesting.Action) (bool, runtime.Object, error) {
 			return isDry(a), a.(kubetesting.CreateAction).GetObject(), nil
 		})
@@ -103,7 +104,8 @@ func TestSubmitOrder(t *testing.T) {
 	}
 }
 
-// TestSubmitWithoutPolicies checks that a job is submitted although its user may not create a NetworkPolicy, with a note of what stays open.
+// TestSubmitWithoutPolicies checks that a job is submitted although its user may not create a
+// NetworkPolicy, with a note of what stays open.
 func TestSubmitWithoutPolicies(t *testing.T) {
 	c, set := testClient()
 	var notes strings.Builder
@@ -126,7 +128,8 @@ func TestSubmitWithoutPolicies(t *testing.T) {
 	}
 }
 
-// TestSubmitFails checks that a job of which one object cannot be created is deleted, and that the error says why.
+// TestSubmitFails checks that a job of which one object cannot be created is deleted, and that the
+// error says why.
 func TestSubmitFails(t *testing.T) {
 	c, set := testClient()
 	kubetest.Fail(set, "create", "roles", 1, kubetest.Forbidden("create", "roles"))
@@ -139,7 +142,8 @@ func TestSubmitFails(t *testing.T) {
 	}
 }
 
-// TestSubmitUnanswered checks that Submit adopts a Job that it created without an answer, and deletes it if it is interrupted.
+// TestSubmitUnanswered checks that Submit adopts a Job that it created without an answer, and
+// deletes it if it is interrupted.
 func TestSubmitUnanswered(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -179,7 +183,8 @@ func TestSubmitUnanswered(t *testing.T) {
 	}
 }
 
-// TestSubmitAgain checks that Submit accepts an object that it created without an answer, and waits for the deletion of an earlier job's.
+// TestSubmitAgain checks that Submit accepts an object that it created without an answer, and waits
+// for the deletion of an earlier job's.
 func TestSubmitAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, _ := submitted(t, nil)
@@ -254,7 +259,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// Preflight reports what a namespace that enforces the restricted profile would refuse, before the pod of the master is created.
+// Preflight reports what a namespace that enforces the restricted profile would refuse, before the
+// pod of the master is created.
 func TestPreflightRestricted(t *testing.T) {
 	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default", Labels: map[string]string{enforces: "restricted"}}}
 	c, _ := testClient(namespace)
@@ -278,7 +284,8 @@ func TestPreflightRestricted(t *testing.T) {
 	}
 }
 
-// TestAsk checks that a cluster that has answered before is waited for, and one that never has only for a few seconds.
+// TestAsk checks that a cluster that has answered before is waited for, and one that never has only
+// for a few seconds.
 func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes strings.Builder
@@ -305,7 +312,8 @@ func TestAsk(t *testing.T) {
 		if strings.Count(notes.String(), "\n") != 3 || !strings.HasSuffix(notes.String(), "note: get job j: the cluster answers again\n") {
 			t.Errorf("notes: %q", &notes)
 		}
-		// A cluster that has never answered is waited for a few seconds and named with its context. The same command does not ask it again.
+		// A cluster that has never answered is waited for a few seconds and named with its context.
+		// The same command does not ask it again.
 		began, asks = time.Now(), 0
 		fresh := &Client{server: "https://cluster", context: " (context a of config)"}
 		silent := func(ctx context.Context) (int, error) { asks++; <-ctx.Done(); return 0, ctx.Err() }
@@ -318,7 +326,8 @@ func TestAsk(t *testing.T) {
 		if asks != 1 || time.Since(began) > 5*time.Second {
 			t.Errorf("%d requests, %v", asks, time.Since(began))
 		}
-		// With credentials from another program the wait is longer, because that program may ask its user.
+		// With credentials from another program the wait is longer, because that program may ask
+		// its user.
 		began = time.Now()
 		fresh = &Client{server: "https://cluster", config: &rest.Config{ExecProvider: new(clientcmdapi.ExecConfig)}}
 		if _, err = ask(t.Context(), fresh, "list jobs", silent); !errors.Is(err, ErrUnreachable) || time.Since(began) != answerLimit {

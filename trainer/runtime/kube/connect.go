@@ -30,10 +30,14 @@ const (
 
 // Place names a cluster and a namespace. The zero value stands for what kubectl uses.
 type Place struct {
-	Kubeconfig string    // file; "" = $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in
-	Context    string    // of the kubeconfig; "" = its current one
-	Namespace  string    // "" = the context's
-	Notes      io.Writer // for warnings, and for what is waited for; nil: none
+	// file; "" = $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in
+	Kubeconfig string
+	// of the kubeconfig; "" = its current one
+	Context string
+	// "" = the context's
+	Namespace string
+	// for warnings, and for what is waited for; nil: none
+	Notes io.Writer
 	// Patience is how long a request is repeated that the cluster cannot answer. 0:
 	// [DefaultPatience] for a cluster that has answered before, otherwise a second. Below 0: each
 	// is made once.
@@ -42,18 +46,27 @@ type Place struct {
 
 // Client talks to one cluster, in one namespace.
 type Client struct {
-	set       kubernetes.Interface
-	config    *rest.Config // for streams
+	set kubernetes.Interface
+	// for streams
+	config    *rest.Config
 	namespace string
-	server    string // address
-	context   string // "", or which context of which kubeconfig names it, in brackets
-	place     string // the flags that select it
-	notes     io.Writer
-	noting    sync.Mutex            // guards writing notes
-	reached   atomic.Bool           // the cluster has answered once
-	patience  time.Duration         // see [Place.Patience]
-	noted     atomic.Int64          // when it was last noted that it does not answer, in nanoseconds; 0: it answers
-	lost      atomic.Pointer[error] // why it has never answered; nil: it has, or was not asked
+	// address
+	server string
+	// "", or which context of which kubeconfig names it, in brackets
+	context string
+	// the flags that select it
+	place string
+	notes io.Writer
+	// guards writing notes
+	noting sync.Mutex
+	// the cluster has answered once
+	reached atomic.Bool
+	// see [Place.Patience]
+	patience time.Duration
+	// when it was last noted that it does not answer, in nanoseconds; 0: it answers
+	noted atomic.Int64
+	// why it has never answered; nil: it has, or was not asked
+	lost atomic.Pointer[error]
 }
 
 // Connect reads where the cluster is; it does not talk to it yet. It is
@@ -92,7 +105,8 @@ func Connect(at Place) (*Client, error) {
 	return &Client{set: set, config: config, namespace: namespace, server: config.Host, context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes, patience: at.Patience}, nil
 }
 
-// contextOf returns which context of which file names a cluster; "" if none does: it is the one that this process runs in.
+// contextOf returns which context of which file names a cluster; "" if none does: it is the one
+// that this process runs in.
 func contextOf(raw clientcmdapi.Config, name string) string {
 	name = cmp.Or(name, raw.CurrentContext)
 	c := raw.Contexts[name]
@@ -130,7 +144,8 @@ func (at Place) explain(err error, where string) error {
 // Namespace returns the namespace in which the client looks for jobs.
 func (c *Client) Namespace() string { return c.namespace }
 
-// Flags returns the flags with which kubectl and elasticdl select the same place: "", or for example " --namespace=other".
+// Flags returns the flags with which kubectl and elasticdl select the same place: "", or for
+// example " --namespace=other".
 func (c *Client) Flags() string { return c.place }
 
 // Server returns the address of the cluster.

@@ -31,13 +31,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// A directory is copied to or from a claim through a pod that mounts the claim. The pod runs the job's image, whose hidden commands receive
-// and send are the other end of an exec stream. The image needs neither tar nor a shell.
+// A directory is copied to or from a claim through a pod that mounts the claim. The pod runs the
+// job's image, whose hidden commands receive and send are the other end of an exec stream. The
+// image needs neither tar nor a shell.
 
 const (
-	claimMount   = "/claim"         // where the pod has the claim
-	startLimit   = 10 * time.Minute // for the pod to run: nodes may have to be added
-	copyAttempts = 3                // a stream breaks when an API server is restarted
+	claimMount = "/claim" // where the pod has the claim
+	// for the pod to run: nodes may have to be added
+	startLimit = 10 * time.Minute
+	// a stream breaks when an API server is restarted
+	copyAttempts = 3
 )
 
 // How often the pod is looked at until it runs, and then.
@@ -48,15 +51,23 @@ const (
 
 // Copy describes a copy to a PersistentVolumeClaim, or from one.
 type Copy struct {
-	From  string // directory on this machine, or on the claim: "mnist"
+	// directory on this machine, or on the claim: "mnist"
+	From  string
 	Claim string
-	To    string // directory on the other side, which is not there yet, or holds the same files
-	Model bool   // of what is copied from a claim: the model that is there, exported or as a checkpoint, and nothing else
-	Image string // of ElasticDL
-	Pull  string // its pull policy; "": the cluster's choice
+	// directory on the other side, which is not there yet, or holds the same files
+	To string
+	// of what is copied from a claim: the model that is there, exported or as a checkpoint, and
+	// nothing else
+	Model bool
+	// of ElasticDL
+	Image string
+	// its pull policy; "": the cluster's choice
+	Pull string
 
-	Flag string   // by which the user has named the claim; "": --to=claim:CLAIM
-	Job  *job.Job // that the copy is for: its pod runs where the job's workers may, as they do; nil: anywhere
+	// by which the user has named the claim; "": --to=claim:CLAIM
+	Flag string
+	// that the copy is for: its pod runs where the job's workers may, as they do; nil: anywhere
+	Job *job.Job
 }
 
 // CopyProgress is the progress of one step, in bytes.
@@ -68,8 +79,9 @@ type CopyProgress struct {
 // stream runs a command in a container of a pod. Its error has no more than its exit code.
 type stream func(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error
 
-// CopyToClaim copies a directory to a claim, where it is whole or not there. The same files that are there already
-// are left as they are (existed). The pod that it needs is deleted at the end, whatever the end is.
+// CopyToClaim copies a directory to a claim, where it is whole or not there. The same files that
+// are there already are left as they are (existed). The pod that it needs is deleted at the end,
+// whatever the end is.
 func (c *Client) CopyToClaim(ctx context.Context, what Copy, progress func(CopyProgress)) (existed bool, err error) {
 	return c.copyToClaim(ctx, what, c.exec, progress)
 }
@@ -98,7 +110,8 @@ func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step st
 	defer func() { err = errors.Join(err, c.deletePod(ctx, p.Name)) }()
 	if _, err := ask(ctx, c, "create pod "+p.Name, func(ctx context.Context) (*core.Pod, error) {
 		return c.set.CoreV1().Pods(c.namespace).Create(ctx, p, meta.CreateOptions{})
-	}); err != nil && !api.IsAlreadyExists(err) { // created by an attempt that was not answered
+	}); err != nil && !api.IsAlreadyExists(err) {
+		// created by an attempt that was not answered
 		return false, err
 	}
 	if err := c.awaitRunning(ctx, p.Name); err != nil {
@@ -153,7 +166,8 @@ func (c *Client) watchEnd(ctx context.Context, name string, cancel context.Cance
 	}
 }
 
-// checkClaim returns an error if a claim, which flag has named, does not exist or cannot be written to. A claim that may not be read counts as correct.
+// checkClaim returns an error if a claim, which flag has named, does not exist or cannot be written
+// to. A claim that may not be read counts as correct.
 func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool) error {
 	there, err := ask(ctx, c, "get claim "+claim, func(ctx context.Context) (*core.PersistentVolumeClaim, error) {
 		return c.set.CoreV1().PersistentVolumeClaims(c.namespace).Get(ctx, claim, meta.GetOptions{})
@@ -172,7 +186,8 @@ func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool)
 	return nil
 }
 
-// copyPod returns the pod that receives. If the command is killed before it deletes the pod, the pod ends by itself after some time.
+// copyPod returns the pod that receives. If the command is killed before it deletes the pod, the
+// pod ends by itself after some time.
 func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	const slowest = 1 << 20 // bytes per second
 	confined := manifest.Confined()

@@ -20,8 +20,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// CopyFromClaim copies a directory of a claim, or the model that is in it, to this machine, where it is whole and checked or not there. The
-// same files that are there already are left as they are (existed). The pod that it needs is deleted at the end, whatever the end is.
+// CopyFromClaim copies a directory of a claim, or the model that is in it, to this machine, where
+// it is whole and checked or not there. The same files that are there already are left as they are
+// (existed). The pod that it needs is deleted at the end, whatever the end is.
 func (c *Client) CopyFromClaim(ctx context.Context, what Copy, progress func(CopyProgress)) (existed bool, err error) {
 	return c.copyFromClaim(ctx, what, c.exec, progress)
 }
@@ -60,13 +61,15 @@ func fetch(ctx context.Context, pod string, command []string, to string, run str
 		return answer == existing, nil
 	case failed && said.Len() > 0:
 		return false, exec.CodeExitError{Err: errors.New(observe.LastLine(said.String())), Code: 1}
-	case sent != nil && !errors.Is(sent, io.ErrClosedPipe), errors.Is(err, io.ErrUnexpectedEOF): // the stream broke
+	case sent != nil && !errors.Is(sent, io.ErrClosedPipe), errors.Is(err, io.ErrUnexpectedEOF):
+		// the stream broke
 		return false, errors.Join(sent, err)
 	}
 	return false, exec.CodeExitError{Err: err, Code: 1} // it is what this side complains of
 }
 
-// Fetch makes a directory of this machine of what [Send] finds at a location, as [Client.CopyFromClaim] does with a claim.
+// Fetch makes a directory of this machine of what [Send] finds at a location, as
+// [Client.CopyFromClaim] does with a claim.
 func Fetch(ctx context.Context, open checkpoint.Opener, location, to string, progress func(CopyProgress)) (existed bool, err error) {
 	reader, writer := io.Pipe()
 	sent := make(chan error, 1)
@@ -83,8 +86,8 @@ func Fetch(ctx context.Context, open checkpoint.Opener, location, to string, pro
 	return answer == existing, err
 }
 
-// Send writes a stream of files, as [Receive] takes them: those of a directory, or the model at a location, as it is exported. Of a
-// checkpoint every byte is checked.
+// Send writes a stream of files, as [Receive] takes them: those of a directory, or the model at a
+// location, as it is exported. Of a checkpoint every byte is checked.
 func Send(ctx context.Context, open checkpoint.Opener, location string, model bool, w io.Writer) error {
 	if !model {
 		found, err := listFiles(ctx, location, func(done, total int64) {})

@@ -74,7 +74,8 @@ func TestCopyFromClaim(t *testing.T) {
 	}
 }
 
-// The model that is fetched from a checkpoint has the bytes of an export. A damaged checkpoint gives an error.
+// The model that is fetched from a checkpoint has the bytes of an export. A damaged checkpoint
+// gives an error.
 func TestFetchModel(t *testing.T) {
 	layout := param.Layout{{Name: "w", Shape: []int{3, 2}, Trainable: true}}
 	root := t.TempDir()

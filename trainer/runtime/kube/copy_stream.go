@@ -17,14 +17,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// Answers of a receiver, on one line. After it the receiver reads what still comes: an unread stream does not end.
+// Answers of a receiver, on one line. After it the receiver reads what still comes: an unread
+// stream does not end.
 const (
 	received = "received"
 	existing = "existing"
 	failed   = "failed: " // and why
 )
 
-// files are a directory's. A stream of them is their JSON on a line, then their bytes one after the other.
+// files are a directory's. A stream of them is their JSON on a line, then their bytes one after the
+// other.
 type files struct {
 	dir  string
 	List []file `json:"files"`
@@ -141,8 +143,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Receive takes a stream of files and makes a directory of them: all of them with the sums that were announced, or
-// none. A directory that has them already is left as it is. The sender is told on w how it went.
+// Receive takes a stream of files and makes a directory of them: all of them with the sums that
+// were announced, or none. A directory that has them already is left as it is. The sender is told
+// on w how it went.
 func Receive(r io.Reader, w io.Writer, dir string) error {
 	answer, err := receive(r, dir, func(done, total int64) {})
 	if err != nil {
@@ -151,7 +154,8 @@ func Receive(r io.Reader, w io.Writer, dir string) error {
 	if _, e := fmt.Fprintln(w, answer); e != nil {
 		return errors.Join(err, e)
 	}
-	io.Copy(io.Discard, r) // until the sender has read the answer, or is gone
+	// until the sender has read the answer, or is gone
+	io.Copy(io.Discard, r)
 	return err
 }
 
@@ -195,7 +199,8 @@ func receive(r io.Reader, dir string, progress func(done, total int64)) (answer 
 	return received, syncDir(parent)
 }
 
-// mostHeader is how many bytes the names and sums of what is sent may take: those of a million files.
+// mostHeader is how many bytes the names and sums of what is sent may take: those of a million
+// files.
 const mostHeader = 256 << 20
 
 func readHeader(stream *bufio.Reader) (*files, error) {
@@ -232,7 +237,8 @@ func readLine(stream *bufio.Reader, most int) ([]byte, error) {
 	}
 }
 
-// same reports whether a directory holds exactly these files. It is an error if the directory holds others.
+// same reports whether a directory holds exactly these files. It is an error if the directory holds
+// others.
 func (f *files) same(dir string) (bool, error) {
 	there := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

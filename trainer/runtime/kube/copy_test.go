@@ -169,7 +169,8 @@ func TestListFiles(t *testing.T) {
 	}
 }
 
-// cluster returns a client of a cluster with a claim. Its pods get the status as soon as they are created.
+// cluster returns a client of a cluster with a claim. Its pods get the status as soon as they are
+// created.
 func cluster(status core.PodStatus) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(&core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "files", Namespace: "n"}})
 	set.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -248,7 +249,8 @@ func TestCopyToClaim(t *testing.T) {
 	noPods(t, set, 3)
 }
 
-// The pod of a copy for a job runs on a node on which the job's workers can run, so that a new volume is in their zone, and as their user.
+// The pod of a copy for a job runs on a node on which the job's workers can run, so that a new
+// volume is in their zone, and as their user.
 func TestCopyForAJob(t *testing.T) {
 	const spec = `{"pod_spec":{"imagePullSecrets":[{"name":"pull"}],"affinity":{"nodeAffinity":{},"podAntiAffinity":{}}},"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"runAsUser":1000}}]}}`
 	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists",
@@ -279,7 +281,8 @@ func TestCopyForAJob(t *testing.T) {
 	}
 }
 
-// A copy to a read-only claim is refused, with an error that names the flag; a copy from one is not.
+// A copy to a read-only claim is refused, with an error that names the flag; a copy from one is
+// not.
 func TestCopyToAClaimThatIsReadOnly(t *testing.T) {
 	client, set := cluster(running)
 	claim := &core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "fixed", Namespace: "n"}, Spec: core.PersistentVolumeClaimSpec{AccessModes: []core.PersistentVolumeAccessMode{core.ReadOnlyMany}}}
@@ -444,7 +447,8 @@ func (repeating) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzReceive checks that whatever is sent, its directory is written whole or not at all, and nothing is written outside it.
+// FuzzReceive checks that whatever is sent, its directory is written whole or not at all, and
+// nothing is written outside it.
 func FuzzReceive(f *testing.F) {
 	const hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 	one := func(name string, size int) string {

@@ -1,6 +1,7 @@
-// Package kube is the user's side of jobs on Kubernetes: it submits them, reads their status, changes and stops them, and copies data to
-// claims and back. What runs in the master's pod is package incluster; what both read out of objects and errors is package observe. No
-// other package of the trainer talks to Kubernetes.
+// Package kube is the user's side of jobs on Kubernetes: it submits them, reads their status,
+// changes and stops them, and copies data to claims and back. What runs in the master's pod is
+// package incluster; what both read out of objects and errors is package observe. No other package
+// of the trainer talks to Kubernetes.
 //
 //	user's side                            API server                          the master's pod
 //	───────────                            ──────────                          ────────────────
@@ -20,10 +21,14 @@
 //
 // Laws:
 //
-//  1. A request that the cluster does not answer is repeated: not for long if it has never answered, since its address is wrong then; for
-//     long if it has, since API servers are restarted. A refusal is reported at once, with what to do.
-//  2. A job starts when all its objects exist: its Job is suspended until then. If not all can be created, none remains.
-//  3. A creation whose answer is lost is done once. A deletion affects the job that was read, and no other of its name.
-//  4. What a state says counts only if it is of the Job that is there; what a Job says of its end counts more than its state.
+//  1. A request that the cluster does not answer is repeated: not for long if it has never
+//     answered, since its address is wrong then; for long if it has, since API servers are
+//     restarted. A refusal is reported at once, with what to do.
+//  2. A job starts when all its objects exist: its Job is suspended until then. If not all can be
+//     created, none remains.
+//  3. A creation whose answer is lost is done once. A deletion affects the job that was read, and
+//     no other of its name.
+//  4. What a state says counts only if it is of the Job that is there; what a Job says of its end
+//     counts more than its state.
 //  5. A copy is complete or absent: the receiver renames what it has received when the sums agree.
 package kube

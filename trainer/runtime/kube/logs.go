@@ -23,7 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// How often a follower looks for pods that have come, and whether the job has ended: less often if there are many.
+// How often a follower looks for pods that have come, and whether the job has ended: less often if
+// there are many.
 const (
 	podsEvery = time.Second
 	podsMore  = 10 * time.Millisecond // for each
@@ -33,8 +34,8 @@ const (
 const followWindow = time.Second
 
 // Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
-// them: those of several pods by the time of their lines. What a connection that breaks has not brought
-// is asked for again; no line comes twice.
+// them: those of several pods by the time of their lines. What a connection that breaks has not
+// brought is asked for again; no line comes twice.
 func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool), feeds: make(map[string]*feed), fresh: make(chan struct{}, 1)}
 	ctx, f.cancel = context.WithCancelCause(ctx)
@@ -77,26 +78,33 @@ func (f *follower) follow(ctx context.Context, name string) error {
 
 // follower copies the logs of pods as they come.
 type follower struct {
-	client  *Client
-	o       role.LogOptions
-	began   time.Time
-	cancel  context.CancelCauseFunc
-	known   map[string]bool  // lives of pods that are being copied, or were
-	feeds   map[string]*feed // by UID of the pod
+	client *Client
+	o      role.LogOptions
+	began  time.Time
+	cancel context.CancelCauseFunc
+	// lives of pods that are being copied, or were
+	known map[string]bool
+	// by UID of the pod
+	feeds   map[string]*feed
 	streams sync.WaitGroup
 	out     io.Writer
-	fresh   chan struct{} // has an element when there is something to merge that was not looked at
+	// has an element when there is something to merge that was not looked at
+	fresh chan struct{}
 
-	mu    sync.Mutex
-	order []*feed // in the order in which their pods were found
-	err   error   // of out
-	why   error   // why a log that was asked for cannot be copied
+	mu sync.Mutex
+	// in the order in which their pods were found
+	order []*feed
+	// of out
+	err error
+	// why a log that was asked for cannot be copied
+	why error
 }
 
 // feed is the lines of one pod: of one life of its container after the other.
 type feed struct {
-	lines  chan logline.Line
-	copied chan struct{} // closed when the log of the last known life is copied
+	lines chan logline.Line
+	// closed when the log of the last known life is copied
+	copied chan struct{}
 }
 
 // look begins to copy logs that are not copied yet.
@@ -257,7 +265,8 @@ func fill(m *logline.Merge, feeds []*feed) (open bool) {
 	return open
 }
 
-// await returns true when there may be a line to write, in wait at the latest if that is not negative, or false when ctx ends.
+// await returns true when there may be a line to write, in wait at the latest if that is not
+// negative, or false when ctx ends.
 func (f *follower) await(ctx context.Context, wait time.Duration) bool {
 	var due <-chan time.Time
 	if wait >= 0 {
@@ -287,19 +296,26 @@ func (f *follower) onceOnly(job string) string {
 
 // source is one life of a pod's container.
 type source struct {
-	pod       string // "worker-0"
-	object    string // its name on the cluster
+	// "worker-0"
+	pod string
+	// its name on the cluster
+	object    string
 	uid       string
 	container string
-	life      int32  // 0 for the first; the cluster keeps the last two
-	previous  bool   // the one before the last
-	begun     bool   // there may be a log
-	why       string // not
+	// 0 for the first; the cluster keeps the last two
+	life int32
+	// the one before the last
+	previous bool
+	// there may be a log
+	begun bool
+	// not
+	why string
 }
 
 func (s source) key() string { return fmt.Sprintf("%s/%d", s.uid, s.life) }
 
-// sourcesOf lists the logs that there are: the master's, then servers', then workers', by number, older ones first.
+// sourcesOf lists the logs that there are: the master's, then servers', then workers', by number,
+// older ones first.
 func sourcesOf(pods []core.Pod) []source {
 	type numbered struct {
 		pod.ID
@@ -337,7 +353,8 @@ func sourcesOf(pods []core.Pod) []source {
 	return sources
 }
 
-// containerOf returns the name of the container of a pod that has its role's name, or else of the first.
+// containerOf returns the name of the container of a pod that has its role's name, or else of the
+// first.
 func containerOf(p *core.Pod, id pod.ID) string {
 	for _, c := range p.Spec.Containers {
 		if c.Name == id.Role.String() {
@@ -370,7 +387,8 @@ func (f *follower) copy(ctx context.Context, s source, d *feed) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, errCut) && (f.o.Follow || !t.last.Equal(before)): // the rest is asked for
+		case errors.Is(err, errCut) && (f.o.Follow || !t.last.Equal(before)):
+			// the rest is asked for
 		case errors.Is(err, errUnread) && f.o.Follow && !f.over(ctx, s):
 		case api.IsNotFound(err):
 			return nil
@@ -402,7 +420,8 @@ func (f *follower) stream(ctx context.Context, s source, t *tail) error {
 	// A request that is answered goes on for as long as the log does.
 	body, err := ask(ctx, f.client, doing, func(context.Context) (io.ReadCloser, error) {
 		body, err := f.client.set.CoreV1().Pods(f.client.namespace).GetLogs(s.object, o).Stream(ctx)
-		if api.IsInternalError(err) { // the cluster has answered, and the node has not
+		// the cluster has answered, and the node has not
+		if api.IsInternalError(err) {
 			err = fmt.Errorf("%w: %s", errUnread, role.Brief(err.Error()))
 		}
 		return body, err

@@ -45,8 +45,9 @@ func answerLogs(set *fake.Clientset, answer func(o *core.PodLogOptions) string) 
 	})
 }
 
-// TestLogs checks that without following, each log is copied whole, by time, and of lines with the same time in the order of the pods. An
-// earlier run of a container comes first, whatever its times.
+// TestLogs checks that without following, each log is copied whole, by time, and of lines with the
+// same time in the order of the pods. An earlier run of a container comes first, whatever its
+// times.
 func TestLogs(t *testing.T) {
 	objects, _ := submitted(t, nil)
 	c, set := testClient(append(objects,
@@ -98,8 +99,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestLogsAreByTime checks that the lines of several pods are merged by time, whether they are followed or not. A line without a time
-// follows the line before.
+// TestLogsAreByTime checks that the lines of several pods are merged by time, whether they are
+// followed or not. A line without a time follows the line before.
 func TestLogsAreByTime(t *testing.T) {
 	for _, follow := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -126,7 +127,8 @@ func TestLogsAreByTime(t *testing.T) {
 	}
 }
 
-// TestLogsOfADeadNode checks that a log that cannot be read is noted without delay, and that the others are read.
+// TestLogsOfADeadNode checks that a log that cannot be read is noted without delay, and that the
+// others are read.
 func TestLogsOfADeadNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, _ := submitted(t, nil)
@@ -151,7 +153,8 @@ func TestLogsOfADeadNode(t *testing.T) {
 	})
 }
 
-// TestTailOfACutConnection checks that no part of an incomplete line is written, so that the line is written once when it is sent again.
+// TestTailOfACutConnection checks that no part of an incomplete line is written, so that the line
+// is written once when it is sent again.
 func TestTailOfACutConnection(t *testing.T) {
 	var out strings.Builder
 	l := &tail{put: func(line logline.Line) error {
@@ -171,8 +174,8 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestFollow checks that a broken connection neither loses nor repeats a line, that later pods are followed, and that the end of the job ends
-// the call.
+// TestFollow checks that a broken connection neither loses nor repeats a line, that later pods are
+// followed, and that the end of the job ends the call.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)

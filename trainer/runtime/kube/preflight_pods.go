@@ -59,7 +59,8 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 		})
 		switch refused, waits := refusal(err); {
 		case err == nil:
-			pods[i] = admitted // with what admission sets, as the requests of a LimitRange
+			// with what admission sets, as the requests of a LimitRange
+			pods[i] = admitted
 		case waits:
 			c.note("the namespace has no room for a pod of role %s now; it is created when there is: %v", role, err)
 		case refused:
@@ -75,7 +76,8 @@ func refusal(err error) (refused, waits bool) {
 	switch why, _ := observe.Denied(err); why {
 	case observe.OverQuota:
 		return observe.QuotaTooSmall(err), !observe.QuotaTooSmall(err)
-	case observe.AgainstRule: // what else is missing is reported by its flag
+	case observe.AgainstRule:
+		// what else is missing is reported by its flag
 		text := err.Error()
 		return !strings.Contains(text, "PriorityClass") && !strings.Contains(text, "service account"), false
 	}
@@ -204,7 +206,8 @@ func (c *Client) notePriorities(ctx context.Context, j *job.Job, s *manifest.Sub
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*scheduling.PriorityClassList, error) {
 		return c.set.SchedulingV1().PriorityClasses().List(ctx, meta.ListOptions{})
 	})
-	if err != nil { // the user may not look: only equal names are known to be equal
+	// the user may not look: only equal names are known to be equal
+	if err != nil {
 		list = nil
 	}
 	if note := unprotected(j, pods, list); note != "" {

@@ -25,13 +25,16 @@ var webhookFails = api.NewInternalError(errors.New(`failed calling webhook "pods
 // at its end that it was given up. A user sets for how long.
 func TestRepeatedRequestsAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
-		patience time.Duration // as --retry_timeout gives it; 0: it is not given
-		fresh    bool          // the cluster has not answered before
-		err      error
-		lasts    time.Duration
-		notes    int
-		says     string // of the first note
-		fails    string
+		// as --retry_timeout gives it; 0: it is not given
+		patience time.Duration
+		// the cluster has not answered before
+		fresh bool
+		err   error
+		lasts time.Duration
+		notes int
+		// of the first note
+		says  string
+		fails string
 	}{
 		"webhook":           {err: webhookFails, lasts: 10 * time.Minute, notes: 20, says: "an admission webhook of the cluster does not work", fails: "; gave up after 10m0s and"},
 		"API server":        {err: kubetest.Refused, lasts: 10 * time.Minute, notes: 20, says: "the cluster at https://cluster cannot be reached", fails: "connection refused; gave up after 10m0s and"},
@@ -80,8 +83,8 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 	}
 }
 
-// After a note on a request that is repeated, an answer is noted, once. Of a request that is answered
-// before any note nothing is said.
+// After a note on a request that is repeated, an answer is noted, once. Of a request that is
+// answered before any note nothing is said.
 func TestAnAnswerIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int // number of attempts

@@ -22,8 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// stopLimit returns how long stopping a job waits for a master that answers before it sends SIGTERM: a checkpoint, and then the pods, may
-// each take their grace period.
+// stopLimit returns how long stopping a job waits for a master that answers before it sends
+// SIGTERM: a checkpoint, and then the pods, may each take their grace period.
 func stopLimit(j *job.Job) time.Duration { return j.TimeToEnd() + killGrace(j) + timing.EndSlack }
 
 // termGrace is how long stopping a job then waits before it kills.
@@ -64,8 +64,9 @@ type Handle struct {
 	ended    chan struct{} // closed when the launcher has ended
 }
 
-// Start starts a job and returns when its master listens. This process becomes the job's launcher unless the job is detached. It
-// returns [job.ErrRunning] if a job of that name runs, and [ErrSuspended] if one is suspended; an ended one is replaced.
+// Start starts a job and returns when its master listens. This process becomes the job's launcher
+// unless the job is detached. It returns [job.ErrRunning] if a job of that name runs, and
+// [ErrSuspended] if one is suspended; an ended one is replaced.
 func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	d, err := openDir(j.Name)
 	if err = errors.Join(err, secretsHere(j)); err != nil {
@@ -117,7 +118,8 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	if err == nil {
 		return h, j, nil
 	}
-	if lock, e := d.lock(); e == nil { // else another process was faster to start it
+	// else another process was faster to start it
+	if lock, e := d.lock(); e == nil {
 		err = errors.Join(err, d.putBack(before))
 		lock.Close()
 	}
@@ -167,7 +169,8 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 	return &j, nil
 }
 
-// launch starts the launcher of a job whose directory exists, passes it the lock, and returns when the master listens.
+// launch starts the launcher of a job whose directory exists, passes it the lock, and returns when
+// the master listens.
 func (d dir) launch(ctx context.Context, j *job.Job, o StartOptions, lock *os.File) (*Handle, error) {
 	start := d.attach
 	if o.Detach {
@@ -278,7 +281,8 @@ func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
 	return h.dir.stored()
 }
 
-// Wait returns the final status of a job, whichever process started it. It calls rests when it finds the job suspended, and waits on.
+// Wait returns the final status of a job, whichever process started it. It calls rests when it
+// finds the job suspended, and waits on.
 func Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -415,8 +419,9 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 	return before, nil
 }
 
-// Stop ends a job with all its processes and returns when they have ended. What it has trained on is saved first, as [Suspend] does. It asks the
-// master, then sends the launcher SIGTERM, then kills it. It does not change a job that has ended.
+// Stop ends a job with all its processes and returns when they have ended. What it has trained on
+// is saved first, as [Suspend] does. It asks the master, then sends the launcher SIGTERM, then
+// kills it. It does not change a job that has ended.
 func Stop(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {
@@ -428,7 +433,8 @@ func Stop(ctx context.Context, name string) error {
 		return nil
 	}
 	j := new(job.Job)
-	d.readJSON("job.json", j) // otherwise with the default of its grace period
+	// otherwise with the default of its grace period
+	d.readJSON("job.json", j)
 	limit := stopLimit(j)
 	measures := []struct {
 		grace time.Duration
@@ -473,7 +479,8 @@ func stopping(reason string) func(context.Context, wire.JobClient) error {
 	}
 }
 
-// signal sends a signal to the launcher of a living job, which gets it even while it is stopped. The death of the launcher ends the job.
+// signal sends a signal to the launcher of a living job, which gets it even while it is stopped.
+// The death of the launcher ends the job.
 func (d dir) signal(s syscall.Signal) error {
 	var at address
 	if err := d.readJSON("launcher.json", &at); err != nil {
@@ -537,10 +544,11 @@ func existing(name string) (dir, error) {
 	return d, err
 }
 
-// stored returns the last status that was written, completed by what is known without a master: a job without a status
-// is starting, or its launcher has died.
+// stored returns the last status that was written, completed by what is known without a master: a
+// job without a status is starting, or its launcher has died.
 func (d dir) stored() (*wire.JobStatus, error) {
-	alive := d.alive() // asked first: the last status is written before the lock is let go
+	// asked first: the last status is written before the lock is let go
+	alive := d.alive()
 	status := &wire.JobStatus{Name: d.name(), State: string(job.Pending)}
 	written, _ := os.Stat(d.path("status.json"))
 	text, err := os.ReadFile(d.path("status.json"))
@@ -552,7 +560,8 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	}
 	switch {
 	case alive:
-	case job.State(status.State).Ended(): // its master may have died while the pods ended
+	case job.State(status.State).Ended():
+		// its master may have died while the pods ended
 		bury(status, "the job is over", time.UnixMilli(status.EndedUnixMs))
 	case status.State != string(job.Suspended):
 		at := time.UnixMilli(0)

@@ -49,7 +49,8 @@ func Home() (string, error) {
 	return filepath.Join(home, ".local", "state", "elasticdl"), nil
 }
 
-// Modes of a job's files and directories. Only its user may read them, because they contain the key of its authority and the values of --envs.
+// Modes of a job's files and directories. Only its user may read them, because they contain the key
+// of its authority and the values of --envs.
 const (
 	private    fs.FileMode = 0o600
 	privateDir fs.FileMode = 0o700
@@ -72,17 +73,20 @@ func openDir(name string) (dir, error) {
 // checkpoints is the directory of a job's checkpoints in its own.
 const checkpoints = "checkpoints"
 
-// formerCheckpoints is the directory of the checkpoints of an earlier job of the name, as on a cluster.
+// formerCheckpoints is the directory of the checkpoints of an earlier job of the name, as on a
+// cluster.
 const formerCheckpoints = checkpoints + ".before"
 
-// CheckpointDir returns the checkpoint directory of a job without --checkpoint_dir. The start of another job of that name moves it aside.
+// CheckpointDir returns the checkpoint directory of a job without --checkpoint_dir. The start of
+// another job of that name moves it aside.
 func CheckpointDir(name string) (string, error) {
 	d, err := openDir(name)
 	return d.path(checkpoints), err
 }
 
-// FormerCheckpoints returns where the start of another job moves the checkpoints of an ended job of its name: from one directory to another,
-// whose contents it removes. Both are "" if there are no checkpoints, or the job has not ended.
+// FormerCheckpoints returns where the start of another job moves the checkpoints of an ended job of
+// its name: from one directory to another, whose contents it removes. Both are "" if there are no
+// checkpoints, or the job has not ended.
 func FormerCheckpoints(name string) (from, to string) {
 	d, err := openDir(name)
 	if err != nil || d.alive() || d.rests() || !d.leaves(checkpoints) {
@@ -100,8 +104,8 @@ func (d dir) leaves(name string) bool {
 // result is the directory of a job's trained model in its own.
 const result = "model"
 
-// ResultDir returns the directory of the trained model of a job without --output. It keeps the model of an earlier job of the name until the
-// new one is complete.
+// ResultDir returns the directory of the trained model of a job without --output. It keeps the
+// model of an earlier job of the name until the new one is complete.
 func ResultDir(name string) (string, error) {
 	d, err := openDir(name)
 	return d.path(result), err
@@ -112,8 +116,8 @@ func (d dir) path(file string) string   { return filepath.Join(string(d), file) 
 func (d dir) logs() string              { return d.path("logs") }
 func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".log") }
 
-// lock locks the job for a launcher, or returns [job.ErrRunning]. The lock is released when the file is closed
-// and every process that has inherited it has ended.
+// lock locks the job for a launcher, or returns [job.ErrRunning]. The lock is released when the
+// file is closed and every process that has inherited it has ended.
 func (d dir) lock() (*os.File, error) {
 	file, err := d.openLock()
 	if err != nil {
@@ -144,7 +148,8 @@ func (d dir) openLock() (*os.File, error) {
 	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
 		return nil, err
 	}
-	for _, made := range []string{filepath.Dir(string(d)), string(d)} { // perhaps by an older version, for all to read
+	// perhaps by an older version, for all to read
+	for _, made := range []string{filepath.Dir(string(d)), string(d)} {
 		if err := os.Chmod(made, privateDir); err != nil {
 			return nil, err
 		}
@@ -171,8 +176,8 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// clear removes the files of an earlier job of the name, except its trained model, and its checkpoints, which it moves aside. The caller
-// holds the lock.
+// clear removes the files of an earlier job of the name, except its trained model, and its
+// checkpoints, which it moves aside. The caller holds the lock.
 func (d dir) clear() error {
 	if d.leaves(checkpoints) {
 		if err := errors.Join(os.RemoveAll(d.path(formerCheckpoints)), os.Rename(d.path(checkpoints), d.path(formerCheckpoints))); err != nil {
@@ -182,7 +187,8 @@ func (d dir) clear() error {
 	return cmp.Or(d.keep(result, formerCheckpoints), os.Mkdir(d.logs(), privateDir))
 }
 
-// newScratch makes a directory for the files of workers. It is a temporary one, because the paths of sockets must be short.
+// newScratch makes a directory for the files of workers. It is a temporary one, because the paths
+// of sockets must be short.
 func newScratch() (string, error) {
 	return program.MakeTemporary("elasticdl-job-", len("worker-1234567/agent.sock"))
 }
@@ -219,7 +225,8 @@ func (d dir) keep(names ...string) error {
 // authorityFile is the file of a job's authority, with its key.
 const authorityFile = "authority.pem"
 
-// identify gives the job its identity: a UID that no other job has, and an authority whose key no other user can read.
+// identify gives the job its identity: a UID that no other job has, and an authority whose key no
+// other user can read.
 func (d dir) identify() error {
 	uid := rand.Text()
 	a, err := credential.NewAuthority(uid, time.Now())
@@ -233,7 +240,8 @@ func (d dir) identify() error {
 	return errors.Join(d.write("uid", []byte(uid+"\n")), d.write(authorityFile, text))
 }
 
-// authority returns the job's UID and the authority of its certificates, which identify has written.
+// authority returns the job's UID and the authority of its certificates, which identify has
+// written.
 func (d dir) authority() (uid string, a *credential.Authority, err error) {
 	text, err := os.ReadFile(d.path("uid"))
 	if err != nil {
@@ -251,7 +259,8 @@ func (d dir) authority() (uid string, a *credential.Authority, err error) {
 	return uid, a, nil
 }
 
-// self returns the identity and certificate of a process of this user in the job: of its master, or of the user.
+// self returns the identity and certificate of a process of this user in the job: of its master, or
+// of the user.
 func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 	uid, a, err := d.authority()
 	if err != nil {
@@ -269,7 +278,8 @@ func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 	return rpc.NewSelf(h, c), nil
 }
 
-// address tells how to reach a process. It is the content of master.json, written by each master when it listens, and of launcher.json.
+// address tells how to reach a process. It is the content of master.json, written by each master
+// when it listens, and of launcher.json.
 type address struct {
 	PID           int    `json:"pid"`
 	Address       string `json:"address,omitempty"`
@@ -278,7 +288,8 @@ type address struct {
 	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers
 }
 
-// dead reports whether the process has ended. A process that got its pid since, or that is of another user, counts as alive.
+// dead reports whether the process has ended. A process that got its pid since, or that is of
+// another user, counts as alive.
 func (a address) dead() bool { return errors.Is(syscall.Kill(a.PID, 0), syscall.ESRCH) }
 
 // readJSON decodes a file of the directory. It returns fs.ErrNotExist if there is none.

@@ -14,12 +14,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// What is in a job's directory lets its reader into the job: it is for the job's user only, whatever the user's umask, and also where an
-// older version has made the directory. Not even the jobs' names are for others.
+// What is in a job's directory lets its reader into the job: it is for the job's user only,
+// whatever the user's umask, and also where an older version has made the directory. Not even the
+// jobs' names are for others.
 func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 	useHome(t)
 	newLife(t)
-	before := syscall.Umask(0) // of this process and those that it starts; no test here runs beside another
+	// of this process and those that it starts; no test here runs beside another
+	before := syscall.Umask(0)
 	t.Cleanup(func() { syscall.Umask(before) })
 	d, err := openDir("a")
 	if err != nil {
@@ -143,8 +145,8 @@ func TestEachJobHasAnIdentityOfItsOwn(t *testing.T) {
 	}
 }
 
-// The checkpoints of an ended job are moved aside for the next one of its name, which may have none itself; those that were moved before
-// are gone when there are others. What moves is said before.
+// The checkpoints of an ended job are moved aside for the next one of its name, which may have none
+// itself; those that were moved before are gone when there are others. What moves is said before.
 func TestCheckpointsAreMovedAside(t *testing.T) {
 	useHome(t)
 	d, err := openDir("a")

@@ -20,29 +20,39 @@ import (
 
 // Display is the streams of a command that starts a program and stays until its end.
 type Display struct {
-	Stdin          *os.File  // passed to the only process of the program; nil: it gets nothing
-	Stdout, Stderr io.Writer // show what the processes write
+	// passed to the only process of the program; nil: it gets nothing
+	Stdin *os.File
+	// show what the processes write
+	Stdout, Stderr io.Writer
 }
 
 // Environment variables of a worker that announce the streams of the command that attends its job.
 const (
-	stdinEnv     = "ELASTICDL_STDIN"
-	stdoutEnv    = "ELASTICDL_STDOUT"
-	stderrEnv    = "ELASTICDL_STDERR"    // not set if one terminal shows both
-	terminalEnv  = "ELASTICDL_TERMINAL"  // the terminal itself, for its size
-	terminalsEnv = "ELASTICDL_TERMINALS" // names of the streams that are terminals, with commas between
+	stdinEnv    = "ELASTICDL_STDIN"
+	stdoutEnv   = "ELASTICDL_STDOUT"
+	stderrEnv   = "ELASTICDL_STDERR"   // not set if one terminal shows both
+	terminalEnv = "ELASTICDL_TERMINAL" // the terminal itself, for its size
+	// names of the streams that are terminals, with commas between
+	terminalsEnv = "ELASTICDL_TERMINALS"
 )
 
 // display shows what the workers of a job write, in the launcher.
 type display struct {
-	stdout, stderr *console.Stream // the same if one terminal shows both
-	names          bool            // lines have the names of their workers before them
-	stdin          *os.File        // nil: none is passed on
-	keyboard       *keyboard       // passes on what is typed; nil: nothing is
-	terminal       *os.File        // of the command; nil: it has none
-	resized        chan os.Signal
-	copies         sync.WaitGroup // of what workers write
-	following      sync.WaitGroup // of the terminal's size
+	// the same if one terminal shows both
+	stdout, stderr *console.Stream
+	// lines have the names of their workers before them
+	names bool
+	// nil: none is passed on
+	stdin *os.File
+	// passes on what is typed; nil: nothing is
+	keyboard *keyboard
+	// of the command; nil: it has none
+	terminal *os.File
+	resized  chan os.Signal
+	// of what workers write
+	copies sync.WaitGroup
+	// of the terminal's size
+	following sync.WaitGroup
 }
 
 // newDisplay returns the display of a job on the streams of a command, nil if there are none.
@@ -95,8 +105,8 @@ func (h *Handle) Shown() error {
 	return nil
 }
 
-// attach opens what a worker writes to and reads from. The caller starts the worker with the files and variables, and then closes the files
-// with detach.
+// attach opens what a worker writes to and reads from. The caller starts the worker with the files
+// and variables, and then closes the files with detach.
 func (d *display) attach(id pod.ID, alone bool) (files []inheritance, env map[string]string, detach func(), err error) {
 	if d == nil || id.Role != pod.Worker {
 		return nil, map[string]string{}, func() {}, nil
@@ -147,7 +157,8 @@ func (d *display) attach(id pod.ID, alone bool) (files []inheritance, env map[st
 	return files, map[string]string{terminalsEnv: strings.Join(terminals, ",")}, detach, nil
 }
 
-// prefix returns the text before each line of a worker: its name, unless it is the first of one, or another program may read the lines.
+// prefix returns the text before each line of a worker: its name, unless it is the first of one, or
+// another program may read the lines.
 func (d *display) prefix(id pod.ID, on *console.Stream) string {
 	if !d.names && id.Index == 0 || on != d.stderr && !on.Terminal() {
 		return ""
@@ -190,7 +201,8 @@ func (d *display) close() {
 	d.following.Wait()
 }
 
-// AttendedBy returns the streams of the command that attends the job of this worker, nil if it is detached, or on a cluster.
+// AttendedBy returns the streams of the command that attends the job of this worker, nil if it is
+// detached, or on a cluster.
 func AttendedBy() *program.Display {
 	terminals := strings.Split(os.Getenv(terminalsEnv), ",")
 	os.Unsetenv(terminalsEnv)

@@ -11,8 +11,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
-// errorFileOf returns the file that is to receive why the program of a job has failed: the one that torchrun's variable names in the job's
-// environment, or in that of the launcher, as in that of torchrun. It is "" if there is none.
+// errorFileOf returns the file that is to receive why the program of a job has failed: the one that
+// torchrun's variable names in the job's environment, or in that of the launcher, as in that of
+// torchrun. It is "" if there is none.
 func errorFileOf(j *job.Job) string {
 	path := cmp.Or(j.Envs[program.ErrorFileVariable], os.Getenv(program.ErrorFileVariable))
 	if path == "" || !j.Runs() {
@@ -24,13 +25,14 @@ func errorFileOf(j *job.Job) string {
 	return path
 }
 
-// errorFile returns the file to which a worker writes the failure of its processes, for the launcher.
+// errorFile returns the file to which a worker writes the failure of its processes, for the
+// launcher.
 func (c podConfig) errorFile(id pod.ID) string {
 	return filepath.Join(c.Scratch, id.String()+".error.json")
 }
 
-// blame writes the error file of a job that has failed: what the worker has written whose failure came first, or if none has, the job's reason.
-// It is called when no worker is left.
+// blame writes the error file of a job that has failed: what the worker has written whose failure
+// came first, or if none has, the job's reason. It is called when no worker is left.
 func (l *launcher) blame() {
 	if l.errorFile == "" {
 		return
@@ -48,7 +50,8 @@ func (l *launcher) blame() {
 	}
 }
 
-// firstError returns the text of the error file in a directory whose failure came first, nil if there is none.
+// firstError returns the text of the error file in a directory whose failure came first, nil if
+// there is none.
 func firstError(dir string) (text []byte) {
 	paths, _ := filepath.Glob(filepath.Join(dir, "*.error.json")) // the pattern is valid
 	var first time.Time

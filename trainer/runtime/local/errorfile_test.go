@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The launcher's error file gets the failure that came first, or the job's reason; that of a job that has not failed nothing.
+// The launcher's error file gets the failure that came first, or the job's reason; that of a job
+// that has not failed nothing.
 func TestErrorFileOfTheLauncher(t *testing.T) {
 	const early, late = `{"message":{"message":"E","errorCode":7,"extraInfo":{"timestamp":"1700000000"}}}`, `{"message":{"message":"L","extraInfo":{"timestamp":"1700000001"}}}`
 	for name, c := range map[string]struct {
@@ -48,7 +49,8 @@ func TestErrorFileOfTheLauncher(t *testing.T) {
 	}
 }
 
-// Whose variable counts: the job's before the launcher's, and only for a program. Each worker has a file of its own.
+// Whose variable counts: the job's before the launcher's, and only for a program. Each worker has a
+// file of its own.
 func TestErrorFileIsNamed(t *testing.T) {
 	t.Setenv(program.ErrorFileVariable, "/launcher")
 	j := job.DefaultOf(job.Run)

@@ -28,9 +28,11 @@ import (
 )
 
 const (
-	helperEnv = "LOCAL_TEST_HELPER" // makes the test program what the variable says
-	lifeEnv   = "LOCAL_TEST_LIFE"   // a FIFO that a helper holds open for writing while it lives
-	childEnv  = "LOCAL_TEST_CHILD"  // what a parent starts
+	// makes the test program what the variable says
+	helperEnv = "LOCAL_TEST_HELPER"
+	// a FIFO that a helper holds open for writing while it lives
+	lifeEnv  = "LOCAL_TEST_LIFE"
+	childEnv = "LOCAL_TEST_CHILD" // what a parent starts
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +62,8 @@ func helper(what string) int {
 			panic(err)
 		}
 		select {}
-	case "family", "leaver": // a child in the same group; the leaver leaves it behind
+	case "family", "leaver":
+		// a child in the same group; the leaver leaves it behind
 		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), helperEnv+"=hang")
 		out, err := child.StdoutPipe()
@@ -75,7 +78,8 @@ func helper(what string) int {
 			return 0
 		}
 		select {}
-	case "starter": // the job's name is what its child would be
+	case "starter":
+		// the job's name is what its child would be
 		j := job.Default()
 		j.Name, _ = strings.CutPrefix(os.Getenv(childEnv), "detached ")
 		if j.Name == "killed" { // the others cannot be resumed
@@ -121,7 +125,8 @@ func helper(what string) int {
 	select {}
 }
 
-// sayWho says what a process was told, and that nothing of what it proves itself with is where others see it, its own children among them.
+// sayWho says what a process was told, and that nothing of what it proves itself with is where
+// others see it, its own children among them.
 func sayWho() int {
 	seen := strings.Join(append(os.Environ(), os.Args...), " ")
 	pipe := os.Getenv(cardEnv)
@@ -161,8 +166,8 @@ func holdLife() *os.File {
 	return file
 }
 
-// fakeMaster does what RunMaster does, as its job's name says, but for the job. Two workers are all that the first incarnation of a keeper
-// has, and the next ones go on with them.
+// fakeMaster does what RunMaster does, as its job's name says, but for the job. Two workers are all
+// that the first incarnation of a keeper has, and the next ones go on with them.
 func fakeMaster(d dir, incarnation int) int {
 	lock.Store(inherited(lockEnv))
 	endWithParent()

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What went wrong in a job is known to the masters of the resumed job, as often as it is resumed, and not to those of another job of its
-// name.
+// What went wrong in a job is known to the masters of the resumed job, as often as it is resumed,
+// and not to those of another job of its name.
 func TestHistoryOfAResumedJob(t *testing.T) {
 	d := resting(t)
 	ends := func(s *wire.JobStatus) []*wire.Incident {
@@ -51,7 +51,8 @@ func TestHistoryOfAResumedJob(t *testing.T) {
 	is(first, "worker-1: evicted", "the job Failed: no data")
 	is(ends(&wire.JobStatus{State: string(job.Suspended), History: first}), "worker-1: evicted", "the job Failed: no data")
 	is(ends(&wire.JobStatus{State: string(job.Stopped), History: first, Reason: "stopped: by the user"}), "worker-1: evicted", "the job Failed: no data", "the job Stopped: stopped: by the user")
-	is(ends(&wire.JobStatus{State: "Running"}), "the job Failed: launcher died; go on with: elasticdl resume rests") // it was killed
+	// it was killed
+	is(ends(&wire.JobStatus{State: "Running"}), "the job Failed: launcher died; go on with: elasticdl resume rests")
 
 	if err := os.WriteFile(d.path(historyFile), []byte("{"), private); err != nil {
 		t.Fatal(err)

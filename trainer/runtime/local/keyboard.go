@@ -12,19 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keyboard passes on what is typed at the command's terminal. While the command is in the foreground, the terminal passes on each key and
-// echoes none: the pseudo-terminal of the process does. Ctrl-C, Ctrl-Z and Ctrl-\ stay with the command.
+// keyboard passes on what is typed at the command's terminal. While the command is in the
+// foreground, the terminal passes on each key and echoes none: the pseudo-terminal of the process
+// does. Ctrl-C, Ctrl-Z and Ctrl-\ stay with the command.
 type keyboard struct {
 	terminal *os.File
-	keys     bool     // the program sees each key: its terminal is on the screen
-	typed    *os.File // what is typed, for the workers to inherit
-	to       *os.File
+	// the program sees each key: its terminal is on the screen
+	keys bool
+	// what is typed, for the workers to inherit
+	typed *os.File
+	to    *os.File
 
-	before  *unix.Termios // mode of the terminal when the command began
+	// mode of the terminal when the command began
+	before  *unix.Termios
 	resumed chan os.Signal
-	ended   *os.File // can be read once nothing more is passed on
-	end     *os.File // closed to end
-	done    sync.WaitGroup
+	// can be read once nothing more is passed on
+	ended *os.File
+	// closed to end
+	end  *os.File
+	done sync.WaitGroup
 
 	mu      sync.Mutex
 	begun   bool
@@ -57,7 +63,8 @@ func (k *keyboard) start() {
 		return
 	}
 	k.begun = true
-	signal.Notify(k.resumed, syscall.SIGCONT) // the shell has set the mode of the terminal meanwhile
+	// the shell has set the mode of the terminal meanwhile
+	signal.Notify(k.resumed, syscall.SIGCONT)
 	k.done.Go(k.pass)
 }
 
@@ -81,7 +88,8 @@ func (k *keyboard) stop() {
 	}
 }
 
-// foreground reports whether this process may read from the terminal: from the background that would stop it.
+// foreground reports whether this process may read from the terminal: from the background that
+// would stop it.
 func (k *keyboard) foreground() bool {
 	group, err := unix.IoctlGetInt(int(k.terminal.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
@@ -133,9 +141,11 @@ func (k *keyboard) pass() {
 			return
 		}
 		if n == 0 {
-			buffer[0], n = 4, 1 // the end of a line of its own, as Ctrl-D types it
+			// the end of a line of its own, as Ctrl-D types it
+			buffer[0], n = 4, 1
 		}
-		k.to.SetWriteDeadline(time.Now().Add(look)) // nobody reads what is typed: it is dropped
+		// nobody reads what is typed: it is dropped
+		k.to.SetWriteDeadline(time.Now().Add(look))
 		k.to.Write(buffer[:n])
 	}
 }

@@ -23,34 +23,44 @@ import (
 
 // launcher owns a job: its lock, its master's address, and all its processes.
 type launcher struct {
-	dir       dir
-	job       *job.Job
-	options   StartOptions
-	lock      *os.File
-	listener  net.Listener // on which the masters accept; the launcher accepts no connection
-	socket    *os.File     // the same socket, for the masters to inherit
-	pods      *processes
-	keeper    *keeper
-	times     *logTimes
-	display   *display // nil: nobody looks
-	output    io.WriteCloser
-	log       *slog.Logger
-	scratch   string // directory for files of workers
-	errorFile string // receives why the program has failed; "": none does
+	dir     dir
+	job     *job.Job
+	options StartOptions
+	lock    *os.File
+	// on which the masters accept; the launcher accepts no connection
+	listener net.Listener
+	// the same socket, for the masters to inherit
+	socket *os.File
+	pods   *processes
+	keeper *keeper
+	times  *logTimes
+	// nil: nobody looks
+	display *display
+	output  io.WriteCloser
+	log     *slog.Logger
+	// directory for files of workers
+	scratch string
+	// receives why the program has failed; "": none does
+	errorFile string
 
-	stopping chan struct{} // closed when the job is to end
-	ended    chan struct{} // closed when no process of the job is left
+	// closed when the job is to end
+	stopping chan struct{}
+	// closed when no process of the job is left
+	ended chan struct{}
 
-	mu     sync.Mutex
-	reason string   // why the job is to end
-	master *process // nil while none lives
+	mu sync.Mutex
+	// why the job is to end
+	reason string
+	// nil while none lives
+	master *process
 }
 
 // launchers has the launchers that run in this process, by [dir].
 var launchers sync.Map
 
-// RunLauncher is the main function of a detached job's launcher. It runs the job of the directory, from its newest checkpoint if resume is
-// set, and returns when every process of the job has ended. The end of ctx stops the job, and hurry, once it is closed, at once.
+// RunLauncher is the main function of a detached job's launcher. It runs the job of the directory,
+// from its newest checkpoint if resume is set, and returns when every process of the job has ended.
+// The end of ctx stops the job, and hurry, once it is closed, at once.
 func RunLauncher(ctx context.Context, hurry <-chan struct{}, jobDir string, resume bool) error {
 	d := dir(jobDir)
 	lock := inherited(lockEnv)
@@ -77,7 +87,8 @@ func RunLauncher(ctx context.Context, hurry <-chan struct{}, jobDir string, resu
 	return errors.Join(err, d.store(&wire.JobStatus{Name: d.name(), State: string(job.Failed), Reason: err.Error()}))
 }
 
-// newLauncher returns the launcher of a job whose directory exists. It takes over the lock, unless it returns an error.
+// newLauncher returns the launcher of a job whose directory exists. It takes over the lock, unless
+// it returns an error.
 func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, error) {
 	l := &launcher{dir: d, job: j, options: o, lock: lock, errorFile: errorFileOf(j), stopping: make(chan struct{}), ended: make(chan struct{})}
 	if o.Binary == "" {
@@ -132,11 +143,13 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	return l, nil
 }
 
-// threads returns the number of threads of a worker, unless the job sets it: its share of this machine's processors. Scaling the job does
-// not change it, because an engine gets its threads when it is made.
+// threads returns the number of threads of a worker, unless the job sets it: its share of this
+// machine's processors. Scaling the job does not change it, because an engine gets its threads when
+// it is made.
 func threads(j *job.Job) int { return max(1, runtime.NumCPU()/max(1, j.NumWorkers)) }
 
-// run runs the job: it starts a master, and another one when that dies, until the end of the job is written.
+// run runs the job: it starts a master, and another one when that dies, until the end of the job is
+// written.
 func (l *launcher) run() {
 	defer close(l.ended)
 	defer launchers.CompareAndDelete(l.dir, l)
@@ -162,7 +175,8 @@ func (l *launcher) run() {
 	noting.Wait()
 }
 
-// masters runs one master after the other. It returns the final state of the job and the reason, if no master has written them.
+// masters runs one master after the other. It returns the final state of the job and the reason, if
+// no master has written them.
 func (l *launcher) masters() (job.State, string) {
 	restarts := l.options.restarts
 	for first := true; ; first = false {
@@ -175,7 +189,8 @@ func (l *launcher) masters() (job.State, string) {
 		if reason, stopping := l.stopped(); stopping {
 			return job.Stopped, "stopped: " + reason
 		}
-		if first && l.launched() != launch { // it never listened: no pod depends on it yet, and the command that started the job waits
+		// it never listened: no pod depends on it yet, and the command that started the job waits
+		if first && l.launched() != launch {
 			return job.Failed, fmt.Sprintf("master died: %v", exit)
 		}
 		running := err == nil && status.State == string(job.Running) && l.storedSince(began)
@@ -293,8 +308,9 @@ func (l *launcher) stopped() (reason string, is bool) {
 	return l.reason, l.reason != ""
 }
 
-// stop ends the job, and returns when no process of it is left. It asks the master, then sends it SIGTERM, then kills it. It writes down
-// first that it was asked to: whoever asks may kill this process the next moment, as notebooks do.
+// stop ends the job, and returns when no process of it is left. It asks the master, then sends it
+// SIGTERM, then kills it. It writes down first that it was asked to: whoever asks may kill this
+// process the next moment, as notebooks do.
 func (l *launcher) stop(reason string) {
 	l.mu.Lock()
 	if l.reason == "" {
@@ -348,18 +364,24 @@ func (l *launcher) endsIn(grace time.Duration) bool {
 
 // restarts decides when a master that died is started again.
 type restarts struct {
-	least, longest time.Duration // limits of the pause between two starts, from the second crash in a row on; 0: 100 ms, 10 s
-	pause          time.Duration // before the next start
-	early          int           // number of masters in a row that died before they were ready
+	// limits of the pause between two starts, from the second crash in a row on; 0: 100 ms, 10 s
+	least, longest time.Duration
+	// before the next start
+	pause time.Duration
+	// number of masters in a row that died before they were ready
+	early int
 }
 
 const (
-	steady    = 10 * time.Second // a master that lived at least so long resets the pause and the count
-	mostEarly = 10               // number of masters in a row that die before they are ready after which the job fails
+	// a master that lived at least so long resets the pause and the count
+	steady = 10 * time.Second
+	// number of masters in a row that die before they are ready after which the job fails
+	mostEarly = 10
 )
 
-// next returns the pause before the next master is started, from how long the last one lived, whether it was ready, and whether it was
-// killed from outside, which is not its own fault. ok is false if the job is to be given up.
+// next returns the pause before the next master is started, from how long the last one lived,
+// whether it was ready, and whether it was killed from outside, which is not its own fault. ok is
+// false if the job is to be given up.
 func (r *restarts) next(lived time.Duration, ready, killed bool) (pause time.Duration, ok bool) {
 	r.early++
 	if ready || lived >= steady {

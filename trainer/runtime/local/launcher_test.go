@@ -52,7 +52,8 @@ func location(t *testing.T, name string) (at address) {
 	return at
 }
 
-// A master that is killed comes back under the same address, with the record of the one before, and with its pods.
+// A master that is killed comes back under the same address, with the record of the one before, and
+// with its pods.
 func TestDeadMasterIsStartedAgain(t *testing.T) {
 	useHome(t)
 	life := newLife(t)
@@ -267,7 +268,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A pod's end that one master was not told is told to the next, once; a master that is dead does nothing any more.
+// A pod's end that one master was not told is told to the next, once; a master that is dead does
+// nothing any more.
 func TestPodsOutlastTheirMaster(t *testing.T) {
 	l := newLife(t)
 	c := newCrew(t, "deaf")

@@ -20,23 +20,26 @@ const (
 	lockEnv     = "ELASTICDL_LOCK"     // lock of the job
 	listenerEnv = "ELASTICDL_LISTENER" // socket on which the master listens
 	sessionEnv  = "ELASTICDL_SESSION"  // a master's session with the launcher
-	cardEnv     = "ELASTICDL_CARD"     // pipe with the child's certificate and key
+	// pipe with the child's certificate and key
+	cardEnv = "ELASTICDL_CARD"
 )
 
 var inheritances = []string{
 	lifelineEnv, lockEnv, listenerEnv, sessionEnv, cardEnv, stdinEnv, stdoutEnv, stderrEnv, terminalEnv, terminalsEnv,
 }
 
-// lock is the lock of this process's job. It is released only when the process ends, so a free lock means that no process of the job is left.
+// lock is the lock of this process's job. It is released only when the process ends, so a free lock
+// means that no process of the job is left.
 var lock atomic.Pointer[os.File]
 
 // orphanGrace is how long a process whose parent has died may take to end by itself.
 const orphanGrace = time.Second
 
-// Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the parent of this process dies, and ends the process a
-// second later unless the stop function was called before. If the parent had announced a planned stop, the cause is [role.ErrStopped], and
-// the process has the time that lasts returns, a second at least; nil: a second. Without a lifeline from the parent the context ends with
-// ctx or stop only.
+// Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the parent of this
+// process dies, and ends the process a second later unless the stop function was called before. If
+// the parent had announced a planned stop, the cause is [role.ErrStopped], and the process has the
+// time that lasts returns, a second at least; nil: a second. Without a lifeline from the parent the
+// context ends with ctx or stop only.
 func Lifeline(ctx context.Context, lasts func() time.Duration) (context.Context, context.CancelFunc) {
 	lock.Store(inherited(lockEnv))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -68,7 +71,8 @@ func Lifeline(ctx context.Context, lasts func() time.Duration) (context.Context,
 	return ctx, stop
 }
 
-// awaitParent returns when the last write end of a lifeline is closed. It reports whether the parent had announced a planned stop before.
+// awaitParent returns when the last write end of a lifeline is closed. It reports whether the
+// parent had announced a planned stop before.
 func awaitParent(line *os.File) (planned bool) {
 	for said := make([]byte, 1); ; planned = true {
 		if n, _ := line.Read(said); n == 0 {

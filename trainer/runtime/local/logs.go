@@ -34,7 +34,8 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 // followWindow is how long a follower waits for the lines of other pods before it shows one.
 const followWindow = 2 * pollInterval
 
-// copyLogs copies logs of a job, until ctx is done: those of several pods by the time of their lines.
+// copyLogs copies logs of a job, until ctx is done: those of several pods by the time of their
+// lines.
 func (d dir) copyLogs(ctx context.Context, o role.LogOptions, w io.Writer) error {
 	c := &copier{dir: d, options: o, out: w, tails: make(map[string]*tail)}
 	if o.Since > 0 {
@@ -47,7 +48,8 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, w io.Writer) error
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		last := !o.Follow || !d.alive() // checked before the logs are read, so that all is read that the job wrote while it lived
+		// checked before the logs are read, so that all is read that the job wrote while it lived
+		last := !o.Follow || !d.alive()
 		err := c.find(first)
 		if err == nil {
 			err = c.copy(last)
@@ -80,7 +82,8 @@ func (c *copier) close() {
 	}
 }
 
-// find opens the logs that are wanted and not open yet. Of those that are there at first, only the last lines may be wanted.
+// find opens the logs that are wanted and not open yet. Of those that are there at first, only the
+// last lines may be wanted.
 func (c *copier) find(first bool) error {
 	pods, err := c.dir.pods()
 	if err != nil {
@@ -186,7 +189,8 @@ func (d dir) pods() ([]string, error) {
 		roleB, indexB, _ := strings.Cut(b, "-")
 		numberA, _ := strconv.Atoi(indexA)
 		numberB, _ := strconv.Atoi(indexB)
-		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(numberA, numberB)) // the roles are in alphabetical order
+		// the roles are in alphabetical order
+		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(numberA, numberB))
 	})
 	return pods, nil
 }
@@ -195,10 +199,14 @@ func (d dir) pods() ([]string, error) {
 type tail struct {
 	file   *os.File
 	prefix string
-	rest   []byte    // what was read and not given
-	offset int64     // of rest in the file
-	times  []written // what is known of the times of lines
-	at     time.Time // of the last look that found no more; zero: there was none
+	// what was read and not given
+	rest []byte
+	// of rest in the file
+	offset int64
+	// what is known of the times of lines
+	times []written
+	// of the last look that found no more; zero: there was none
+	at time.Time
 }
 
 // next returns the next line; at the end also an incomplete one.
@@ -227,7 +235,8 @@ func (t *tail) next(end bool) (line logline.Line, ok bool, err error) {
 	}
 }
 
-// take returns the first n bytes of the rest as a line. A line that says no time was not written before what is noted of it.
+// take returns the first n bytes of the rest as a line. A line that says no time was not written
+// before what is noted of it.
 func (t *tail) take(n int) logline.Line {
 	line := logline.Line{Text: string(t.rest[:n])}
 	var ok bool
@@ -242,7 +251,8 @@ func (t *tail) take(n int) logline.Line {
 	return line
 }
 
-// openLog opens a log at its first wanted line: not older than since (zero: any age), and among the last lines (negative: all).
+// openLog opens a log at its first wanted line: not older than since (zero: any age), and among the
+// last lines (negative: all).
 func openLog(path string, since time.Time, lines int64) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -268,8 +278,8 @@ func openLog(path string, since time.Time, lines int64) (*os.File, error) {
 	return file, nil
 }
 
-// olderThan returns how many bytes of a log are older than a time. A line without a time, such as one of a program, is as old as the next
-// line that has one.
+// olderThan returns how many bytes of a log are older than a time. A line without a time, such as
+// one of a program, is as old as the next line that has one.
 func olderThan(file *os.File, since time.Time) (int64, error) {
 	info, err := file.Stat()
 	switch {
@@ -324,11 +334,13 @@ func skipTo(file *os.File, lines int64) error {
 	return err
 }
 
-// signalled matches the first line of what Go's runtime writes about a signal that ends the process.
+// signalled matches the first line of what Go's runtime writes about a signal that ends the
+// process.
 var signalled = regexp.MustCompile(`^SIG[A-Z0-9]+: `)
 
-// lastLine returns the last line of a log. If Go's runtime wrote the end of it, because of a panic, a fatal error or a signal, it returns the
-// line before the stacks and registers instead ("SIGSEGV: segmentation violation"). It looks at the last 256 kilobytes.
+// lastLine returns the last line of a log. If Go's runtime wrote the end of it, because of a panic,
+// a fatal error or a signal, it returns the line before the stacks and registers instead ("SIGSEGV:
+// segmentation violation"). It looks at the last 256 kilobytes.
 func lastLine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {

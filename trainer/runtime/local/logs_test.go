@@ -72,7 +72,8 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 	}
 }
 
-// TestLogsSince: lines that say no time are as old as what comes after them, and of a file nothing is younger than the file.
+// TestLogsSince: lines that say no time are as old as what comes after them, and of a file nothing
+// is younger than the file.
 func TestLogsSince(t *testing.T) {
 	d, end := aliveJob(t, "a")
 	defer end()

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// timesSuffix ends the name of the file that says when the parts of a log were written. The lines of a program say no time. Each
-// line of the file has an offset in the log, and a time in Unix milliseconds before which nothing behind the offset was written.
+// timesSuffix ends the name of the file that says when the parts of a log were written. The lines
+// of a program say no time. Each line of the file has an offset in the log, and a time in Unix
+// milliseconds before which nothing behind the offset was written.
 const timesSuffix = ".times"
 
 // timesEvery is the time between two looks of the launcher for logs that have grown.
@@ -23,7 +24,8 @@ type logTimes struct {
 	looked time.Time
 }
 
-// newLogTimes returns the notes of a launcher that begins. What the logs have then is of launchers before.
+// newLogTimes returns the notes of a launcher that begins. What the logs have then is of launchers
+// before.
 func newLogTimes(d dir, now time.Time) *logTimes {
 	l := &logTimes{dir: d, sizes: make(map[string]int64), looked: now}
 	pods, _ := d.pods() // none: there is no log yet
@@ -76,7 +78,8 @@ type written struct {
 	after  time.Time
 }
 
-// timesOf returns what is known of the times of a log, by offset. Lines that a full disk has cut are left out.
+// timesOf returns what is known of the times of a log, by offset. Lines that a full disk has cut
+// are left out.
 func (d dir) timesOf(pod string) (all []written) {
 	file, err := os.Open(d.path("logs/" + pod + timesSuffix))
 	if err != nil {
@@ -99,7 +102,8 @@ func parseWritten(line string) (w written, ok bool) {
 	return w, n == 2 && w.offset >= 0 && ms > 0
 }
 
-// timeAt returns the time before which the line at an offset was not written; zero: it is not known.
+// timeAt returns the time before which the line at an offset was not written; zero: it is not
+// known.
 func timeAt(all []written, offset int64) time.Time {
 	i, found := slices.BinarySearchFunc(all, offset, func(w written, offset int64) int { return cmp.Compare(w.offset, offset) })
 	for found && i+1 < len(all) && all[i+1].offset == offset {

@@ -33,7 +33,8 @@ func shown(t *testing.T, name string, o role.LogOptions) string {
 	return strings.Join(all, "|")
 }
 
-// Lines of several pods are shown by time. A line without a time follows the line before, unless it was noted when it was written.
+// Lines of several pods are shown by time. A line without a time follows the line before, unless it
+// was noted when it was written.
 func TestLogsAreByTime(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
@@ -59,7 +60,8 @@ func TestLogsAreByTime(t *testing.T) {
 		defer end()
 		appendLog(t, d, "worker-0", "of the start before\n")
 		times := newLogTimes(d, at(0))
-		for i := range 3 { // each look notes what came since the one before
+		// each look notes what came since the one before
+		for i := range 3 {
 			appendLog(t, d, fmt.Sprint("worker-", (i+1)%2), fmt.Sprintf("step %d\nloss %d\n", i, i))
 			times.look(at(i + 1))
 		}

@@ -25,7 +25,8 @@ func privately(t *testing.T, namespace int, test func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		// never unlocked: the thread ends with this goroutine
+		runtime.LockOSThread()
 		err := unix.Unshare(namespace)
 		if err == nil {
 			test()

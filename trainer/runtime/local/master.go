@@ -23,14 +23,19 @@ import (
 
 // MasterConfig has the flags of a master's command, which the launcher sets.
 type MasterConfig struct {
-	JobDir string    // --job_dir
-	Launch int       // --launch: the incarnation, from 1
-	Resume bool      // --resume: the job begins with its newest checkpoint
-	Log    io.Writer // standard error
+	// --job_dir
+	JobDir string
+	// --launch: the incarnation, from 1
+	Launch int
+	// --resume: the job begins with its newest checkpoint
+	Resume bool
+	// standard error
+	Log io.Writer
 }
 
-// RunMaster is the main function of a master. It runs the job of the directory, from the record of earlier masters, and returns when every
-// pod of it has ended. It returns nil if every record was done.
+// RunMaster is the main function of a master. It runs the job of the directory, from the record of
+// earlier masters, and returns when every pod of it has ended. It returns nil if every record was
+// done.
 func RunMaster(ctx context.Context, c MasterConfig) error {
 	lock.Store(inherited(lockEnv))
 	endWithParent()
@@ -66,15 +71,18 @@ func joined(state, disks []string) []string {
 
 // heir is what a master gets from its launcher, and from earlier masters.
 type heir struct {
-	dir      dir
-	state    *state
-	self     *rpc.Self
-	listener net.Listener // the same for all masters of a job
+	dir   dir
+	state *state
+	self  *rpc.Self
+	// the same for all masters of a job
+	listener net.Listener
 	pods     *pods
-	former   []byte // last record of the earlier masters; nil: this is the first one
+	// last record of the earlier masters; nil: this is the first one
+	former []byte
 }
 
-// inherit opens the descriptors that the launcher has passed to this process, and reads the last record.
+// inherit opens the descriptors that the launcher has passed to this process, and reads the last
+// record.
 func inherit(d dir, launch int) (*heir, error) {
 	var err error
 	h := &heir{dir: d}
@@ -162,7 +170,8 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	}
 	watched, over := newDisks(h.dir, &j), make(chan struct{})
 	defer close(over)
-	go watched.run(over) // not waited for: a network file system may not answer
+	// not waited for: a network file system may not answer
+	go watched.run(over)
 	config.Self, config.Users = h.self, true
 	config.Problems = func() []string { return joined(h.state.problems(), watched.problems()) }
 	config.Owner, config.Look = h.dir.owner(h.self.Header().Job, os.Getppid()), Standing

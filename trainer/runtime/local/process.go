@@ -12,15 +12,19 @@ import (
 
 // command describes a process to start.
 type command struct {
-	binary   string
-	args     []string
-	log      string            // file that the process appends to; created if it does not exist
-	env      map[string]string // in addition to this process's environment
-	detached bool              // start it in a session of its own, without a lifeline
+	binary string
+	args   []string
+	// file that the process appends to; created if it does not exist
+	log string
+	// in addition to this process's environment
+	env map[string]string
+	// start it in a session of its own, without a lifeline
+	detached bool
 	inherit  []inheritance
 }
 
-// inheritance is a file that a child inherits, and the environment variable that announces its descriptor.
+// inheritance is a file that a child inherits, and the environment variable that announces its
+// descriptor.
 type inheritance struct {
 	env  string
 	file *os.File
@@ -75,7 +79,8 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 func (p *process) wait() *os.ProcessState {
 	err := p.cmd.Wait()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
-		panic(fmt.Sprintf("local: wait for %d: %v", p.pid(), err)) // it is waited for once, and copies nothing
+		// it is waited for once, and copies nothing
+		panic(fmt.Sprintf("local: wait for %d: %v", p.pid(), err))
 	}
 	p.signal(syscall.SIGKILL)
 	p.letGo()
@@ -87,7 +92,8 @@ func (p *process) signal(s syscall.Signal) {
 	syscall.Kill(-p.pid(), s)
 }
 
-// announce tells the process, by its lifeline, that a planned stop has begun: if its parent dies from now on, it still has time to end.
+// announce tells the process, by its lifeline, that a planned stop has begun: if its parent dies
+// from now on, it still has time to end.
 func (p *process) announce() {
 	if p.lifeline != nil {
 		p.lifeline.Write([]byte{1}) // it fails if the process has ended

@@ -22,39 +22,59 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
-// killGrace returns the time between SIGTERM and SIGKILL when a pod of a job is deleted: a little more than its program has.
+// killGrace returns the time between SIGTERM and SIGKILL when a pod of a job is deleted: a little
+// more than its program has.
 func killGrace(j *job.Job) time.Duration { return j.TimeToEnd() + timing.GraceSlack }
 
 // podConfig states how pods are started.
 type podConfig struct {
-	Binary     string                // elasticdl
-	Lock       *os.File              // lock of the job, which each pod inherits
-	Master     string                // address of the master
-	Job        string                // UID of the job
-	Authority  *credential.Authority // of the job
-	Logs       string                // directory of <pod>.log
-	Scratch    string                // directory with a directory for each living worker
-	LogLevel   string                // of the pods; "" = INFO
-	Threads    int                   // of each worker's engine; 0: one
-	Workers    int                   // number of workers with which the job starts
-	Env        map[string]string     // in addition to the environment of this process
-	ErrorFiles bool                  // workers write the failures of their programs to files in Scratch
-	Keeper     *keeper               // of the files of the state that cannot be written
-	Display    *display              // shows what workers write; nil: nothing does
-	Grace      time.Duration         // from SIGTERM to SIGKILL
+	// elasticdl
+	Binary string
+	// lock of the job, which each pod inherits
+	Lock *os.File
+	// address of the master
+	Master string
+	// UID of the job
+	Job string
+	// of the job
+	Authority *credential.Authority
+	// directory of <pod>.log
+	Logs string
+	// directory with a directory for each living worker
+	Scratch string
+	// of the pods; "" = INFO
+	LogLevel string
+	// of each worker's engine; 0: one
+	Threads int
+	// number of workers with which the job starts
+	Workers int
+	// in addition to the environment of this process
+	Env map[string]string
+	// workers write the failures of their programs to files in Scratch
+	ErrorFiles bool
+	// of the files of the state that cannot be written
+	Keeper *keeper
+	// shows what workers write; nil: nothing does
+	Display *display
+	// from SIGTERM to SIGKILL
+	Grace time.Duration
 }
 
-// processes starts and ends the servers and workers of one job for the living master. They outlive that master.
+// processes starts and ends the servers and workers of one job for the living master. They outlive
+// that master.
 type processes struct {
 	config  podConfig
 	watches sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	live    map[pod.ID]*running
-	known   map[pod.ID]pod.Event // last event of each pod, ended ones included
-	news    []pod.Event          // events that no master has received
-	changed chan struct{}        // closed when there are news
+	mu     sync.Mutex
+	closed bool
+	live   map[pod.ID]*running
+	// last event of each pod, ended ones included
+	known map[pod.ID]pod.Event
+	// events that no master has received
+	news []pod.Event
+	// closed when there are news
+	changed chan struct{}
 }
 
 // running is a pod that has not ended.
@@ -62,7 +82,8 @@ type running struct {
 	*process
 	began   time.Time
 	deleted bool
-	killer  *time.Timer // kills the pod after a deletion's grace; nil: it was not deleted
+	// kills the pod after a deletion's grace; nil: it was not deleted
+	killer *time.Timer
 }
 
 // newProcesses returns the processes of a job, none of them started. The caller closes it.
@@ -133,8 +154,9 @@ func (c podConfig) card(p master.Pod) (*os.File, error) {
 	return read, nil
 }
 
-// secretsHere returns an error that names the variables of --env_secret which the environment of this process lacks. There are no Secrets on
-// one machine: the job's processes inherit the variables, and no file has them.
+// secretsHere returns an error that names the variables of --env_secret which the environment of
+// this process lacks. There are no Secrets on one machine: the job's processes inherit the
+// variables, and no file has them.
 func secretsHere(j *job.Job) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
@@ -145,7 +167,8 @@ func secretsHere(j *job.Job) error {
 	return errors.Join(problems...)
 }
 
-// env returns the variables that a pod gets: those of the job, its UID, and a worker's error file, which is not that of the launcher.
+// env returns the variables that a pod gets: those of the job, its UID, and a worker's error file,
+// which is not that of the launcher.
 func (c podConfig) env(id pod.ID) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.Env)
@@ -177,8 +200,8 @@ func (r *processes) workersDo(f func(*process)) {
 	}
 }
 
-// workers returns how many workers share this machine when a pod starts: those that run, with it, and at least as many as the job starts
-// with. The caller holds the mutex.
+// workers returns how many workers share this machine when a pod starts: those that run, with it,
+// and at least as many as the job starts with. The caller holds the mutex.
 func (r *processes) workers(starts pod.ID) int {
 	n := 0
 	for id := range r.live {
@@ -211,7 +234,8 @@ func (c podConfig) scratch(id pod.ID) string { return filepath.Join(c.Scratch, i
 func (r *processes) watch(p master.Pod, it *running, log string) {
 	state := it.wait()
 	if p.ID.Role == pod.Worker {
-		os.RemoveAll(r.config.scratch(p.ID)) // missing if the worker ended before it made it
+		// missing if the worker ended before it made it
+		os.RemoveAll(r.config.scratch(p.ID))
 	}
 	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address, Started: it.began}
 	r.mu.Lock()
@@ -222,7 +246,8 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 	}
 	e.Phase, e.Exit = ending(state, it.deleted)
 	if e.Exit.Signal != 0 && !it.deleted && !r.closed {
-		os.Remove(r.config.errorFile(p.ID)) // the job goes on without the worker; missing if it has written none
+		// the job goes on without the worker; missing if it has written none
+		os.Remove(r.config.errorFile(p.ID))
 	}
 	if e.Phase == pod.Failed && e.Exit.Signal == 0 {
 		e.Exit.Reason = role.Brief(lastLine(log))
@@ -246,7 +271,8 @@ func ending(state *os.ProcessState, deleted bool) (pod.Phase, pod.Exit) {
 	return pod.Failed, e
 }
 
-// publish adds an event of a pod, for the living master or the next one. The caller holds the mutex.
+// publish adds an event of a pod, for the living master or the next one. The caller holds the
+// mutex.
 func (r *processes) publish(e pod.Event) {
 	r.known[e.ID] = e
 	r.news = append(r.news, e)
@@ -254,7 +280,8 @@ func (r *processes) publish(e pod.Event) {
 	r.changed = make(chan struct{})
 }
 
-// next waits for the next events of pods, after those that the last call or adopt returned, and returns them.
+// next waits for the next events of pods, after those that the last call or adopt returned, and
+// returns them.
 func (r *processes) next(s *session) ([]pod.Event, error) {
 	for {
 		r.mu.Lock()
@@ -276,7 +303,8 @@ func (r *processes) next(s *session) ([]pod.Event, error) {
 	}
 }
 
-// adopt returns the last event of each pod that any master has created, ended ones included. Later events are returned by next.
+// adopt returns the last event of each pod that any master has created, ended ones included. Later
+// events are returned by next.
 func (r *processes) adopt(s *session) ([]pod.Event, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -295,7 +323,8 @@ func (r *processes) adopt(s *session) ([]pod.Event, error) {
 	return all, nil
 }
 
-// remove asks a pod to end, and kills it if it has not ended after the grace. It does nothing if the pod has ended.
+// remove asks a pod to end, and kills it if it has not ended after the grace. It does nothing if
+// the pod has ended.
 func (r *processes) remove(s *session, id pod.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -307,7 +336,8 @@ func (r *processes) remove(s *session, id pod.ID) error {
 		return nil
 	}
 	it.deleted = true
-	// Only the group's leader gets it: wait kills the rest of the group. SIGCONT lets a stopped process handle SIGTERM.
+	// Only the group's leader gets it: wait kills the rest of the group. SIGCONT lets a stopped
+	// process handle SIGTERM.
 	it.cmd.Process.Signal(syscall.SIGTERM)
 	it.cmd.Process.Signal(syscall.SIGCONT)
 	it.killer = time.AfterFunc(r.config.Grace, func() {
@@ -338,7 +368,8 @@ func (r *processes) kill() {
 	}
 }
 
-// forget kills every pod, and returns when all have ended and none is known any more. No master may be living.
+// forget kills every pod, and returns when all have ended and none is known any more. No master may
+// be living.
 func (r *processes) forget() {
 	r.kill()
 	r.watches.Wait()
@@ -348,7 +379,8 @@ func (r *processes) forget() {
 	clear(r.known)
 }
 
-// close kills every pod that is left and returns when all have ended. After it no pod can be created.
+// close kills every pod that is left and returns when all have ended. After it no pod can be
+// created.
 func (r *processes) close() {
 	r.mu.Lock()
 	r.closed = true

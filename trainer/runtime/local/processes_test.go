@@ -142,7 +142,8 @@ func TestWhatAPodLeavesBehindIsKilled(t *testing.T) {
 			if parent == "family" {
 				l.begun(t)
 				syscall.Kill(pid, syscall.SIGKILL)
-			} else if e := <-r.Events(); e.Phase != pod.Succeeded { // its child had begun, and may be gone
+			} else if e := <-r.Events(); e.Phase != pod.Succeeded {
+				// its child had begun, and may be gone
 				t.Fatalf("event %+v", e)
 			}
 			l.gone(t)
@@ -183,8 +184,8 @@ func TestLogsAreAppendedTo(t *testing.T) {
 	}
 }
 
-// Each process learns which start of which pod of which job it is, and has what proves that: by a pipe that nobody else has, and neither in its
-// environment nor in its arguments.
+// Each process learns which start of which pod of which job it is, and has what proves that: by a
+// pipe that nobody else has, and neither in its environment nor in its arguments.
 func TestPodsAreToldWhoTheyAre(t *testing.T) {
 	for role, want := range map[pod.Role]string{
 		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --grace=1m0s",

@@ -66,7 +66,8 @@ func (r *processes) serve(conn net.Conn) *session {
 	return s
 }
 
-// end ends the session of a master that is dead. Its requests that are not carried out yet are dropped.
+// end ends the session of a master that is dead. Its requests that are not carried out yet are
+// dropped.
 func (s *session) end() {
 	s.pods.mu.Lock()
 	s.ended = true
@@ -121,7 +122,8 @@ type File struct {
 	Text []byte
 }
 
-// pods is the master's end of a session: it requests servers and workers from the launcher. It implements [master.Pods].
+// pods is the master's end of a session: it requests servers and workers from the launcher. It
+// implements [master.Pods].
 type pods struct {
 	client *rpc.Client
 	events chan pod.Event

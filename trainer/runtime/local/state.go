@@ -92,7 +92,8 @@ func (d dir) replace(file string, text []byte) error {
 		if d.writeReserved(file, text) != nil {
 			return err
 		}
-		d.reserveFor(file, rooms[file]) // what the former version had, if nobody was faster
+		// what the former version had, if nobody was faster
+		d.reserveFor(file, rooms[file])
 		return nil
 	}
 	return d.write(file, text)

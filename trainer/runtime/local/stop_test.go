@@ -9,8 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A launcher that is killed after it was asked to stop its job, as by the interruption of a notebook's cell, leaves a job that was stopped,
-// for the reason that it had written down. Without that the job has failed; one that had ended, or rests, stays as it was.
+// A launcher that is killed after it was asked to stop its job, as by the interruption of a
+// notebook's cell, leaves a job that was stopped, for the reason that it had written down. Without
+// that the job has failed; one that had ended, or rests, stays as it was.
 func TestLauncherIsKilledInAStop(t *testing.T) {
 	for name, c := range map[string]struct {
 		before job.State
@@ -38,7 +39,8 @@ func TestLauncherIsKilledInAStop(t *testing.T) {
 			if err != nil || s.State != string(c.state) || !strings.HasPrefix(s.Reason, c.reason) {
 				t.Errorf("%v, %v", s, err)
 			}
-			if c.state != job.Succeeded { // what was asked of one start is not asked of the next
+			// what was asked of one start is not asked of the next
+			if c.state != job.Succeeded {
 				if _, err := d.reopen(func(*job.Job) error { return nil }); err != nil {
 					t.Errorf("resumed: %v", err)
 				}

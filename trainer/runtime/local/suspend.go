@@ -22,7 +22,8 @@ var ErrSuspended = errors.New("is suspended")
 // suspendSignal is the signal by which a master is told to suspend its job.
 const suspendSignal = syscall.SIGUSR1
 
-// onSuspend calls f whenever this process, a master, is told to suspend its job, until stop is called.
+// onSuspend calls f whenever this process, a master, is told to suspend its job, until stop is
+// called.
 func onSuspend(f func()) (stop func()) {
 	told := make(chan os.Signal, 1)
 	over := make(chan struct{})
@@ -43,8 +44,9 @@ func onSuspend(f func()) (stop func()) {
 	}
 }
 
-// Suspend makes a checkpoint of a job, from which [Resume] goes on, ends its processes, and returns when they have ended. It returns
-// [job.ErrNoCheckpoints] if the job makes no checkpoints. A job that ends meanwhile stays ended.
+// Suspend makes a checkpoint of a job, from which [Resume] goes on, ends its processes, and returns
+// when they have ended. It returns [job.ErrNoCheckpoints] if the job makes no checkpoints. A job
+// that ends meanwhile stays ended.
 func Suspend(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {
@@ -66,7 +68,8 @@ func Suspend(ctx context.Context, name string) error {
 	}
 	tick := time.NewTicker(pollInterval / 2)
 	defer tick.Stop()
-	for told := 0; d.alive(); { // the next master is told, too, if one dies
+	// the next master is told, too, if one dies
+	for told := 0; d.alive(); {
 		var at address
 		if d.readJSON("master.json", &at) == nil && at.PID != told && !at.dead() && syscall.Kill(at.PID, suspendSignal) == nil {
 			told = at.PID

@@ -9,12 +9,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// doNotDisrupt is an annotation for Karpenter: it neither consolidates nor replaces for its age a node with a pod that has "true".
+// doNotDisrupt is an annotation for Karpenter: it neither consolidates nor replaces for its age a
+// node with a pod that has "true".
 const doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
-// disruption returns the budget that lets drains and autoscalers evict one of the master and the servers at a time: while the master
-// restarts no server may be evicted, and never two servers at once. Workers may be evicted at any time, and so may a pod that is not
-// ready.
+// disruption returns the budget that lets drains and autoscalers evict one of the master and the
+// servers at a time: while the master restarts no server may be evicted, and never two servers at
+// once. Workers may be evicted at any time, and so may a pod that is not ready.
 func disruption(j *job.Job) *policy.PodDisruptionBudget {
 	least := intstr.FromInt32(int32(j.NumPS))
 	return &policy.PodDisruptionBudget{

@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// A drain takes the master or a server only if all the others of them are ready; who is not ready may be evicted always. Workers go.
+// A drain takes the master or a server only if all the others of them are ready; who is not ready
+// may be evicted always. Workers go.
 func TestDisruption(t *testing.T) {
 	for _, servers := range []int{0, 2} {
 		j := parse(t, little)

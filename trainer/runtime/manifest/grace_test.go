@@ -9,8 +9,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// The pods have --grace_period, or what --cluster_spec_json says instead, and their processes know it. A master's is long enough for a
-// checkpoint and then for the ends of all pods.
+// The pods have --grace_period, or what --cluster_spec_json says instead, and their processes know
+// it. A master's is long enough for a checkpoint and then for the ends of all pods.
 func TestGracePeriod(t *testing.T) {
 	const template = `--cluster_spec_json={"worker_pod_spec":{"terminationGracePeriodSeconds":120}}`
 	for name, c := range map[string]struct {

@@ -20,15 +20,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// clusterSpec is the content of --cluster_spec_json. The parts for pods are PodSpecs, that for Services is a ServiceSpec, with ElasticDL's
-// keys added: labels and annotations of the object, and env for all its containers.
+// clusterSpec is the content of --cluster_spec_json. The parts for pods are PodSpecs, that for
+// Services is a ServiceSpec, with ElasticDL's keys added: labels and annotations of the object, and
+// env for all its containers.
 type clusterSpec struct {
-	Pod     podHook     `json:"pod_spec"` // for every pod, applied before that of its role
+	// for every pod, applied before that of its role
+	Pod     podHook     `json:"pod_spec"`
 	Master  podHook     `json:"master_pod_spec"`
 	PS      podHook     `json:"ps_pod_spec"`
 	Worker  podHook     `json:"worker_pod_spec"`
 	Service serviceHook `json:"service_spec"`
-	Job     marks       `json:"job_spec"` // for the master's Job, whose labels assign it to a queue
+	// for the master's Job, whose labels assign it to a queue
+	Job marks `json:"job_spec"`
 }
 
 type podHook struct {
@@ -47,8 +50,8 @@ type marks struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ClusterSpec converts the file of --cluster_spec, YAML or JSON, for [job.Job.ClusterSpecJSON]. It returns an error that names every
-// field that neither ElasticDL nor Kubernetes knows, by its path.
+// ClusterSpec converts the file of --cluster_spec, YAML or JSON, for [job.Job.ClusterSpecJSON]. It
+// returns an error that names every field that neither ElasticDL nor Kubernetes knows, by its path.
 func ClusterSpec(text []byte) (string, error) {
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil || !strings.HasPrefix(string(object), "{") {
@@ -71,7 +74,8 @@ func parseClusterSpec(text string) (*clusterSpec, error) {
 	return spec, errors.Join(append(unknown, spec.taken()...)...)
 }
 
-// pathOf returns a path of fields as in the file: without the capitalized names of embedded Go structs.
+// pathOf returns a path of fields as in the file: without the capitalized names of embedded Go
+// structs.
 func pathOf(field string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(field, "."), func(name string) bool { return name != "" && unicode.IsUpper(rune(name[0])) }), ".")
 }
@@ -91,7 +95,8 @@ func kindOf(t reflect.Type) string {
 	return "a number"
 }
 
-// taken returns an error for each label by which a job's objects are found, and for a restart policy with which the master would not restart.
+// taken returns an error for each label by which a job's objects are found, and for a restart
+// policy with which the master would not restart.
 func (s *clusterSpec) taken() []error {
 	var problems []error
 	for _, part := range []struct {
@@ -110,7 +115,8 @@ func (s *clusterSpec) taken() []error {
 	return problems
 }
 
-// masterEnv returns the variable of that name that a spec gives to the master's container, nil if it gives none.
+// masterEnv returns the variable of that name that a spec gives to the master's container, nil if
+// it gives none.
 func (s *clusterSpec) masterEnv(name string) *core.EnvVar {
 	lists := [][]core.EnvVar{s.Master.Env, s.Pod.Env}
 	for _, hook := range []podHook{s.Master, s.Pod} {
@@ -137,7 +143,8 @@ func checkHooks(j *job.Job) error {
 	return refused(err)
 }
 
-// refused returns the problems of a job whose --cluster_spec_json is not taken, for one reason or several that are joined; nil if err is.
+// refused returns the problems of a job whose --cluster_spec_json is not taken, for one reason or
+// several that are joined; nil if err is.
 func refused(err error) error {
 	var problems []error
 	for _, e := range job.ProblemsIn(err) {
@@ -146,7 +153,8 @@ func refused(err error) error {
 	return errors.Join(problems...)
 }
 
-// applyToPod merges the parts of --cluster_spec_json for all pods and for those of the role into a pod.
+// applyToPod merges the parts of --cluster_spec_json for all pods and for those of the role into a
+// pod.
 func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
 	if j.ClusterSpecJSON == "" {
 		return nil
@@ -162,7 +170,8 @@ func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
 		podHook
 	}{{"pod_spec", spec.Pod}, {name, hook}} {
 		t.Labels, t.Annotations = added(t.Labels, part.Labels), added(t.Annotations, part.Annotations)
-		tolerations := append(t.Spec.Tolerations, part.Tolerations...) // as ElasticDL does; a merge would replace them
+		// as ElasticDL does; a merge would replace them
+		tolerations := append(t.Spec.Tolerations, part.Tolerations...)
 		if err := merge(&t.Spec, patches[part.name]); err != nil {
 			return refused(fmt.Errorf("merge %s: %w", part.name, err))
 		}
@@ -205,8 +214,8 @@ func applyToJob(j *job.Job, o *batch.Job) error {
 	return nil
 }
 
-// hooks returns the job's --cluster_spec_json, parsed, and each of its parts as written, for merging: without ElasticDL's keys and
-// tolerations, which are added separately.
+// hooks returns the job's --cluster_spec_json, parsed, and each of its parts as written, for
+// merging: without ElasticDL's keys and tolerations, which are added separately.
 func hooks(j *job.Job) (*clusterSpec, map[string]map[string]json.RawMessage, error) {
 	spec, err := parseClusterSpec(j.ClusterSpecJSON)
 	if err != nil {
@@ -224,7 +233,8 @@ func hooks(j *job.Job) (*clusterSpec, map[string]map[string]json.RawMessage, err
 	return spec, parts, nil
 }
 
-// merge merges part into spec by Kubernetes' strategic merge: objects key by key, lists with a merge key by that key, other lists replaced.
+// merge merges part into spec by Kubernetes' strategic merge: objects key by key, lists with a
+// merge key by that key, other lists replaced.
 func merge[T any](spec *T, part map[string]json.RawMessage) error {
 	if len(part) == 0 {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// A server or worker proves who it is by a token for the master of its Job alone, which the kubelet renews; it has no other way into the
-// cluster. Its own container has it, and neither what fetches its program nor a sidecar.
+// A server or worker proves who it is by a token for the master of its Job alone, which the kubelet
+// renews; it has no other way into the cluster. Its own container has it, and neither what fetches
+// its program nor a sidecar.
 func TestToken(t *testing.T) {
 	j := parse(t, everything, `--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"side","image":"s"}]},"ps_pod_spec":{"initContainers":[{"name":"first","image":"s"}]}}`)
 	const uid = "11111111-2222-3333-4444-555555555555" // of mustPod
@@ -57,7 +58,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// No pod is given what is in the Secret, the master's among them, which reads it; nor does any object tell it.
+// No pod is given what is in the Secret, the master's among them, which reads it; nor does any
+// object tell it.
 func TestNoKeyInAnyPod(t *testing.T) {
 	for name, j := range map[string]*job.Job{"everything": parse(t, everything), "little": parse(t, little), "program": running(t)} {
 		s, err := Submit(j)

@@ -155,7 +155,9 @@ func TestOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.Objects()); n != 12 { // Job, 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget, a NetworkPolicy
+	// Job, 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget, a
+	// NetworkPolicy
+	if n := len(s.Objects()); n != 12 {
 		t.Errorf("%d objects, want 12", n)
 	}
 	s.OwnedBy("u")
@@ -181,7 +183,8 @@ func TestServiceAccountOfTheUser(t *testing.T) {
 	}
 }
 
-// All pods run under the job's account, which has an identity of the cloud; only the master has a token of it.
+// All pods run under the job's account, which has an identity of the cloud; only the master has a
+// token of it.
 func TestAccounts(t *testing.T) {
 	for _, command := range []string{little, little + " --service_account=elasticdl"} {
 		j := parse(t, command)
@@ -345,8 +348,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// Whoever runs them, containers get no more rights than they begin with; with --run_as_user the pods of all roles, and all of their
-// containers, are what Kubernetes calls restricted.
+// Whoever runs them, containers get no more rights than they begin with; with --run_as_user the
+// pods of all roles, and all of their containers, are what Kubernetes calls restricted.
 func TestRestricted(t *testing.T) {
 	for _, user := range []int64{0, 1000} {
 		flag := "--run_as_user=" + strconv.FormatInt(user, 10)
@@ -379,8 +382,9 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// No image of a role of ours can be written to, unless the job says so, or has its model written there. It has a /tmp, which is the job's own if
-// it mounts one. A user's program writes where its image lets it, and what brings the binary beside it does not.
+// No image of a role of ours can be written to, unless the job says so, or has its model written
+// there. It has a /tmp, which is the job's own if it mounts one. A user's program writes where its
+// image lets it, and what brings the binary beside it does not.
 func TestRootsAreReadOnly(t *testing.T) {
 	const own, undo = "--volume=claim_name=c,mount_path=/tmp/", `--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"readOnlyRootFilesystem":false}}]}}`
 	specs := func(j *job.Job) map[string]core.PodSpec {
@@ -396,9 +400,11 @@ func TestRootsAreReadOnly(t *testing.T) {
 	}
 	servers := []string{"--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=1"}
 	for name, tt := range map[string]struct {
-		job     *job.Job
-		writers string // containers that may write to their images, by regexp
-		tmp     string // kind of volume
+		job *job.Job
+		// containers that may write to their images, by regexp
+		writers string
+		// kind of volume
+		tmp string
 	}{
 		"train":        {parse(t, little, servers...), "", "empty"},
 		"its own /tmp": {parse(t, little, append(servers, own)...), "", "claim"},
@@ -427,7 +433,8 @@ func TestRootsAreReadOnly(t *testing.T) {
 	}
 }
 
-// The permissions of named jobs are those that the jobs would have of their own, and no object of another name may be touched.
+// The permissions of named jobs are those that the jobs would have of their own, and no object of
+// another name may be touched.
 func TestPermissionsByName(t *testing.T) {
 	j := parse(t, little)
 	s, err := Submit(j)
@@ -449,7 +456,8 @@ func TestPermissionsByName(t *testing.T) {
 	}
 }
 
-// No pod is told an address of IPv4, which a cluster of IPv6 has none of: servers and masters listen on all that they have.
+// No pod is told an address of IPv4, which a cluster of IPv6 has none of: servers and masters
+// listen on all that they have.
 func TestNoAddressOfIPv4(t *testing.T) {
 	for _, j := range []*job.Job{parse(t, everything), parse(t, little), running(t)} {
 		for _, id := range []pod.ID{worker(0), ps(0)} {
@@ -462,7 +470,8 @@ func TestNoAddressOfIPv4(t *testing.T) {
 	}
 }
 
-// What the master has of a Secret is never in the spec of another pod, whatever --populate_env_names says.
+// What the master has of a Secret is never in the spec of another pod, whatever
+// --populate_env_names says.
 func TestInheritedSecrets(t *testing.T) {
 	ref := func(name, secret string) core.EnvVar {
 		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: secret}, Key: "key"}
@@ -492,7 +501,8 @@ func TestInheritedSecrets(t *testing.T) {
 	}
 }
 
-// Everybody who works on a model has the job's variables of Secrets; of a program only its workers. All pull their images by the job's Secrets.
+// Everybody who works on a model has the job's variables of Secrets; of a program only its workers.
+// All pull their images by the job's Secrets.
 func TestWhoHasSecrets(t *testing.T) {
 	const flags = "--env_secret=HF_TOKEN=hub/token"
 	has := func(s *core.PodSpec) bool {

@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// A master comes back whatever ended it: in its pod, and in another one also from a node that does not answer.
+// A master comes back whatever ended it: in its pod, and in another one also from a node that does
+// not answer.
 func TestMasterComesBack(t *testing.T) {
 	s, err := Submit(parse(t, little))
 	if err != nil {
@@ -54,7 +55,8 @@ func TestNoLiveness(t *testing.T) {
 	}
 }
 
-// A container may use what its limit leaves beside what the kernel charges; where the job says so itself, that stands.
+// A container may use what its limit leaves beside what the kernel charges; where the job says so
+// itself, that stands.
 func TestMemoryLimits(t *testing.T) {
 	for _, test := range []struct {
 		more []string
@@ -62,12 +64,13 @@ func TestMemoryLimits(t *testing.T) {
 		ooms int
 		want string
 	}{
-		{nil, pod.ID{Role: pod.Master}, 0, "966367620"},                                // of 1 GiB
-		{nil, worker(0), 0, "3865470480"},                                              // of 4 GiB
-		{[]string{"--max_memory=8Gi"}, worker(0), 1, "7730941050"},                     // of 8 GiB
-		{[]string{"--worker_resource_limit=cpu=1"}, worker(0), 0, ""},                  // without a limit
-		{[]string{"--envs=GOMEMLIMIT=1GiB", "--max_memory=8Gi"}, worker(0), 1, "1GiB"}, // the job's own
-		{[]string{"--populate_env_names=GOMEM.*"}, worker(0), 0, "3865470480"},         // not the master's
+		{nil, pod.ID{Role: pod.Master}, 0, "966367620"},               // of 1 GiB
+		{nil, worker(0), 0, "3865470480"},                             // of 4 GiB
+		{[]string{"--max_memory=8Gi"}, worker(0), 1, "7730941050"},    // of 8 GiB
+		{[]string{"--worker_resource_limit=cpu=1"}, worker(0), 0, ""}, // without a limit
+		// the job's own
+		{[]string{"--envs=GOMEMLIMIT=1GiB", "--max_memory=8Gi"}, worker(0), 1, "1GiB"},
+		{[]string{"--populate_env_names=GOMEM.*"}, worker(0), 0, "3865470480"}, // not the master's
 		{[]string{`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","resources":{"limits":{"memory":"100"}}}]}}`}, worker(0), 0, "90"},
 	} {
 		j := parse(t, little, test.more...)

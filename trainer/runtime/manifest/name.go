@@ -12,18 +12,22 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// Labels of a job's objects. The first three are on all of them, the others on pods and their Services.
+// Labels of a job's objects. The first three are on all of them, the others on pods and their
+// Services.
 const (
-	LabelApp    = "app" // always [App]
-	LabelJob    = "elasticdl-job-name"
-	LabelJobOld = "elasticdl_job_name" // ElasticDL's earlier name of the label, by which its first tutorial selects pods
+	LabelApp = "app" // always [App]
+	LabelJob = "elasticdl-job-name"
+	// ElasticDL's earlier name of the label, by which its first tutorial selects pods
+	LabelJobOld = "elasticdl_job_name"
 	LabelRole   = "elasticdl-replica-type"
 	LabelIndex  = "elasticdl-replica-index"
-	LabelLaunch = "elasticdl-launch" // incarnation of a server's or worker's pod, from 1
+	// incarnation of a server's or worker's pod, from 1
+	LabelLaunch = "elasticdl-launch"
 )
 
-// AnnotationSpec, on the master's pod, is a hash of the job's settings. A change of these changes the Job's template, which Kubernetes
-// accepts only for a new Job. Settings that can change in a running job are not in the hash: see [Submit].
+// AnnotationSpec, on the master's pod, is a hash of the job's settings. A change of these changes
+// the Job's template, which Kubernetes accepts only for a new Job. Settings that can change in a
+// running job are not in the hash: see [Submit].
 const AnnotationSpec = "elasticdl-spec-hash"
 
 // App is the value of [LabelApp], and the prefix of all names.
@@ -37,18 +41,27 @@ const (
 
 // Keys of the two ConfigMaps and of the Secret.
 const (
-	KeyJob        = "job.json"      // of the spec: the job.Job
-	KeyNumWorkers = "numWorkers"    // of the spec: number of workers requested now, which overrides the job's own
-	KeyLineage    = "lineage"       // of the spec, with KeyResume: UIDs of the Jobs before, which own the checkpoints
-	KeyHistory    = "history.json"  // of the spec, with KeyResume: what went wrong in the Jobs before
-	KeyResume     = "resume"        // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
-	KeyUID        = "uid"           // of the state: UID of the Job that wrote it; a state made with kubectl apply may outlive its Job
-	KeyStatus     = "status.json"   // of the state: the wire.JobStatus
-	KeyAuthority  = "authority.pem" // of the identity: certificate and key that sign the certificates of the job
+	KeyJob = "job.json" // of the spec: the job.Job
+	// of the spec: number of workers requested now, which overrides the job's own
+	KeyNumWorkers = "numWorkers"
+	// of the spec, with KeyResume: UIDs of the Jobs before, which own the checkpoints
+	KeyLineage = "lineage"
+	// of the spec, with KeyResume: what went wrong in the Jobs before
+	KeyHistory = "history.json"
+	// of the spec: UID of the master's Job that goes on from the checkpoints in the job's own
+	// directory
+	KeyResume = "resume"
+	// of the state: UID of the Job that wrote it; a state made with kubectl apply may outlive its
+	// Job
+	KeyUID    = "uid"
+	KeyStatus = "status.json" // of the state: the wire.JobStatus
+	// of the identity: certificate and key that sign the certificates of the job
+	KeyAuthority = "authority.pem"
 )
 
-// Environment variables of a pod, in addition to the job's own and those of its identity: [job.EnvUID], which is the
-// UID of the master's Job, and, for servers and workers, [job.EnvAuthority] and [job.EnvToken].
+// Environment variables of a pod, in addition to the job's own and those of its identity:
+// [job.EnvUID], which is the UID of the master's Job, and, for servers and workers,
+// [job.EnvAuthority] and [job.EnvToken].
 const (
 	EnvPodName      = "POD_NAME"
 	EnvPodIP        = "POD_IP"
@@ -56,7 +69,8 @@ const (
 	EnvNodeName     = "NODE_NAME"
 )
 
-// SpecName returns the name of the ConfigMap with the job's specification. Its ServiceAccount, Role and RoleBinding have the same name.
+// SpecName returns the name of the ConfigMap with the job's specification. Its ServiceAccount, Role
+// and RoleBinding have the same name.
 func SpecName(jobName string) string { return App + "-" + jobName }
 
 // AccountName returns the name of the ServiceAccount under which the job's pods run.
@@ -73,11 +87,12 @@ const stateSuffix = "-state"
 // MasterName returns the name of the master's Job, and of its Service.
 func MasterName(jobName string) string { return PodName(jobName, pod.ID{Role: pod.Master}) }
 
-// PodName returns the name of a server or worker, and of a server's Service: "elasticdl-test-mnist-worker-0".
+// PodName returns the name of a server or worker, and of a server's Service:
+// "elasticdl-test-mnist-worker-0".
 func PodName(jobName string, id pod.ID) string { return SpecName(jobName) + "-" + id.String() }
 
-// ParsePodName returns the pod of the job that has that name; ok is false if none can have it. The master's pod
-// is named by its Job, "elasticdl-test-mnist-master-x7k2p".
+// ParsePodName returns the pod of the job that has that name; ok is false if none can have it. The
+// master's pod is named by its Job, "elasticdl-test-mnist-master-x7k2p".
 func ParsePodName(jobName, name string) (id pod.ID, ok bool) {
 	rest, ok := strings.CutPrefix(name, SpecName(jobName)+"-")
 	if !ok {
@@ -93,7 +108,8 @@ func ParsePodName(jobName, name string) (id pod.ID, ok bool) {
 	return parseID(role, index)
 }
 
-// parseID parses a role and an index. It refuses other ways to write an index, such as "07" or "+7".
+// parseID parses a role and an index. It refuses other ways to write an index, such as "07" or
+// "+7".
 func parseID(role, index string) (pod.ID, bool) {
 	n, err := strconv.Atoi(index)
 	if err != nil || n < 0 || strconv.Itoa(n) != index {
@@ -120,8 +136,8 @@ func PodLabels(jobName string, id pod.ID) map[string]string {
 	return labels
 }
 
-// ParseLabels returns the job, role, index and incarnation of a pod from its labels. launch is 0 if they do not have it; ok is false if it is
-// no pod of a job.
+// ParseLabels returns the job, role, index and incarnation of a pod from its labels. launch is 0 if
+// they do not have it; ok is false if it is no pod of a job.
 func ParseLabels(labels map[string]string) (jobName string, id pod.ID, launch int, ok bool) {
 	id, ok = parseID(labels[LabelRole], labels[LabelIndex])
 	if labels[LabelApp] != App || labels[LabelJob] == "" || !ok {

@@ -7,9 +7,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// isolation returns the policy by which only pods of the job can connect to its pods, if the cluster's network enforces policies. The job's
-// own ports authenticate callers, but those that a program opens, as NCCL and gloo do, do not. Connections from the pods, to their
-// data for example, are not restricted.
+// isolation returns the policy by which only pods of the job can connect to its pods, if the
+// cluster's network enforces policies. The job's own ports authenticate callers, but those that a
+// program opens, as NCCL and gloo do, do not. Connections from the pods, to their data for example,
+// are not restricted.
 func isolation(j *job.Job) *network.NetworkPolicy {
 	its := meta.LabelSelector{MatchLabels: map[string]string{LabelApp: App, LabelJob: j.Name}}
 	return &network.NetworkPolicy{

@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// Every pod of a job is reached by every pod of the same job, on all ports, and by no other; where they connect to is not limited.
+// Every pod of a job is reached by every pod of the same job, on all ports, and by no other; where
+// they connect to is not limited.
 func TestIsolation(t *testing.T) {
 	j := parse(t, everything)
 	s, err := Submit(j)

@@ -27,26 +27,30 @@ import (
 
 // Submission has all objects that the user's side creates for a job.
 type Submission struct {
-	Job            *batch.Job
-	Spec, State    *core.ConfigMap
-	Identity       *core.Secret         // empty: the master fills it, see [KeyAuthority]
-	ServiceAccount *core.ServiceAccount // nil with --service_account, as are Role and RoleBinding
+	Job         *batch.Job
+	Spec, State *core.ConfigMap
+	// empty: the master fills it, see [KeyAuthority]
+	Identity *core.Secret
+	// nil with --service_account, as are Role and RoleBinding
+	ServiceAccount *core.ServiceAccount
 	Role           *rbac.Role
 	RoleBinding    *rbac.RoleBinding
-	Services       []*core.Service // the master's, then one for each server
-	Disruption     *policy.PodDisruptionBudget
-	Isolation      *network.NetworkPolicy
+	// the master's, then one for each server
+	Services   []*core.Service
+	Disruption *policy.PodDisruptionBudget
+	Isolation  *network.NetworkPolicy
 }
 
-// Submit returns the objects of a job. The Job among them is suspended if the job is. None has an owner yet: see
-// [Submission.OwnedBy].
+// Submit returns the objects of a job. The Job among them is suspended if the job is. None has an
+// owner yet: see [Submission.OwnedBy].
 //
-// Two jobs that differ only in the number of workers differ only in the data of the spec, which the master of a running job follows. Whether a
-// job is suspended, how long it may run and how long it stays are fields of the Job. Any other difference changes the Job's template, and
-// needs a new Job.
+// Two jobs that differ only in the number of workers differ only in the data of the spec, which the
+// master of a running job follows. Whether a job is suspended, how long it may run and how long it
+// stays are fields of the Job. Any other difference changes the Job's template, and needs a new
+// Job.
 //
-// Submit returns every problem that [job.Job.Validate], [job.Job.ValidateCluster] and --cluster_spec_json have, including those of the
-// pods that the master will create.
+// Submit returns every problem that [job.Job.Validate], [job.Job.ValidateCluster] and
+// --cluster_spec_json have, including those of the pods that the master will create.
 func Submit(j *job.Job) (*Submission, error) {
 	if err := errors.Join(j.Validate(), j.ValidateCluster(), checkHooks(j)); err != nil {
 		return nil, err
@@ -87,7 +91,8 @@ func Submit(j *job.Job) (*Submission, error) {
 	return s, err
 }
 
-// Objects returns all objects in the order in which to create them: first the Job, which owns the others.
+// Objects returns all objects in the order in which to create them: first the Job, which owns the
+// others.
 func (s *Submission) Objects() []runtime.Object {
 	objects := []runtime.Object{s.Job, s.Spec, s.State, s.Identity}
 	if s.ServiceAccount != nil {
@@ -107,8 +112,8 @@ func (s *Submission) OwnedBy(uid types.UID) {
 	}
 }
 
-// Owner returns an owner reference to a master's Job. It is not a controller reference, because a Job releases pods that it controls and did
-// not make.
+// Owner returns an owner reference to a master's Job. It is not a controller reference, because a
+// Job releases pods that it controls and did not make.
 func Owner(jobObject string, uid types.UID) meta.OwnerReference {
 	return meta.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: jobObject, UID: uid}
 }
@@ -117,9 +122,10 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// masterJob returns the Job that runs the master and owns all other objects. Whatever ends the master, it is restarted in its pod or in another
-// one. Only the master makes the Job fail, by setting the backoff limit to 0. There is no pod failure policy: with one, a pod on
-// a dead node, which never ends, would not be replaced.
+// masterJob returns the Job that runs the master and owns all other objects. Whatever ends the
+// master, it is restarted in its pod or in another one. Only the master makes the Job fail, by
+// setting the backoff limit to 0. There is no pod failure policy: with one, a pod on a dead node,
+// which never ends, would not be replaced.
 func masterJob(j *job.Job) (*batch.Job, error) {
 	template, err := masterTemplate(j)
 	if err != nil {
@@ -139,14 +145,15 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 	return o, applyToJob(j, o)
 }
 
-// spec returns the ConfigMap with the job's specification. It leaves out whether the job is suspended, which is a field of the Job that
-// others change.
+// spec returns the ConfigMap with the job's specification. It leaves out whether the job is
+// suspended, which is a field of the Job that others change.
 func spec(j *job.Job) (*core.ConfigMap, error) {
 	is := *j
 	is.Suspend = false
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	// Users read the text, and edit what --yaml writes: URLs have "&" in them, and placeholders "<".
+	// Users read the text, and edit what --yaml writes: URLs have "&" in them, and placeholders
+	// "<".
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(is); err != nil {
@@ -156,7 +163,8 @@ func spec(j *job.Job) (*core.ConfigMap, error) {
 	return &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, SpecName(j.Name)), Data: data}, nil
 }
 
-// hash returns the hash of the settings that cannot change in a running job, because its master reads them once.
+// hash returns the hash of the settings that cannot change in a running job, because its master
+// reads them once.
 func hash(j *job.Job) (string, error) {
 	is := *j
 	is.NumWorkers, is.Suspend, is.TTL, is.Deadline = 0, false, nil, job.Duration{}
@@ -167,9 +175,10 @@ func hash(j *job.Job) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
 }
 
-// service returns the Service of a master or server. It has a cluster IP, so that a replaced pod is reached at once, and
-// not only after another name lookup. A server is reachable also before it is ready, and its callers wait. A master is reachable only
-// when it is ready, because its predecessor's pod may stay for long on a dead node.
+// service returns the Service of a master or server. It has a cluster IP, so that a replaced pod is
+// reached at once, and not only after another name lookup. A server is reachable also before it is
+// ready, and its callers wait. A master is reachable only when it is ready, because its
+// predecessor's pod may stay for long on a dead node.
 func service(j *job.Job, id pod.ID) (*core.Service, error) {
 	name, port := "grpc", int32(PSPort)
 	if id.Role == pod.Master {

@@ -9,9 +9,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Permissions of a master. It creates, deletes and watches pods. It reads and watches
-// the spec, writes the state, and fills the Secret, all of which the user's side has created. When it is asked to terminate it reads its Job, which
-// may be suspended or deleted; to fail the job, it patches it. It records what happens to the job as events.
+// Permissions of a master. It creates, deletes and watches pods. It reads and watches the spec,
+// writes the state, and fills the Secret, all of which the user's side has created. When it is
+// asked to terminate it reads its Job, which may be suspended or deleted; to fail the job, it
+// patches it. It records what happens to the job as events.
 var (
 	jobVerbs      = []string{"get", "patch"}
 	podVerbs      = []string{"create", "delete", "list", "watch"}
@@ -26,16 +27,17 @@ func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBin
 	return permissions(object(j, SpecName(j.Name)), rulesOf([]string{j.Name}))
 }
 
-// Permissions returns the objects that an administrator creates for jobs with --service_account, where submitters may not create
-// them. They hold for the named jobs or, if none is named, for every job of the namespace, which includes all its Jobs, ConfigMaps and
-// Secrets.
+// Permissions returns the objects that an administrator creates for jobs with --service_account,
+// where submitters may not create them. They hold for the named jobs or, if none is named, for
+// every job of the namespace, which includes all its Jobs, ConfigMaps and Secrets.
 func Permissions(namespace, serviceAccount string, jobs ...string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
 	return permissions(o, rulesOf(jobs))
 }
 
-// rulesOf returns the permissions of the masters of the named jobs, or of any job if there are none. A rule cannot name objects that are
-// created, listed or watched, so pods and events are those of the whole namespace.
+// rulesOf returns the permissions of the masters of the named jobs, or of any job if there are
+// none. A rule cannot name objects that are created, listed or watched, so pods and events are
+// those of the whole namespace.
 func rulesOf(jobs []string) []rbac.PolicyRule {
 	named := func(name func(job string) string) (all []string) {
 		for _, j := range jobs {
@@ -64,7 +66,8 @@ func permissions(o meta.ObjectMeta, rules []rbac.PolicyRule) (*core.ServiceAccou
 	return account, role, binding
 }
 
-// rule returns a rule that allows verbs on the named objects of the core group, or on all if none is named.
+// rule returns a rule that allows verbs on the named objects of the core group, or on all if none
+// is named.
 func rule(resource string, verbs []string, names ...string) rbac.PolicyRule {
 	return ruleOf("", resource, verbs, names...)
 }

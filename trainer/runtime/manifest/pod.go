@@ -23,34 +23,40 @@ import (
 
 // PodSpec has what the master decides about the pod of a server or worker.
 type PodSpec struct {
-	ID      pod.ID
-	Launch  int      // incarnation, from 1
-	Slot    int      // index of the first pod of its line, which decides about its priority
-	OOMs    int      // how often its line ran out of memory; its memory is doubled as often
-	Environ []string // the master's environment, as NAME=value, from which --populate_env_names selects
+	ID pod.ID
+	// incarnation, from 1
+	Launch int
+	// index of the first pod of its line, which decides about its priority
+	Slot int
+	// how often its line ran out of memory; its memory is doubled as often
+	OOMs int
+	// the master's environment, as NAME=value, from which --populate_env_names selects
+	Environ []string
 	// Authority is the certificate of the job's authority, in one line.
 	Authority string
 }
 
-// lostAfter is the number of seconds after which a pod on an unreachable or not ready node is evicted.
+// lostAfter is the number of seconds after which a pod on an unreachable or not ready node is
+// evicted.
 const lostAfter = 5
 
-// masterGraces is how many times the grace period of the other pods that of a master is: half of it is for a checkpoint, see [Grace], and
-// then the pods have theirs, in case they are to end.
+// masterGraces is how many times the grace period of the other pods that of a master is: half of it
+// is for a checkpoint, see [Grace], and then the pods have theirs, in case they are to end.
 const masterGraces = 3
 
 // EnvMemory is the environment variable with the soft memory limit of a Go program.
 const EnvMemory = "GOMEMLIMIT"
 
-// memoryShare is the percentage of a container's limit that a Go program gets as its soft limit. The kernel charges the rest for pages
-// of files, stacks of threads and sockets.
+// memoryShare is the percentage of a container's limit that a Go program gets as its soft limit.
+// The kernel charges the rest for pages of files, stacks of threads and sockets.
 const memoryShare = 90
 
-// masterCPU is the least CPU limit of a master for which the job sets no limits. With a thousand workers it uses a fifth of a
-// processor; while it starts or restarts it needs more.
+// masterCPU is the least CPU limit of a master for which the job sets no limits. With a thousand
+// workers it uses a fifth of a processor; while it starts or restarts it needs more.
 const masterCPU = "1"
 
-// graceOf returns the number of seconds in which a pod that is asked to terminate hands back its work, and a program ends.
+// graceOf returns the number of seconds in which a pod that is asked to terminate hands back its
+// work, and a program ends.
 func graceOf(j *job.Job, r pod.Role) int64 {
 	grace := int64(math.Ceil(j.TimeToEnd().Seconds()))
 	if r == pod.Master {
@@ -72,8 +78,8 @@ func tellGrace(t *core.PodTemplateSpec, role pod.Role) {
 	}
 }
 
-// safeToEvict is an annotation for cluster autoscalers: they keep a node with a pod that has "false", and also a node
-// whose pods have no controller, unless they have "true".
+// safeToEvict is an annotation for cluster autoscalers: they keep a node with a pod that has
+// "false", and also a node whose pods have no controller, unless they have "true".
 const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 // Pod returns the pod of a server or worker of a valid job, owned by the Job of its master.
@@ -84,7 +90,8 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	switch p.ID.Role {
 	case pod.Worker:
 		of, priority = j.Worker, j.Worker.Priority.Of(p.Slot, j.NumWorkers)
-		args = append(args, "--listen=[$("+EnvPodIP+")]:0", "--threads=0") // as many as the container has processors
+		// as many as the container has processors
+		args = append(args, "--listen=[$("+EnvPodIP+")]:0", "--threads=0")
 	case pod.PS:
 		of, priority = j.PS, j.PS.Priority.Class
 		args = append(args, "--address=:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
@@ -123,7 +130,8 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	}
 	tellGrace(t, p.ID.Role)
 	if runsProgram(j, p.ID.Role) {
-		runProgram(j, t, p.ID.Role.String()) // without limitMemory: the memory is for the program
+		// without limitMemory: the memory is for the program
+		runProgram(j, t, p.ID.Role.String())
 	} else {
 		limitMemory(t, p.ID.Role)
 	}
@@ -151,7 +159,8 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	c := &t.Spec.Containers[0]
 	c.Env = append(c.Env, field(job.EnvUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
 	c.Env = append(c.Env, given(j.Envs)...)
-	if !j.Runs() { // in a program's job only the program needs them
+	// in a program's job only the program needs them
+	if !j.Runs() {
 		c.Env = append(c.Env, ofSecrets(j.EnvSecrets)...)
 	}
 	listens(c, MasterPort)
@@ -176,7 +185,8 @@ func namesMain(t *core.PodTemplateSpec, role pod.Role) {
 	}
 }
 
-// Grace returns how long the master of a job may take for a checkpoint after it is asked to terminate.
+// Grace returns how long the master of a job may take for a checkpoint after it is asked to
+// terminate.
 func Grace(j *job.Job) (time.Duration, error) {
 	t, err := masterTemplate(j)
 	if err != nil {
@@ -210,31 +220,36 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	volumes, mounts := storage(j.Volumes)
 	t := &core.PodTemplateSpec{ObjectMeta: podObject(j, id)}
 	t.Spec = core.PodSpec{
-		ServiceAccountName:            AccountName(j), // of servers and workers, too: an identity of the cloud is bound to it
+		// of servers and workers, too: an identity of the cloud is bound to it
+		ServiceAccountName:            AccountName(j),
 		TerminationGracePeriodSeconds: new(graceOf(j, id.Role)),
-		EnableServiceLinks:            new(false), // no role needs a variable for each Service of the namespace
-		NodeSelector:                  maps.Clone(j.NodeSelector),
-		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
-		SecurityContext:               userOf(j),
-		Volumes:                       volumes,
-		ImagePullSecrets:              pullSecrets(j),
+		// no role needs a variable for each Service of the namespace
+		EnableServiceLinks: new(false),
+		NodeSelector:       maps.Clone(j.NodeSelector),
+		Tolerations:        append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
+		SecurityContext:    userOf(j),
+		Volumes:            volumes,
+		ImagePullSecrets:   pullSecrets(j),
 	}
 	t.Spec.Containers = []core.Container{{
 		Name: id.Role.String(), Image: image(j, id.Role, of), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
 		Args: args, Env: append(downward(), homeOf(j)...), Resources: resources, VolumeMounts: mounts,
-		SecurityContext:          Confined(),
-		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError, // so that its last line is why it failed
+		SecurityContext: Confined(),
+		// so that its last line is why it failed
+		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError,
 	}}
 	return t, nil
 }
 
-// Confined returns the security context of all our containers: no capabilities, and no way to gain privileges, whichever user it runs as.
+// Confined returns the security context of all our containers: no capabilities, and no way to gain
+// privileges, whichever user it runs as.
 func Confined() *core.SecurityContext {
 	return &core.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
 }
 
-// sealRoot makes the root file system of a pod's first container read-only. The container writes to the job's volumes, and to a /tmp that
-// is removed with the pod. It stays writable if --output is inside the pod. A --cluster_spec_json can change both.
+// sealRoot makes the root file system of a pod's first container read-only. The container writes to
+// the job's volumes, and to a /tmp that is removed with the pod. It stays writable if --output is
+// inside the pod. A --cluster_spec_json can change both.
 func sealRoot(j *job.Job, spec *core.PodSpec) {
 	const volume, dir = "elasticdl-tmp", "/tmp"
 	c := &spec.Containers[0]
@@ -250,18 +265,20 @@ func mounted(c *core.Container, at string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return path.Clean(m.MountPath) == at })
 }
 
-// userOf returns the security context of a pod. Its containers run as the user of --run_as_user, to whose group its volumes are given if
-// their kind allows that, or as the user of their images.
+// userOf returns the security context of a pod. Its containers run as the user of --run_as_user, to
+// whose group its volumes are given if their kind allows that, or as the user of their images.
 func userOf(j *job.Job) *core.PodSecurityContext {
 	c := &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}}
 	if id := int64(j.RunAsUser); id > 0 {
 		c.RunAsNonRoot, c.RunAsUser, c.RunAsGroup, c.FSGroup = new(true), new(id), new(id), new(id)
-		c.FSGroupChangePolicy = new(core.FSGroupChangeOnRootMismatch) // do not visit each file of a data set at every start
+		// do not visit each file of a data set at every start
+		c.FSGroupChangePolicy = new(core.FSGroupChangeOnRootMismatch)
 	}
 	return c
 }
 
-// homeOf returns a HOME for a user that the image does not know, in which libraries can write their caches.
+// homeOf returns a HOME for a user that the image does not know, in which libraries can write their
+// caches.
 func homeOf(j *job.Job) []core.EnvVar {
 	_, given := j.Envs["HOME"]
 	if _, secret := j.EnvSecrets["HOME"]; given || secret || j.RunAsUser == 0 {
@@ -270,7 +287,8 @@ func homeOf(j *job.Job) []core.EnvVar {
 	return []core.EnvVar{{Name: "HOME", Value: "/tmp"}}
 }
 
-// image returns the image of a role's container. The master of a program's job does not use the program's image.
+// image returns the image of a role's container. The master of a program's job does not use the
+// program's image.
 func image(j *job.Job, role pod.Role, of job.Pod) string {
 	if role == pod.Master {
 		return cmp.Or(of.Image, j.Program.AgentImage, j.Image)
@@ -278,10 +296,12 @@ func image(j *job.Job, role pod.Role, of job.Pod) string {
 	return cmp.Or(of.Image, j.Image)
 }
 
-// listens gives a container a port for gRPC with a startup and a readiness probe. The kubelet has no certificate, so the probes only
-// connect: a container is ready when it accepts connections, which a master does after it has taken the job over from its
-// predecessor, and a server after it got a certificate from the master. There is no liveness probe: the master judges the silence of
-// pods, and neither a loaded machine nor a master that reads its data or a checkpoint is to be killed.
+// listens gives a container a port for gRPC with a startup and a readiness probe. The kubelet has
+// no certificate, so the probes only connect: a container is ready when it accepts connections,
+// which a master does after it has taken the job over from its predecessor, and a server after it
+// got a certificate from the master. There is no liveness probe: the master judges the silence of
+// pods, and neither a loaded machine nor a master that reads its data or a checkpoint is to be
+// killed.
 func listens(c *core.Container, port int32) {
 	probe := func(period, failures int32) *core.Probe {
 		return &core.Probe{
@@ -313,8 +333,9 @@ const (
 	tokenSeconds = 3600
 )
 
-// proves gives the first container of a pod a token that proves to the master of this job, and to no other, which pod it is, and the
-// authority's certificate, by which it verifies the master. Neither is a key.
+// proves gives the first container of a pod a token that proves to the master of this job, and to
+// no other, which pod it is, and the authority's certificate, by which it verifies the master.
+// Neither is a key.
 func proves(spec *core.PodSpec, p PodSpec, owner meta.OwnerReference) {
 	spec.Volumes = append(spec.Volumes, core.Volume{Name: tokenVolume, VolumeSource: core.VolumeSource{
 		Projected: &core.ProjectedVolumeSource{Sources: []core.VolumeProjection{{
@@ -357,9 +378,10 @@ func pullSecrets(j *job.Job) []core.LocalObjectReference {
 	return all
 }
 
-// inherited returns the variables that --populate_env_names copies from the master: those whose whole name matches, except those that
-// differ from pod to pod and those that the job sets anyway. A variable that the master gets from a Secret by --cluster_spec_json refers to the
-// Secret in other pods, too, so no pod's spec has the value.
+// inherited returns the variables that --populate_env_names copies from the master: those whose
+// whole name matches, except those that differ from pod to pod and those that the job sets anyway.
+// A variable that the master gets from a Secret by --cluster_spec_json refers to the Secret in
+// other pods, too, so no pod's spec has the value.
 func inherited(j *job.Job, environ []string) ([]core.EnvVar, error) {
 	if j.PopulateEnvNames == "" {
 		return nil, nil

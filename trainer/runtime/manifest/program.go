@@ -16,16 +16,17 @@ const (
 	volumeShm   = "elasticdl-shm"
 )
 
-// shm is the file system through which processes of a pod share memory. Container runtimes limit it to 64 MiB, with which PyTorch's data
-// loaders crash.
+// shm is the file system through which processes of a pod share memory. Container runtimes limit it
+// to 64 MiB, with which PyTorch's data loaders crash.
 const shm = "/dev/shm"
 
 // runsProgram reports whether the pods of a role run a program of the user.
 func runsProgram(j *job.Job, r pod.Role) bool { return j.Runs() && r == pod.Worker }
 
-// runProgram completes the pod of a worker that runs a program. It adds shared memory, which counts against the container's limit, and, if the
-// image has no elasticdl, an init container that adds the binary. It is called after the cluster spec was applied, so that the init
-// container gets the worker's settings.
+// runProgram completes the pod of a worker that runs a program. It adds shared memory, which counts
+// against the container's limit, and, if the image has no elasticdl, an init container that adds
+// the binary. It is called after the cluster spec was applied, so that the init container gets the
+// worker's settings.
 func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 	c := &t.Spec.Containers[slices.IndexFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == name })]
 	add := func(volume, path string, readOnly bool, of core.EmptyDirVolumeSource) {
@@ -44,16 +45,18 @@ func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 	}
 	bring := core.Container{
 		Name: "install-elasticdl", Image: j.Program.AgentImage, ImagePullPolicy: c.ImagePullPolicy, Args: []string{"install", job.AgentDir},
-		Resources:       withoutDevices(c.Resources), // as many as the worker has: a pod asks for the larger of the two
+		// as many as the worker has: a pod asks for the larger of the two
+		Resources:       withoutDevices(c.Resources),
 		VolumeMounts:    []core.VolumeMount{{Name: volumeAgent, MountPath: job.AgentDir}},
 		SecurityContext: sealed(c.SecurityContext), TerminationMessagePolicy: c.TerminationMessagePolicy,
 	}
 	t.Spec.InitContainers = slices.Insert(t.Spec.InitContainers, 0, bring)
 }
 
-// LikeWorker makes a pod of one container run on the nodes that the workers of a job may use, as their user, with the same credentials for
-// images. Such a pod copies data for the workers, and writes nowhere else. It may be the first to mount their claim, and then the volume is
-// created in the zone of its node.
+// LikeWorker makes a pod of one container run on the nodes that the workers of a job may use, as
+// their user, with the same credentials for images. Such a pod copies data for the workers, and
+// writes nowhere else. It may be the first to mount their claim, and then the volume is created in
+// the zone of its node.
 func LikeWorker(j *job.Job, spec *core.PodSpec) error {
 	p, err := Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
 	if err != nil {

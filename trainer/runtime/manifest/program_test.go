@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// asks is what a pod asks for, as Kubernetes reckons: the larger of all its containers together and of each init container.
+// asks is what a pod asks for, as Kubernetes reckons: the larger of all its containers together and
+// of each init container.
 func asks(p *core.Pod) core.ResourceList {
 	sum := make(core.ResourceList)
 	for _, c := range p.Spec.Containers {
@@ -29,7 +30,8 @@ func asks(p *core.Pod) core.ResourceList {
 	return sum
 }
 
-// A worker in an image of the user's takes elasticdl along, under what holds for the worker itself, and asks for no more than without.
+// A worker in an image of the user's takes elasticdl along, under what holds for the worker itself,
+// and asks for no more than without.
 func TestProgramTakesElasticDLAlong(t *testing.T) {
 	const strict = `--cluster_spec_json={"worker_pod_spec":{"securityContext":{"runAsNonRoot":true},"containers":[{"name":"worker","resources":{"requests":{"memory":"1Gi"}},"securityContext":{"runAsUser":1000}}]}}`
 	for _, more := range [][]string{nil, {"--worker_resource_limit=cpu=8,memory=16Gi"}, {strict}} {
@@ -58,7 +60,8 @@ func TestProgramTakesElasticDLAlong(t *testing.T) {
 	}
 }
 
-// Without an image for it elasticdl is the image's own; shared memory is there all the same, unless the job mounts some itself.
+// Without an image for it elasticdl is the image's own; shared memory is there all the same, unless
+// the job mounts some itself.
 func TestProgramInItsOwnImage(t *testing.T) {
 	c, err := job.Parse(job.Run, []string{"--job_name=p", "--image_name=registry.example/mine:1", "--", "main.py"})
 	if err != nil {
@@ -72,7 +75,8 @@ func TestProgramInItsOwnImage(t *testing.T) {
 	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 || len(w.VolumeMounts) != 2 || w.VolumeMounts[1].MountPath != shm {
 		t.Errorf("%+v", p.Spec)
 	}
-	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" || len(got.Volumes) != 1 || got.Volumes[0].EmptyDir == nil { // its /tmp
+	// its /tmp
+	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" || len(got.Volumes) != 1 || got.Volumes[0].EmptyDir == nil {
 		t.Errorf("the master: %+v", got)
 	}
 	own := `--cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"s","emptyDir":{"medium":"Memory","sizeLimit":"1Gi"}}],"containers":[{"name":"worker","volumeMounts":[{"name":"s","mountPath":"/dev/shm"}]}]}}`

@@ -13,8 +13,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// requirements returns the requests and limits of a pod; a role without limits is limited to its requests. Devices have equal requests and
-// limits, as Kubernetes requires. Memory is doubled ooms times, up to most.
+// requirements returns the requests and limits of a pod; a role without limits is limited to its
+// requests. Devices have equal requests and limits, as Kubernetes requires. Memory is doubled ooms
+// times, up to most.
 func requirements(of job.Pod, ooms int, most string) (core.ResourceRequirements, error) {
 	limit := of.Limit
 	if limit == nil {
@@ -38,7 +39,8 @@ func requirements(of job.Pod, ooms int, most string) (core.ResourceRequirements,
 	return core.ResourceRequirements{Requests: requests, Limits: limits}, err
 }
 
-// roomy returns a master's requests, with a CPU limit of at least masterCPU if the job sets no limits.
+// roomy returns a master's requests, with a CPU limit of at least masterCPU if the job sets no
+// limits.
 func roomy(of job.Pod) job.Pod {
 	asked, err := resource.ParseQuantity(of.Request["cpu"])
 	if of.Limit != nil || err != nil || asked.Cmp(resource.MustParse(masterCPU)) >= 0 {
@@ -130,7 +132,8 @@ func tolerations(all []job.Toleration) []core.Toleration {
 	return out
 }
 
-// lossTolerations returns tolerations that have a pod evicted lostAfter seconds after its node is lost, unless the job has its own.
+// lossTolerations returns tolerations that have a pod evicted lostAfter seconds after its node is
+// lost, unless the job has its own.
 func lossTolerations(own []job.Toleration) []core.Toleration {
 	var out []core.Toleration
 	for _, key := range []string{core.TaintNodeNotReady, core.TaintNodeUnreachable} {
@@ -143,7 +146,8 @@ func lossTolerations(own []job.Toleration) []core.Toleration {
 	return out
 }
 
-// deviceTolerations returns tolerations for the nodes that are reserved for pods with the same devices: clusters taint them with the device's name.
+// deviceTolerations returns tolerations for the nodes that are reserved for pods with the same
+// devices: clusters taint them with the device's name.
 func deviceTolerations(of job.Pod, own []job.Toleration) []core.Toleration {
 	names := make(map[string]bool)
 	for _, r := range []job.Resources{of.Request, of.Limit} {
@@ -160,7 +164,8 @@ func deviceTolerations(of job.Pod, own []job.Toleration) []core.Toleration {
 	return out
 }
 
-// tolerates reports whether one of the job's tolerations is for a key and its effect, or for all keys.
+// tolerates reports whether one of the job's tolerations is for a key and its effect, or for all
+// keys.
 func tolerates(own []job.Toleration, key string, effect core.TaintEffect) bool {
 	return slices.ContainsFunc(own, func(t job.Toleration) bool {
 		return t.Key == key && (t.Effect == "" || t.Effect == string(effect))

@@ -42,7 +42,8 @@ func TestOrphanHasNoGrace(t *testing.T) {
 	})
 }
 
-// If the launcher dies in a planned stop, a program still has its grace period. A model's worker, without a master, has nothing to end.
+// If the launcher dies in a planned stop, a program still has its grace period. A model's worker,
+// without a master, has nothing to end.
 func TestStopOutlivesItsLauncher(t *testing.T) {
 	for program, want := range map[bool]error{true: ErrLeft, false: ErrStopped} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// HistoryOf returns the history that a job has when it is resumed: that of its last status, and how it
-// has ended. A suspended job has not ended.
+// HistoryOf returns the history that a job has when it is resumed: that of its last status, and how
+// it has ended. A suspended job has not ended.
 func HistoryOf(last *wire.JobStatus) []*wire.Incident {
 	all := slices.Clone(last.GetHistory())
 	if state := job.State(last.GetState()); state == job.Failed || state == job.Stopped {

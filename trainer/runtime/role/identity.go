@@ -23,8 +23,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// Identify reads the identity of the job from the environment, which the master sets for each pod, and a worker's error file. card is the certificate and key that
-// the launcher gives a process of this machine; a pod of a cluster has none, and requests a certificate from the master.
+// Identify reads the identity of the job from the environment, which the master sets for each pod,
+// and a worker's error file. card is the certificate and key that the launcher gives a process of
+// this machine; a pod of a cluster has none, and requests a certificate from the master.
 func (r *Role) Identify(getenv func(name string) string, card []byte) {
 	r.Job, r.Authority, r.Token, r.Card = getenv(job.EnvUID), getenv(job.EnvAuthority), getenv(job.EnvToken), card
 	r.ErrorFile = getenv(program.ErrorFileVariable)
@@ -44,8 +45,8 @@ func (r Role) checkIdentity() error {
 	return nil
 }
 
-// prove returns the identity of this process with its certificate, which is renewed until stop is called. It waits for the master
-// for as long as that may be away.
+// prove returns the identity of this process with its certificate, which is renewed until stop is
+// called. It waits for the master for as long as that may be away.
 func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self *rpc.Self, stop func(), err error) {
 	if err := r.checkIdentity(); err != nil {
 		return nil, nil, err
@@ -132,7 +133,8 @@ func insist(ctx context.Context, f func(context.Context) error, log *slog.Logger
 }
 
 const (
-	// firstPause is the first pause between two requests for a certificate, each later one being twice as long.
+	// firstPause is the first pause between two requests for a certificate, each later one being
+	// twice as long.
 	firstPause = 50 * time.Millisecond
 	// longPause is the longest such pause, without jitter.
 	longPause = timing.Reconnect
@@ -140,13 +142,15 @@ const (
 	renewPause = time.Minute
 )
 
-// refused reports whether repeating a request for a certificate cannot help: the master refused it, or there is no token.
+// refused reports whether repeating a request for a certificate cannot help: the master refused it,
+// or there is no token.
 func refused(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unauthenticated || code == codes.InvalidArgument || errors.Is(err, os.ErrNotExist)
 }
 
-// renew renews a certificate after each third of its validity, until ctx ends. A failed attempt is repeated after renewPause.
+// renew renews a certificate after each third of its validity, until ctx ends. A failed attempt is
+// repeated after renewPause.
 func renew(ctx context.Context, validity func() (since, expiry time.Time), certify func(context.Context) error, log *slog.Logger) {
 	for {
 		since, expiry := validity()

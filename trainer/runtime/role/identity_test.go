@@ -147,7 +147,8 @@ func TestProveByAToken(t *testing.T) {
 	}
 }
 
-// What a master refuses for good ends the role, with what it said; what it says is another pod's certificate, too.
+// What a master refuses for good ends the role, with what it said; what it says is another pod's
+// certificate, too.
 func TestProveRefused(t *testing.T) {
 	refuses := &certification{answer: func(int) error { return status.Error(codes.Unauthenticated, "a token of pod x, which has ended") }}
 	if _, _, err := refuses.listen(t).prove(t.Context(), pod.Worker, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "which has ended") ||
@@ -204,7 +205,8 @@ func TestInsist(t *testing.T) {
 	})
 }
 
-// A certificate is renewed after a third of its time; while the master is away, or refuses, again and again until it is done.
+// A certificate is renewed after a third of its time; while the master is away, or refuses, again
+// and again until it is done.
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

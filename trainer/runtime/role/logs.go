@@ -16,7 +16,8 @@ func Logger(out io.Writer, logLevel string) *slog.Logger {
 	return slog.New(logline.New(out, level(logLevel)))
 }
 
-// attended returns a writer of messages to a log and, without their source files, to the command that attends the job, if one does.
+// attended returns a writer of messages to a log and, without their source files, to the command
+// that attends the job, if one does.
 func attended(log io.Writer, d *program.Display) io.Writer {
 	if d == nil {
 		return log
@@ -44,9 +45,14 @@ var ErrNoLog = errors.New("not found")
 
 // LogOptions selects logs of a job.
 type LogOptions struct {
-	Pod      string        // "worker-0"; "": all pods, with "[worker-0] " before each line
-	Follow   bool          // continue, also with pods that are created later, until the job has ended
-	Tail     int64         // number of last lines of each present pod; negative: all
-	Since    time.Duration // largest age of a line; 0: no limit
-	Previous bool          // the logs of each container's previous start; only on a cluster
+	// "worker-0"; "": all pods, with "[worker-0] " before each line
+	Pod string
+	// continue, also with pods that are created later, until the job has ended
+	Follow bool
+	// number of last lines of each present pod; negative: all
+	Tail int64
+	// largest age of a line; 0: no limit
+	Since time.Duration
+	// the logs of each container's previous start; only on a cluster
+	Previous bool
 }

@@ -15,10 +15,13 @@ func Lossy(log io.Writer) io.Writer { return &lossy{to: log} }
 type lossy struct {
 	to io.Writer
 
-	mu   sync.Mutex
-	lost int   // lines
-	why  error // why they are lost
-	torn bool  // the last line that was written has no end
+	mu sync.Mutex
+	// lines
+	lost int
+	// why they are lost
+	why error
+	// the last line that was written has no end
+	torn bool
 }
 
 // Write implements [io.Writer].

@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/prediction"
 )
 
-// WritableOutputs checks that predictions can be written to a file or directory, without writing anything. It returns why not, or nil.
+// WritableOutputs checks that predictions can be written to a file or directory, without writing
+// anything. It returns why not, or nil.
 func WritableOutputs(outputs string) error {
 	if info, err := os.Stat(outputs); err == nil && info.IsDir() != (prediction.Dir(outputs) == outputs) {
 		if info.IsDir() {
@@ -25,8 +26,8 @@ func WritableOutputs(outputs string) error {
 	return Writable(prediction.Dir(outputs))
 }
 
-// Writable checks that a directory can be written to or made, or that a bucket can be listed, without writing anything. It returns why
-// not, or nil.
+// Writable checks that a directory can be written to or made, or that a bucket can be listed,
+// without writing anything. It returns why not, or nil.
 func Writable(dir string) error {
 	if strings.Contains(dir, "://") {
 		f, err := bucket.Open(context.Background(), dir)

@@ -19,8 +19,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
-// Plan returns the part of a master's configuration that the job determines: the metrics of its model, and its data, which must be
-// readable on this machine. The caller adds where the master listens and where its pods run.
+// Plan returns the part of a master's configuration that the job determines: the metrics of its
+// model, and its data, which must be readable on this machine. The caller adds where the master
+// listens and where its pods run.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
 	if j.Runs() {
 		return master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background())}, nil
@@ -55,7 +56,8 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 		if out.path == "" {
 			continue
 		}
-		// The output is written when most of the work is done, which is too late to learn that it cannot be.
+		// The output is written when most of the work is done, which is too late to learn that it
+		// cannot be.
 		err := outage.Patience{Log: r.log}.Reach(ctx, func() error { return outage.Of(out.check(out.path)) })
 		if err != nil {
 			return nil, nil, fmt.Errorf("--%s=%s: %w", out.flag, out.path, err)
@@ -75,7 +77,8 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 	return training, validation, nil
 }
 
-// shards lists the shards at a path; "" has none. It waits for storage that fails, and does not wait for a path that does not exist.
+// shards lists the shards at a path; "" has none. It waits for storage that fails, and does not
+// wait for a path that does not exist.
 func (r *records) shards(ctx context.Context, kind task.Kind, path string) (shards []task.Shard, err error) {
 	if path == "" {
 		return nil, nil

@@ -55,7 +55,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// A path that has never been there is a mistake, and said at once; so is bad data. Each is named by its flag.
+// A path that has never been there is a mistake, and said at once; so is bad data. Each is named by
+// its flag.
 func TestIndexOfNothing(t *testing.T) {
 	for flag, spoil := range map[string]func(*job.Job) error{
 		"--output=":         func(j *job.Job) error { j.Output = filepath.Join(j.TrainingData, "model"); return nil },
@@ -82,7 +83,8 @@ func TestIndexWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, j := plan(t)
 			dir := filepath.Join(t.TempDir(), "data")
-			if err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink("b.csv", filepath.Join(dir, "a.csv"))); err != nil { // leads nowhere
+			// leads nowhere
+			if err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink("b.csv", filepath.Join(dir, "a.csv"))); err != nil {
 				t.Fatal(err)
 			}
 			j.TrainingData = dir

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// processors returns the number of processors of this process: the limit of its container, rounded, or all. The count of the Go
-// runtime does not serve, because it is at least 2 under a container's limit.
+// processors returns the number of processors of this process: the limit of its container, rounded,
+// or all. The count of the Go runtime does not serve, because it is at least 2 under a container's
+// limit.
 func processors(cgroup string) int {
 	read := func(file string) []string {
 		text, err := os.ReadFile(filepath.Join(cgroup, file))
@@ -19,7 +20,8 @@ func processors(cgroup string) int {
 		}
 		return strings.Fields(string(text))
 	}
-	limit := read("cpu.max") // of cgroup v2: quota and period, in microseconds
+	// of cgroup v2: quota and period, in microseconds
+	limit := read("cpu.max")
 	if len(limit) == 0 {
 		limit = append(read("cpu/cpu.cfs_quota_us"), read("cpu/cpu.cfs_period_us")...)
 	}

@@ -25,29 +25,53 @@ import (
 
 // Role is the configuration of a server or worker: the flags of its command, and its environment.
 type Role struct {
-	Master    string        // --master_address
-	Index     int           // --index
-	Launch    int           // --launch: incarnation of the pod, from 1
-	Job       string        // UID of the job, by the environment: see [Role.Identify]
-	Authority string        // certificate of the job's authority, by the environment of a pod
-	Token     string        // file of the pod's token, by the environment of a pod
-	Card      []byte        // certificate and key of a process of this machine; nil: the master gives a certificate
-	Address   string        // --address: where a server listens; "" = any port of the loopback interface
-	Advertise string        // --advertise: where others reach a server; "" = where it listens
-	Listen    string        // --listen: where other workers of a ring reach a worker; "" = any port of the loopback interface
-	ErrorFile string        // of the failure of a worker's program, by the environment, as torchrun has it; "" = none
-	Scratch   string        // --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one for temporary files
-	Grace     time.Duration // --grace: from SIGTERM until the runtime kills this process; 0: the default of --grace_period
-	Runs      *atomic.Bool  // set when this worker begins to run a program; nil: nobody asks
-	Threads   int           // --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this process
-	Workers   int           // --workers: number of workers of the job on this machine, this one included; 0 = one has its container alone
-	LogLevel  string        // --log_level; "" = INFO
-	Log       io.Writer     // standard error
+	// --master_address
+	Master string
+	// --index
+	Index int
+	// --launch: incarnation of the pod, from 1
+	Launch int
+	// UID of the job, by the environment: see [Role.Identify]
+	Job string
+	// certificate of the job's authority, by the environment of a pod
+	Authority string
+	// file of the pod's token, by the environment of a pod
+	Token string
+	// certificate and key of a process of this machine; nil: the master gives a certificate
+	Card []byte
+	// --address: where a server listens; "" = any port of the loopback interface
+	Address string
+	// --advertise: where others reach a server; "" = where it listens
+	Advertise string
+	// --listen: where other workers of a ring reach a worker; "" = any port of the loopback
+	// interface
+	Listen string
+	// of the failure of a worker's program, by the environment, as torchrun has it; "" = none
+	ErrorFile string
+	// --scratch_dir: directory that a worker makes for its files, and its launcher removes; "": one
+	// for temporary files
+	Scratch string
+	// --grace: from SIGTERM until the runtime kills this process; 0: the default of --grace_period
+	Grace time.Duration
+	// set when this worker begins to run a program; nil: nobody asks
+	Runs *atomic.Bool
+	// --threads of a worker's engine, unless the job sets them; 0 = one for each processor of this
+	// process
+	Threads int
+	// --workers: number of workers of the job on this machine, this one included; 0 = one has its
+	// container alone
+	Workers int
+	// --log_level; "" = INFO
+	LogLevel string
+	// standard error
+	Log io.Writer
 
-	Display *program.Display // of the command that attends the job of a worker; nil: none does
+	// of the command that attends the job of a worker; nil: none does
+	Display *program.Display
 }
 
-// inPod reports whether this process is the main one of a container: only there it is given an address to advertise.
+// inPod reports whether this process is the main one of a container: only there it is given an
+// address to advertise.
 func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
 
 // lastWords returns err, after writing it to the termination log of a pod.
@@ -74,7 +98,8 @@ func RunPS(ctx context.Context, r Role) error {
 	defer listener.Close()
 	serving, stop := ctx, func() {}
 	var leave <-chan struct{}
-	if r.inPod() { // on this machine a server is asked to leave only when the job ends
+	// on this machine a server is asked to leave only when the job ends
+	if r.inPod() {
 		serving, stop = work(ctx, timing.Leave(r.killed()), r.runsProgram)
 		leave = ctx.Done()
 	}
@@ -83,7 +108,8 @@ func RunPS(ctx context.Context, r Role) error {
 		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
 		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: log,
 	})
-	if err == nil && ctx.Err() != nil && r.inPod() { // it was asked to leave, and its job may go on
+	// it was asked to leave, and its job may go on
+	if err == nil && ctx.Err() != nil && r.inPod() {
 		err = ErrLeft
 	}
 	return r.lastWords(err)
@@ -118,7 +144,8 @@ func (r Role) host() string {
 	return host
 }
 
-// local is the address at which a process of this machine listens, on any port: that of the loopback interface which its master uses.
+// local is the address at which a process of this machine listens, on any port: that of the
+// loopback interface which its master uses.
 func (r Role) local() string {
 	host, _, err := net.SplitHostPort(r.Master)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsLoopback() {

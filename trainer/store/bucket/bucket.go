@@ -1,14 +1,16 @@
-// Package bucket opens the place of a checkpoint by its name: a directory, or a prefix in a bucket of Amazon S3, of what
-// speaks S3's protocol, or of Google Cloud Storage.
+// Package bucket opens the place of a checkpoint by its name: a directory, or a prefix in a bucket
+// of Amazon S3, of what speaks S3's protocol, or of Google Cloud Storage.
 //
 //	ckpt                                        a directory of this machine
 //	s3://bucket/path/ckpt?region=eu-west-1      objects whose names begin with path/ckpt/
 //	gs://bucket/path/ckpt
 //
-// It is a package of its own because the clouds' SDKs are large: only who opens a place by its name links them.
+// It is a package of its own because the clouds' SDKs are large: only who opens a place by its name
+// links them.
 //
-// On an object store no file is renamed. An object appears, whole, when its upload is complete, and not before, which is what
-// [checkpoint.Files] asks for. Large files are uploaded in parts while they are written, and read in ranges.
+// On an object store no file is renamed. An object appears, whole, when its upload is complete, and
+// not before, which is what [checkpoint.Files] asks for. Large files are uploaded in parts while
+// they are written, and read in ranges.
 package bucket
 
 import (
@@ -30,10 +32,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/outage"
 )
 
-// partSize is how much of a file is uploaded at a time. S3 takes 10,000 parts, so that the largest file is 160 GB.
+// partSize is how much of a file is uploaded at a time. S3 takes 10,000 parts, so that the largest
+// file is 160 GB.
 const partSize = 16 << 20
 
-// uploads is how many parts of a file are uploaded to S3 at the same time. A file that is written takes partSize × (uploads + 1) of memory.
+// uploads is how many parts of a file are uploaded to S3 at the same time. A file that is written
+// takes partSize × (uploads + 1) of memory.
 const uploads = 4
 
 // patience is how long a request without content may take, with its repetitions.
@@ -73,9 +77,10 @@ func (f files) create(name string, exclusive bool) (checkpoint.Writer, error) {
 
 // writer is an object that is being uploaded.
 type writer struct {
-	w         *blob.Writer
-	cancel    context.CancelFunc
-	exclusive bool // it appears only if there is none of its name
+	w      *blob.Writer
+	cancel context.CancelFunc
+	// it appears only if there is none of its name
+	exclusive bool
 	closed    bool
 }
 
@@ -106,7 +111,8 @@ func (w *writer) Abort() {
 	}
 }
 
-// abortable has the parts of an upload to S3 removed when its context has ended: the SDK would use that context for it.
+// abortable has the parts of an upload to S3 removed when its context has ended: the SDK would use
+// that context for it.
 func abortable(as func(any) bool) error {
 	var u *manager.Uploader
 	if as(&u) {
@@ -193,7 +199,8 @@ func (f files) remove(key string) error {
 	return explain(err)
 }
 
-// explain says what to do about an error of a store, and makes those that may be over later errors of storage.
+// explain says what to do about an error of a store, and makes those that may be over later errors
+// of storage.
 func explain(err error) error {
 	switch code := gcerrors.Code(err); {
 	case err == nil, errors.Is(err, context.Canceled), code == gcerrors.Canceled, code == gcerrors.InvalidArgument, code == gcerrors.Unimplemented:
@@ -202,7 +209,8 @@ func explain(err error) error {
 		return fmt.Errorf("there is no such bucket, or not in this region: %w", err)
 	case code == gcerrors.PermissionDenied:
 		return fmt.Errorf("access denied; expected permission to list the bucket, and to read, write and delete its objects: %w", err)
-	case strings.Contains(err.Error(), "get credentials: "): // as S3's client says it; there is no type for it
+	case strings.Contains(err.Error(), "get credentials: "):
+		// as S3's client says it; there is no type for it
 		err = fmt.Errorf("no credentials; expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the identity of the pod or the machine: %w", err)
 	case strings.Contains(err.Error(), "endpoint rule error, ") && strings.Contains(err.Error(), "region"):
 		return fmt.Errorf("no region; expected ?region=REGION after the bucket's name, or AWS_REGION: %w", err)

@@ -118,7 +118,8 @@ func TestS3(t *testing.T) {
 	}
 }
 
-// A store that ignores conditions replaces what is there. It is noticed with the first claim, and what two owners write stays apart.
+// A store that ignores conditions replaces what is there. It is noticed with the first claim, and
+// what two owners write stays apart.
 func TestStoreWithoutConditions(t *testing.T) {
 	s := newStore(t)
 	honest := s.Handler
@@ -256,7 +257,8 @@ func (c *cut) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// A response that breaks off is asked for again from there; one that never gives anything is an error.
+// A response that breaks off is asked for again from there; one that never gives anything is an
+// error.
 func TestBrokenResponses(t *testing.T) {
 	s := newStore(t)
 	f := s.open(t, "p")
@@ -310,7 +312,8 @@ func TestRefusedUpload(t *testing.T) {
 			return nil
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) // else the connection may be reset before the answer is read
+			// else the connection may be reset before the answer is read
+			io.Copy(io.Discard, r.Body)
 			w.WriteHeader(http.StatusForbidden)
 			io.WriteString(w, "<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
 		})

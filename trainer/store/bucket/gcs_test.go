@@ -22,7 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint/laws"
 )
 
-// gcs is a server of what Google Cloud Storage's client asks for, with one bucket named b: the JSON API, and GET of the XML API.
+// gcs is a server of what Google Cloud Storage's client asks for, with one bucket named b: the JSON
+// API, and GET of the XML API.
 type gcs struct {
 	mu      sync.Mutex
 	objects map[string][]byte
@@ -115,7 +116,8 @@ func (g *gcs) chunk(w http.ResponseWriter, r *http.Request) {
 	u.content = append(u.content, body...)
 	if strings.HasSuffix(r.Header.Get("Content-Range"), "/*") {
 		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", len(u.content)-1))
-		w.Header().Set("X-Http-Status-Code-Override", "308") // which the client asks for in place of the status
+		// which the client asks for in place of the status
+		w.Header().Set("X-Http-Status-Code-Override", "308")
 		return
 	}
 	delete(g.uploads, id)

@@ -16,12 +16,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// Open opens a place by its name: the path of a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Nothing need be there yet. All
-// reading and writing in a bucket ends with ctx.
+// Open opens a place by its name: the path of a directory, s3://BUCKET/PREFIX or
+// gs://BUCKET/PREFIX. Nothing need be there yet. All reading and writing in a bucket ends with ctx.
 //
-// Credentials are those of the environment, as each cloud's own tools find them: variables, files, the identity of the pod or machine.
-// What follows a question mark is for S3's client: region, endpoint and use_path_style=true for a store that speaks S3's
-// protocol, and others that https://pkg.go.dev/gocloud.dev/aws#V2ConfigFromURLParams lists.
+// Credentials are those of the environment, as each cloud's own tools find them: variables, files,
+// the identity of the pod or machine. What follows a question mark is for S3's client: region,
+// endpoint and use_path_style=true for a store that speaks S3's protocol, and others that
+// https://pkg.go.dev/gocloud.dev/aws#V2ConfigFromURLParams lists.
 func Open(ctx context.Context, location string) (checkpoint.Files, error) {
 	u, err := checkpoint.ParseLocation(location)
 	if err != nil {
@@ -41,7 +42,8 @@ func Open(ctx context.Context, location string) (checkpoint.Files, error) {
 	return over(ctx, b, u), nil
 }
 
-// Opener returns a function that opens directories of commits by their names as [Open] does, each one once.
+// Opener returns a function that opens directories of commits by their names as [Open] does, each
+// one once.
 func Opener(ctx context.Context) checkpoint.Opener {
 	var mu sync.Mutex
 	opened := make(map[string]checkpoint.Files)
@@ -68,7 +70,8 @@ func openS3(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	return new(s3blob.URLOpener).OpenBucketURL(ctx, &client)
 }
 
-// openGoogle says at once that there are no credentials; the client's own opener would go on with none.
+// openGoogle says at once that there are no credentials; the client's own opener would go on with
+// none.
 func openGoogle(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	if u.RawQuery != "" {
 		return nil, fmt.Errorf("%q: nothing can be said of Google Cloud Storage after a question mark", u.RawQuery)
@@ -87,8 +90,8 @@ func openGoogle(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	return gcsblob.OpenBucket(ctx, client, u.Host, nil)
 }
 
-// validation is whether S3's client compares checksums of what it reads. It warns of every range that has none; a checkpoint's own
-// checksums are compared whatever the store has.
+// validation is whether S3's client compares checksums of what it reads. It warns of every range
+// that has none; a checkpoint's own checksums are compared whatever the store has.
 const validation = "response_checksum_validation"
 
 // over returns the files of a bucket below the path of u.

@@ -9,8 +9,8 @@ import (
 // attempts is how often a range is asked for before a reader gives up, without a byte of it.
 const attempts = 4
 
-// reader reads an object in ranges. It goes on with the response that it has as long as what is read follows on what was read
-// before, and asks again, from there, when a response ends early.
+// reader reads an object in ranges. It goes on with the response that it has as long as what is
+// read follows on what was read before, and asks again, from there, when a response ends early.
 type reader struct {
 	size int64
 	open func(offset int64) (io.ReadCloser, error) // a response from offset to the end

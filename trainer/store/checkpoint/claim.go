@@ -20,8 +20,9 @@ type Owner struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 
-	// Of a job on a machine: the machine's name, the identity of its boot, the namespace of its process IDs, the process that lives as
-	// long as the job, when that process started, and the directory of the job's state.
+	// Of a job on a machine: the machine's name, the identity of its boot, the namespace of its
+	// process IDs, the process that lives as long as the job, when that process started, and the
+	// directory of the job's state.
 	Host    string `json:"host,omitempty"`
 	Boot    string `json:"boot,omitempty"`
 	PIDs    string `json:"pids,omitempty"`
@@ -41,14 +42,15 @@ func (o Owner) String() string {
 	return fmt.Sprintf("job %s (UID %s)", o.Name, o.Job)
 }
 
-// Claim is the record by which a job owns a directory: owner-00000002. Claims of a directory are numbered from 1; the one with the
-// highest number counts.
+// Claim is the record by which a job owns a directory: owner-00000002. Claims of a directory are
+// numbered from 1; the one with the highest number counts.
 type Claim struct {
-	Format int       `json:"format"`
-	Number int64     `json:"number"`
-	Nonce  string    `json:"nonce"` // random: tells whose record it is that was created
-	Time   time.Time `json:"time"`
-	Owner  Owner     `json:"owner"`
+	Format int   `json:"format"`
+	Number int64 `json:"number"`
+	// random: tells whose record it is that was created
+	Nonce string    `json:"nonce"`
+	Time  time.Time `json:"time"`
+	Owner Owner     `json:"owner"`
 }
 
 // Tag returns what names of commits have of the claim: its number, and a hash of its owner's UID.
@@ -68,14 +70,16 @@ const (
 	Unknown   Standing = iota // nothing
 	Alive                     // it runs, or may start
 	Suspended                 // it rests, and goes on later
-	Dead                      // it is proved that it does not run and will not
+	// it is proved that it does not run and will not
+	Dead
 )
 
 // Permit states by what right a job claims a directory.
 type Permit struct {
 	// Ancestors has the UIDs of the jobs that this one goes on from (elasticdl resume).
 	Ancestors []string
-	// TakeOver states that the user has confirmed that the owner is gone (--checkpoint_dir_take_over).
+	// TakeOver states that the user has confirmed that the owner is gone
+	// (--checkpoint_dir_take_over).
 	TakeOver bool
 	// Look finds out whether an owner lives; nil: that cannot be found out.
 	Look func(Owner) Standing
@@ -90,11 +94,12 @@ const (
 	Take              // use it after a claim of its own
 )
 
-// MayUse decides whether a job may use a directory whose last claim is given, nil if there is none. standing is what is known about
-// that claim's owner. why completes the sentence "the directory …".
+// MayUse decides whether a job may use a directory whose last claim is given, nil if there is none.
+// standing is what is known about that claim's owner. why completes the sentence "the directory …".
 //
 //	last claim                                              the job
-//	none                                                    takes it: it is new, or older than claims
+//	none                                                    takes it: it is new, or older than
+//	                                                        claims
 //	released: its owner has ended                           takes it
 //	its own, made by the process that it is                 keeps it
 //	its own, made by a process before; of an ancestor       takes it: it inherits

@@ -46,7 +46,8 @@ func TestMayUse(t *testing.T) {
 	}
 }
 
-// A process of this machine is known to live, or to be gone, while the machine runs; elsewhere neither is known.
+// A process of this machine is known to live, or to be gone, while the machine runs; elsewhere
+// neither is known.
 func TestGone(t *testing.T) {
 	here := Here("a", "a", "", 1)
 	if here.Started == "" {

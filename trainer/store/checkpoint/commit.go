@@ -19,32 +19,43 @@ const Format = 1
 
 // Commit is the record of one commit.
 type Commit struct {
-	Format int       `json:"format"`
-	Number int64     `json:"number"`
-	Claim  string    `json:"claim,omitempty"` // tag of the claim under which it was made; "": it is older than claims
-	Time   time.Time `json:"time"`
+	Format int   `json:"format"`
+	Number int64 `json:"number"`
+	// tag of the claim under which it was made; "": it is older than claims
+	Claim string    `json:"claim,omitempty"`
+	Time  time.Time `json:"time"`
 
-	JobName  string     `json:"job_name"`
-	Job      string     `json:"job"`     // UID of the job that wrote it
-	Lineage  []Ancestor `json:"lineage"` // commits of other jobs that this one goes back to, the first one first
+	JobName string `json:"job_name"`
+	// UID of the job that wrote it
+	Job string `json:"job"`
+	// commits of other jobs that this one goes back to, the first one first
+	Lineage  []Ancestor `json:"lineage"`
 	ModelDef string     `json:"model_def"`
 
-	Life      int64         `json:"life"`    // of the model
-	Version   int64         `json:"version"` // updates
-	Layout    []Variable    `json:"layout"`
-	Optimizer string        `json:"optimizer"`
-	Slots     int           `json:"slots"` // float32 that the optimizer keeps for each trainable element
-	Shards    []Shard       `json:"shards"`
-	Records   int64         `json:"records"` // that are in the model, over all epochs
-	Ledger    ledger.Ledger `json:"ledger"`
-	Cut       Cut           `json:"cut"`
-	// Data names the files of the training data, for messages; none: there were too many, or an older version wrote the commit.
+	// of the model
+	Life int64 `json:"life"`
+	// updates
+	Version   int64      `json:"version"`
+	Layout    []Variable `json:"layout"`
+	Optimizer string     `json:"optimizer"`
+	// float32 that the optimizer keeps for each trainable element
+	Slots  int     `json:"slots"`
+	Shards []Shard `json:"shards"`
+	// that are in the model, over all epochs
+	Records int64         `json:"records"`
+	Ledger  ledger.Ledger `json:"ledger"`
+	Cut     Cut           `json:"cut"`
+	// Data names the files of the training data, for messages; none: there were too many, or an
+	// older version wrote the commit.
 	Data []DataFile `json:"data,omitempty"`
 
-	Evaluations []Evaluation `json:"evaluations"` // the last ones
-	Evaluated   int64        `json:"evaluated"`   // all of them
+	// the last ones
+	Evaluations []Evaluation `json:"evaluations"`
+	// all of them
+	Evaluated int64 `json:"evaluated"`
 
-	Checksum string `json:"checksum"` // CRC-32C of the record with zeros in its place; the last field
+	// CRC-32C of the record with zeros in its place; the last field
+	Checksum string `json:"checksum"`
 }
 
 // Ancestor is a commit of a job before.

@@ -7,22 +7,27 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// Copy is a copy of a part of a model, which is written while the model changes. Its memory is used again for the next copy.
+// Copy is a copy of a part of a model, which is written while the model changes. Its memory is used
+// again for the next copy.
 //
-// Memory that is used for the first time is slow: the kernel clears each page of it, which takes five to fifty times as long as
-// copying into it. As the training waits for a copy, its memory is made ready before ([Copy.Prepare]).
+// Memory that is used for the first time is slow: the kernel clears each page of it, which takes
+// five to fifty times as long as copying into it. As the training waits for a copy, its memory is
+// made ready before ([Copy.Prepare]).
 //
-// The zero value is ready to use. One goroutine at a time calls its methods; Part may be read beside them while nothing is copied.
+// The zero value is ready to use. One goroutine at a time calls its methods; Part may be read
+// beside them while nothing is copied.
 type Copy struct {
 	Part
-	ready chan struct{} // closed when the memory is; nil: there is none
+	// closed when the memory is; nil: there is none
+	ready chan struct{}
 }
 
 // soon is how many elements have their memory so soon that nobody need wait for it elsewhere.
 const soon = 1 << 20
 
-// Prepare begins to make the memory for a copy of src ready, and reports whether it is. If not, it calls done when it is, if that is not nil.
-// It does nothing more if it is called again for a part of the same size.
+// Prepare begins to make the memory for a copy of src ready, and reports whether it is. If not, it
+// calls done when it is, if that is not nil. It does nothing more if it is called again for a part
+// of the same size.
 func (c *Copy) Prepare(src Part, done func()) bool {
 	if c.ready == nil || !c.fits(src) {
 		c.Wait()

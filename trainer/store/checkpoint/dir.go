@@ -12,24 +12,31 @@ import (
 // recordFile is the file that makes a directory a commit.
 const recordFile = "commit.json"
 
-// Files is a place for files: a directory ([Local]), or a prefix in a bucket of an object store (package bucket). Names have
-// slashes, and no dots that lead elsewhere. Package laws tests what is said here.
+// Files is a place for files: a directory ([Local]), or a prefix in a bucket of an object store
+// (package bucket). Names have slashes, and no dots that lead elsewhere. Package laws tests what is
+// said here.
 //
-// A file appears whole, in one moment, and what was there before under its name is replaced in the same moment. A disk does so by a
-// rename; an object store has none and needs none, as an object appears when its upload is complete. Beside that a place creates a
-// file only if there is none ([Files.CreateNew]). Nothing more is asked: two files do not appear together, and nothing is locked.
+// A file appears whole, in one moment, and what was there before under its name is replaced in the
+// same moment. A disk does so by a rename; an object store has none and needs none, as an object
+// appears when its upload is complete. Beside that a place creates a file only if there is none
+// ([Files.CreateNew]). Nothing more is asked: two files do not appear together, and nothing is
+// locked.
 type Files interface {
-	// Create begins a file. It is not there before its Commit. Directories are made as they are needed.
+	// Create begins a file. It is not there before its Commit. Directories are made as they are
+	// needed.
 	Create(name string) (Writer, error)
-	// CreateNew begins a file that is not there yet. If there is one when the file appears, its Commit changes nothing, and returns
-	// [fs.ErrExist]. A place that cannot do so replaces the file: some stores that speak S3's protocol.
+	// CreateNew begins a file that is not there yet. If there is one when the file appears, its
+	// Commit changes nothing, and returns [fs.ErrExist]. A place that cannot do so replaces the
+	// file: some stores that speak S3's protocol.
 	CreateNew(name string) (Writer, error)
-	// Open opens a file, of so many bytes. The error of one that is not there is [fs.ErrNotExist]. Several may read from the file at
-	// the same time; reading in order is cheap everywhere, and any other order costs a request on an object store.
+	// Open opens a file, of so many bytes. The error of one that is not there is [fs.ErrNotExist].
+	// Several may read from the file at the same time; reading in order is cheap everywhere, and
+	// any other order costs a request on an object store.
 	Open(name string) (io.ReaderAt, int64, io.Closer, error)
 	// List returns the names in a directory, in any order; none if there is no such directory.
 	List(dir string) ([]string, error)
-	// Remove removes a file, or a directory with all that is in it, one file after the other. One that is not there is no error.
+	// Remove removes a file, or a directory with all that is in it, one file after the other. One
+	// that is not there is no error.
 	Remove(name string) error
 	// String names the place to users.
 	String() string
@@ -38,8 +45,8 @@ type Files interface {
 // Writer is a file that is being written.
 type Writer interface {
 	io.Writer
-	// Commit makes the file appear, whole and lasting, in place of one of that name. After an error it may have appeared
-	// all the same: an answer may be lost.
+	// Commit makes the file appear, whole and lasting, in place of one of that name. After an error
+	// it may have appeared all the same: an answer may be lost.
 	Commit() error
 	// Abort leaves nothing of the file. It does nothing after a Commit.
 	Abort()
@@ -48,12 +55,15 @@ type Writer interface {
 // Dir is a directory of commits.
 type Dir struct {
 	Files
-	claim   *Claim // the commits are those of its owner; nil: of everybody
-	lineage string // hashes of the UIDs of the owner and of the jobs that it goes on from, separated by spaces
+	// the commits are those of its owner; nil: of everybody
+	claim *Claim
+	// hashes of the UIDs of the owner and of the jobs that it goes on from, separated by spaces
+	lineage string
 }
 
-// Under returns the directory as the owner of a claim has it: with the commits of that claim, and those of earlier claims that the
-// owner or one of its ancestors had, whose UIDs are given. Commits that are older than claims are the owner's, too.
+// Under returns the directory as the owner of a claim has it: with the commits of that claim, and
+// those of earlier claims that the owner or one of its ancestors had, whose UIDs are given. Commits
+// that are older than claims are the owner's, too.
 func (d Dir) Under(c Claim, ancestors ...string) Dir {
 	under := Dir{Files: d.Files, claim: &c, lineage: hashOf(c.Owner.Job)}
 	for _, job := range ancestors {
@@ -67,7 +77,8 @@ func (d Dir) has(n Name) bool {
 	return d.claim == nil || n.Claim == "" || n.Claim == d.claim.Tag() || n.claimNumber() < d.claim.Number && strings.Contains(d.lineage, n.owner())
 }
 
-// outlived reports whether a commit was begun under a claim that does not count any more, of whichever job.
+// outlived reports whether a commit was begun under a claim that does not count any more, of
+// whichever job.
 func (d Dir) outlived(n Name) bool { return d.claim != nil && n.claimNumber() < d.claim.Number }
 
 // Opener opens a directory of commits by its name. nil opens those of this machine.
@@ -94,12 +105,15 @@ func (d Dir) Create(n Name, file string) (Writer, error) {
 // Entry is a commit that was begun.
 type Entry struct {
 	Name
-	Complete bool  // it has a record
-	Err      error // why that cannot be known; nil: it is known
+	// it has a record
+	Complete bool
+	// why that cannot be known; nil: it is known
+	Err error
 }
 
-// Commits returns all commits that were begun, the newest first. One that cannot be read is an entry like the others: it hides none
-// of them. A file of somebody else, named like a commit, is none. The error tells that the directory itself cannot be read.
+// Commits returns all commits that were begun, the newest first. One that cannot be read is an
+// entry like the others: it hides none of them. A file of somebody else, named like a commit, is
+// none. The error tells that the directory itself cannot be read.
 func (d Dir) Commits() ([]Entry, error) { return d.commits(d.has) }
 
 func (d Dir) commits(of func(Name) bool) ([]Entry, error) {
@@ -128,7 +142,8 @@ func (d Dir) commits(of func(Name) bool) ([]Entry, error) {
 	return all, nil
 }
 
-// Find returns the name of the commit with a number. Of a directory that has several, made by jobs that shared it, none is meant.
+// Find returns the name of the commit with a number. Of a directory that has several, made by jobs
+// that shared it, none is meant.
 func (d Dir) Find(number int64) (Name, error) {
 	all, err := d.Commits()
 	if err != nil {
@@ -149,7 +164,8 @@ func (d Dir) Find(number int64) (Name, error) {
 	return Name{}, fmt.Errorf("%v has several commits with number %d: %v; expected the name of one of them", d, number, found)
 }
 
-// Highest returns the highest number of a commit that was begun in the directory, whoever has begun it; 0: there is none.
+// Highest returns the highest number of a commit that was begun in the directory, whoever has begun
+// it; 0: there is none.
 func (d Dir) Highest() (int64, error) {
 	names, err := d.List("")
 	if err != nil {
@@ -164,9 +180,11 @@ func (d Dir) Highest() (int64, error) {
 	return highest, nil
 }
 
-// Begun returns how many shards of a commit are there, and their bytes, whether it has a record or not.
+// Begun returns how many shards of a commit are there, and their bytes, whether it has a record or
+// not.
 func (d Dir) Begun(n Name) (shards int, bytes int64) {
-	files, _ := d.List(n.String()) // of what is being removed nothing is there
+	// of what is being removed nothing is there
+	files, _ := d.List(n.String())
 	for _, name := range files {
 		if name == recordFile || strings.HasPrefix(name, ".") {
 			continue
@@ -200,8 +218,9 @@ func (d Dir) WriteCommit(c Commit) error {
 	return nil
 }
 
-// Retain removes all commits but the newest that are complete, so many; 0 keeps all of those. Also what is older than those and was
-// never completed goes. It removes nothing of which it is not known what it is.
+// Retain removes all commits but the newest that are complete, so many; 0 keeps all of those. Also
+// what is older than those and was never completed goes. It removes nothing of which it is not
+// known what it is.
 func (d Dir) Retain(keep int) error {
 	all, err := d.Commits()
 	if err != nil {
@@ -214,14 +233,16 @@ func (d Dir) Retain(keep int) error {
 		case e.Err != nil:
 		case e.Complete && (keep == 0 || kept < keep):
 			kept++
-		case kept > 0: // newer ones that have no record may be about to get it
+		case kept > 0:
+			// newer ones that have no record may be about to get it
 			problems = append(problems, d.Discard(e.Name))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Sweep removes the commits up to a number that were given up, by the owner or under earlier claims: they have no record, and get none.
+// Sweep removes the commits up to a number that were given up, by the owner or under earlier
+// claims: they have no record, and get none.
 func (d Dir) Sweep(number int64) error {
 	all, err := d.commits(func(n Name) bool { return d.has(n) || d.outlived(n) })
 	if err != nil {
@@ -236,7 +257,8 @@ func (d Dir) Sweep(number int64) error {
 	return errors.Join(problems...)
 }
 
-// Discard removes a commit, whole or not. It takes the record away first: a commit that is half removed is none.
+// Discard removes a commit, whole or not. It takes the record away first: a commit that is half
+// removed is none.
 func (d Dir) Discard(n Name) error {
 	err := d.Files.Remove(n.String() + "/" + recordFile)
 	if err == nil {

@@ -13,18 +13,20 @@ import (
 // ModelFile is the file that an export of a model writes.
 const ModelFile = "model.safetensors"
 
-// Model is a trained model to be exported: its values alone, without the optimizer's slots and the ledger.
+// Model is a trained model to be exported: its values alone, without the optimizer's slots and the
+// ledger.
 type Model struct {
 	JobName  string
 	ModelDef string
 	Version  int64
 	Layout   param.Layout
-	// Fill sets dst to the elements of the flat array from the one numbered from on. It is called for one stretch after the other.
+	// Fill sets dst to the elements of the flat array from the one numbered from on. It is called
+	// for one stretch after the other.
 	Fill func(from int, dst []float32) error
 }
 
-// Export writes a model to a place, as [ModelFile], which appears whole or not at all. The bytes that are written so far are told to
-// progress, if it is not nil.
+// Export writes a model to a place, as [ModelFile], which appears whole or not at all. The bytes
+// that are written so far are told to progress, if it is not nil.
 func (m Model) Export(to Files, progress func(bytes int64)) error {
 	f, err := to.Create(ModelFile)
 	if err != nil {
@@ -62,8 +64,8 @@ func (t *told) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Export writes the model of a commit to a place, as a job's --output has it. The commit is one that is verified. No more of the
-// model than a chunk is in memory.
+// Export writes the model of a commit to a place, as a job's --output has it. The commit is one
+// that is verified. No more of the model than a chunk is in memory.
 func (d Dir) Export(c *Commit, to Files, progress func(bytes int64)) error {
 	values := valuesOf{d: d, c: c}
 	defer values.close()
@@ -76,9 +78,10 @@ func (d Dir) Export(c *Commit, to Files, progress func(bytes int64)) error {
 
 // valuesOf reads the values of a commit in their order, each shard opened once.
 type valuesOf struct {
-	d      Dir
-	c      *Commit
-	shard  int // of the commit's, which is open if file is not nil
+	d Dir
+	c *Commit
+	// of the commit's, which is open if file is not nil
+	shard  int
 	file   *safetensors.File
 	closer io.Closer
 }

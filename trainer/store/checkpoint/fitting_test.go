@@ -11,7 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// A commit of another model, or of a training with another optimizer, is of no use, and the error says why.
+// A commit of another model, or of a training with another optimizer, is of no use, and the error
+// says why.
 func TestReadFitting(t *testing.T) {
 	d := Dir{Files: Local(t.TempDir())}
 	layout := param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}

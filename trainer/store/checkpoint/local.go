@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Local returns the files below a directory of this machine, which is made when something is written.
+// Local returns the files below a directory of this machine, which is made when something is
+// written.
 func Local(path string) Files { return local{path, &system} }
 
 // errNoFile is the error of a directory, or of something else, that stands in the place of a file.
@@ -22,7 +23,8 @@ type local struct {
 
 // disk is what a test replaces.
 type disk struct {
-	sync func(*os.File) error // returns when a file, or the names in a directory, are on the disk
+	// returns when a file, or the names in a directory, are on the disk
+	sync func(*os.File) error
 }
 
 // system is the disk of this machine.

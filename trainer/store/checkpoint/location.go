@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// ParseLocation reads the name of a place, which package bucket opens: the path of a directory, for which it returns nil, or
-// s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, whose path has no slash at its end.
+// ParseLocation reads the name of a place, which package bucket opens: the path of a directory, for
+// which it returns nil, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, whose path has no slash at its
+// end.
 func ParseLocation(location string) (*url.URL, error) {
 	const expected = "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
 	if location == "" {

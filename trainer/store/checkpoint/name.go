@@ -11,11 +11,14 @@ import (
 // prefix begins the names of commits.
 const prefix = "commit-"
 
-// Name identifies a commit in its directory. Its text is the name of the commit's directory: commit-00000041-2-5f3a9c1b is commit 41
-// of claim 2, which was made by the owner whose UID has a hash that begins with 5f3a9c1b.
+// Name identifies a commit in its directory. Its text is the name of the commit's directory:
+// commit-00000041-2-5f3a9c1b is commit 41 of claim 2, which was made by the owner whose UID has a
+// hash that begins with 5f3a9c1b.
 type Name struct {
 	Number int64
-	Claim  string // tag of the claim under which the commit was made ([Claim.Tag]); "": the commit is older than claims
+	// tag of the claim under which the commit was made ([Claim.Tag]); "": the commit is older than
+	// claims
+	Claim string
 }
 
 // tagForm is the form of a claim's tag.
@@ -30,7 +33,8 @@ func (n Name) String() string {
 	return text
 }
 
-// ParseName reads what a user calls a commit: its number, or the name of its directory. By its number alone, the claim is "".
+// ParseName reads what a user calls a commit: its number, or the name of its directory. By its
+// number alone, the claim is "".
 func ParseName(text string) (n Name, ok bool) {
 	if n, ok = parseName(text); ok {
 		return n, true
@@ -40,7 +44,8 @@ func ParseName(text string) (n Name, ok bool) {
 	return Name{Number: number}, err == nil && number > 0 && digits[0] != '+'
 }
 
-// Is reports whether a name that a user has given is that of a commit: by number alone it is that of any with the number.
+// Is reports whether a name that a user has given is that of a commit: by number alone it is that
+// of any with the number.
 func (n Name) Is(of Name) bool {
 	return n.Number == of.Number && (n.Claim == "" || n.Claim == of.Claim)
 }
@@ -57,14 +62,16 @@ func parseName(text string) (n Name, ok bool) {
 	return n, n.String() == text
 }
 
-// claimNumber returns the number of the claim under which the commit was made; 0: the commit is older than claims.
+// claimNumber returns the number of the claim under which the commit was made; 0: the commit is
+// older than claims.
 func (n Name) claimNumber() int64 {
 	digits, _, _ := strings.Cut(n.Claim, "-")
 	number, _ := strconv.ParseInt(digits, 10, 64)
 	return number
 }
 
-// owner returns the hash of the UID of the job that made the commit; "": the commit is older than claims.
+// owner returns the hash of the UID of the job that made the commit; "": the commit is older than
+// claims.
 func (n Name) owner() string {
 	_, hash, _ := strings.Cut(n.Claim, "-")
 	return hash
@@ -75,7 +82,8 @@ func newer(a, b Name) int {
 	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.claimNumber(), a.claimNumber()), cmp.Compare(b.Claim, a.Claim))
 }
 
-// split takes the last name of a location apart, and what follows a question mark in the name of a bucket.
+// split takes the last name of a location apart, and what follows a question mark in the name of a
+// bucket.
 func split(location string) (parent, name, query string) {
 	if at := strings.Index(location, "?"); at >= 0 && strings.Contains(location[:at], "://") {
 		location, query = location[:at], location[at:]
@@ -93,8 +101,8 @@ func Split(location string) (dir, name string) {
 	return parent + query, name
 }
 
-// Within splits a location that may be of one commit into that of its directory and the commit's name; the zero Name: the location is
-// of a directory.
+// Within splits a location that may be of one commit into that of its directory and the commit's
+// name; the zero Name: the location is of a directory.
 func Within(location string) (dir string, commit Name) {
 	parent, name, query := split(location)
 	n, ok := parseName(name)

@@ -28,7 +28,8 @@ const claimTries = 20
 // claimFile names the record of a claim.
 func claimFile(number int64) string { return fmt.Sprintf("%s%08d", claimPrefix, number) }
 
-// parseClaim is the inverse of claimFile; released: the name is that of the file that ends the claim.
+// parseClaim is the inverse of claimFile; released: the name is that of the file that ends the
+// claim.
 func parseClaim(name string) (number int64, released, ok bool) {
 	plain, released := strings.CutSuffix(name, releasedMark)
 	digits, ok := strings.CutPrefix(plain, claimPrefix)
@@ -41,10 +42,13 @@ func parseClaim(name string) (number int64, released, ok bool) {
 
 // standing is the last claim of a directory.
 type lastClaim struct {
-	number   int64  // 0: there is none
-	claim    *Claim // nil: there is none, or its record cannot be read
+	// 0: there is none
+	number int64
+	// nil: there is none, or its record cannot be read
+	claim    *Claim
 	released bool
-	damage   error // why the record cannot be read, and will not be
+	// why the record cannot be read, and will not be
+	damage error
 }
 
 // lastClaim reads the last claim of the directory.
@@ -75,7 +79,8 @@ func (d Dir) lastClaim() (l lastClaim, err error) {
 	return l, err
 }
 
-// readClaim reads the record of a claim. The error of one that is not there, or is no record, is [ErrDamaged].
+// readClaim reads the record of a claim. The error of one that is not there, or is no record, is
+// [ErrDamaged].
 func (d Dir) readClaim(number int64) (*Claim, error) {
 	text, err := d.readFile(claimFile(number))
 	path := strings.TrimSuffix(d.String(), "/") + "/" + claimFile(number)
@@ -104,7 +109,8 @@ func (d Dir) readFile(name string) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, min(size, mostClaim)))
 }
 
-// Owned returns the last claim of the directory; nil: it has no owner, or was released by its last one.
+// Owned returns the last claim of the directory; nil: it has no owner, or was released by its last
+// one.
 func (d Dir) Owned() (*Claim, error) {
 	l, err := d.lastClaim()
 	if err == nil && !l.released {
@@ -153,7 +159,8 @@ func (d Dir) use(me Owner, p Permit, l lastClaim) (Use, string, error) {
 	return use, why, nil
 }
 
-// MayClaim returns why a job could not claim the directory now ([ErrOwned]), nil if it could. It changes nothing.
+// MayClaim returns why a job could not claim the directory now ([ErrOwned]), nil if it could. It
+// changes nothing.
 func (d Dir) MayClaim(me Owner, p Permit) error {
 	l, err := d.lastClaim()
 	if err == nil {
@@ -165,12 +172,16 @@ func (d Dir) MayClaim(me Owner, p Permit) error {
 // Claimed is a directory that a job has claimed.
 type Claimed struct {
 	Claim
-	Why  string // the directory …
-	Weak bool   // the place has no exclusive creation: two claims at one moment are noticed only when the first commit is made
+	// the directory …
+	Why string
+	// the place has no exclusive creation: two claims at one moment are noticed only when the first
+	// commit is made
+	Weak bool
 }
 
-// Claim makes a job the owner of the directory, before it writes anything else there. The error of a directory of another job is
-// [ErrOwned]. Processes of one job may claim at the same time: they get the same claim.
+// Claim makes a job the owner of the directory, before it writes anything else there. The error of
+// a directory of another job is [ErrOwned]. Processes of one job may claim at the same time: they
+// get the same claim.
 func (d Dir) Claim(me Owner, p Permit, now time.Time) (Claimed, error) {
 	for range claimTries {
 		l, err := d.lastClaim()
@@ -199,8 +210,9 @@ func (d Dir) Claim(me Owner, p Permit, now time.Time) (Claimed, error) {
 	return Claimed{}, fmt.Errorf("%w: other jobs claim it at the same time, over and over", ErrOwned)
 }
 
-// writeClaim creates the record of a claim, unless there is one of that number. Whose it is has to be read: the answer to a
-// creation may be lost. weak reports that the place creates a file that is there.
+// writeClaim creates the record of a claim, unless there is one of that number. Whose it is has to
+// be read: the answer to a creation may be lost. weak reports that the place creates a file that is
+// there.
 func (d Dir) writeClaim(c Claim) (weak bool, err error) {
 	text, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -224,7 +236,8 @@ func (d Dir) writeClaim(c Claim) (weak bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The second creation must fail. Where it does not it has changed nothing, as its content is the same.
+	// The second creation must fail. Where it does not it has changed nothing, as its content is
+	// the same.
 	err = create()
 	if errors.Is(err, fs.ErrExist) {
 		err = nil
@@ -234,7 +247,8 @@ func (d Dir) writeClaim(c Claim) (weak bool, err error) {
 	return weak, err
 }
 
-// Holds returns [ErrOwned] if a claim does not count any more: another was made after it, or it was released.
+// Holds returns [ErrOwned] if a claim does not count any more: another was made after it, or it was
+// released.
 func (d Dir) Holds(c Claim) error {
 	l, err := d.lastClaim()
 	switch {
@@ -252,11 +266,12 @@ func (d Dir) Holds(c Claim) error {
 	return fmt.Errorf("%w: the record of claim %d is gone", ErrOwned, c.Number)
 }
 
-// is reports whether two claims are one, or such as two processes of one job make at the same time where a place is weak.
+// is reports whether two claims are one, or such as two processes of one job make at the same time
+// where a place is weak.
 func (c Claim) is(o Claim) bool { return c.Number == o.Number && c.Owner == o.Owner }
 
-// Release ends a claim, for a job that has ended: from then on any job may claim the directory. It changes nothing if another claim was
-// made after it.
+// Release ends a claim, for a job that has ended: from then on any job may claim the directory. It
+// changes nothing if another claim was made after it.
 func (d Dir) Release(c Claim) error {
 	if err := d.Holds(c); err != nil {
 		if errors.Is(err, ErrOwned) {
@@ -277,8 +292,8 @@ func (d Dir) Release(c Claim) error {
 	return nil
 }
 
-// Here returns the owner that a job of this machine is, whose process of that ID lives as long as the job. What this system does not
-// tell is empty: then nobody can prove that the job is gone.
+// Here returns the owner that a job of this machine is, whose process of that ID lives as long as
+// the job. What this system does not tell is empty: then nobody can prove that the job is gone.
 func Here(job, name, state string, pid int) Owner {
 	o := Owner{Job: job, Name: name, State: state, PID: pid}
 	o.Host, _ = os.Hostname()
@@ -289,8 +304,8 @@ func Here(job, name, state string, pid int) Owner {
 	return o
 }
 
-// Gone reports whether the process of an owner is proved to be gone: it was on this machine, since whose start it ended. known is false
-// if that cannot be told from here.
+// Gone reports whether the process of an owner is proved to be gone: it was on this machine, since
+// whose start it ended. known is false if that cannot be told from here.
 func (o Owner) Gone() (gone, known bool) {
 	here := Here(o.Job, o.Name, o.State, o.PID)
 	if o.Boot == "" || o.PIDs == "" || o.Started == "" || o.Boot != here.Boot || o.PIDs != here.PIDs {
@@ -299,13 +314,15 @@ func (o Owner) Gone() (gone, known bool) {
 	return here.Started != o.Started, true
 }
 
-// started returns when a process started, in ticks since the start of the machine; "": there is no such process.
+// started returns when a process started, in ticks since the start of the machine; "": there is no
+// such process.
 func started(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	_, rest, ok := strings.Cut(string(stat), ") ") // the name before may contain anything, also this
+	// the name before may contain anything, also this
+	_, rest, ok := strings.Cut(string(stat), ") ")
 	for ok && strings.Contains(rest, ") ") {
 		_, rest, ok = strings.Cut(rest, ") ")
 	}

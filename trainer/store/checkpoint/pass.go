@@ -24,8 +24,9 @@ type piece struct {
 	scratch bool // of nobody's stretch
 }
 
-// pass reads a file once, from its first byte to its last, returns its checksum, and fills the stretches, which are in order. Three
-// processors have a part in it: one touches the memory, as that takes as long as reading into it, one reads, and one sums up.
+// pass reads a file once, from its first byte to its last, returns its checksum, and fills the
+// stretches, which are in order. Three processors have a part in it: one touches the memory, as
+// that takes as long as reading into it, one reads, and one sums up.
 func pass(f io.ReaderAt, size int64, wanted []stretch) (crc uint32, err error) {
 	p := passing{cut: make(chan piece, 4), read: make(chan piece, 4), free: make(chan []byte, 4), stop: make(chan struct{})}
 	go p.pieces(size, wanted)

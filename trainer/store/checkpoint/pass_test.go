@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// What is wanted of a file is there after one pass over it, wherever it lies, and the checksum is that of all bytes.
+// What is wanted of a file is there after one pass over it, wherever it lies, and the checksum is
+// that of all bytes.
 func TestPass(t *testing.T) {
 	file := make([]byte, 3*block+17)
 	for i := range file {

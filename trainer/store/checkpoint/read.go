@@ -16,8 +16,8 @@ import (
 // ErrNone is returned where there is no commit.
 var ErrNone = errors.New("there is no checkpoint")
 
-// ErrDamaged is returned for a commit that is there, and whose bytes are not those that were written, or that is gone. Other errors
-// may pass: the storage cannot be read now.
+// ErrDamaged is returned for a commit that is there, and whose bytes are not those that were
+// written, or that is gone. Other errors may pass: the storage cannot be read now.
 var ErrDamaged = errors.New("the checkpoint is damaged")
 
 // damage is an error that is ErrDamaged, and says what is wrong.
@@ -28,8 +28,8 @@ func (d damage) Unwrap() error      { return d.error }
 
 func damaged(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
 
-// lasting makes damage of an error that does not pass: a file stands where a directory is expected or the other way round, or this user
-// may not read it.
+// lasting makes damage of an error that does not pass: a file stands where a directory is expected
+// or the other way round, or this user may not read it.
 func lasting(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errNoFile) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) {
 		return damage{err}
@@ -66,7 +66,8 @@ func (d Dir) ReadCommit(n Name) (*Commit, error) {
 	return c, nil
 }
 
-// ReadNamed reads the record of the commit that has that checksum. What is there under its name and has another one is damage.
+// ReadNamed reads the record of the commit that has that checksum. What is there under its name and
+// has another one is damage.
 func (d Dir) ReadNamed(n Name, checksum string) (*Commit, error) {
 	c, err := d.ReadCommit(n)
 	if err == nil && c.Checksum != checksum {
@@ -79,8 +80,9 @@ func (d Dir) ReadNamed(n Name, checksum string) (*Commit, error) {
 	return c, nil
 }
 
-// ReadFitting reads the record of the commit that has that checksum for a model with that layout, nil if it is not known yet, and an
-// optimizer. The error of one that is of another model is [ErrDamaged], too: it is of no use.
+// ReadFitting reads the record of the commit that has that checksum for a model with that layout,
+// nil if it is not known yet, and an optimizer. The error of one that is of another model is
+// [ErrDamaged], too: it is of no use.
 func (d Dir) ReadFitting(n Name, checksum string, layout param.Layout, optimizer string) (*Commit, error) {
 	c, err := d.ReadNamed(n, checksum)
 	if err != nil {
@@ -103,13 +105,14 @@ type Damage struct {
 	Err    error
 }
 
-// Newest returns the newest commit that is whole, every byte of it, and what is wrong with those that are newer. [ErrNone]: there is
-// none. Storage that cannot be read is another error.
+// Newest returns the newest commit that is whole, every byte of it, and what is wrong with those
+// that are newer. [ErrNone]: there is none. Storage that cannot be read is another error.
 func (d Dir) Newest() (*Commit, []Damage, error) {
 	return d.newest(func(Name) bool { return true }, d.Verify)
 }
 
-// Before returns the newest commit that is older than another and whose record is whole, as [Dir.Newest] does. It looks at no shard.
+// Before returns the newest commit that is older than another and whose record is whole, as
+// [Dir.Newest] does. It looks at no shard.
 func (d Dir) Before(n Name) (*Commit, []Damage, error) {
 	return d.newest(func(o Name) bool { return newer(n, o) < 0 }, func(*Commit) error { return nil })
 }
@@ -153,8 +156,9 @@ func (d Dir) Verify(c *Commit) error {
 	return errors.Join(problems...)
 }
 
-// Restore fills a part of the model, of any stretch, from the shards of a commit, each of which it reads and verifies in one go: after an
-// error nothing of the part is of use. Slots of p that the commit has not are an error; p has none where only the values are wanted.
+// Restore fills a part of the model, of any stretch, from the shards of a commit, each of which it
+// reads and verifies in one go: after an error nothing of the part is of use. Slots of p that the
+// commit has not are an error; p has none where only the values are wanted.
 func (d Dir) Restore(c *Commit, p Part) error {
 	if len(p.Slots) > c.Slots {
 		return damaged("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
@@ -187,7 +191,8 @@ func (d Dir) read(c *Commit, s Shard, p Part) error {
 	if size != s.Bytes {
 		return damaged("it has %d bytes, expected %d", size, s.Bytes)
 	}
-	wanted, problem := stretches(f, size, s, p) // of a header that is damaged: the checksum tells
+	// of a header that is damaged: the checksum tells
+	wanted, problem := stretches(f, size, s, p)
 	crc, err := pass(f, size, wanted)
 	if err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 type Part struct {
 	Start  int
 	Values []float32
-	Slots  [][]float32 // of the trainable ones among them, which come first
+	// of the trainable ones among them, which come first
+	Slots [][]float32
 }
 
 // valuesName and slotName name the tensors of a shard.
@@ -24,8 +25,9 @@ func slotName(i int) string { return fmt.Sprintf("slot/%d", i) }
 // ShardFile names the shard of holder i of n.
 func ShardFile(i, n int) string { return fmt.Sprintf("shard-%d-of-%d.safetensors", i, n) }
 
-// WriteShard writes a part of the model as the file of a commit's directory, and returns what the record says of it. When
-// it returns without an error, the file is on the disk. It may be called for the same file again.
+// WriteShard writes a part of the model as the file of a commit's directory, and returns what the
+// record says of it. When it returns without an error, the file is on the disk. It may be called
+// for the same file again.
 func WriteShard(d Dir, n Name, file string, p Part) (Shard, error) {
 	s := Shard{File: file, Start: p.Start, End: p.Start + len(p.Values)}
 	f, err := d.Create(n, file)

@@ -16,16 +16,21 @@ import (
 
 // Source is where a model is found at rest: a commit, or an exported model.
 type Source struct {
-	Dir      Dir
-	Location string // Dir's, as an [Opener] takes it
-	Commit   Name   // the commit; the zero Name: the newest of Dir that is whole
-	Checksum string // of the commit's record; "": that is not known
-	File     string // the exported model in Dir; "": it is a commit
+	Dir Dir
+	// Dir's, as an [Opener] takes it
+	Location string
+	// the commit; the zero Name: the newest of Dir that is whole
+	Commit Name
+	// of the commit's record; "": that is not known
+	Checksum string
+	// the exported model in Dir; "": it is a commit
+	File string
 }
 
-// Find finds the model that a location names: the directory of a job's commits, one of them, the directory of an exported model, or
-// its file, whose name ends with .safetensors. A directory that has commits and an exported model stands for its commits. Find looks
-// at names only. [ErrNone]: there is no model.
+// Find finds the model that a location names: the directory of a job's commits, one of them, the
+// directory of an exported model, or its file, whose name ends with .safetensors. A directory that
+// has commits and an exported model stands for its commits. Find looks at names only. [ErrNone]:
+// there is no model.
 func (o Opener) Find(location string) (Source, error) {
 	s := Source{Location: location}
 	dir, name, query := split(location)
@@ -60,7 +65,8 @@ func (o Opener) Find(location string) (Source, error) {
 		ErrNone, location, ModelFile)
 }
 
-// commits reports whether the directory has the commit that is meant, or any. A commit that is meant by its number alone gets its name.
+// commits reports whether the directory has the commit that is meant, or any. A commit that is
+// meant by its number alone gets its name.
 func (s *Source) commits() (found bool, err error) {
 	all, err := s.Dir.Commits()
 	if err != nil {
@@ -73,7 +79,8 @@ func (s *Source) commits() (found bool, err error) {
 			}
 		}
 	}
-	var unread error // of a commit that may be the one that is meant
+	// of a commit that may be the one that is meant
+	var unread error
 	for _, e := range all {
 		if s.Commit.Number > 0 && e.Name != s.Commit {
 			continue
@@ -89,11 +96,13 @@ func (s *Source) commits() (found bool, err error) {
 // Path names the exported model to users.
 func (s Source) Path() string { return strings.TrimSuffix(s.Dir.String(), "/") + "/" + s.File }
 
-// Read returns the record of the commit, every byte of which was read, and what is wrong with those that are newer.
+// Read returns the record of the commit, every byte of which was read, and what is wrong with those
+// that are newer.
 func (s Source) Read() (*Commit, []Damage, error) {
 	if s.Commit.Number == 0 {
 		c, damages, err := s.Dir.Newest()
-		if len(damages) > 0 && errors.Is(err, ErrNone) { // to begin from the beginning is not what was asked for
+		// to begin from the beginning is not what was asked for
+		if len(damages) > 0 && errors.Is(err, ErrNone) {
 			err = damaged("none of the checkpoints in %v can be used; the newest: %w", s.Dir, damages[0].Err)
 		}
 		return c, damages, err
@@ -113,8 +122,8 @@ func (s Source) record() (*Commit, error) {
 	return s.Dir.ReadNamed(s.Commit, s.Checksum)
 }
 
-// Load sets values, the flat array of a model with that layout, to those of the model. The error of a model that is another, or
-// whose bytes are damaged, is [ErrDamaged].
+// Load sets values, the flat array of a model with that layout, to those of the model. The error of
+// a model that is another, or whose bytes are damaged, is [ErrDamaged].
 func (s Source) Load(layout param.Layout, values []float32) error {
 	if s.File != "" {
 		return s.exported(func(f *safetensors.File) error { return load(f, layout, values) })
@@ -129,7 +138,8 @@ func (s Source) Load(layout param.Layout, values []float32) error {
 	return s.Dir.Restore(c, Part{Values: values})
 }
 
-// Version returns the model's version. That of an exported model is the one that it was exported with, 0 if it does not say.
+// Version returns the model's version. That of an exported model is the one that it was exported
+// with, 0 if it does not say.
 func (s Source) Version() (version int64, err error) {
 	if s.File == "" {
 		c, err := s.record()
@@ -139,14 +149,15 @@ func (s Source) Version() (version int64, err error) {
 		return c.Version, nil
 	}
 	err = s.exported(func(f *safetensors.File) error {
-		version, _ = strconv.ParseInt(f.Metadata["version"], 10, 64) // of another program's file there is none
+		// of another program's file there is none
+		version, _ = strconv.ParseInt(f.Metadata["version"], 10, 64)
 		return nil
 	})
 	return version, err
 }
 
-// Check reads what an exported model says of itself, and returns what is wrong with it. A layout that is not nil is that of the model
-// that it should be of.
+// Check reads what an exported model says of itself, and returns what is wrong with it. A layout
+// that is not nil is that of the model that it should be of.
 func (s Source) Check(layout param.Layout) error {
 	return s.exported(func(f *safetensors.File) error {
 		if layout == nil {
@@ -209,7 +220,8 @@ func load(f *safetensors.File, layout param.Layout, values []float32) error {
 	return nil
 }
 
-// match reports how the tensors of a file differ from a model's parameters in name and shape: the format says no more of them.
+// match reports how the tensors of a file differ from a model's parameters in name and shape: the
+// format says no more of them.
 func match(layout, file param.Layout) error {
 	ordered := make(param.Layout, 0, len(file))
 	file = slices.Clone(file)

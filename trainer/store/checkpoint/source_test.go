@@ -15,7 +15,8 @@ var sourceLayout = param.Layout{
 	{Name: "w", Shape: []int{2, 3}, Trainable: true}, {Name: "b", Shape: []int{2}, Trainable: true}, {Name: "mean", Shape: []int{2}, Momentum: 0.9},
 }
 
-// A model is found by the directory of its commits, by one of them, by its export's directory and file, and its values are the same.
+// A model is found by the directory of its commits, by one of them, by its export's directory and
+// file, and its values are the same.
 func TestSource(t *testing.T) {
 	root := t.TempDir()
 	both, out := filepath.Join(root, "both"), filepath.Join(root, "out")
@@ -77,7 +78,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// An exported model that is cut short is damaged, and not a failure of the storage: nobody tries again.
+// An exported model that is cut short is damaged, and not a failure of the storage: nobody tries
+// again.
 func TestSourceDamaged(t *testing.T) {
 	dir := t.TempDir()
 	m := Model{Layout: sourceLayout, Fill: func(int, []float32) error { return nil }}

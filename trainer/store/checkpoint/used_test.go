@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A directory with checkpoints is refused with the job that they are of; files of others, named like
-// commits or not, are no checkpoints.
+// A directory with checkpoints is refused with the job that they are of; files of others, named
+// like commits or not, are no checkpoints.
 func TestUnused(t *testing.T) {
 	dir := t.TempDir()
 	d := Dir{Files: Local(dir)}

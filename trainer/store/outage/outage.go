@@ -23,7 +23,8 @@ type Error struct{ Err error }
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// lasting lists the errors of file systems that do not go away with time: the request is invalid or not permitted.
+// lasting lists the errors of file systems that do not go away with time: the request is invalid or
+// not permitted.
 var lasting = []syscall.Errno{
 	syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
 	syscall.EINVAL, syscall.EBADF, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EFBIG,
@@ -72,7 +73,8 @@ type Patience struct {
 	// Failing is called with the error of each attempt that the storage has failed, and with nil
 	// when one has ended otherwise after that; nil: no calls.
 	Failing func(error)
-	// Futile reports whether the result is not needed any more, which ends the attempts; nil: it is always needed.
+	// Futile reports whether the result is not needed any more, which ends the attempts; nil: it is
+	// always needed.
 	Futile func() bool
 }
 

@@ -33,8 +33,8 @@ func TestWhichErrorsAreOfOf(t *testing.T) {
 	}
 }
 
-// Patience repeats a call until the storage answers or the limit is reached. It does not repeat a call that fails for another
-// reason.
+// Patience repeats a call until the storage answers or the limit is reached. It does not repeat a
+// call that fails for another reason.
 func TestTrouble(t *testing.T) {
 	at := func(err error) error {
 		return fmt.Errorf("export: %w", &Error{&fs.PathError{Op: "write", Path: "/out/model.tmp", Err: err}})

@@ -1,4 +1,5 @@
-// Package prediction writes what a job predicts: a part for each task, and on request one file of all parts.
+// Package prediction writes what a job predicts: a part for each task, and on request one file of
+// all parts.
 //
 //	--prediction_outputs=/data/out.csv             --prediction_outputs=/data/out
 //	  /data/.out.csv-UID/                            /data/out/
@@ -8,9 +9,10 @@
 //
 // Laws:
 //
-//  1. A part appears completely or not at all, and so does the file. Writing it again writes the same bytes, so each record is in it once,
-//     however often its task was done.
-//  2. The parts are numbered in the order of the data: by the names of its files, then by the order of the records in each.
+//  1. A part appears completely or not at all, and so does the file. Writing it again writes the
+//     same bytes, so each record is in it once, however often its task was done.
+//  2. The parts are numbered in the order of the data: by the names of its files, then by the order
+//     of the records in each.
 //  3. Parts of another job are never used for this one.
 package prediction
 
@@ -30,12 +32,14 @@ import (
 // Place is the directory or bucket to which a job writes its predictions.
 type Place struct {
 	files checkpoint.Files
-	file  string // name of the one file; "": the parts are the result
-	parts string // directory of the parts within files: "", or a path that ends with a slash
+	// name of the one file; "": the parts are the result
+	file string
+	// directory of the parts within files: "", or a path that ends with a slash
+	parts string
 }
 
-// Open opens the place that --prediction_outputs names: one file if the name ends in .csv, else a directory. The UID of the job
-// keeps its parts apart from those of other jobs.
+// Open opens the place that --prediction_outputs names: one file if the name ends in .csv, else a
+// directory. The UID of the job keeps its parts apart from those of other jobs.
 func Open(open checkpoint.Opener, outputs, uid string) (*Place, error) {
 	p := new(Place)
 	if _, name := checkpoint.Split(outputs); isFile(name) {
@@ -82,9 +86,10 @@ func (p *Place) create(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// Finish completes the result of so many parts, all of which must have been written. For one file it joins the parts; for a directory it
-// removes the parts that an earlier job has left there. Headed parts begin with the same header line, which the file gets once. While it
-// joins, progress is called with the number of bytes read so far, unless it is nil. Finish may be repeated.
+// Finish completes the result of so many parts, all of which must have been written. For one file
+// it joins the parts; for a directory it removes the parts that an earlier job has left there.
+// Headed parts begin with the same header line, which the file gets once. While it joins, progress
+// is called with the number of bytes read so far, unless it is nil. Finish may be repeated.
 func (p *Place) Finish(of int, headed bool, progress func(bytes int64)) error {
 	if p.file == "" {
 		return p.removeOthers(of)
@@ -163,7 +168,8 @@ func line(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// removeOthers removes from the directory the parts of an earlier job that had another number of parts.
+// removeOthers removes from the directory the parts of an earlier job that had another number of
+// parts.
 func (p *Place) removeOthers(of int) error {
 	names, err := p.files.List("")
 	if err != nil {
@@ -184,7 +190,8 @@ func (p *Place) removeOthers(of int) error {
 	return nil
 }
 
-// Tidy removes the parts of a result that is one file, joined or not. No process may be writing parts any more.
+// Tidy removes the parts of a result that is one file, joined or not. No process may be writing
+// parts any more.
 func (p *Place) Tidy() error {
 	if p.file == "" {
 		return nil

@@ -47,8 +47,8 @@ func write(t *testing.T, p *Place, of int, numbers ...int) {
 	}
 }
 
-// The file is of all parts in their order, whatever the order in which they came and however often, with one header. Parts of another
-// job are not in it.
+// The file is of all parts in their order, whatever the order in which they came and however often,
+// with one header. Parts of another job are not in it.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir+"/out.csv", "uid")
@@ -106,7 +106,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// In a directory the parts stay. What an earlier job has left under such names goes, and nothing else.
+// In a directory the parts stay. What an earlier job has left under such names goes, and nothing
+// else.
 func TestDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, open(t, dir, "before"), 3, 0, 1, 2)

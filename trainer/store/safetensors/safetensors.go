@@ -3,7 +3,8 @@
 // TensorFlow load without code from this repository.
 //
 //	uint64     length of the header, little endian
-//	header     JSON: {"name": {"dtype":"F32","shape":[…],"data_offsets":[from,to]}, …, "__metadata__": {…}}
+//	header     JSON: {"name": {"dtype":"F32","shape":[…],"data_offsets":[from,to]}, …,
+//	           "__metadata__": {…}}
 //	payload    the tensors, little endian, back to back, in the order of their offsets
 //
 // Only float32 is written and read, the one type that this trainer trains.
@@ -22,10 +23,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// maxHeader is the format's limit on the size of a header. It bounds what a reader allocates before it has checked anything.
+// maxHeader is the format's limit on the size of a header. It bounds what a reader allocates before
+// it has checked anything.
 const maxHeader = 100 << 20
 
-// stateKey is the metadata entry that lists the variables that are not trainable, for which the format has no field.
+// stateKey is the metadata entry that lists the variables that are not trainable, for which the
+// format has no field.
 const stateKey = "state_variables"
 
 type entry struct {
@@ -49,8 +52,8 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 	return WriteFrom(w, layout, func(from int, dst []float32) error { copy(dst, values[from:]); return nil }, metadata)
 }
 
-// WriteFrom writes the variables of layout, and metadata. It calls fill for each chunk of their flat array in order, which
-// sets dst to the elements from index from on.
+// WriteFrom writes the variables of layout, and metadata. It calls fill for each chunk of their
+// flat array in order, which sets dst to the elements from index from on.
 func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float32) error, metadata map[string]string) error {
 	var tensors []entryOf
 	var state []string
@@ -198,7 +201,8 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 // Layout returns the tensors in the order of the file.
 func (f *File) Layout() param.Layout { return f.layout }
 
-// Offset returns the offset in the file of the n elements of a tensor from index from on. It returns an error if the tensor does not have them.
+// Offset returns the offset in the file of the n elements of a tensor from index from on. It
+// returns an error if the tensor does not have them.
 func (f *File) Offset(name string, from, n int) (int64, error) {
 	at := 0
 	for _, v := range f.layout {
@@ -235,7 +239,8 @@ func (f *File) read(dst []float32, at int64) error {
 	return nil
 }
 
-// parseHeader parses a header, and checks that the tensors cover the payload without gap or overlap.
+// parseHeader parses a header, and checks that the tensors cover the payload without gap or
+// overlap.
 func parseHeader(head []byte, payload int64) (param.Layout, map[string]string, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(head, &raw); err != nil {
@@ -300,7 +305,8 @@ func parseMetadata(data json.RawMessage) (metadata map[string]string, state []st
 	return metadata, state, nil
 }
 
-// elements returns the number of elements of a shape, or an error if they take more than payload bytes.
+// elements returns the number of elements of a shape, or an error if they take more than payload
+// bytes.
 func elements(shape []int, payload int64) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {

@@ -2,8 +2,9 @@ package data
 
 import "github.com/elasticdl/elasticdl/trainer/elastic/task"
 
-// Limits of the cache. It keeps at least keepBlocks blocks, whatever their size: a task with shuffled records may span some
-// chunks of 32 MiB, the default of the original RecordIO, and must not read a chunk again for each record.
+// Limits of the cache. It keeps at least keepBlocks blocks, whatever their size: a task with
+// shuffled records may span some chunks of 32 MiB, the default of the original RecordIO, and must
+// not read a chunk again for each record.
 const (
 	keepBytes  = 16 << 20
 	keepBlocks = 4
@@ -38,7 +39,8 @@ func (c *cache) get(key blockKey) ([][]byte, bool) {
 	return b.records, true
 }
 
-// put adds a block, and evicts the blocks that were not used for longest while the cache is over its limits.
+// put adds a block, and evicts the blocks that were not used for longest while the cache is over
+// its limits.
 func (c *cache) put(key blockKey, records [][]byte) {
 	if _, ok := c.blocks[key]; ok {
 		return // another goroutine was faster
@@ -61,7 +63,8 @@ func (c *cache) put(key blockKey, records [][]byte) {
 func (c *cache) evict() {
 	var oldest blockKey
 	used := c.now + 1
-	for key, b := range c.blocks { // each has another time of use, so the order of iteration does not matter
+	// each has another time of use, so the order of iteration does not matter
+	for key, b := range c.blocks {
 		if b.used < used {
 			oldest, used = key, b.used
 		}

@@ -10,11 +10,13 @@ import (
 
 // replaced are files of each format, and others with as many bytes and records.
 var replaced = []struct {
-	name, file       string
-	before, after    func(t *testing.T, dir string)
-	record           int64 // that has changed
-	params           map[string]string
-	blocksAreTheSame bool // only what is above the records has changed
+	name, file    string
+	before, after func(t *testing.T, dir string)
+	// that has changed
+	record int64
+	params map[string]string
+	// only what is above the records has changed
+	blocksAreTheSame bool
 }{
 	{name: "RecordIO", file: "some", before: func(t *testing.T, dir string) { write(t, dir, "some", 100) },
 		after: func(t *testing.T, dir string) {

@@ -81,10 +81,14 @@ func listed(names []string) string {
 
 // columns are the columns that records have, in this order.
 type columns struct {
-	from  string   // what has them, for errors: a file, or the parameter
-	names []string // nil: the files have no header
-	count int      // how many they are
-	part  bool     // files may have others, which records do not have
+	// what has them, for errors: a file, or the parameter
+	from string
+	// nil: the files have no header
+	names []string
+	// how many they are
+	count int
+	// files may have others, which records do not have
+	part bool
 }
 
 // Like makes f read records with the columns of the files of other, in their order.
@@ -141,7 +145,8 @@ func (f *Files) firstColumns() (want *columns, err error) {
 			return cmp.Or(err, errFound)
 		}
 		names, err := f.columnNames(row)
-		if err == nil && !f.headerGiven && isData(names) { // that of any other file is compared with it
+		// that of any other file is compared with it
+		if err == nil && !f.headerGiven && isData(names) {
 			err = fmt.Errorf("the first row looks like data (%s): expected the names of the columns; if the file has no header: --data_reader_params=header=false; "+
 				"if these are the names: --data_reader_params=header=true", listed(names))
 		}
@@ -297,7 +302,8 @@ func parseColumns(value string) ([]string, error) {
 	}
 	var names []string
 	for part := range strings.SplitSeq(value, ",") {
-		name := strings.TrimSpace(strings.Trim(strings.TrimSpace(part), `'"`)) // the parser of the flag may have taken the outer quotes
+		// the parser of the flag may have taken the outer quotes
+		name := strings.TrimSpace(strings.Trim(strings.TrimSpace(part), `'"`))
 		if name == "" || slices.Contains(names, name) {
 			return nil, errors.New("want different names of columns with commas between")
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
-// csvFormat is the CSV format of RFC 4180, as encoding/csv reads it: a quoted field may hold delimiters, line ends and
-// doubled quotes; empty lines are ignored; all rows have as many fields as the first. A block holds many rows, so that a
-// large file has a small index.
+// csvFormat is the CSV format of RFC 4180, as encoding/csv reads it: a quoted field may hold
+// delimiters, line ends and doubled quotes; empty lines are ignored; all rows have as many fields
+// as the first. A block holds many rows, so that a large file has a small index.
 type csvFormat struct {
 	delimiter byte
 	header    bool // the first row is not a record
@@ -100,7 +100,8 @@ func (x *index) add(start, end int64, file *summed) {
 	if n := len(x.blocks); n > 0 {
 		last := &x.blocks[n-1]
 		if last.Records < blockRows && end-last.Offset <= blockBytes {
-			last.Checksum = file.sum(last.Checksum, last.Offset+last.Size, end) // with empty lines between the rows
+			// with empty lines between the rows
+			last.Checksum = file.sum(last.Checksum, last.Offset+last.Size, end)
 			last.Records, last.Size = last.Records+1, end-last.Offset
 			x.records++
 			return
@@ -112,9 +113,11 @@ func (x *index) add(start, end int64, file *summed) {
 
 // summed keeps the bytes that were read until their checksum is computed.
 type summed struct {
-	r    io.Reader
-	from int64  // offset in the file of the first byte of kept
-	kept []byte // the first done of them are not needed any more
+	r io.Reader
+	// offset in the file of the first byte of kept
+	from int64
+	// the first done of them are not needed any more
+	kept []byte
 	done int64
 }
 
@@ -127,7 +130,8 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sum adds the bytes [start, end) of the file, which were read, to a checksum, and forgets those before end.
+// sum adds the bytes [start, end) of the file, which were read, to a checksum, and forgets those
+// before end.
 func (s *summed) sum(crc uint32, start, end int64) uint32 {
 	s.done = end - s.from
 	return crc32.Update(crc, castagnoli, s.kept[start-s.from:s.done])

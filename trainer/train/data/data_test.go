@@ -220,7 +220,8 @@ func TestCorruptPayload(t *testing.T) {
 	}
 }
 
-// A single file of another format is found before it is read, one in a directory when it is indexed; a damaged file is no foreign one.
+// A single file of another format is found before it is read, one in a directory when it is
+// indexed; a damaged file is no foreign one.
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
 	readme := writeFile(t, dir, "README.md", "# All about this directory, and more\n")
@@ -281,7 +282,8 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// Concurrent random reads return the same records as sequential ones, also if the cache is too small.
+// Concurrent random reads return the same records as sequential ones, also if the cache is too
+// small.
 func TestConcurrentReads(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a", 300)

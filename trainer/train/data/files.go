@@ -18,23 +18,36 @@ import (
 
 // Files reads the files of a directory. It is a [Reader].
 type Files struct {
-	path string // as given to Open, for errors
-	dir  string // the directory of the files
-	only string // the single file in dir that is read; empty: all files
+	// as given to Open, for errors
+	path string
+	// the directory of the files
+	dir string
+	// the single file in dir that is read; empty: all files
+	only string
 	options
 
-	closed  atomic.Bool
-	scanned atomic.Int64 // bytes that the last call of Shards has indexed
-	size    atomic.Int64 // bytes that the last call of Shards has to index
-	looked  atomic.Int64 // bytes read by all indexing
+	closed atomic.Bool
+	// bytes that the last call of Shards has indexed
+	scanned atomic.Int64
+	// bytes that the last call of Shards has to index
+	size atomic.Int64
+	// bytes read by all indexing
+	looked atomic.Int64
 
-	mu      sync.Mutex              // guards the fields below
-	indexes map[string]*index       // by shard: complete indexes
-	known   map[string][]task.Block // by shard: blocks passed to Learn, in order
-	cache   cache                   // blocks read last
-	orders  map[string][]int        // by CSV file: which fields of its rows become those of records; nil: all as they are
-	want    *columns                // of CSV files; nil: not known yet
-	like    *Files                  // those whose columns f has; nil: it has its own
+	// guards the fields below
+	mu sync.Mutex
+	// by shard: complete indexes
+	indexes map[string]*index
+	// by shard: blocks passed to Learn, in order
+	known map[string][]task.Block
+	// blocks read last
+	cache cache
+	// by CSV file: which fields of its rows become those of records; nil: all as they are
+	orders map[string][]int
+	// of CSV files; nil: not known yet
+	want *columns
+	// those whose columns f has; nil: it has its own
+	like *Files
 }
 
 // Close makes running and later reads fail.
@@ -43,12 +56,12 @@ func (f *Files) Close() error {
 	return nil
 }
 
-// Scanned returns how many bytes of the files [Files.Shards] has indexed, and how many there are. It may be called while
-// Shards runs.
+// Scanned returns how many bytes of the files [Files.Shards] has indexed, and how many there are.
+// It may be called while Shards runs.
 func (f *Files) Scanned() (bytes, of int64) { return f.scanned.Load(), f.size.Load() }
 
-// within calls use with the directory of the files. It opens the directory for each call, because on a network file system a
-// handle that is kept may become stale.
+// within calls use with the directory of the files. It opens the directory for each call, because
+// on a network file system a handle that is kept may become stale.
 func (f *Files) within(use func(*os.Root) error) error {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
@@ -214,8 +227,8 @@ func (f *Files) index(shard string) (*index, error) {
 	return x, nil
 }
 
-// open calls use with an open file, and adds the file's name to the error. Files are open only while they are read, so that
-// their number is not limited.
+// open calls use with an open file, and adds the file's name to the error. Files are open only
+// while they are read, so that their number is not limited.
 func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
 	err := f.within(func(root *os.Root) error {
 		// A pipe would block Open.
@@ -243,7 +256,8 @@ func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) er
 
 func (f *Files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
 
-// cause strips operation and path from an error of the file system; callers name the file themselves.
+// cause strips operation and path from an error of the file system; callers name the file
+// themselves.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

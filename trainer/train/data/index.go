@@ -12,15 +12,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 )
 
-// index holds the positions of the records of a file, as blocks. A block is read as a whole. An index does not change.
+// index holds the positions of the records of a file, as blocks. A block is read as a whole. An
+// index does not change.
 type index struct {
-	blocks  []task.Block // in order; each has records
-	records int64        // of all blocks
-	bytes   int64        // size of the file
-	sum     uint64       // of the content, as the checksums of the blocks tell it
+	// in order; each has records
+	blocks []task.Block
+	// of all blocks
+	records int64
+	// size of the file
+	bytes int64
+	// of the content, as the checksums of the blocks tell it
+	sum uint64
 }
 
-// seal sets size and checksum of a complete index. Above is the checksum of what is not in a block, as a header is.
+// seal sets size and checksum of a complete index. Above is the checksum of what is not in a block,
+// as a header is.
 func (x *index) seal(size int64, above uint32) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %08x\n", size, above)
@@ -61,7 +67,8 @@ func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 	return x, nil
 }
 
-// foreign returns an error of reading a header, in other words if the file is no RecordIO file at all.
+// foreign returns an error of reading a header, in other words if the file is no RecordIO file at
+// all.
 func foreign(err error) error {
 	if corrupt, ok := errors.AsType[*recordio.CorruptError](err); ok && corrupt.Offset == 0 && errors.Is(err, recordio.ErrMagic) {
 		return errors.New("it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file; what is no data is left out if its name begins with a dot")
@@ -106,8 +113,8 @@ func find(blocks []task.Block, i int64) (task.Block, bool) {
 	return blocks[n], true
 }
 
-// Blocks returns the blocks that hold the records [start, end) of a shard, nil if [Files.Shards] did not list it. Callers
-// must not change them.
+// Blocks returns the blocks that hold the records [start, end) of a shard, nil if [Files.Shards]
+// did not list it. Callers must not change them.
 func (f *Files) Blocks(shard string, start, end int64) []task.Block {
 	f.mu.Lock()
 	x := f.indexes[shard]
@@ -120,7 +127,8 @@ func (f *Files) Blocks(shard string, start, end int64) []task.Block {
 	return x.blocks[from:max(from, to):max(from, to)]
 }
 
-// Learn stores the positions of some records of a shard, so that reading them does not index the file. The blocks are in order.
+// Learn stores the positions of some records of a shard, so that reading them does not index the
+// file. The blocks are in order.
 func (f *Files) Learn(shard string, blocks []task.Block) error {
 	var end int64
 	for _, b := range blocks {
@@ -181,7 +189,8 @@ func (f *Files) read(shard string, b task.Block) (records [][]byte, err error) {
 	return arrange(records, order, f.delimiter), nil
 }
 
-// orderOf returns the order of the columns of a CSV file, see order. It reads the first row of the file on the first call.
+// orderOf returns the order of the columns of a CSV file, see order. It reads the first row of the
+// file on the first call.
 func (f *Files) orderOf(shard string) ([]int, error) {
 	f.mu.Lock()
 	order, known := f.orders[shard]

@@ -29,7 +29,8 @@ func twoFiles(t testing.TB) (dir string) {
 	return dir
 }
 
-// A reader that learned the blocks of records reads the same records as one that indexed the file, without indexing it.
+// A reader that learned the blocks of records reads the same records as one that indexed the file,
+// without indexing it.
 func TestBlocks(t *testing.T) {
 	dir := twoFiles(t)
 	whole := open(t, dir, nil)
@@ -66,7 +67,8 @@ func TestBlocks(t *testing.T) {
 		if err := part.Learn(shard, whole.Blocks(shard, 0, 1)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := part.ReadAt(shard, 4999); err != nil || len(got) == 0 { // its block was not learned
+		// its block was not learned
+		if got, err := part.ReadAt(shard, 4999); err != nil || len(got) == 0 {
 			t.Errorf("%q, %v", got, err)
 		}
 		if part.Looked() == 0 {
@@ -140,7 +142,8 @@ func FuzzLearn(f *testing.F) {
 	})
 }
 
-// Reading a block that the file does not have any more fails. After the new block was learned, it is read.
+// Reading a block that the file does not have any more fails. After the new block was learned, it
+// is read.
 func TestBlockThatHasChanged(t *testing.T) {
 	dir := twoFiles(t)
 	whole, told := open(t, dir, nil), open(t, dir, nil)

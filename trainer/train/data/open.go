@@ -15,21 +15,29 @@ import (
 
 // options are the reader's parameters.
 type options struct {
-	csv         func(name string) bool // reports whether a file is CSV; the others are RecordIO
-	delimiter   byte                   // between the fields of a CSV row
-	header      bool                   // the first row of a CSV file names the columns and is not a record
-	headerGiven bool                   // header is not the default
-	selected    []string               // names of the columns that records have; empty: those of the first file
+	// reports whether a file is CSV; the others are RecordIO
+	csv func(name string) bool
+	// between the fields of a CSV row
+	delimiter byte
+	// the first row of a CSV file names the columns and is not a record
+	header bool
+	// header is not the default
+	headerGiven bool
+	// names of the columns that records have; empty: those of the first file
+	selected []string
 }
 
-// Open opens a directory of files, at any depth, or one file. Files whose names end in .csv are CSV, others are RecordIO.
-// Files and directories whose names begin with a dot are ignored. A symbolic link in a directory must not lead out of it.
-// Parameters, whose values may be quoted:
+// Open opens a directory of files, at any depth, or one file. Files whose names end in .csv are
+// CSV, others are RecordIO. Files and directories whose names begin with a dot are ignored. A
+// symbolic link in a directory must not lead out of it. Parameters, whose values may be quoted:
 //
 //	reader_type  CSV or RecordIO: the format of all files; default: by the name of each
-//	delimiter    one ASCII character or \t between the fields of a CSV row (also: sep); default: a comma
-//	header       true or false: whether the first row of a CSV file names the columns and is not a record; default: true
-//	columns      names with commas between: the columns that records have, in this order; default: those of the first CSV file
+//	delimiter    one ASCII character or \t between the fields of a CSV row (also: sep); default: a
+//	             comma
+//	header       true or false: whether the first row of a CSV file names the columns and is not a
+//	             record; default: true
+//	columns      names with commas between: the columns that records have, in this order; default:
+//	             those of the first CSV file
 //
 // CSV files with a header are read by name: all have the columns of the first one, in any order.
 func Open(path string, params map[string]string) (*Files, error) {
@@ -55,8 +63,8 @@ func Open(path string, params map[string]string) (*Files, error) {
 	return f, nil
 }
 
-// one makes f read the single file at path. If path is a symbolic link, f reads the link's target, and the name of the link
-// decides whether it is CSV.
+// one makes f read the single file at path. If path is a symbolic link, f reads the link's target,
+// and the name of the link decides whether it is CSV.
 func (f *Files) one(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&os.ModeSymlink != 0 {

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Fields appends the unquoted fields of a row to dst. A field shares the memory of the row, unless it has a doubled quote or a
-// CRLF, which becomes LF.
+// Fields appends the unquoted fields of a row to dst. A field shares the memory of the row, unless
+// it has a doubled quote or a CRLF, which becomes LF.
 func Fields(dst [][]byte, row []byte, delimiter byte) ([][]byte, error) {
 	for {
 		var field []byte
@@ -38,7 +38,8 @@ func Fields(dst [][]byte, row []byte, delimiter byte) ([][]byte, error) {
 	}
 }
 
-// quotedField returns the field that begins b, behind its opening quote, and the rest of the row behind its closing quote.
+// quotedField returns the field that begins b, behind its opening quote, and the rest of the row
+// behind its closing quote.
 func quotedField(b []byte) (field, rest []byte, err error) {
 	doubled := false
 	for i := 0; ; i++ {
@@ -70,9 +71,12 @@ const maxLine = 16 << 20
 type rowScanner struct {
 	br        *bufio.Reader
 	delimiter byte
-	offset    int64  // in the file, of the next line
-	line      int    // number of lines read
-	long      []byte // a line that is longer than the buffer of br
+	// in the file, of the next line
+	offset int64
+	// number of lines read
+	line int
+	// a line that is longer than the buffer of br
+	long []byte
 }
 
 // rowSpan is the position of a row.
@@ -89,7 +93,8 @@ const (
 	fieldStart scanState = iota
 	inField
 	inQuotes
-	quoteInQuotes // behind a quote in a quoted field: it is the closing one, or the first of two
+	// behind a quote in a quoted field: it is the closing one, or the first of two
+	quoteInQuotes
 )
 
 // next returns the next row, or io.EOF.
@@ -156,8 +161,8 @@ func trimLineEnd(line []byte) []byte {
 	return bytes.TrimSuffix(line, []byte("\r"))
 }
 
-// scanLine scans a line that begins in the given state. It returns the state at the line's end, and how many delimiters
-// between fields the line has.
+// scanLine scans a line that begins in the given state. It returns the state at the line's end, and
+// how many delimiters between fields the line has.
 func scanLine(text []byte, delimiter byte, state scanState) (end scanState, delimiters int, err error) {
 	if state == fieldStart && bytes.IndexByte(text, '"') < 0 {
 		return inField, bytes.Count(text, []byte{delimiter}), nil

@@ -17,7 +17,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 )
 
-// A directory that is missing for a while, and then replaced by another, gives storage errors; a malformed file does not.
+// A directory that is missing for a while, and then replaced by another, gives storage errors; a
+// malformed file does not.
 func TestMissingDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "data")
@@ -74,7 +75,8 @@ func (f *flaky) ReadAt(b []byte, offset int64) (int, error) {
 	return f.ReaderAt.ReadAt(b, offset)
 }
 
-// Whichever read of a file fails, the error is one of the storage and not of the data, and no record is returned.
+// Whichever read of a file fails, the error is one of the storage and not of the data, and no
+// record is returned.
 func TestFailedRead(t *testing.T) {
 	var b bytes.Buffer
 	w, err := recordio.NewWriter(&b, recordio.Snappy, 64)

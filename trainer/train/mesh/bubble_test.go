@@ -25,7 +25,8 @@ type town struct {
 	t         *testing.T
 	listeners []*memnet.Listener
 	nodes     []*Node
-	wrap      func(from int, to string, c net.Conn) net.Conn // wraps each connection that a node dials; nil: no wrapping
+	// wraps each connection that a node dials; nil: no wrapping
+	wrap func(from int, to string, c net.Conn) net.Conn
 }
 
 // newPlainTown returns a town whose connections leave TLS, so that bytes can be counted.
@@ -137,7 +138,8 @@ func closeAll(meshes []*Mesh) {
 	}
 }
 
-// wantBroken checks that err is the BrokenError of a mesh, and that all further calls return the same error.
+// wantBroken checks that err is the BrokenError of a mesh, and that all further calls return the
+// same error.
 func wantBroken(t *testing.T, m *Mesh, err error) {
 	t.Helper()
 	broken, ok := errors.AsType[*BrokenError](err)
@@ -161,7 +163,8 @@ func wantBroken(t *testing.T, m *Mesh, err error) {
 	<-m.Broken()
 }
 
-// Whichever link breaks, and after whichever byte, the rounds of all ranks end with an error, and no goroutine is left.
+// Whichever link breaks, and after whichever byte, the rounds of all ranks end with an error, and
+// no goroutine is left.
 func TestAnyLinkBreaks(t *testing.T) {
 	for _, size := range []int{2, 4, 6} {
 		for from := 1; from < size; from++ {
@@ -231,7 +234,8 @@ func TestBrokenHello(t *testing.T) {
 	}
 }
 
-// A node whose answer does not arrive may take the world for connected. Then the world breaks on both sides.
+// A node whose answer does not arrive may take the world for connected. Then the world breaks on
+// both sides.
 func TestBrokenAnswer(t *testing.T) {
 	for bytes := range welcomeSize {
 		synctest.Test(t, func(t *testing.T) {
@@ -315,7 +319,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Arrived reports each time whether bytes have arrived that were not received yet, and does not receive them.
+// Arrived reports each time whether bytes have arrived that were not received yet, and does not
+// receive them.
 func TestArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 3)
@@ -419,7 +424,8 @@ func TestWhoIsWelcome(t *testing.T) {
 		}
 		conn, _ := w.dial(t.Context(), "0")
 		conn.Write(bytes.Repeat([]byte("GET / "), 20))
-		if said, err := io.ReadAll(conn); len(said) > 7 || err != nil { // longer than an alert of TLS
+		// longer than an alert of TLS
+		if said, err := io.ReadAll(conn); len(said) > 7 || err != nil {
 			t.Errorf("who speaks otherwise is answered: %q, %v", said, err)
 		}
 		silent, _ := w.dial(t.Context(), "0")
@@ -430,7 +436,8 @@ func TestWhoIsWelcome(t *testing.T) {
 	})
 }
 
-// A rank that is no neighbor is refused: its link would be counted as one of those that are missing.
+// A rank that is no neighbor is refused: its link would be counted as one of those that are
+// missing.
 func TestStrangerOfTheSameWorld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, 1)

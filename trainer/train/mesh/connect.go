@@ -16,9 +16,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/ring"
 )
 
-// Connect connects this worker with its peers in the world, and waits for those that have not heard of it
-// yet, until ctx is done. A formation is connected once, whatever comes of it. A [BrokenError] names a peer that
-// refuses, or that did not come.
+// Connect connects this worker with its peers in the world, and waits for those that have not heard
+// of it yet, until ctx is done. A formation is connected once, whatever comes of it. A
+// [BrokenError] names a peer that refuses, or that did not come.
 func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 	peers := ring.Peers(w.Rank, len(w.Peers))
 	f, err := n.expect(w)

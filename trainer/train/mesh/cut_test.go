@@ -12,7 +12,8 @@ type cut struct {
 	net.Conn
 	mu   sync.Mutex
 	left int
-	said bool // the hello was written; bytes before it are of TLS
+	// the hello was written; bytes before it are of TLS
+	said bool
 }
 
 func (c *cut) take(n int) int {

@@ -31,7 +31,8 @@ func newDirect(conn net.Conn) *direct {
 	return d
 }
 
-// write returns how many bytes it wrote. An error of the connection is left for the next write to find.
+// write returns how many bytes it wrote. An error of the connection is left for the next write to
+// find.
 func (d *direct) write(b []byte) int {
 	d.b, d.n = b, 0
 	if d.raw.Write(d.attempt) != nil {

@@ -9,15 +9,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 )
 
-// Both ends have proved by TLS who they are. Who dials says hello, and is answered. Each says who it is with a header of package identity. Numbers are little endian.
+// Both ends have proved by TLS who they are. Who dials says hello, and is answered. Each says who
+// it is with a header of package identity. Numbers are little endian.
 //
 //	hello   0 "EDLM"  4 order u16    6 header u16                                              8 the header
 //	      + 0 formation i64          8 to worker u32  12 from rank u32  16 to rank u32  20 size u32  24 errand u32
 //	answer  0 "EDLN"  4 verdict u16  6 header u16      8 formation i64  16 sent i64     24 text u16  26 the header, the text
 //
-// order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words header and text are
-// followed by as many bytes, which are bounded before memory is taken for them. Who does not belong to the job
-// gets an answer without a header, and with a text that says what is wrong.
+// order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words
+// header and text are followed by as many bytes, which are bounded before memory is taken for them.
+// Who does not belong to the job gets an answer without a header, and with a text that says what is
+// wrong.
 const (
 	helloStart = 8
 	helloRest  = 28
@@ -40,7 +42,8 @@ type errand uint32
 
 const (
 	toLink errand = 1 + iota // it becomes the link of two ranks
-	toAsk                    // the answer is all: whether the peer is there, and what it has sent on the link
+	// the answer is all: whether the peer is there, and what it has sent on the link
+	toAsk
 	errandEnd
 )
 
@@ -76,7 +79,8 @@ func (h hello) append(b []byte) []byte {
 	return b
 }
 
-// readHello reads a hello as far as who says it passes the check. An error of check is returned as it is.
+// readHello reads a hello as far as who says it passes the check. An error of check is returned as
+// it is.
 func readHello(r io.Reader, check func(identity.Header) error) (h hello, err error) {
 	le := binary.LittleEndian
 	var start [helloStart]byte
@@ -117,20 +121,25 @@ func readHello(r io.Reader, check func(identity.Header) error) (h hello, err err
 type verdict uint16
 
 const (
-	welcome    verdict = 1 + iota
-	outdated           // the answerer is in the newer world that the answer names, or has left this one
-	stranger           // the answerer is another worker, or in a world of this formation it has another place
-	crowded            // ask again
-	foreign            // who said hello is not of the job of the answerer, whose text says why
-	verdictEnd         // not a verdict: one past the last
+	welcome verdict = 1 + iota
+	// the answerer is in the newer world that the answer names, or has left this one
+	outdated
+	// the answerer is another worker, or in a world of this formation it has another place
+	stranger
+	crowded // ask again
+	// who said hello is not of the job of the answerer, whose text says why
+	foreign
+	verdictEnd // not a verdict: one past the last
 )
 
 type answer struct {
 	verdict   verdict
 	formation int64
-	sent      int64           // to who asks: how many bytes were sent on the link
-	from      identity.Header // none of who is foreign
-	text      string
+	// to who asks: how many bytes were sent on the link
+	sent int64
+	// none of who is foreign
+	from identity.Header
+	text string
 }
 
 func (a answer) append(b []byte) []byte {

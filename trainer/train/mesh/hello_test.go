@@ -22,7 +22,8 @@ func greets(formation int64, from, to, fromRank, toRank, size int) hello {
 	return hello{worker(from), formation, to, fromRank, toRank, size, toLink}
 }
 
-// helloSize and welcomeSize are the sizes in bytes of the tests' hellos and of the answers that welcome them.
+// helloSize and welcomeSize are the sizes in bytes of the tests' hellos and of the answers that
+// welcome them.
 var (
 	helloSize   = len(greets(1, 1, 0, 1, 0, 2).append(nil))
 	welcomeSize = len(answer{verdict: welcome, from: worker(1)}.append(nil))
@@ -74,7 +75,8 @@ func TestHelloOfAnotherOrder(t *testing.T) {
 	}
 }
 
-// A length is checked before data of that length is read. Of a caller that is not admitted nothing more is read.
+// A length is checked before data of that length is read. Of a caller that is not admitted nothing
+// more is read.
 func TestHelloIsReadAsFarAsAdmitted(t *testing.T) {
 	long := greets(1, 2, 3, 1, 0, 2).append(nil)
 	long[6], long[7] = 0xff, 0xff

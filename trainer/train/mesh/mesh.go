@@ -17,8 +17,8 @@ import (
 
 var _ ring.Link = (*Mesh)(nil)
 
-// Mesh is the connections of one world. Send, Recv, Flush and Arrived are for one goroutine at a time; Break and
-// Close for any.
+// Mesh is the connections of one world. Send, Recv, Flush and Arrived are for one goroutine at a
+// time; Break and Close for any.
 type Mesh struct {
 	world Group
 	links []*link // by rank; nil: none
@@ -36,8 +36,10 @@ type Mesh struct {
 // BrokenError is what every call returns once a mesh is broken, and why it cannot be connected.
 type BrokenError struct {
 	Formation int64
-	Rank      int // whose connection failed first, seen from here: it may itself have closed because of another; -1: none, it was Break
-	Err       error
+	// whose connection failed first, seen from here: it may itself have closed because of another;
+	// -1: none, it was Break
+	Rank int
+	Err  error
 }
 
 func (e *BrokenError) Error() string {
@@ -55,8 +57,9 @@ var ErrClosed = errors.New("mesh closed")
 // readAhead is the buffer of a link: what is shorter is read through it.
 const readAhead = 4 << 10
 
-// quiet is how long after the last Recv all links are watched: who waits for one peer, or computes, then
-// hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
+// quiet is how long after the last Recv all links are watched: who waits for one peer, or computes,
+// then hears that the link to another broke. Between the Recvs of a collective nobody is to be
+// started.
 const quiet = 20 * time.Millisecond
 
 // keep has the kernel tell when the other machine has vanished; best effort.
@@ -75,17 +78,24 @@ type link struct {
 	conn net.Conn
 	in   *bufio.Reader
 	near near
-	got  atomic.Int64  // bytes
-	sent atomic.Int64  // bytes that the kernel has taken
-	owes bool          // since the last Flush it received a message that its sender still has
-	kept [][]byte      // what it has sent since then, and the other copies: nobody else may hold it
-	peek chan struct{} // closed when the first byte is in the buffer; nil: nobody looks
+	// bytes
+	got atomic.Int64
+	// bytes that the kernel has taken
+	sent atomic.Int64
+	// since the last Flush it received a message that its sender still has
+	owes bool
+	// what it has sent since then, and the other copies: nobody else may hold it
+	kept [][]byte
+	// closed when the first byte is in the buffer; nil: nobody looks
+	peek chan struct{}
 
 	mu      sync.Mutex
 	changed sync.Cond
-	direct  *direct  // nil: there is no such way
-	queue   [][]byte // to be written; the first is being so
-	closed  bool
+	// nil: there is no such way
+	direct *direct
+	// to be written; the first is being so
+	queue  [][]byte
+	closed bool
 }
 
 func newMesh(w Group, conns map[int]net.Conn, nears map[int]near) *Mesh {
@@ -149,7 +159,8 @@ func (l *link) send(b []byte) bool {
 
 // Recv implements [ring.Link].
 func (m *Mesh) Recv(from int, b []byte) error {
-	if len(b) == 0 { // it may be the last, so that no byte comes after it
+	// it may be the last, so that no byte comes after it
+	if len(b) == 0 {
 		return m.cause()
 	}
 	l := m.links[from]
@@ -261,8 +272,8 @@ func (m *Mesh) write(l *link) {
 	}
 }
 
-// Arrived returns a channel that is closed when bytes that nobody has received are here from any peer, or the mesh is
-// broken. It takes none of them.
+// Arrived returns a channel that is closed when bytes that nobody has received are here from any
+// peer, or the mesh is broken. It takes none of them.
 func (m *Mesh) Arrived() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -307,7 +318,8 @@ func (m *Mesh) awaitByte(l *link, seen chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closeArrived()
-	close(seen) // with that: a channel of Arrived is made before both, or sees this one closed
+	// with that: a channel of Arrived is made before both, or sees this one closed
+	close(seen)
 }
 
 // closeArrived closes the channel of Arrived.
@@ -366,7 +378,8 @@ func (l *link) close() {
 	l.changed.Broadcast()
 }
 
-// Close breaks the mesh with [ErrClosed] and waits for its goroutines. What was flushed still reaches the peers.
+// Close breaks the mesh with [ErrClosed] and waits for its goroutines. What was flushed still
+// reaches the peers.
 func (m *Mesh) Close() {
 	m.Break(ErrClosed)
 	m.wg.Wait()

@@ -88,7 +88,8 @@ func TestReduceOverLoopback(t *testing.T) {
 				meshes, rounds := loopback(t, size), 3
 				if n > 1_000_000 {
 					rounds = 1
-					if size%2 == 1 { // also over links that do not copy from memory
+					// also over links that do not copy from memory
+					if size%2 == 1 {
 						meshes = connectAll(t, size, func(c net.Conn) net.Conn { return far{c} })
 					}
 				}

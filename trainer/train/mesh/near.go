@@ -15,21 +15,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/ring"
 )
 
-// Two processes on one machine need no bytes between them: the sender says where a message of [ring.Whole] bytes or
-// more lies, and the receiver copies it from there, once, if the system lets it read the other's memory. On each
-// connection each end says first, one after the other and each time before it listens,
+// Two processes on one machine need no bytes between them: the sender says where a message of
+// [ring.Whole] bytes or more lies, and the receiver copies it from there, once, if the system lets
+// it read the other's memory. On each connection each end says first, one after the other and each
+// time before it listens,
 //
 //	nonce    16 bytes that nobody can know before
 //	card     process id u64, address of a guard u64, in its own order of bytes
 //	verdict  1 byte: 1 if it could read its nonce in the other's guard
 //
-// A guard is memory that its process gives away: it holds the nonce of the one reader that may copy. So nothing is
-// copied from a process that did not take part: who names the process, the address and even the content of somebody
-// else's memory cannot have put a fresh nonce there. Nonce and card are all zero from an end that sees two addresses
-// and so two machines. The ends need not see the same: there may be a translation of addresses between them.
+// A guard is memory that its process gives away: it holds the nonce of the one reader that may
+// copy. So nothing is copied from a process that did not take part: who names the process, the
+// address and even the content of somebody else's memory cannot have put a fresh nonce there. Nonce
+// and card are all zero from an end that sees two addresses and so two machines. The ends need not
+// see the same: there may be a translation of addresses between them.
 //
-// Who leaves a world goes on with its memory, while a peer may still copy from it. So the guard is cleared first,
-// and the receiver looks at it after each copy: what was copied while it was whole is what was sent.
+// Who leaves a world goes on with its memory, while a peer may still copy from it. So the guard is
+// cleared first, and the receiver looks at it after each copy: what was copied while it was whole
+// is what was sent.
 const (
 	nonceSize   = 16
 	cardSize    = 16
@@ -117,7 +120,8 @@ func sameMachine(conn net.Conn) bool {
 	return ok && ok2 && canCopy && local.IP.Equal(remote.IP)
 }
 
-// approach finds out which peers are near, and waits until all know. The rank is of the peer that the error is about.
+// approach finds out which peers are near, and waits until all know. The rank is of the peer that
+// the error is about.
 func approach(ctx, node context.Context, conns map[int]net.Conn) (nears map[int]near, rank int, err error) {
 	end := func() {
 		for _, c := range conns {

@@ -12,12 +12,15 @@ import (
 // canCopy is whether this system has such a call at all.
 const canCopy = true
 
-// admit lets the processes that this one's parent started copy from it, where only a parent may (Yama).
+// admit lets the processes that this one's parent started copy from it, where only a parent may
+// (Yama).
 var admit = sync.OnceFunc(func() {
-	unix.Prctl(unix.PR_SET_PTRACER, uintptr(os.Getppid()), 0, 0, 0) // fails where there is no such rule
+	// fails where there is no such rule
+	unix.Prctl(unix.PR_SET_PTRACER, uintptr(os.Getppid()), 0, 0, 0)
 })
 
-// copyMemory fills b from an address in another process, and after that also c: the kernel takes one after the other.
+// copyMemory fills b from an address in another process, and after that also c: the kernel takes
+// one after the other.
 func copyMemory(pid int, b []byte, from uintptr, c []byte, fromC uintptr) error {
 	local := []unix.Iovec{{Base: unsafe.SliceData(c)}}
 	local[0].SetLen(len(c))

@@ -70,8 +70,8 @@ func TestCardOfAnother(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// Memory cannot be copied with a valid card that was made for another connection: its process, address and nonce are right, but the other end of
-// this connection has not made it.
+// Memory cannot be copied with a valid card that was made for another connection: its process,
+// address and nonce are right, but the other end of this connection has not made it.
 func TestRightCardOfAnother(t *testing.T) {
 	canRead(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,12 +135,14 @@ func FuzzCard(f *testing.F) {
 	})
 }
 
-// far is a connection without the addresses of its ends, so that its link does not copy from memory.
+// far is a connection without the addresses of its ends, so that its link does not copy from
+// memory.
 type far struct{ net.Conn }
 
 func (far) LocalAddr() net.Addr { return &net.UnixAddr{} }
 
-// Large messages arrive whole over links that copy from memory and over those that do not. The sender may change them after a Flush.
+// Large messages arrive whole over links that copy from memory and over those that do not. The
+// sender may change them after a Flush.
 func TestLargeMessages(t *testing.T) {
 	var ends atomic.Int32
 	for name, wrap := range map[string]func(net.Conn) net.Conn{
@@ -214,7 +216,8 @@ func TestBreakBeforeCopy(t *testing.T) {
 	}
 }
 
-// Sent data is kept in memory until the receiver has copied it, even if the sender has no reference to it. Then it can be collected.
+// Sent data is kept in memory until the receiver has copied it, even if the sender has no reference
+// to it. Then it can be collected.
 func TestSentIsKept(t *testing.T) {
 	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
 	if !meshes[0].links[1].near.read {
@@ -247,7 +250,8 @@ func TestSentIsKept(t *testing.T) {
 	}
 }
 
-// A link that breaks while its ends find out whether they can copy from memory breaks the world at both ends.
+// A link that breaks while its ends find out whether they can copy from memory breaks the world at
+// both ends.
 func TestBreakWhileApproaching(t *testing.T) {
 	for bytes := range 2 * meetingSize {
 		synctest.Test(t, func(t *testing.T) {

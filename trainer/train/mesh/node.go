@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// strangersMost is how many connections may have said nothing yet, beside one of each member of the world. One more
-	// ends the oldest: who belongs here speaks at once.
+	// strangersMost is how many connections may have said nothing yet, beside one of each member of
+	// the world. One more ends the oldest: who belongs here speaks at once.
 	strangersMost = 64
 	// redial is the pause before a peer that cannot be reached is dialled again.
 	redial = 5 * time.Millisecond
@@ -38,7 +38,8 @@ type Config struct {
 	Credential *credential.Credential
 	// Plain has connections leave TLS when both ends are proved, on a network that encrypts below.
 	Plain bool
-	// Silence is how long a link that is waited for may be dead until its world breaks; 0: for ever.
+	// Silence is how long a link that is waited for may be dead until its world breaks; 0: for
+	// ever.
 	Silence time.Duration
 	// Dial connects to a peer's address; nil: TCP, within timing.Connect.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -53,9 +54,12 @@ type Peer struct {
 
 // Group is who is connected.
 type Group struct {
-	Formation int64  // above 0; each greater than the one before
-	Rank      int    // of this worker
-	Peers     []Peer // by rank, this worker among them
+	// above 0; each greater than the one before
+	Formation int64
+	// of this worker
+	Rank int
+	// by rank, this worker among them
+	Peers []Peer
 }
 
 // Node is a worker's end of all meshes that it is in, one after the other.
@@ -115,7 +119,8 @@ func Listen(c Config) *Node {
 	return n
 }
 
-// Close ends the listener and what has not become part of a mesh. The meshes are their owners' to close.
+// Close ends the listener and what has not become part of a mesh. The meshes are their owners' to
+// close.
 func (n *Node) Close() {
 	n.cancel()
 	n.config.Listener.Close()
@@ -149,8 +154,8 @@ func (n *Node) accept() {
 	}
 }
 
-// attend waits for what a connection says, and no more for the oldest that has said nothing, if they are too many. The caller calls known
-// when it has spoken.
+// attend waits for what a connection says, and no more for the oldest that has said nothing, if
+// they are too many. The caller calls known when it has spoken.
 func (n *Node) attend(conn net.Conn) (known func()) {
 	n.mu.Lock()
 	n.conns[conn] = true
@@ -190,7 +195,8 @@ func (n *Node) greet(raw net.Conn, known func()) {
 	}
 }
 
-// receive returns a connection whose other end is known, and its hello. There is no connection if the other end proves nothing.
+// receive returns a connection whose other end is known, and its hello. There is no connection if
+// the other end proves nothing.
 func (n *Node) receive(raw net.Conn) (net.Conn, hello, error) {
 	keep(raw)
 	raw.SetDeadline(time.Now().Add(timing.Greeting))
@@ -206,7 +212,8 @@ func (n *Node) receive(raw net.Conn) (net.Conn, hello, error) {
 	return conn, h, err
 }
 
-// suspect says that somebody dialled who is not of this job: loudly once, as a stranger shall not fill the log.
+// suspect says that somebody dialled who is not of this job: loudly once, as a stranger shall not
+// fill the log.
 func (n *Node) suspect(conn net.Conn, err error) {
 	if n.ctx.Err() != nil {
 		return
@@ -259,7 +266,8 @@ func (n *Node) judge(h hello) verdict {
 	case h.formation < n.newest:
 		return outdated
 	case h.formation > n.newest && h.errand == toAsk:
-		return stranger // another process, or it would know that world
+		// another process, or it would know that world
+		return stranger
 	case h.formation > n.newest:
 		if len(n.parked) == parkedMost {
 			return crowded

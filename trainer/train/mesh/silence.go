@@ -12,22 +12,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// A peer that computes says nothing for as long as that takes, and reads nothing either, so that no kernel can tell it
-// from one that is cut off: TCP_USER_TIMEOUT breaks a healthy connection whose reader lets its window fill up. So who
-// waits for a link that does not move asks, on a new connection and beside the collective, whether the other is there
-// and how many bytes it has sent. While links move, nothing is sent, and nobody wakes up but a ticker.
+// A peer that computes says nothing for as long as that takes, and reads nothing either, so that no
+// kernel can tell it from one that is cut off: TCP_USER_TIMEOUT breaks a healthy connection whose
+// reader lets its window fill up. So who waits for a link that does not move asks, on a new
+// connection and beside the collective, whether the other is there and how many bytes it has sent.
+// While links move, nothing is sent, and nobody wakes up but a ticker.
 //
 // Time is counted in looks: a process that was stopped itself has looked at nothing meanwhile.
 const (
-	// unanswered is how many looks in a row a peer does not answer until it counts as silent. With the one that finds
-	// that the link does not move, that is the limit.
+	// unanswered is how many looks in a row a peer does not answer until it counts as silent. With
+	// the one that finds that the link does not move, that is the limit.
 	unanswered = timing.Beats - 1
 	// undelivered is in how many looks in a row bytes are missing that the peer has sent.
 	undelivered = timing.Beats
 )
 
 var (
-	// ErrSilent is in the BrokenError of a mesh with a peer that did not answer for longer than the limit on silence.
+	// ErrSilent is in the BrokenError of a mesh with a peer that did not answer for longer than the
+	// limit on silence.
 	ErrSilent = errors.New("it does not answer")
 	// ErrUndelivered is in that of a mesh whose peer is there, but not what it sends.
 	ErrUndelivered = errors.New("what it sends does not arrive")
@@ -47,18 +49,26 @@ func (c counting) Read(b []byte) (int, error) {
 
 // vigil is what is known of a link that does not move.
 type vigil struct {
-	got, sent int64 // at the last look
-	reads     bool  // who waits does so to receive
-	asked     bool  // there is a question under way
-	missed    int   // looks without an answer, since the last one
-	late      int   // looks with bytes missing
+	// at the last look
+	got, sent int64
+	// who waits does so to receive
+	reads bool
+	// there is a question under way
+	asked bool
+	// looks without an answer, since the last one
+	missed int
+	// looks with bytes missing
+	late int
 
-	mu       sync.Mutex
-	answered bool  // since the last look
-	theirs   int64 // bytes that the peer had sent then
+	mu sync.Mutex
+	// since the last look
+	answered bool
+	// bytes that the peer had sent then
+	theirs int64
 }
 
-// watchSilence breaks the mesh if a link that is waited for is dead for longer than the limit. ask asks a rank.
+// watchSilence breaks the mesh if a link that is waited for is dead for longer than the limit. ask
+// asks a rank.
 func (m *Mesh) watchSilence(limit time.Duration, ask func(context.Context, int) (answer, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	every := limit / timing.Beats
@@ -110,7 +120,8 @@ func (m *Mesh) stands(l *link, v *vigil) bool {
 	return true
 }
 
-// judge says what is wrong with a link that does not move, by the answers since the last look; nil: nothing yet.
+// judge says what is wrong with a link that does not move, by the answers since the last look; nil:
+// nothing yet.
 func (v *vigil) judge() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

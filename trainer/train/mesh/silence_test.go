@@ -14,10 +14,12 @@ import (
 // limit is the limit on silence in these tests.
 const limit = 5 * time.Second
 
-// valve delays all data on its connections while it is shut. It resets no connection and loses no data.
+// valve delays all data on its connections while it is shut. It resets no connection and loses no
+// data.
 type valve struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when it opens again; nil: it is open
+	mu sync.Mutex
+	// closed when it opens again; nil: it is open
+	shut chan struct{}
 }
 
 func (v *valve) close() {
@@ -79,7 +81,8 @@ func (c *valved) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Close closes the connection only if the valve is open, so that the other end does not notice it otherwise.
+// Close closes the connection only if the valve is open, so that the other end does not notice it
+// otherwise.
 func (c *valved) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
@@ -92,7 +95,8 @@ func (c *valved) Close() error {
 	return nil
 }
 
-// wantSilent checks because of which rank, and why, a mesh broke, and that it broke after the limit.
+// wantSilent checks because of which rank, and why, a mesh broke, and that it broke after the
+// limit.
 func wantSilent(t *testing.T, err error, rank int, why error, took time.Duration) {
 	t.Helper()
 	broken, ok := errors.AsType[*BrokenError](err)
@@ -104,7 +108,8 @@ func wantSilent(t *testing.T, err error, rank int, why error, took time.Duration
 	}
 }
 
-// Two workers that cannot reach each other, but all others, name each other, although the kernel reports no error.
+// Two workers that cannot reach each other, but all others, name each other, although the kernel
+// reports no error.
 func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 3, limit)
@@ -165,7 +170,8 @@ func TestLongStep(t *testing.T) {
 	})
 }
 
-// A worker that sends to a live peer that does not read for a long time waits, too, with a full TCP window.
+// A worker that sends to a live peer that does not read for a long time waits, too, with a full TCP
+// window.
 func TestFullWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)
@@ -237,7 +243,8 @@ func (w *town) valve() *valve {
 	return link
 }
 
-// A link may be dead although its ends can reach each other, because a device between them has forgotten the connection.
+// A link may be dead although its ends can reach each other, because a device between them has
+// forgotten the connection.
 func TestForgottenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)
@@ -255,7 +262,8 @@ func TestForgottenConnection(t *testing.T) {
 	})
 }
 
-// The end of a connection may not arrive. Then a worker that asks the peer learns that it has left the world.
+// The end of a connection may not arrive. Then a worker that asks the peer learns that it has left
+// the world.
 func TestPeerLeftInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)

@@ -25,7 +25,8 @@ type someone struct {
 	says   identity.Header
 }
 
-// strangers returns callers that claim to be worker 1 or another, and lack the certificate of worker 1.
+// strangers returns callers that claim to be worker 1 or another, and lack the certificate of
+// worker 1.
 func strangers() map[string]someone {
 	nobody, err := credential.New(prove.Authority(testJob).Root())
 	if err != nil {
@@ -55,7 +56,8 @@ func strangers() map[string]someone {
 	return all
 }
 
-// A stranger cannot take the place of a member, whatever it knows of the world, and gets no information.
+// A stranger cannot take the place of a member, whatever it knows of the world, and gets no
+// information.
 func TestStrangerReplacesNobody(t *testing.T) {
 	for name := range strangers() {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +87,8 @@ func TestStrangerReplacesNobody(t *testing.T) {
 				h := greets(5, 1, 0, 1, 0, 3)
 				h.from = from.says
 				if conn, err := from.proves.Client(t.Context(), raw, credential.Mesh, identity.Is(worker(0).ID())); err == nil {
-					conn.Write(h.append(nil)) // if its certificate is refused, reading returns the error
+					// if its certificate is refused, reading returns the error
+					conn.Write(h.append(nil))
 					if a, err := readAnswer(conn); err == nil && (a.verdict != foreign || a.from != (identity.Header{}) || a.text == "") {
 						t.Errorf("it is answered %+v", a)
 					}
@@ -106,7 +109,8 @@ func TestStrangerReplacesNobody(t *testing.T) {
 	}
 }
 
-// A stranger that listens at the address of a peer is refused: Connect checks the identity of the worker that answers.
+// A stranger that listens at the address of a peer is refused: Connect checks the identity of the
+// worker that answers.
 func TestImpostor(t *testing.T) {
 	names := slices.Collect(maps.Keys(strangers()))
 	for _, name := range append(names, "another worker") {

@@ -7,8 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
-// benchmarks are models of which one step is timed: forward, backward and update, batch 64. The numbers of floating-point operations count
-// only the products, a multiply-add as two.
+// benchmarks are models of which one step is timed: forward, backward and update, batch 64. The
+// numbers of floating-point operations count only the products, a multiply-add as two.
 var benchmarks = []struct {
 	name  string
 	input []int

@@ -14,10 +14,13 @@ import (
 type Param struct {
 	param.Variable
 	Value []float32
-	Grad  []float32 // gradient of the mean loss; of a state: what is to be subtracted from it
+	// gradient of the mean loss; of a state: what is to be subtracted from it
+	Grad []float32
 
-	init   Initializer
-	writer int // index of the operation that writes Grad last in this backward pass, the first one on the tape; the number of operations: none
+	init Initializer
+	// index of the operation that writes Grad last in this backward pass, the first one on the
+	// tape; the number of operations: none
+	writer int
 }
 
 // Initializer fills the first value of a variable.
@@ -33,8 +36,8 @@ func Ones(_ *rand.Rand, _ []int, dst []float32) {
 	}
 }
 
-// GlorotUniform is Keras' initial value of kernels: uniform in ±√(6/(in+out)), where in and out are the last two dimensions of shape, each
-// times the size of the window before them.
+// GlorotUniform is Keras' initial value of kernels: uniform in ±√(6/(in+out)), where in and out are
+// the last two dimensions of shape, each times the size of the window before them.
 func GlorotUniform(r *rand.Rand, shape []int, dst []float32) {
 	in, out := 1, 1
 	if n := len(shape); n >= 2 {
@@ -72,8 +75,8 @@ func (b *Builder) Variable(name string, init Initializer, shape ...int) *Param {
 	return b.add(param.Variable{Name: name, Shape: shape, Trainable: true}, init)
 }
 
-// State declares a moving average, such as BatchNorm's moving mean. The backward pass leaves in its Grad what the step observed; momentum
-// is the share of the old value that an update keeps.
+// State declares a moving average, such as BatchNorm's moving mean. The backward pass leaves in its
+// Grad what the step observed; momentum is the share of the old value that an update keeps.
 func (b *Builder) State(name string, momentum float64, init Initializer, shape ...int) *Param {
 	return b.add(param.Variable{Name: name, Shape: shape, Momentum: momentum}, init)
 }
@@ -84,7 +87,8 @@ func (b *Builder) add(v param.Variable, init Initializer) *Param {
 	return p
 }
 
-// name returns the name of the next layer of a kind, unless the model has given one: dense, dense_1, dense_2, as in Keras.
+// name returns the name of the next layer of a kind, unless the model has given one: dense,
+// dense_1, dense_2, as in Keras.
 func (b *Builder) name(given, kind string) string {
 	if given != "" {
 		return given
@@ -100,13 +104,16 @@ func (b *Builder) name(given, kind string) string {
 // Params holds the variables of a built model.
 type Params struct {
 	Layout param.Layout
-	Values []float32 // flat: the trainable variables, then the state
-	Grads  []float32 // the gradients, in the same order
+	// flat: the trainable variables, then the state
+	Values []float32
+	// the gradients, in the same order
+	Grads []float32
 
 	vars []*Param
 }
 
-// Layout returns the layout of the declared variables, trainable ones first. It allocates no values.
+// Layout returns the layout of the declared variables, trainable ones first. It allocates no
+// values.
 func (b *Builder) Layout() (param.Layout, error) {
 	p, err := b.layOut()
 	return p.Layout, err
@@ -143,8 +150,9 @@ func (b *Builder) Build() (*Params, error) {
 	return p, nil
 }
 
-// Use makes the next passes compute with values, as long as p.Values and laid out like it, in place of p.Values; nil: with
-// p.Values again. It copies nothing: every Param's Value becomes a view of them. Another length panics.
+// Use makes the next passes compute with values, as long as p.Values and laid out like it, in place
+// of p.Values; nil: with p.Values again. It copies nothing: every Param's Value becomes a view of
+// them. Another length panics.
 func (p *Params) Use(values []float32) {
 	if values == nil {
 		values = p.Values

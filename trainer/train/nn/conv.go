@@ -5,16 +5,21 @@ import "github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 // Conv2D is a convolution over images [batch height width channels], to
 // [batch height width Filters]. The kernel is [height width channels Filters], as in Keras.
 type Conv2D struct {
-	Name    string // "" is conv2d, conv2d_1 and so on
+	// "" is conv2d, conv2d_1 and so on
+	Name    string
 	Filters int
-	Kernel  [2]int // height, width
-	Stride  [2]int // zero is 1, 1
+	// height, width
+	Kernel [2]int
+	// zero is 1, 1
+	Stride  [2]int
 	Padding Padding
-	NoBias  bool // without bias, as before a BatchNorm, which would remove it
-	ReLU    bool
+	// without bias, as before a BatchNorm, which would remove it
+	NoBias bool
+	ReLU   bool
 
-	in   int
-	vars []*Param // kernel, and bias if there is one
+	in int
+	// kernel, and bias if there is one
+	vars []*Param
 }
 
 // Conv2D declares a convolution of images of in channels.
@@ -54,22 +59,28 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 	return y
 }
 
-// conv reads an image in place: for one row of the output the rows of A are overlapping stretches of kw*c elements, one for each output
-// pixel, and kernel rows are segments of the sum. So nothing is rearranged in any of the three products. Only padding needs a copy, of one
-// image per thread.
+// conv reads an image in place: for one row of the output the rows of A are overlapping stretches
+// of kw*c elements, one for each output pixel, and kernel rows are segments of the sum. So nothing
+// is rearranged in any of the three products. Only padding needs a copy, of one image per thread.
 type conv struct {
 	node
 	window
 	filters int
 	tape    *Tape
 
-	kernel, bias *Param     // bias may be nil
-	norm         *normalize // the normalisation that computes in[0], if nothing else reads it: image does its work
-	masking      bool
-	ph, pw       int       // the image with its padding
-	padding      []float32 // that image for each thread
-	flipped      []float32 // the kernel as the gradient of the input reads it
-	sums         []float32 // sums of the gradients of kernel and bias, for each part
+	// bias may be nil
+	kernel, bias *Param
+	// the normalisation that computes in[0], if nothing else reads it: image does its work
+	norm    *normalize
+	masking bool
+	// the image with its padding
+	ph, pw int
+	// that image for each thread
+	padding []float32
+	// the kernel as the gradient of the input reads it
+	flipped []float32
+	// sums of the gradients of kernel and bias, for each part
+	sums []float32
 }
 
 // image returns the input's i-th image, padded.
@@ -91,7 +102,8 @@ func (o *conv) image(s examples, i int) []float32 {
 	return padded
 }
 
-// absorb takes over a normalisation: an image that is copied to be padded can be normalised on the way.
+// absorb takes over a normalisation: an image that is copied to be padded can be normalised on the
+// way.
 func (o *conv) absorb(before op) {
 	o.norm = nil
 	if o.ph == o.h && o.pw == o.w {
@@ -183,8 +195,9 @@ func (o *conv) backward(s examples) {
 
 func (o *conv) adds() {}
 
-// flip lays the kernel out as backwardInput reads it: for each kernel column the kernel rows as output
-// rows pass over an input row, which is from below and in steps of the stride, each [filters c].
+// flip lays the kernel out as backwardInput reads it: for each kernel column the kernel rows as
+// output rows pass over an input row, which is from below and in steps of the stride, each [filters
+// c].
 func (o *conv) flip() {
 	block := o.filters * o.c
 	o.flipped = resize(o.flipped, o.kh*o.kw*block)
@@ -197,7 +210,8 @@ func (o *conv) flip() {
 	}
 }
 
-// flippedRow returns the position of kernel row r among those of its column in flipped: ordered by r modulo the stride, then from below.
+// flippedRow returns the position of kernel row r among those of its column in flipped: ordered by
+// r modulo the stride, then from below.
 func (o *conv) flippedRow(r int) int {
 	at := 0
 	for group := range r % o.sh {
@@ -206,10 +220,10 @@ func (o *conv) flippedRow(r int) int {
 	return at + (o.kh-1-r)/o.sh
 }
 
-// backwardInput computes the gradient of one image. A row of it is the sum over the kernel's columns
-// k of a product, whose segments are the output rows above it and which lands where the column lies: on every
-// sw-th pixel from the first that it reaches. No product is with padding. Rows in the middle of an image are alike,
-// and one call.
+// backwardInput computes the gradient of one image. A row of it is the sum over the kernel's
+// columns k of a product, whose segments are the output rows above it and which lands where the
+// column lies: on every sw-th pixel from the first that it reaches. No product is with padding.
+// Rows in the middle of an image are alike, and one call.
 func (o *conv) backwardInput(s examples, dx, dy []float32) {
 	g := kernel.GemmArgs{
 		N: o.c, K: o.filters,
@@ -255,7 +269,8 @@ func (o *conv) backwardInput(s examples, dx, dy []float32) {
 	}
 }
 
-// above returns the output rows whose window covers input row y: row v has kernel row y+top-v*sh there.
+// above returns the output rows whose window covers input row y: row v has kernel row y+top-v*sh
+// there.
 func (o *conv) above(y int) (first, rows int) {
 	first = max(0, floorDiv(y+o.top-o.kh, o.sh)+1)
 	return first, min(o.oh-1, (y+o.top)/o.sh) - first + 1

@@ -70,17 +70,20 @@ func (o *dot) backward(s examples) {
 type result struct {
 	output []float32
 	loss   float32
-	grads  [][]float32 // gradients of the input, then of the trainable parameters
+	// gradients of the input, then of the trainable parameters
+	grads [][]float32
 }
 
-// model is a network for a test, with its input. Its parameters get values(2), values(3) and so on, with these scales and shifts.
+// model is a network for a test, with its input. Its parameters get values(2), values(3) and so on,
+// with these scales and shifts.
 type model struct {
 	build        func(b *Builder) Module
 	scale, shift []float64
 	input        Array
-	labels       []int32 // nil: the loss is the product with values(99)
-	threads      int
-	noise        uint64
+	// nil: the loss is the product with values(99)
+	labels  []int32
+	threads int
+	noise   uint64
 }
 
 func (m model) tape(t testing.TB) (*Tape, Module) {
@@ -141,7 +144,8 @@ type golden struct {
 	Squares float64
 }
 
-// check compares got with the numbers of PyTorch. They may differ by tolerance times the largest element.
+// check compares got with the numbers of PyTorch. They may differ by tolerance times the largest
+// element.
 func (g golden) check(t *testing.T, what string, got []float32, tolerance float64) {
 	t.Helper()
 	if want := (len(got) + g.Every - 1) / g.Every; len(g.Values) != want {
@@ -237,7 +241,8 @@ var models = map[string]model{
 		input: array(1, .5, .5, 5, 28, 28, 1), labels: []int32{7, 2, 1, 0, 4}},
 }
 
-// TestGoldens compares every layer and network of models with PyTorch in float64, with every set of kernels.
+// TestGoldens compares every layer and network of models with PyTorch in float64, with every set of
+// kernels.
 func TestGoldens(t *testing.T) {
 	data, err := os.ReadFile("testdata/goldens.json")
 	if err != nil {
@@ -287,7 +292,8 @@ func eachKernels(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// residual returns a block of zoo's cifar10_resnet20. It halves the image if it has more filters than inputs.
+// residual returns a block of zoo's cifar10_resnet20. It halves the image if it has more filters
+// than inputs.
 func residual(b *Builder, in, filters int) Module {
 	conv := func(in, stride int) *Conv2D {
 		return b.Conv2D(in, Conv2D{Filters: filters, Kernel: [2]int{3, 3}, Stride: [2]int{stride, stride}, Padding: Half, NoBias: true})

@@ -12,7 +12,8 @@ var announcements = map[string]func(b *Builder) Module{
 	"dense": func(b *Builder) Module {
 		return Sequential{Flatten{}, b.Dense(126, Dense{Units: 20, ReLU: true}), b.Dense(20, Dense{Units: 4})}
 	},
-	"shared": func(b *Builder) Module { // three layers are used twice, in stages that are not adjacent
+	// three layers are used twice, in stages that are not adjacent
+	"shared": func(b *Builder) Module {
 		conv := b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{3, 3}, Padding: Same})
 		norm, dense := b.BatchNorm(2, BatchNorm{}), b.Dense(2, Dense{Units: 2})
 		return Sequential{
@@ -35,18 +36,21 @@ var announcements = map[string]func(b *Builder) Module{
 	"resnet": func(b *Builder) Module {
 		return Sequential{b.Conv2D(2, Conv2D{Filters: 3, Kernel: [2]int{1, 1}}), resnet(b, 4, 4, 4, 8)}
 	},
-	"wide": func(b *Builder) Module { // no operation gathers: a stage ends when enough gradients are final
+	// no operation gathers: a stage ends when enough gradients are final
+	"wide": func(b *Builder) Module {
 		return Sequential{Flatten{}, b.Dense(126, Dense{Units: 300}), b.Dense(300, Dense{Units: 1000}), b.Dense(1000, Dense{Units: 4})}
 	},
 }
 
-// stretches returns the stretches of gradients that a pass announces, and a copy of all gradients at the first announcement. It checks that
-// the stretches are disjoint, cover all gradients and are not changed later.
+// stretches returns the stretches of gradients that a pass announces, and a copy of all gradients
+// at the first announcement. It checks that the stretches are disjoint, cover all gradients and are
+// not changed later.
 func stretches(t *testing.T, tape *Tape, m model, module Module) (told []stretch, early []float32) {
 	t.Helper()
 	grads := tape.params.Grads
 	for i := range grads {
-		grads[i] = float32(math.NaN()) // so that a gradient that is announced too early differs
+		// so that a gradient that is announced too early differs
+		grads[i] = float32(math.NaN())
 	}
 	copies := make([]float32, len(grads))
 	covered := make([]int, len(grads))
@@ -77,8 +81,8 @@ func stretches(t *testing.T, tape *Tape, m model, module Module) (told []stretch
 	return told, early
 }
 
-// TestOnGrads checks that each gradient is announced once, when it is final, in the same stretches with any number of threads, and that
-// announcements change no gradient.
+// TestOnGrads checks that each gradient is announced once, when it is final, in the same stretches
+// with any number of threads, and that announcements change no gradient.
 func TestOnGrads(t *testing.T) {
 	for name, build := range announcements {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +111,8 @@ func TestOnGrads(t *testing.T) {
 	}
 }
 
-// TestGradsAreToldEarly checks that the gradients of a deep network are announced in stages: those of the last layers before those of the
-// first are computed.
+// TestGradsAreToldEarly checks that the gradients of a deep network are announced in stages: those
+// of the last layers before those of the first are computed.
 func TestGradsAreToldEarly(t *testing.T) {
 	const blocks = 5
 	deep := func(b *Builder) Module {

@@ -2,8 +2,8 @@ package nn
 
 import "math"
 
-// SoftmaxCrossEntropy returns the mean over the batch of -log softmax(logits)[label], a scalar. Logits are [batch classes]; there is one
-// label for each example, from 0.
+// SoftmaxCrossEntropy returns the mean over the batch of -log softmax(logits)[label], a scalar.
+// Logits are [batch classes]; there is one label for each example, from 0.
 func (t *Tape) SoftmaxCrossEntropy(logits *Tensor, labels []int32) *Tensor {
 	if len(logits.dims) != 2 {
 		t.fail("softmax cross-entropy: logits %v: want [batch classes]", logits.dims)

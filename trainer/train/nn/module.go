@@ -1,6 +1,7 @@
 package nn
 
-// Array is a dense row-major array. The first dimension of the inputs and outputs of a model is the batch.
+// Array is a dense row-major array. The first dimension of the inputs and outputs of a model is the
+// batch.
 type Array struct {
 	Shape []int
 	Data  []float32

@@ -57,7 +57,8 @@ func TestThreads(t *testing.T) {
 	})
 }
 
-// TestFusedReLU checks that the ReLU of a layer gives the same gradients as that of the tape, whichever operation masks them.
+// TestFusedReLU checks that the ReLU of a layer gives the same gradients as that of the tape,
+// whichever operation masks them.
 func TestFusedReLU(t *testing.T) {
 	type consumer func(t *Tape, n *BatchNorm, x *Tensor) *Tensor
 	pool := MaxPool{}
@@ -108,7 +109,8 @@ type forward func(t *Tape, x *Tensor) *Tensor
 
 func (f forward) Forward(t *Tape, x *Tensor) *Tensor { return f(t, x) }
 
-// TestMemoryIsReused checks that a tape that was used for other batches computes the same as a new one, and allocates no memory.
+// TestMemoryIsReused checks that a tape that was used for other batches computes the same as a new
+// one, and allocates no memory.
 func TestMemoryIsReused(t *testing.T) {
 	tape, module := smallModel(1, 2).tape(t)
 	for _, batch := range []int{1, 64, 5, 64, 63, 2} {
@@ -131,7 +133,8 @@ func TestMemoryIsReused(t *testing.T) {
 	}
 }
 
-// TestValuesAfterBackward checks that values are the same after the backward pass, and that reading them changes no gradient.
+// TestValuesAfterBackward checks that values are the same after the backward pass, and that reading
+// them changes no gradient.
 func TestValuesAfterBackward(t *testing.T) {
 	var before, after, grads []float32
 	for _, ask := range []bool{true, false} {
@@ -166,7 +169,8 @@ func TestValuesAfterBackward(t *testing.T) {
 	}
 }
 
-// TestBatchSizes checks that the gradient of a batch is the mean of its examples' gradients, without operations across the batch.
+// TestBatchSizes checks that the gradient of a batch is the mean of its examples' gradients,
+// without operations across the batch.
 func TestBatchSizes(t *testing.T) {
 	build := func(b *Builder) Module {
 		return Sequential{
@@ -206,7 +210,8 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
-// TestDropout checks the rate and the scale, that the backward pass drops the same elements, and that the next pass drops others.
+// TestDropout checks the rate and the scale, that the backward pass drops the same elements, and
+// that the next pass drops others.
 func TestDropout(t *testing.T) {
 	m := model{build: one(Dropout{Rate: .25}), input: Array{[]int{4, 10000}, values(1, 40000, .1, 1)}}
 	tape, module := m.tape(t)
@@ -238,7 +243,8 @@ func TestDropout(t *testing.T) {
 	}
 }
 
-// TestInference checks that inference uses the moving statistics and no dropout, and computes no gradient.
+// TestInference checks that inference uses the moving statistics and no dropout, and computes no
+// gradient.
 func TestInference(t *testing.T) {
 	m := smallModel(6, 2)
 	m.build = func(b *Builder) Module {
@@ -264,7 +270,8 @@ func TestInference(t *testing.T) {
 	}
 }
 
-// TestMovingStatisticsOfPyTorch compares moving statistics with those of BatchNorm1d and BatchNorm2d with momentum 0.01, in float64.
+// TestMovingStatisticsOfPyTorch compares moving statistics with those of BatchNorm1d and
+// BatchNorm2d with momentum 0.01, in float64.
 func TestMovingStatisticsOfPyTorch(t *testing.T) {
 	flat := Array{[]int{5, 2}, []float32{-4, -1, 3, 6, -1, 2, 6, -2, 2, 5}}
 	image := Array{Shape: []int{2, 2, 2, 2}} // examples, rows, columns, channels
@@ -359,8 +366,8 @@ func TestMovingStatistics(t *testing.T) {
 	}
 }
 
-// TestControlFlow checks that a model may read values and differ in every pass, and that the gradient of a parameter that a pass does not use
-// is zero.
+// TestControlFlow checks that a model may read values and differ in every pass, and that the
+// gradient of a parameter that a pass does not use is zero.
 func TestControlFlow(t *testing.T) {
 	b := NewBuilder(1)
 	positive, negative := b.Dense(1, Dense{Name: "positive", Units: 2}), b.Dense(1, Dense{Name: "negative", Units: 2})
@@ -483,8 +490,9 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
-// TestAbsorbedNormalization checks that a normalization that is computed within the next operation has the same values and gradients as a
-// separate one, whenever its values are read and whichever other operation reads them.
+// TestAbsorbedNormalization checks that a normalization that is computed within the next operation
+// has the same values and gradients as a separate one, whenever its values are read and whichever
+// other operation reads them.
 func TestAbsorbedNormalization(t *testing.T) {
 	const before, between, later, after, never = 0, 1, 2, 3, 4
 	for name, use := range map[string]func(t *Tape, c *Conv2D, x, y *Tensor) *Tensor{
@@ -517,7 +525,8 @@ func TestAbsorbedNormalization(t *testing.T) {
 					ask(before)
 					z := use(tape, conv, x, y)
 					ask(between)
-					if when == later { // a second operation reads y after the first has run
+					// a second operation reads y after the first has run
+					if when == later {
 						z.Data()
 						used[0] = slices.Clone(tape.ReLU(y).Data())
 					}

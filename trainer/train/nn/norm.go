@@ -6,18 +6,23 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
-// BatchNorm normalises every channel, the last dimension, over the batch and all other dimensions: in
-// training by the batch's own mean and variance, through which the gradient flows, otherwise by
-// moving averages, which are state: see [Builder.State]. They move by the batch's mean and by its unbiased
-// variance, Σ(x-mean)²/(n-1), as those of PyTorch and of TensorFlow's fused operation do.
+// BatchNorm normalises every channel, the last dimension, over the batch and all other dimensions:
+// in training by the batch's own mean and variance, through which the gradient flows, otherwise by
+// moving averages, which are state: see [Builder.State]. They move by the batch's mean and by its
+// unbiased variance, Σ(x-mean)²/(n-1), as those of PyTorch and of TensorFlow's fused operation do.
 type BatchNorm struct {
-	Name     string  // "" is batch_normalization and so on
-	Momentum float64 // 0 is 0.99
-	Epsilon  float64 // 0 is 1e-3
-	ReLU     bool    // of the output
+	// "" is batch_normalization and so on
+	Name string
+	// 0 is 0.99
+	Momentum float64
+	// 0 is 1e-3
+	Epsilon float64
+	// of the output
+	ReLU bool
 
 	channels int
-	vars     []*Param // gamma, beta, moving_mean, moving_variance
+	// gamma, beta, moving_mean, moving_variance
+	vars []*Param
 }
 
 // BatchNorm declares a normalisation of inputs of that many channels.
@@ -58,8 +63,8 @@ func (n *BatchNorm) Forward(t *Tape, x *Tensor) *Tensor {
 	return y
 }
 
-// moments passes x through to normalize, and computes its mean and variance on the way. On the way back normalize computes the sums that
-// its gradient needs, and moments applies them.
+// moments passes x through to normalize, and computes its mean and variance on the way. On the way
+// back normalize computes the sums that its gradient needs, and moments applies them.
 type moments struct {
 	node
 	layer    *BatchNorm
@@ -68,11 +73,15 @@ type moments struct {
 
 	// With few channels a row is several pixels, which makes it wide enough for the kernels.
 	channels, width int
-	sums            []float64 // two for each element of a row, for each part
-	mean, variance  []float64
-	inverse         []float64 // 1/standard deviation
-	a, b            []float32 // y = x*a + b, for the elements of a row
-	k1, k2, k3      []float32 // dx = dy*k1 + x*k2 + k3
+	// two for each element of a row, for each part
+	sums           []float64
+	mean, variance []float64
+	// 1/standard deviation
+	inverse []float64
+	// y = x*a + b, for the elements of a row
+	a, b []float32
+	// dx = dy*k1 + x*k2 + k3
+	k1, k2, k3 []float32
 }
 
 func (o *moments) reset(channels, size int) {
@@ -97,7 +106,8 @@ func (o *moments) sum(s examples, x, z []float32) {
 	kernel.ColumnStats(sums[:w], sums[w:2*w], s.of(x, size), s.of(z, size))
 }
 
-// total folds the parts' sums into those of part 0, clears the others, and returns both sums of the channels.
+// total folds the parts' sums into those of part 0, clears the others, and returns both sums of the
+// channels.
 func (o *moments) total() (s1, s2 []float64) {
 	w := o.width
 	total := o.sums[:2*w]
@@ -177,7 +187,8 @@ func (o *moments) fold(part int) {
 		}
 		for c, v := range batch {
 			v *= unbiased
-			if o.add[i] { // the layer was used before in this pass: half of each
+			// the layer was used before in this pass: half of each
+			if o.add[i] {
 				v = (v + float64(moving.Grad[c])) / 2
 			}
 			moving.Grad[c] = float32(v)
@@ -187,8 +198,9 @@ func (o *moments) fold(part int) {
 
 type normalize struct {
 	node
-	moments       *moments
-	absorbed      bool // the operation that reads the output does this work
+	moments *moments
+	// the operation that reads the output does this work
+	absorbed      bool
 	dgamma, dbeta []float32
 }
 
@@ -208,7 +220,8 @@ func (o *normalize) recompute() {
 	o.apply(o.out.data, 0, len(o.out.data))
 }
 
-// absorbs returns before if it is a normalisation whose output x only the next operation needs; otherwise nil.
+// absorbs returns before if it is a normalisation whose output x only the next operation needs;
+// otherwise nil.
 func absorbs(before op, x *Tensor) *normalize {
 	if o, ok := before.(*normalize); ok && x == &o.out && x.readers == 1 && !x.asked {
 		return o
@@ -224,8 +237,8 @@ func (o *normalize) backward(s examples) {
 	}
 }
 
-// gatherGrad computes the gradients: with x' = (x-mean)/deviation, dgamma = Σdy*x', dbeta = Σdy and dx = gamma/deviation * (dy - dbeta/n -
-// x'*dgamma/n).
+// gatherGrad computes the gradients: with x' = (x-mean)/deviation, dgamma = Σdy*x', dbeta = Σdy and
+// dx = gamma/deviation * (dy - dbeta/n - x'*dgamma/n).
 func (o *normalize) gatherGrad() {
 	m := o.moments
 	s1, s2 := m.total()

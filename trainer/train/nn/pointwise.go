@@ -112,7 +112,8 @@ func (t *Tape) add(a, b *Tensor, relu bool) *Tensor {
 
 type add struct {
 	node
-	norm *normalize // the normalisation that computes in[0], if nothing else reads it
+	// the normalisation that computes in[0], if nothing else reads it
+	norm *normalize
 }
 
 // absorb takes over a normalisation, which then writes to where the sum will be.
@@ -126,8 +127,9 @@ func (o *add) absorb(before op) {
 	}
 }
 
-// shares reports that both inputs may have the same gradient: the normalisation and its moments only read theirs, and later additions to
-// the gradient of in[1], or masks of it, come from operations before them.
+// shares reports that both inputs may have the same gradient: the normalisation and its moments
+// only read theirs, and later additions to the gradient of in[1], or masks of it, come from
+// operations before them.
 func (o *add) shares() bool {
 	if o.norm == nil || o.in[0].from.readers > 1 {
 		return false
@@ -147,9 +149,9 @@ func (o *add) backward(s examples) {
 	o.copyGrad(s, 1)
 }
 
-// Dropout sets elements to 0, each with probability rate, and divides the others by 1-rate; outside of training it
-// does nothing. Which elements is a function of the noise's seed, the training pass, how many
-// operations came before in it, and the element.
+// Dropout sets elements to 0, each with probability rate, and divides the others by 1-rate; outside
+// of training it does nothing. Which elements is a function of the noise's seed, the training pass,
+// how many operations came before in it, and the element.
 func (t *Tape) Dropout(x *Tensor, rate float64) *Tensor {
 	if !(rate >= 0 && rate < 1) {
 		t.fail("dropout: rate %v: want at least 0, less than 1", rate)

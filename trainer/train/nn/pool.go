@@ -2,8 +2,8 @@ package nn
 
 import "github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 
-// MaxPool takes the maximum of every window of an image, channel by channel. Padding is never the maximum. The maximum of a window with a
-// NaN is NaN, so that a diverging model is noticed.
+// MaxPool takes the maximum of every window of an image, channel by channel. Padding is never the
+// maximum. The maximum of a window with a NaN is NaN, so that a diverging model is noticed.
 type MaxPool struct {
 	Window  [2]int // height, width; zero is 2, 2
 	Stride  [2]int // zero is Window
@@ -39,8 +39,8 @@ type pool2x2 struct {
 	masking bool
 }
 
-// prepare lets this operation mask the gradient of its input: if a maximum is not above 0, nothing in its window is, so only the gradients
-// at the maxima have to be masked.
+// prepare lets this operation mask the gradient of its input: if a maximum is not above 0, nothing
+// in its window is, so only the gradients at the maxima have to be masked.
 func (o *pool2x2) prepare() { o.masking = o.masks() }
 
 func (o *pool2x2) forward(s examples) {
@@ -97,7 +97,8 @@ func (o *pool) forward(s examples) {
 	}
 }
 
-// pixel pools the part of the window at (top, left) that lies on the image. Of equal maxima it takes the first, of NaNs the last.
+// pixel pools the part of the window at (top, left) that lies on the image. Of equal maxima it
+// takes the first, of NaNs the last.
 func (o *pool) pixel(out []float32, index []int32, x []float32, top, left int) {
 	first := true
 	for y := max(0, top); y < min(o.h, top+o.kh); y++ {
@@ -165,11 +166,14 @@ func (o *average) backward(s examples) {
 	}
 }
 
-// Shortcut fits an image to the output of a residual block without parameters (type A of "Deep Residual Learning for
-// Image Recognition"): the pixels at every Stride-th place in both directions, and zeros for further channels.
+// Shortcut fits an image to the output of a residual block without parameters (type A of "Deep
+// Residual Learning for Image Recognition"): the pixels at every Stride-th place in both
+// directions, and zeros for further channels.
 type Shortcut struct {
-	Stride   int // 0 is 1
-	Channels int // of the output, at least those of the input
+	// 0 is 1
+	Stride int
+	// of the output, at least those of the input
+	Channels int
 }
 
 // Forward fits x.

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exact is a tensor of a simple implementation of the layers in float64, of which finite differences are taken.
+// exact is a tensor of a simple implementation of the layers in float64, of which finite
+// differences are taken.
 type exact struct {
 	dims []int
 	data []float64
@@ -23,7 +24,8 @@ func widen(x []float32) []float64 {
 	return out
 }
 
-// at calls f for every output pixel of a window over x with every pixel of x that the window covers there.
+// at calls f for every output pixel of a window over x with every pixel of x that the window covers
+// there.
 func (x exact) at(kernel, stride [2]int, padding Padding, f func(out, kernel, in int)) (h, w int) {
 	n, ih, iw := x.dims[0], x.dims[1], x.dims[2]
 	var top, left int
@@ -133,8 +135,8 @@ func (x exact) product() float64 {
 	return sum
 }
 
-// compare checks the output, and compares some gradients of every tensor with finite differences of f, which computes the network from its
-// input and its trainable parameters.
+// compare checks the output, and compares some gradients of every tensor with finite differences of
+// f, which computes the network from its input and its trainable parameters.
 func compare(t *rapid.T, tb testing.TB, m model, f func(x exact, p [][]float64) exact) {
 	tape, module := m.tape(tb)
 	got := m.pass(tb, tape, module)
@@ -236,7 +238,8 @@ func TestMaxPoolAgainstFiniteDifferences(t *testing.T) {
 	})
 }
 
-// TestNetworkAgainstFiniteDifferences checks the gradients of a whole network in which a tensor and a layer are used twice.
+// TestNetworkAgainstFiniteDifferences checks the gradients of a whole network in which a tensor and
+// a layer are used twice.
 func TestNetworkAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		channels := rapid.IntRange(1, 6).Draw(r, "channels")

@@ -12,21 +12,26 @@ import (
 // the next one, operation by operation, so that passes which do the same allocate nothing.
 // It is for one goroutine; its threads are its own.
 type Tape struct {
-	params  *Params
-	team    *team
-	scratch []kernel.Scratch // one for each thread
+	params *Params
+	team   *team
+	// one for each thread
+	scratch []kernel.Scratch
 	noise   uint64
 	step    uint64
 
-	onGrads  func(lo, hi int) // see OnGrads; nil: no call
+	// see OnGrads; nil: no call
+	onGrads  func(lo, hi int)
 	training bool
 	batch    int
 	inputs   []Tensor
-	ops      []op // those of this pass are ops[:n]
-	n        int
-	ran      int // ops[:ran] have run forward
-	job      job
-	few      int // number of examples that go through the job's operations together
+	// those of this pass are ops[:n]
+	ops []op
+	n   int
+	// ops[:ran] have run forward
+	ran int
+	job job
+	// number of examples that go through the job's operations together
+	few int
 }
 
 // job is what the team runs, part by part: operations forward in order, then
@@ -44,12 +49,13 @@ type Tensor struct {
 	grad []float32 // planned by Backward; nil: not wanted
 	live bool      // depends on a parameter
 
-	// A ReLU that is part of a layer needs grad to be 0 where data is not above 0. The operation that reads data to compute grad may set
-	// these zeros itself.
+	// A ReLU that is part of a layer needs grad to be 0 where data is not above 0. The operation
+	// that reads data to compute grad may set these zeros itself.
 	rectified, masked bool
 
-	// Data that can be computed again is not kept if nothing needs it: it was not requested, and the only operation that reads it does
-	// without (see absorber), or needs it only forward, so that grad can take its memory.
+	// Data that can be computed again is not kept if nothing needs it: it was not requested, and
+	// the only operation that reads it does without (see absorber), or needs it only forward, so
+	// that grad can take its memory.
 	again   recomputer // computes data again; nil: nothing does
 	readers int
 	asked   bool
@@ -66,49 +72,63 @@ type op interface {
 	backward(s examples)
 }
 
-// An op may also have any of the following methods. A bulkOp takes spans of several parts. gather runs once after all forwards and before
-// any operation that is recorded later; gatherGrad runs once after all backwards and before those of earlier operations. fold runs after
-// all backwards of the stage, once for each part and without a span: it completes that part of the parameters' gradients.
+// An op may also have any of the following methods. A bulkOp takes spans of several parts. gather
+// runs once after all forwards and before any operation that is recorded later; gatherGrad runs
+// once after all backwards and before those of earlier operations. fold runs after all backwards of
+// the stage, once for each part and without a span: it completes that part of the parameters'
+// gradients.
 type (
 	bulkOp       interface{ bulk() }
 	gatherer     interface{ gather() }
 	gradGatherer interface{ gatherGrad() }
 	folder       interface{ fold(part int) }
-	preparer     interface{ prepare() }         // before any backward
-	adder        interface{ adds() }            // backward adds to the gradient of in[0] itself if in[0].onto
-	sharer       interface{ shares() bool }     // the gradient of out becomes that of in[1] as well
-	absorber     interface{ absorb(before op) } // before any forward: may do the work of the operation before, and lose its output
-	recomputer   interface{ recompute() }       // makes the data of out from what is kept
+	preparer     interface{ prepare() } // before any backward
+	// backward adds to the gradient of in[0] itself if in[0].onto
+	adder interface{ adds() }
+	// the gradient of out becomes that of in[1] as well
+	sharer interface{ shares() bool }
+	// before any forward: may do the work of the operation before, and lose its output
+	absorber   interface{ absorb(before op) }
+	recomputer interface{ recompute() } // makes the data of out from what is kept
 )
 
-// examples is the range [lo, hi) of the batch: some examples of one part, or several parts if the operation is a bulkOp. An operation gets
-// the examples of a part in order.
+// examples is the range [lo, hi) of the batch: some examples of one part, or several parts if the
+// operation is a bulkOp. An operation gets the examples of a part in order.
 type examples struct{ worker, part, lo, hi int }
 
 // node holds what all operations have in common.
 type node struct {
-	in      []edge
-	out     Tensor
-	vars    []*Param
-	add     []bool // vars[i] has been written by an operation that folds before
-	inPlace bool   // backward may write the gradient of in[0] over that of out
-	view    bool   // out is in[0] in another shape
-	blind   bool   // backward does not read in[0], unless it masks
-	dead    bool   // out does not lead to the loss
+	in   []edge
+	out  Tensor
+	vars []*Param
+	// vars[i] has been written by an operation that folds before
+	add []bool
+	// backward may write the gradient of in[0] over that of out
+	inPlace bool
+	// out is in[0] in another shape
+	view bool
+	// backward does not read in[0], unless it masks
+	blind bool
+	// out does not lead to the loss
+	dead bool
 }
 
 // edge is an input and where its gradient goes.
 type edge struct {
-	from   *Tensor
-	grad   []float32 // nil: not wanted
-	add    bool      // grad is memory, to be added to from.grad
-	onto   bool      // grad is from.grad and holds something already
+	from *Tensor
+	// nil: not wanted
+	grad []float32
+	// grad is memory, to be added to from.grad
+	add bool
+	// grad is from.grad and holds something already
+	onto   bool
 	memory []float32
 }
 
 func (n *node) base() *node { return n }
 
-// failure wraps an error of the model or the batch, with which an operation panics and which Pass returns.
+// failure wraps an error of the model or the batch, with which an operation panics and which Pass
+// returns.
 type failure struct{ error }
 
 func (t *Tape) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
@@ -126,15 +146,15 @@ func NewTape(p *Params, threads int, seed uint64) *Tape {
 // Close ends the threads.
 func (t *Tape) Close() { t.team.close() }
 
-// SetNoise seeds the noise: that of the next training pass depends only on seed and the pass. It costs nothing, so it may be called before
-// every pass.
+// SetNoise seeds the noise: that of the next training pass depends only on seed and the pass. It
+// costs nothing, so it may be called before every pass.
 func (t *Tape) SetNoise(seed uint64) {
 	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // adjacent seeds become distant
 }
 
-// OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final, after each stage.
-// It calls f on its own goroutine; the stretches do not overlap, cover all of Grads when Backward returns, and
-// do not depend on the number of threads. Nil: no call.
+// OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final,
+// after each stage. It calls f on its own goroutine; the stretches do not overlap, cover all of
+// Grads when Backward returns, and do not depend on the number of threads. Nil: no call.
 func (t *Tape) OnGrads(f func(lo, hi int)) { t.onGrads = f }
 
 // Training reports whether this pass trains.
@@ -146,8 +166,8 @@ func (t *Tape) Batch() int { return t.batch }
 // Input returns the i-th input of this pass.
 func (t *Tape) Input(i int) *Tensor { return &t.inputs[i] }
 
-// Pass calls f to record one pass over inputs, of one or more examples, and computes what is recorded. It returns an error if an input, a
-// layer or a label does not fit.
+// Pass calls f to record one pass over inputs, of one or more examples, and computes what is
+// recorded. It returns an error if an input, a layer or a label does not fit.
 func (t *Tape) Pass(training bool, inputs []Array, f func(t *Tape)) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -320,8 +340,8 @@ func (t *Tape) Backward(loss *Tensor) {
 		t.runJob(job{forward: stretch{t.ran, to}})
 		t.gather(to, last)
 	}
-	// The last stage forward and the first one backward are one job: an example's values are still in
-	// the cache. The gradients of the loss do not wait for its value.
+	// The last stage forward and the first one backward are one job: an example's values are still
+	// in the cache. The gradients of the loss do not wait for its value.
 	j := job{forward: stretch{t.ran, to}}
 	for from, told := t.n, t.n+1; from > 0; told = from {
 		to, last := t.stageBack(from)
@@ -337,8 +357,8 @@ func (t *Tape) Backward(loss *Tensor) {
 	t.gather(t.n, last)
 }
 
-// stageBack returns how far operations can run backward from there: to one that gathers, or until enough gradients are final to announce
-// them.
+// stageBack returns how far operations can run backward from there: to one that gathers, or until
+// enough gradients are final to announce them.
 func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
 	const enough = 1 << 18 // elements
 	found := 0
@@ -356,7 +376,8 @@ func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
 	return to, last
 }
 
-// announceGrads announces the gradients whose writer is one of the operations [from, to), from the end of Grads, adjacent ones in one call.
+// announceGrads announces the gradients whose writer is one of the operations [from, to), from the
+// end of Grads, adjacent ones in one call.
 func (t *Tape) announceGrads(from, to int) {
 	if t.onGrads == nil {
 		return
@@ -377,8 +398,9 @@ func (t *Tape) announceGrads(from, to int) {
 	}
 }
 
-// plan decides where every gradient goes: into the memory of its tensor, over the gradient of the operation's output, or, if a later
-// operation has written it before, into separate memory, to be added.
+// plan decides where every gradient goes: into the memory of its tensor, over the gradient of the
+// operation's output, or, if a later operation has written it before, into separate memory, to be
+// added.
 func (t *Tape) plan(loss *Tensor) {
 	for _, p := range t.params.vars {
 		p.writer = t.n
@@ -478,7 +500,8 @@ func (t *Tape) work(worker, piece int) {
 			t.apply(i, next, examples{worker, from, t.first(from), t.first(to)})
 			continue
 		}
-		// A few examples at a time, so that their values stay in the cache from operation to operation.
+		// A few examples at a time, so that their values stay in the cache from operation to
+		// operation.
 		for part := from; part < to; part++ {
 			for lo, end := t.first(part), t.first(part+1); lo < end; lo += t.few {
 				t.apply(i, next, examples{worker, part, lo, min(lo+t.few, end)})
@@ -526,7 +549,8 @@ func (n *node) mask(s examples) {
 	}
 }
 
-// masks claims the masking of the gradient of in[0], if it needs any, for this operation, and reports whether it did.
+// masks claims the masking of the gradient of in[0], if it needs any, for this operation, and
+// reports whether it did.
 func (n *node) masks() bool {
 	e := &n.in[0]
 	e.from.masked = e.from.rectified && !e.add

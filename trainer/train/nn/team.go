@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// parts is the number of stretches into which a batch is cut, for any number of threads: sums over the batch are sums over parts, folded in
-// order.
+// parts is the number of stretches into which a batch is cut, for any number of threads: sums over
+// the batch are sums over parts, folded in order.
 const parts = 8
 
 // team is the threads of a tape: the caller's, and helpers, which sleep between jobs.

@@ -5,8 +5,12 @@ type Padding int
 
 const (
 	Valid Padding = iota // windows stay inside the image
-	Same                 // zeros around, so that the output is ⌈input/stride⌉, as TensorFlow pads: the odd one below and right
-	Half                 // half a window of zeros on every side, as PyTorch's padding=window//2; with an odd window and stride 1 it is Same
+	// zeros around, so that the output is ⌈input/stride⌉, as TensorFlow pads: the odd one below and
+	// right
+	Same
+	// half a window of zeros on every side, as PyTorch's padding=window//2; with an odd window and
+	// stride 1 it is Same
+	Half
 )
 
 // window describes how a kernel or a pool moves over an NHWC image.
@@ -18,7 +22,8 @@ type window struct {
 	oh, ow    int // output
 }
 
-// window computes how kernel moves over x. It fails with the name of the layer if they do not fit. The zero stride stands for the default of the caller.
+// window computes how kernel moves over x. It fails with the name of the layer if they do not fit.
+// The zero stride stands for the default of the caller.
 func (t *Tape) window(layer string, x *Tensor, kernel, stride [2]int, padding Padding) window {
 	if len(x.dims) != 4 {
 		t.fail("%s: input %v: want [batch height width channels]", layer, x.dims)
@@ -47,7 +52,8 @@ func along(size, kernel, stride int, padding Padding) (out, before int) {
 	return out, max(0, (out-1)*stride+kernel-size) / 2
 }
 
-// covers returns the range [lo, hi) of outputs whose window, in one dimension, has its element k on the input.
+// covers returns the range [lo, hi) of outputs whose window, in one dimension, has its element k on
+// the input.
 func covers(k, size, stride, before, out int) (lo, hi int) {
 	if k < before {
 		lo = (before - k + stride - 1) / stride

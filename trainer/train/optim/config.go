@@ -11,8 +11,9 @@ import (
 const (
 	SGD      = "SGD"      // with Momentum > 0 the same as Momentum
 	Momentum = "Momentum" // needs Momentum > 0
-	Adam     = "Adam"     // with AMSGrad it divides by the maximum of all second moments
-	Adagrad  = "Adagrad"
+	// with AMSGrad it divides by the maximum of all second moments
+	Adam    = "Adam"
+	Adagrad = "Adagrad"
 )
 
 var names = []string{SGD, Momentum, Adam, Adagrad}
@@ -20,15 +21,23 @@ var names = []string{SGD, Momentum, Adam, Adagrad}
 // Config selects an optimizer and its hyperparameters. A number that is zero takes the
 // default of Keras, which the comment of the field states; Momentum has none.
 type Config struct {
-	Name               string  `json:"name"`
-	LearningRate       float64 `json:"learning_rate,omitempty"`       // SGD and Momentum 0.01, Adam and Adagrad 0.001
-	Momentum           float64 `json:"momentum,omitempty"`            // SGD and Momentum: 0
-	Nesterov           bool    `json:"nesterov,omitempty"`            // SGD and Momentum
-	Beta1              float64 `json:"beta_1,omitempty"`              // Adam: 0.9
-	Beta2              float64 `json:"beta_2,omitempty"`              // Adam: 0.999
-	Epsilon            float64 `json:"epsilon,omitempty"`             // Adam and Adagrad: 1e-7
-	AMSGrad            bool    `json:"amsgrad,omitempty"`             // Adam
-	InitialAccumulator float64 `json:"initial_accumulator,omitempty"` // Adagrad: 0.1; ElasticDL's server starts from 0: give 1e-30
+	Name string `json:"name"`
+	// SGD and Momentum 0.01, Adam and Adagrad 0.001
+	LearningRate float64 `json:"learning_rate,omitempty"`
+	// SGD and Momentum: 0
+	Momentum float64 `json:"momentum,omitempty"`
+	// SGD and Momentum
+	Nesterov bool `json:"nesterov,omitempty"`
+	// Adam: 0.9
+	Beta1 float64 `json:"beta_1,omitempty"`
+	// Adam: 0.999
+	Beta2 float64 `json:"beta_2,omitempty"`
+	// Adam and Adagrad: 1e-7
+	Epsilon float64 `json:"epsilon,omitempty"`
+	// Adam
+	AMSGrad bool `json:"amsgrad,omitempty"`
+	// Adagrad: 0.1; ElasticDL's server starts from 0: give 1e-30
+	InitialAccumulator float64 `json:"initial_accumulator,omitempty"`
 }
 
 // Validate returns an error that names every field whose value is out of range, or

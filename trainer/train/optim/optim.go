@@ -48,11 +48,13 @@ func (o *Optimizer) NewSlots(n int) [][]float32 {
 	return slots
 }
 
-// leastRate is too small to change a parameter, and large enough to stay above 0 when it is divided.
+// leastRate is too small to change a parameter, and large enough to stay above 0 when it is
+// divided.
 const leastRate = 1e-200
 
-// Rate returns the learning rate for [Optimizer.Apply] that a schedule gives for the update of a version with so many workers. A nil
-// schedule gives that of the configuration. If the schedule gives 0 or less, the update changes no parameter.
+// Rate returns the learning rate for [Optimizer.Apply] that a schedule gives for the update of a
+// version with so many workers. A nil schedule gives that of the configuration. If the schedule
+// gives 0 or less, the update changes no parameter.
 func (o *Optimizer) Rate(schedule func(version int64, workers int) float64, version int64, workers int) float64 {
 	if schedule == nil {
 		return o.c.LearningRate

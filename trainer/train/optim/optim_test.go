@@ -112,7 +112,8 @@ func checkReference(t *rapid.T) {
 		refs[i] = newReference(o.Config(), p[i])
 	}
 	slots, g := o.NewSlots(n), make([]float32, n)
-	travelled := make([]float64, n) // rounding errors grow with the way, not with where it ends
+	// rounding errors grow with the way, not with where it ends
+	travelled := make([]float64, n)
 	for step := 1; step <= steps; step++ {
 		lr, given := o.Config().LearningRate, 0.0 // 0: the configuration's
 		if step%3 == 0 {
@@ -170,7 +171,8 @@ func checkStretches(t *rapid.T) {
 func TestFirstSteps(t *testing.T) {
 	for _, c := range []struct {
 		config Config
-		want   []float64 // p after steps with gradient 2, then 2, from 1
+		// p after steps with gradient 2, then 2, from 1
+		want []float64
 	}{
 		{Config{Name: SGD, LearningRate: 0.1}, []float64{0.8, 0.6}},
 		{Config{Name: Momentum, LearningRate: 0.1, Momentum: 0.5}, []float64{0.8, 0.5}},
@@ -323,7 +325,8 @@ func BenchmarkApply(b *testing.B) {
 				b.Fatal(err)
 			}
 			p, g, slots := make([]float32, n), make([]float32, n), o.NewSlots(n)
-			b.SetBytes(int64(4 * n * (3 + 2*len(slots)))) // p and slots are read and written, g is read
+			// p and slots are read and written, g is read
+			b.SetBytes(int64(4 * n * (3 + 2*len(slots))))
 			for step := int64(1); b.Loop(); step++ {
 				o.Apply(p, g, slots, step, 0)
 			}

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	// ErrAnew: the model has begun anew, or a server has been replaced: what the worker holds is of no use, and the
-	// master says how things stand.
+	// ErrAnew: the model has begun anew, or a server has been replaced: what the worker holds is of
+	// no use, and the master says how things stand.
 	ErrAnew = errors.New("the model has begun anew")
 	// ErrNoSnapshot: a server does not hold the snapshot, which was released or never taken.
 	ErrNoSnapshot = errors.New("no such snapshot")
@@ -34,15 +34,17 @@ type Address struct {
 
 // ClientConfig is a worker's end of the servers.
 type ClientConfig struct {
-	Self    *rpc.Self // the worker, in the life of the model that it works in
-	Servers []Address // all of them, in order of their index
+	// the worker, in the life of the model that it works in
+	Self *rpc.Self
+	// all of them, in order of their index
+	Servers []Address
 	Layout  param.Layout
 	// Dial opens a connection, for control as for data; nil: TCP.
 	Dial rpc.Dialer
 	// PlainData has data connections leave TLS when both ends are proved, as the servers expect.
 	PlainData bool
-	// OnWait hears when calls have been waiting for a server for five seconds, and when they go on. It must not call the
-	// client. nil: nobody hears.
+	// OnWait hears when calls have been waiting for a server for five seconds, and when they go on.
+	// It must not call the client. nil: nobody hears.
 	OnWait func(Wait)
 }
 
@@ -156,9 +158,11 @@ func (o PullOptions) request() request {
 
 // Gradient says what a gradient is of.
 type Gradient struct {
-	Versions Versions // of the values that it was computed with, as Pull returned them
-	// Epoch and Task name the training task, From and To the records of its order, Of how many it has. A server has each
-	// record of a task once, whoever pushes it. Epoch 0 is no task: a repeat is another gradient.
+	// of the values that it was computed with, as Pull returned them
+	Versions Versions
+	// Epoch and Task name the training task, From and To the records of its order, Of how many it
+	// has. A server has each record of a task once, whoever pushes it. Epoch 0 is no task: a repeat
+	// is another gradient.
 	Epoch    int
 	Task     int64
 	From, To int64
@@ -169,16 +173,17 @@ type Gradient struct {
 type Pushed struct {
 	// Accepted: every server has it now, or had it.
 	Accepted bool
-	// Cut is where a server is within the gradient's records, or where the one that is farthest behind is before them; -1:
-	// they all are at its beginning or past its end. The worker computes the records from there again.
+	// Cut is where a server is within the gradient's records, or where the one that is farthest
+	// behind is before them; -1: they all are at its beginning or past its end. The worker computes
+	// the records from there again.
 	Cut      int64
 	Versions Versions // of the servers, after it
 }
 
-// Push sends grads, which has the layout's length, to all servers. If one does not take it, since it is too old or begins
-// elsewhere than the server is, the worker pulls, computes the records again that are not had everywhere, and pushes
-// them: servers that have them already keep the first.
-// grads is free for use when Push returns.
+// Push sends grads, which has the layout's length, to all servers. If one does not take it, since
+// it is too old or begins elsewhere than the server is, the worker pulls, computes the records
+// again that are not had everywhere, and pushes them: servers that have them already keep the
+// first. grads is free for use when Push returns.
 func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed, error) {
 	if len(g.Versions) != len(c.servers) {
 		return Pushed{}, fmt.Errorf("push: %d versions for %d servers", len(g.Versions), len(c.servers))

@@ -42,7 +42,8 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 	return &wire.DeclareReply{Version: s.rule.version}, nil
 }
 
-// Progress returns how much of some tasks this server has, and all that it has if that is asked for.
+// Progress returns how much of some tasks this server has, and all that it has if that is asked
+// for.
 func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.ProgressReply, error) {
 	s := c.server
 	s.mu.Lock()
@@ -57,8 +58,8 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 	return reply, nil
 }
 
-// Control takes the master's order. It says how things are to be, so that it may be told again; an older one that comes
-// late changes nothing.
+// Control takes the master's order. It says how things are to be, so that it may be told again; an
+// older one that comes late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
 	if err := s.beginLife(ctx, req.Life, baseOf(req.Base)); err != nil {
@@ -120,7 +121,8 @@ func (s *Server) checkpoint(ctx context.Context, req *wire.ControlRequest) error
 	return nil
 }
 
-// obey follows an order as far as that takes no turn. It reports whether the order is still to be followed.
+// obey follows an order as far as that takes no turn. It reports whether the order is still to be
+// followed.
 func (s *Server) obey(req *wire.ControlRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// copying is a server's part of the checkpoint that is being made: it holds new gradients up, says what it has, takes what it lacks of
-// what all are to have, copies, and writes the copy while it goes on.
+// copying is a server's part of the checkpoint that is being made: it holds new gradients up, says
+// what it has, takes what it lacks of what all are to have, copies, and writes the copy while it
+// goes on.
 //
 //	order: a number          order: the target            what it lacks has come
 //	───────────────> Held ─────────────────────> (Held) ──────────────────────> Copied ──────> Written
@@ -21,11 +22,16 @@ import (
 //
 // The server's mu guards it.
 type copying struct {
-	report custody.Report // what the master is told; Number 0: nothing of any
-	target *ledger.Ledger // nil: not told
-	claim  string         // of the directory, under which the copy is written
-	since  time.Time      // the hold's beginning
-	end    *time.Timer    // of the hold
+	// what the master is told; Number 0: nothing of any
+	report custody.Report
+	// nil: not told
+	target *ledger.Ledger
+	// of the directory, under which the copy is written
+	claim string
+	// the hold's beginning
+	since time.Time
+	// of the hold
+	end *time.Timer
 }
 
 // holds reports whether the server holds gradients up.
@@ -43,7 +49,8 @@ func (c *copying) lets(p push) bool {
 	return whole || p.to <= n
 }
 
-// obeyCut follows the master's order as to checkpoints. The caller has the turn: no gradient is being received.
+// obeyCut follows the master's order as to checkpoints. The caller has the turn: no gradient is
+// being received.
 func (s *Server) obeyCut(o custody.CutOrder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +61,8 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	switch {
 	case o.Number != c.report.Number && o.Number <= s.lastCut: // it is made, or given up
 		c.report = custody.Report{}
-	case o.Number > s.lastCut && s.copyBusy: // with one that was given up: the storage is slow
+	case o.Number > s.lastCut && s.copyBusy:
+		// with one that was given up: the storage is slow
 		s.lastCut = o.Number
 		c.report = custody.Report{Number: o.Number, Phase: custody.Failed, Err: "the checkpoint before is still being written"}
 		s.notifyMaster()
@@ -110,7 +118,8 @@ func (s *Server) notifyMaster() {
 	}
 }
 
-// Report returns what the master is to know of the checkpoint that is being made; Number 0: nothing.
+// Report returns what the master is to know of the checkpoint that is being made; Number 0:
+// nothing.
 func (s *Server) Report() custody.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +144,8 @@ func (s *Server) aligned() bool {
 	return c.holds() && c.target != nil && s.rule.had.Covers(c.target)
 }
 
-// copyCut copies what the server has, if it is aligned, and has the copy written. The caller has the turn.
+// copyCut copies what the server has, if it is aligned, and has the copy written. The caller has
+// the turn.
 func (s *Server) copyCut() {
 	if !s.aligned() {
 		return
@@ -169,7 +179,8 @@ func (s *Server) write(r custody.Report, n checkpoint.Name, life int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.copyBusy = false
-	if s.life != life || s.cut.report.Number != r.Number { // another is being made, or the model has begun anew
+	// another is being made, or the model has begun anew
+	if s.life != life || s.cut.report.Number != r.Number {
 		s.wg.Go(func() { s.withdraw(n, file) })
 		return
 	}
@@ -192,7 +203,8 @@ func (s *Server) writeShard(n checkpoint.Name, file string) (checkpoint.Shard, e
 	return checkpoint.WriteShard(dir, n, file, s.copy.Part)
 }
 
-// withdraw removes the shard of a checkpoint that was given up while it was written. The master may have removed the others before.
+// withdraw removes the shard of a checkpoint that was given up while it was written. The master may
+// have removed the others before.
 func (s *Server) withdraw(n checkpoint.Name, file string) {
 	dir, err := s.config.Open.Open(s.config.CheckpointDir)
 	if err == nil {

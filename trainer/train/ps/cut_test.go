@@ -24,7 +24,8 @@ import (
 // momentum has one slot.
 var momentum = optim.Config{Name: optim.Momentum, LearningRate: 1, Momentum: 0.5}
 
-// commit makes a checkpoint of a fleet as its master would, in which the union of what the servers have is.
+// commit makes a checkpoint of a fleet as its master would, in which the union of what the servers
+// have is.
 func (f *fleet) commit(number int64) checkpoint.Commit {
 	f.t.Helper()
 	target := new(ledger.Ledger)
@@ -76,7 +77,8 @@ func (f *fleet) progress(i int, task int64) int64 {
 	return must(f.control(i).Progress(f.t.Context(), &wire.ProgressRequest{Tasks: []*wire.TaskKey{{Epoch: 1, Number: task}}})).Done[0]
 }
 
-// A checkpoint has the same records on all servers: while it is made nothing else is taken, and what one of them lacks is.
+// A checkpoint has the same records on all servers: while it is made nothing else is taken, and
+// what one of them lacks is.
 func TestCheckpoint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{Optimizer: momentum, CheckpointDir: t.TempDir()})
@@ -89,7 +91,8 @@ func TestCheckpoint(t *testing.T) {
 			}
 		}
 		f.push(a, filled(57, 1), Gradient{Versions: Versions{0, 0}, Epoch: 1, Task: 1, To: 4, Of: 100})
-		p := a.servers[1] // the worker is lost in the middle of a push
+		// the worker is lost in the middle of a push
+		p := a.servers[1]
 		must(p.call(t.Context(), &p.push, request{op: opPush, version: 1, epoch: 1, task: 1, from: 4, to: 8, of: 100}, p.part(filled(57, 1)), nil))
 
 		target := new(ledger.Ledger)
@@ -119,7 +122,8 @@ func TestCheckpoint(t *testing.T) {
 		if commit.Version != 2 || f.server(0).Version() != 3 {
 			t.Fatalf("the checkpoint is of version %d; version %d now", commit.Version, f.server(0).Version())
 		}
-		// All servers go back to it, and begin again with what is in it: values, slots, markers, version.
+		// All servers go back to it, and begin again with what is in it: values, slots, markers,
+		// version.
 		f.anew(f.base(commit))
 		again := f.client(3, layout)
 		values, v := f.pull(again, PullOptions{})
@@ -238,7 +242,8 @@ func TestDamagedBase(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := order(2, 12, 5); grpcstatus.Code(err) != codes.DataLoss { // the same life: what was said stands
+		// the same life: what was said stands
+		if err := order(2, 12, 5); grpcstatus.Code(err) != codes.DataLoss {
 			t.Fatal(err)
 		}
 		if err := order(3, 13, 5); grpcstatus.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "commit-00000005") {
@@ -253,7 +258,8 @@ func TestDamagedBase(t *testing.T) {
 	})
 }
 
-// A gradient that is gathered, and in no update yet, is in the checkpoint: it is applied before the copy.
+// A gradient that is gathered, and in no update yet, is in the checkpoint: it is applied before the
+// copy.
 func TestCheckpointOfGathered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{Optimizer: momentum, CheckpointDir: t.TempDir(), GradsToWait: 2})
@@ -303,7 +309,8 @@ func TestCopyTakesTheTurn(t *testing.T) {
 	})
 }
 
-// Who begins with a checkpoint goes on bit for bit as who made it: how far a step of Adam goes depends on how many there were before.
+// Who begins with a checkpoint goes on bit for bit as who made it: how far a step of Adam goes
+// depends on how many there were before.
 func TestCheckpointKeepsTheStep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam, LearningRate: 0.5}, CheckpointDir: t.TempDir()})

@@ -19,7 +19,8 @@ const (
 	stall = 2 * time.Second
 	// drag is how long a reader may take for the next chunk; it keeps nobody waiting.
 	drag = 30 * time.Second
-	// leastRate is how fast a sender must be, in bytes per second, beside that: it keeps the others waiting.
+	// leastRate is how fast a sender must be, in bytes per second, beside that: it keeps the others
+	// waiting.
 	leastRate = 1 << 20
 	// afterWait is how long a pull waits for an update before it answers: not yet.
 	afterWait = 250 * time.Millisecond
@@ -27,14 +28,19 @@ const (
 
 // dataConn is the server's end of one data connection.
 type dataConn struct {
-	server  *Server
-	raw     net.Conn      // as it was accepted
-	conn    net.Conn      // what is said
-	peer    identity.Name // who has dialled
-	known   func()        // is called when the worker has said who it is
-	opened  bool
-	worker  int
-	life    int64 // in which it was opened: it serves no other
+	server *Server
+	// as it was accepted
+	raw net.Conn
+	// what is said
+	conn net.Conn
+	// who has dialled
+	peer identity.Name
+	// is called when the worker has said who it is
+	known  func()
+	opened bool
+	worker int
+	// in which it was opened: it serves no other
+	life    int64
 	scratch []float32
 }
 
@@ -77,7 +83,8 @@ func (d *dataConn) answer(req request) error {
 	}
 }
 
-// open reads who the worker is. The deadline of the greeting stands until then, and no memory is taken.
+// open reads who the worker is. The deadline of the greeting stands until then, and no memory is
+// taken.
 func (d *dataConn) open(req request) error {
 	s := d.server
 	text := make([]byte, req.length)
@@ -128,7 +135,8 @@ func (d *dataConn) refuse(r reply, text string) error {
 	return err
 }
 
-// current reports whether the life which the connection was opened in is the server's. The caller holds mu.
+// current reports whether the life which the connection was opened in is the server's. The caller
+// holds mu.
 func (d *dataConn) current() bool { return d.life == d.server.life }
 
 // push receives a gradient, and gathers it if the rule takes it.
@@ -219,7 +227,8 @@ func (d *dataConn) pull(req request) error {
 	return d.send(req.snapshot)
 }
 
-// await waits until busy, which is asked with mu held at each update, is false; not longer than afterWait.
+// await waits until busy, which is asked with mu held at each update, is false; not longer than
+// afterWait.
 func (s *Server) await(busy func() bool) bool {
 	var limit <-chan time.Time
 	for {
@@ -259,7 +268,8 @@ func (d *dataConn) send(snapshot int64) error {
 		if !s.store.read(part, a, snapshot, begun) {
 			return fmt.Errorf("send snapshot %d of life %d: gone meanwhile", snapshot, d.life)
 		}
-		param.Decode(part) // to the order of the wire is the same turn
+		// to the order of the wire is the same turn
+		param.Decode(part)
 		out = out[:len(out)+4*len(part)]
 		if b == n {
 			end, updating := s.moment()

@@ -72,8 +72,9 @@ func TestRefusedConnections(t *testing.T) {
 			}
 			return conn
 		}
-		// Whoever says that it is another than it proves to be, is of another job, or of no role that pushes, is told so and sent
-		// away. A worker of another life is told which one it is. Who has no certificate hears nothing.
+		// Whoever says that it is another than it proves to be, is of another job, or of no role
+		// that pushes, is told so and sent away. A worker of another life is told which one it is.
+		// Who has no certificate hears nothing.
 		worker := identity.Header{Job: uid, Role: pod.Worker, Incarnation: 1, Life: 1}
 		for name, c := range map[string]struct {
 			change func(*identity.Header)
@@ -169,7 +170,8 @@ func TestStrangers(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("the workers waited for %v", took)
 		}
-		if n := ended.Load(); n > maxStrangers+4 { // a connection for control and one for data of each worker
+		// a connection for control and one for data of each worker
+		if n := ended.Load(); n > maxStrangers+4 {
 			t.Errorf("%d strangers are closed after two workers came", n)
 		}
 		time.Sleep(greeting)
@@ -281,7 +283,8 @@ func TestTornPull(t *testing.T) {
 	})
 }
 
-// A server that begins a new life forgets what it had, and who still works in the one before is told so.
+// A server that begins a new life forgets what it had, and who still works in the one before is
+// told so.
 func TestNewLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{GradsToWait: 2, EvaluationSteps: 1, Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9, LearningRate: 1}})
@@ -291,7 +294,8 @@ func TestNewLife(t *testing.T) {
 		v := Versions{0, 0}
 		f.push(a, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
 		f.push(b, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1, Of: 1000})
-		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000}) // is gathered
+		// is gathered
+		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000})
 		stands := func(want [3]int64) {
 			if life, version, snapshot := f.server(1).standing(); [3]int64{life, version, snapshot} != want {
 				t.Errorf("life, version and snapshot: %d, %d, %d; want %d", life, version, snapshot, want)
@@ -315,7 +319,8 @@ func TestNewLife(t *testing.T) {
 		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2, Of: 1000}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		// In the new life the same records are taken again, from the initial values, with the slots at their beginning.
+		// In the new life the same records are taken again, from the initial values, with the slots
+		// at their beginning.
 		again, other := f.client(0, layout), f.client(1, layout)
 		got, _ := f.pull(again, PullOptions{})
 		want(t, got, filled(64, 10))
@@ -360,7 +365,8 @@ func TestLateOrder(t *testing.T) {
 	})
 }
 
-// Who dials a server of which an older or a newer launch answers than the master has told does not take it for that one.
+// Who dials a server of which an older or a newer launch answers than the master has told does not
+// take it for that one.
 func TestIncarnations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})
@@ -391,12 +397,14 @@ func TestCut(t *testing.T) {
 		f.init(c, filled(20, 10))
 		v := Versions{0, 0}
 		f.push(gone, filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, To: 4, Of: 1000})
-		p := gone.servers[1] // one server has more: the worker was lost in the middle of a push
+		// one server has more: the worker was lost in the middle of a push
+		p := gone.servers[1]
 		must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 3, from: 4, to: 8, of: 1000}, p.part(filled(20, 1)), nil))
 		push := func(from, to int64) Pushed {
 			return must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, From: from, To: to, Of: 1000}))
 		}
-		if p := push(4, 10); p.Accepted || p.Cut != 8 { // server 0 takes it, server 1 has a part of it
+		// server 0 takes it, server 1 has a part of it
+		if p := push(4, 10); p.Accepted || p.Cut != 8 {
 			t.Fatal(p)
 		}
 		if p := push(8, 10); !p.Accepted || p.Cut != -1 {

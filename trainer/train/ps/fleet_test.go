@@ -35,8 +35,8 @@ type fleet struct {
 	conns     []net.Conn // of the clients
 }
 
-// newFleet makes n servers, which are started when the model's layout is known: with the first client. Everything ends with
-// the test, or with the bubble.
+// newFleet makes n servers, which are started when the model's layout is known: with the first
+// client. Everything ends with the test, or with the bubble.
 func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
 	f := &fleet{t: t, config: config, life: 1, launches: make([]int, n), servers: make([]*Server, n), listeners: make([]*memnet.Listener, n)}
 	f.config.Servers = n

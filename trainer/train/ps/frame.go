@@ -21,9 +21,9 @@ import (
 //	         16 payload bytes u64      24 version i64
 //	trailer   0 torn u64    8 version i64
 //
-// The first request opens the connection: its payload is the worker's identity.Header, that of its reply the server's.
-// The payload of a push is the server's range of the values; so is that of the reply
-// to a pull, which a trailer follows. The payload of any other reply is the text of an error.
+// The first request opens the connection: its payload is the worker's identity.Header, that of its
+// reply the server's. The payload of a push is the server's range of the values; so is that of the
+// reply to a pull, which a trailer follows. The payload of any other reply is the text of an error.
 const (
 	requestSize = 72
 	replySize   = 32
@@ -46,8 +46,9 @@ const (
 
 // Flags of a pull.
 const (
-	flagAfter uint32 = 1 << iota // wait until the worker's gradient is applied
-	flagWhole                    // do not begin within an update
+	// wait until the worker's gradient is applied
+	flagAfter uint32 = 1 << iota
+	flagWhole        // do not begin within an update
 	flagsEnd
 )
 
@@ -56,24 +57,33 @@ type status uint16
 const (
 	statusOK status = 1 + iota
 	statusStale
-	statusCut  // of a push: the server is at another record of the task, which is the detail
+	// of a push: the server is at another record of the task, which is the detail
+	statusCut
 	statusWait // After: not yet; ask again
 	statusNoSnapshot
-	statusLife    // the model is of another life, which is the detail
+	// the model is of another life, which is the detail
+	statusLife
 	statusRefused // the payload says why
 	statusEnd     // not a status: one past the last
 )
 
 type request struct {
-	op       op
-	flags    uint32
-	epoch    int    // push: with task it names what is trained on; 0: nothing that has a marker
-	length   uint64 // of the payload, in bytes
-	version  int64  // push: of the values that the gradient was computed with
-	task     int64  // push
-	from, to int64  // push: the records of the task's order that the gradient is of,
-	of       int64  // of so many that the task has
-	snapshot int64  // pull; 0: the values as they stand
+	op    op
+	flags uint32
+	// push: with task it names what is trained on; 0: nothing that has a marker
+	epoch int
+	// of the payload, in bytes
+	length uint64
+	// push: of the values that the gradient was computed with
+	version int64
+	// push
+	task int64
+	// push: the records of the task's order that the gradient is of,
+	from, to int64
+	// of so many that the task has
+	of int64
+	// pull; 0: the values as they stand
+	snapshot int64
 }
 
 func (r request) appendTo(b []byte) []byte {
@@ -163,8 +173,10 @@ func parseReply(b []byte) (reply, error) {
 
 // trailer ends the values of a pull.
 type trailer struct {
-	torn    bool  // an update fell between the first value and the last
-	version int64 // at the end
+	// an update fell between the first value and the last
+	torn bool
+	// at the end
+	version int64
 }
 
 func (t trailer) appendTo(b []byte) []byte {

@@ -10,7 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
-// A job's model begins with the values of an exported one, and with its own where it starts from nothing, or from a checkpoint.
+// A job's model begins with the values of an exported one, and with its own where it starts from
+// nothing, or from a checkpoint.
 func TestInitialValues(t *testing.T) {
 	model, err := zoo.Lookup("mnist_mlp")
 	if err != nil {

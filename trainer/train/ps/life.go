@@ -17,14 +17,16 @@ import (
 
 // failure is why the server has nothing: it cannot read what the life begins with.
 type failure struct {
-	life  int64
-	since time.Time // the first try
-	err   error     // of the last one, which is not to be tried again; nil: it is
+	life int64
+	// the first try
+	since time.Time
+	// of the last one, which is not to be tried again; nil: it is
+	err error
 }
 
-// beginLife begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
-// any more, and nobody sees it: whoever is being answered loses the connection. The error is [checkpoint.ErrDamaged] if another
-// try would not help.
+// beginLife begins a life of the model, unless the server is in it, or in a later one. What the
+// server has is of no use any more, and nobody sees it: whoever is being answered loses the
+// connection. The error is [checkpoint.ErrDamaged] if another try would not help.
 func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
@@ -61,8 +63,8 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 	return cmp.Or(failed.err, err)
 }
 
-// fill makes the server one that knows nothing but the model's initial values, in that life. Until they are made it has
-// none, and is in no life: there is not the memory for both.
+// fill makes the server one that knows nothing but the model's initial values, in that life. Until
+// they are made it has none, and is in no life: there is not the memory for both.
 func (s *Server) fill(life int64) error {
 	s.empty()
 	layout, values, err := s.config.Initial()
@@ -117,12 +119,13 @@ func (s *Server) spanOf(layout param.Layout) param.Range {
 	return param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
 }
 
-// enterLife makes what is in the store that of a life, at a version, with what the ledger says in it. The caller has the turn, or is the
-// only one to know the server.
+// enterLife makes what is in the store that of a life, at a version, with what the ledger says in
+// it. The caller has the turn, or is the only one to know the server.
 func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.layout == nil { // the same in each life, and read without a lock
+	// the same in each life, and read without a lock
+	if s.layout == nil {
 		s.layout, s.span = layout, s.spanOf(layout)
 	}
 	s.rule, s.life, s.failed = newRule(s.config), life, failure{}
@@ -134,7 +137,8 @@ func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, 
 	}
 }
 
-// empty drops all that the server has, and the connections of workers, which have yet to hear of it.
+// empty drops all that the server has, and the connections of workers, which have yet to hear of
+// it.
 func (s *Server) empty() {
 	s.mu.Lock()
 	s.life = 0

@@ -70,7 +70,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryServer is the other process of TestMemory: it serves until its input ends, and begins the model anew at each line.
+// TestMemoryServer is the other process of TestMemory: it serves until its input ends, and begins
+// the model anew at each line.
 func TestMemoryServer(t *testing.T) {
 	optimizer := os.Getenv("ELASTICDL_TEST_SERVER")
 	if optimizer == "" {
@@ -83,7 +84,8 @@ func TestMemoryServer(t *testing.T) {
 		Optimizer: optim.Config{Name: optimizer},
 		Self:      speak.Self(identity.Header{Role: pod.PS, Life: 1}),
 		Initial: func() (param.Layout, []float32, error) {
-			return dense(memoryElements, 0), filled(memoryElements, 1), nil // memory that is written to
+			// memory that is written to
+			return dense(memoryElements, 0), filled(memoryElements, 1), nil
 		},
 	})
 	if err != nil {

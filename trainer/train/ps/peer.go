@@ -29,8 +29,8 @@ const (
 	// Between two tries; doubled each time.
 	firstPause = 10 * time.Millisecond
 	longPause  = time.Second
-	// patience is how long a server may leave a call without a byte: the pushes of
-	// many workers may stand before this one's. A dead host is found sooner, by the control connection: see watch.
+	// patience is how long a server may leave a call without a byte: the pushes of many workers may
+	// stand before this one's. A dead host is found sooner, by the control connection: see watch.
 	patience = timing.Patience
 	// stride is how much is written or read under one deadline, in elements.
 	stride = 1 << 20
@@ -92,8 +92,9 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 	return p, nil
 }
 
-// watch closes the data connections whenever the control connection is lost, until that is closed. A data connection whose
-// server's node has vanished may look alive for as long as patience; the control connection is tested all the time.
+// watch closes the data connections whenever the control connection is lost, until that is closed.
+// A data connection whose server's node has vanished may look alive for as long as patience; the
+// control connection is tested all the time.
 func (p *peer) watch() {
 	for state := p.control.GetState(); state != connectivity.Shutdown; state = p.control.GetState() {
 		if state == connectivity.Idle {
@@ -170,7 +171,8 @@ func (p *peer) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// declareLimit is what a server has to answer a declaration. One that is gone without a word is asked again then.
+// declareLimit is what a server has to answer a declaration. One that is gone without a word is
+// asked again then.
 const declareLimit = timing.Connect + timing.Greeting
 
 // declare has the server check the layout.
@@ -182,7 +184,8 @@ func (p *peer) declare(ctx context.Context) error {
 		switch grpcstatus.Code(err) {
 		case codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
 			return fmt.Errorf("%w: %s", ErrRefused, grpcstatus.Convert(err).Message())
-		case codes.Aborted: // one of the two is behind: the master tells
+		case codes.Aborted:
+			// one of the two is behind: the master tells
 			return fmt.Errorf("%w: %s", ErrAnew, grpcstatus.Convert(err).Message())
 		}
 		return err
@@ -286,8 +289,8 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 	return foreseen(err)
 }
 
-// otherLife returns the error of a server in another life: one that is behind will hear of it, from one that is ahead the worker
-// has yet to.
+// otherLife returns the error of a server in another life: one that is behind will hear of it, from
+// one that is ahead the worker has yet to.
 func otherLife(server, own int64) error {
 	if server > own {
 		return fmt.Errorf("%w: the server is in life %d of it, this worker in %d", ErrAnew, server, own)

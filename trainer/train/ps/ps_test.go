@@ -24,7 +24,8 @@ import (
 
 func TestPushPull(t *testing.T) {
 	for _, servers := range []int{1, 2, 3} {
-		for _, n := range []int{1, 5, 100, chunk + 17, 2*chunk + 3} { // 1 and 5: some servers have nothing
+		// 1 and 5: some servers have nothing
+		for _, n := range []int{1, 5, 100, chunk + 17, 2*chunk + 3} {
 			t.Run(fmt.Sprint(servers, " servers ", n), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t, servers, ServerConfig{})
@@ -123,7 +124,8 @@ func TestDeclare(t *testing.T) {
 		refused(dense(math.MaxInt, 0), "more than")
 		swapped := f.clientConfig(1, dense(50, 2))
 		slices.Reverse(swapped.Servers)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // another server at its address may be gone soon
+		// another server at its address may be gone soon
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := Dial(ctx, swapped); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), " answers for ps-") {
 			t.Fatal(err)
@@ -299,7 +301,8 @@ func TestNobodyWaitsAcrossServers(t *testing.T) {
 		layout := dense(32, 0)
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(32, 0))
-		one := func(c *Client, server int, done int64) { // what arrived at one server before the worker refused at the other computed again
+		// what arrived at one server before the worker refused at the other computed again
+		one := func(c *Client, server int, done int64) {
 			p := c.servers[server]
 			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: int64(c.servers[0].request.Worker), from: done - 1, to: done, of: 1000}, filled(16, 1), nil))
 		}

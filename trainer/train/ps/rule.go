@@ -11,14 +11,20 @@ import (
 // sees no values: the caller adds up the gradients that are taken, and applies
 // their sum when the rule says so. The laws are the package's.
 type rule struct {
-	wait     int   // gradients in an update, at least 1
-	bound    int64 // the age up to which a gradient is taken; negative: any
-	modulate bool  // older gradients weigh less
+	// gradients in an update, at least 1
+	wait int
+	// the age up to which a gradient is taken; negative: any
+	bound int64
+	// older gradients weigh less
+	modulate bool
 
-	version      int64
-	contributors int           // workers that may push; 0: not told
-	gathered     []gathered    // what the sum consists of, in order
-	had          ledger.Ledger // what is in the values or the sum; see judge
+	version int64
+	// workers that may push; 0: not told
+	contributors int
+	// what the sum consists of, in order
+	gathered []gathered
+	// what is in the values or the sum; see judge
+	had ledger.Ledger
 }
 
 type gathered struct {
@@ -28,11 +34,15 @@ type gathered struct {
 
 // push is what the rule sees of a gradient.
 type push struct {
-	worker   int
-	version  int64       // of the values that it was computed with
-	task     ledger.Task // what it is of; of epoch 0: nothing that has a marker
-	from, to int64       // records of the task's order,
-	of       int64       // of so many
+	worker int
+	// of the values that it was computed with
+	version int64
+	// what it is of; of epoch 0: nothing that has a marker
+	task ledger.Task
+	// records of the task's order,
+	from, to int64
+	// of so many
+	of int64
 }
 
 type verdict int
@@ -40,7 +50,8 @@ type verdict int
 const (
 	taken    verdict = iota
 	repeated         // all of it is had
-	cut              // it does not begin where the server is: with what is had already, or beyond it
+	// it does not begin where the server is: with what is had already, or beyond it
+	cut
 	stale
 )
 
@@ -63,9 +74,10 @@ func newRule(c ServerConfig) *rule {
 
 // judge returns what take would do with p. It changes nothing.
 //
-// A task's records are taken in one order, so what is had of it is a stretch from its first record. A gradient is taken
-// that begins at the end of that stretch. Whoever trains on a task after another, or beside one that is believed gone,
-// may find more had than it knows of: then it is told how much, and goes on from there.
+// A task's records are taken in one order, so what is had of it is a stretch from its first record.
+// A gradient is taken that begins at the end of that stretch. Whoever trains on a task after
+// another, or beside one that is believed gone, may find more had than it knows of: then it is told
+// how much, and goes on from there.
 func (r *rule) judge(p push) verdict {
 	if p.task.Epoch > 0 {
 		switch had, whole := r.had.Had(p.task); {
@@ -133,10 +145,12 @@ func (r *rule) waits(worker int) bool {
 	return slices.ContainsFunc(r.gathered, func(g gathered) bool { return g.worker == worker })
 }
 
-// settle notes that every record of the epochs up to this one is had; no marker of them is needed any more.
+// settle notes that every record of the epochs up to this one is had; no marker of them is needed
+// any more.
 func (r *rule) settle(epoch int) { r.had.Settle(epoch) }
 
-// done returns how many records of a task's order are had; of one that is had whole, however many, more than any has.
+// done returns how many records of a task's order are had; of one that is had whole, however many,
+// more than any has.
 func (r *rule) done(t ledger.Task) int64 {
 	n, whole := r.had.Had(t)
 	if whole {

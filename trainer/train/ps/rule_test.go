@@ -119,7 +119,8 @@ func checkRule(t *rapid.T) {
 		"contributors": func(t *rapid.T) {
 			contributors = rapid.Int64Range(1, 6).Draw(t, "n")
 			r.contributors = int(contributors)
-			if r.due() { // as Control does: what is there is one update
+			// as Control does: what is there is one update
+			if r.due() {
 				settle()
 			}
 		},

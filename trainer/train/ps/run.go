@@ -30,19 +30,23 @@ import (
 
 // Config is the role of one server in a job.
 type Config struct {
-	Master    string // address of the master
-	Self      *rpc.Self
-	Listener  net.Listener
-	Advertise string     // what the others dial; "": the listener's address
-	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
-	// Initial makes the model's layout and initial values; nil: those of the model and the job's seed.
+	// address of the master
+	Master   string
+	Self     *rpc.Self
+	Listener net.Listener
+	// what the others dial; "": the listener's address
+	Advertise string
+	// whose optimizer it runs; nil: the one that the job names
+	Model *zoo.Model
+	// Initial makes the model's layout and initial values; nil: those of the model and the job's
+	// seed.
 	Initial func() (param.Layout, []float32, error)
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connection to the master; nil: TCP.
 	Dial rpc.Dialer
-	// Leave is closed when the server is asked to leave; nil: it is not. It does so when the master has a checkpoint of what it
-	// holds, or will have none, or is away.
+	// Leave is closed when the server is asked to leave; nil: it is not. It does so when the master
+	// has a checkpoint of what it holds, or will have none, or is away.
 	Leave <-chan struct{}
 	// Abandoned is how long the master may be away until the server ends; 0: for ever.
 	Abandoned time.Duration
@@ -87,7 +91,8 @@ func Run(ctx context.Context, c Config) error {
 	hasten := func() {
 		select {
 		case taken <- struct{}{}:
-		default: // a heartbeat is on its way to being sent already
+		default:
+			// a heartbeat is on its way to being sent already
 		}
 	}
 	config.OnSnapshot, config.OnCut = func(int64) { hasten() }, hasten
@@ -121,7 +126,8 @@ func joining(c Config) *wire.JoinRequest {
 	}
 }
 
-// join asks the master for the job until it answers, and for the life of the model, and what that begins with.
+// join asks the master for the job until it answers, and for the life of the model, and what that
+// begins with.
 func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.JoinRequest) (j *job.Job, life int64, base custody.Base, err error) {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
@@ -200,9 +206,11 @@ func (s *Server) cutReport() *wire.CutReport {
 	return said
 }
 
-// heartbeats tells the master the version, each beat and when there is news of a snapshot or a checkpoint, until ctx ends or the master does
-// not need this server. One that is asked to leave says so, and waits for that: a checkpoint may be made of what it holds. A master that has come back is told where the server listens, and what it holds. The error is that the master was
-// away for too long.
+// heartbeats tells the master the version, each beat and when there is news of a snapshot or a
+// checkpoint, until ctx ends or the master does not need this server. One that is asked to leave
+// says so, and waits for that: a checkpoint may be made of what it holds. A master that has come
+// back is told where the server listens, and what it holds. The error is that the master was away
+// for too long.
 func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest, taken <-chan struct{}) error {
 	ticker := time.NewTicker(timing.Beat)
 	defer ticker.Stop()
@@ -251,8 +259,8 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 	}
 }
 
-// rejoin tells a master that has come back where the server listens, and of which life it has the values. If that fails, the next heartbeat is
-// answered with the same wish.
+// rejoin tells a master that has come back where the server listens, and of which life it has the
+// values. If that fails, the next heartbeat is answered with the same wish.
 func rejoin(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest) {
 	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()

@@ -91,7 +91,8 @@ func mnistJob() *job.Job {
 
 // running is a server under a fake master.
 type running struct {
-	*fleet // of one address, ps-0, where the server listens
+	// of one address, ps-0, where the server listens
+	*fleet
 	master *fakeMaster
 	ended  chan error
 	cancel context.CancelFunc
@@ -168,7 +169,8 @@ func TestRunEndsWithContext(t *testing.T) {
 	}
 }
 
-// One that is asked to leave says so, and serves until the master does not need it, or is away; before it has joined it leaves at once.
+// One that is asked to leave says so, and serves until the master does not need it, or is away;
+// before it has joined it leaves at once.
 func TestRunLeaves(t *testing.T) {
 	for name, away := range map[string]time.Duration{"not needed": 0, "the master goes": 0, "the master was never there": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +225,8 @@ func TestRunIsAbandoned(t *testing.T) {
 		lis, m := memnet.Listen(1<<10), &fakeMaster{job: mnistJob()}
 		masterAt := memnet.Listen(1 << 10)
 		defer m.serve(masterAt)()
-		up := func(minutes int) bool { return minutes < 30 && minutes%10 != 9 } // away for a minute at times
+		// away for a minute at times
+		up := func(minutes int) bool { return minutes < 30 && minutes%10 != 9 }
 		began := time.Now()
 		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Abandoned: 10 * time.Minute,
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
@@ -272,7 +275,8 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// A server that did not hear the answer asks again as the same process; one that was started again is another.
+// A server that did not hear the answer asks again as the same process; one that was started again
+// is another.
 func TestRunSaysWhichProcess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		said := make(map[uint64]int)

@@ -20,14 +20,19 @@ import (
 type schedule struct {
 	*fleet
 	servers, workers, rounds, size int
-	kills                          int           // of servers, each started anew
-	telling                        chan struct{} // held by the one who tells; durably waited for, unlike a mutex
+	// of servers, each started anew
+	kills int
+	// held by the one who tells; durably waited for, unlike a mutex
+	telling chan struct{}
 
 	// The fleet's mutex guards what follows.
-	rand    *rand.Rand
-	done    map[int]int64 // by worker: the life of the model in which it has done all of its records
-	changed chan struct{} // closed, and replaced, when one of these has
-	calm    bool          // no server is killed any more
+	rand *rand.Rand
+	// by worker: the life of the model in which it has done all of its records
+	done map[int]int64
+	// closed, and replaced, when one of these has
+	changed chan struct{}
+	// no server is killed any more
+	calm bool
 }
 
 func newSchedule(t *testing.T, seed uint64, config ServerConfig) *schedule {
@@ -126,14 +131,16 @@ func (s *schedule) work(worker int, sync bool) error {
 			if !errors.Is(err, ErrAnew) {
 				return err
 			}
-			time.Sleep(50 * time.Millisecond) // it may have heard before the master's word is out
+			// it may have heard before the master's word is out
+			time.Sleep(50 * time.Millisecond)
 			continue
 		}
 		<-changed
 	}
 }
 
-// live pushes the worker's records, each once, however often it must be computed, in one life of the model.
+// live pushes the worker's records, each once, however often it must be computed, in one life of
+// the model.
 func (s *schedule) live(worker int, sync bool) error {
 	config := s.clientConfig(worker, dense(s.size, 1))
 	config.Dial = s.dialFragile
@@ -232,7 +239,8 @@ func (s *schedule) settled(wait int) {
 	}
 }
 
-// schedules is by default one of each combination of --grads_to_wait and --sync_version_tolerance. `make simulation` plays more.
+// schedules is by default one of each combination of --grads_to_wait and --sync_version_tolerance.
+// `make simulation` plays more.
 var schedules = flag.Uint64("schedules", 15, "how many seeds TestSchedules plays")
 
 // TestSchedules plays three jobs of each seed. All gradients are ones and the learning
@@ -255,8 +263,8 @@ func TestSchedules(t *testing.T) {
 				s.settled(wait)
 			})
 		})
-		// The servers that are killed lose their values, so all begin a new life: in the last one, too, each gradient is in
-		// every server's values once, and nobody waits for ever.
+		// The servers that are killed lose their values, so all begin a new life: in the last one,
+		// too, each gradient is in every server's values once, and nobody waits for ever.
 		t.Run(fmt.Sprint("kill ", seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				config, most := ServerConfig{}, 1

@@ -25,34 +25,45 @@ import (
 
 // ServerConfig is what a server is.
 type ServerConfig struct {
-	Index, Servers int // Servers 0: 1
+	// Servers 0: 1
+	Index, Servers int
 	// Self is who the server is; its life is that of the model.
 	Self *rpc.Self
-	// Initial makes the model's layout and initial values, all of them, the same each time. It is called again for each life.
-	// The values are the server's from then on.
+	// Initial makes the model's layout and initial values, all of them, the same each time. It is
+	// called again for each life. The values are the server's from then on.
 	Initial   func() (param.Layout, []float32, error)
 	Optimizer optim.Config
-	// LearningRate is of the version that an update starts from, and of how many workers' gradients an update
-	// averages: GradsToWait, or 1 if Async. nil: the optimizer's.
+	// LearningRate is of the version that an update starts from, and of how many workers' gradients
+	// an update averages: GradsToWait, or 1 if Async. nil: the optimizer's.
 	LearningRate func(version int64, workers int) float64
 
-	Async                 bool // every gradient is an update, none is too old
-	GradsToWait           int  // gradients in an update; 0: 1
-	SyncVersionTolerance  *int // nil: not given
+	// every gradient is an update, none is too old
+	Async bool
+	// gradients in an update; 0: 1
+	GradsToWait int
+	// nil: not given
+	SyncVersionTolerance  *int
 	LRStalenessModulation bool
 
-	Base          custody.Base // what the life begins with
-	CheckpointDir string       // where a copy of what the server has is written when the master orders it
-	OnCut         func()       // called when there is news of such a copy; must not block
+	// what the life begins with
+	Base custody.Base
+	// where a copy of what the server has is written when the master orders it
+	CheckpointDir string
+	// called when there is news of such a copy; must not block
+	OnCut func()
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 
-	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
-	OnSnapshot      func(version int64) // called when one was taken; must not block
+	// a snapshot at each such version, if none is held; 0: none
+	EvaluationSteps int
+	// called when one was taken; must not block
+	OnSnapshot func(version int64)
 
-	// PlainData has data connections leave TLS when both ends are proved, on a network that encrypts below.
+	// PlainData has data connections leave TLS when both ends are proved, on a network that
+	// encrypts below.
 	PlainData bool
-	Log       *slog.Logger // nil: none
+	// nil: none
+	Log *slog.Logger
 }
 
 // workers returns how many workers' gradients an update averages.
@@ -74,29 +85,41 @@ type Server struct {
 	// whoever else changes the store, too. The other pushes wait in their sockets.
 	turn chan struct{}
 
-	strangers credential.Strangers // connections that have not said what they are
+	// connections that have not said what they are
+	strangers credential.Strangers
 
-	ctx     context.Context // until Stop
+	// until Stop
+	ctx     context.Context
 	cancel  context.CancelFunc
 	control *grpc.Server
-	handoff *handoff // connections for control
+	// connections for control
+	handoff *handoff
 	wg      sync.WaitGroup
 
-	mu       sync.Mutex
-	life     int64 // of what is in the store and in the rule
-	order    int64 // the newest that the master gave
-	cut      copying
-	lastCut  int64           // the highest number of a checkpoint that was ordered
-	copy     checkpoint.Copy // of what is in the store; used with the turn, and by who writes it
-	copyBusy bool            // it is being written
+	mu sync.Mutex
+	// of what is in the store and in the rule
+	life int64
+	// the newest that the master gave
+	order int64
+	cut   copying
+	// the highest number of a checkpoint that was ordered
+	lastCut int64
+	// of what is in the store; used with the turn, and by who writes it
+	copy checkpoint.Copy
+	// it is being written
+	copyBusy bool
 	failed   failure
 	rule     *rule
 	layout   param.Layout
-	span     param.Range // of the layout: this server's
+	// of the layout: this server's
+	span     param.Range
 	updating bool
-	changed  chan struct{}      // closed, and replaced, when an update is done, or a hold
-	data     map[net.Conn]bool  // open data connections
-	open     map[io.Closer]bool // listeners and connections
+	// closed, and replaced, when an update is done, or a hold
+	changed chan struct{}
+	// open data connections
+	data map[net.Conn]bool
+	// listeners and connections
+	open map[io.Closer]bool
 }
 
 // NewServer checks the configuration and makes the initial values.
@@ -127,7 +150,8 @@ func NewServer(config ServerConfig) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.rule = newRule(config)
-	if config.Base.Number == 0 { // else the master's first order has it read, and hears of it if it cannot be
+	// else the master's first order has it read, and hears of it if it cannot be
+	if config.Base.Number == 0 {
 		if err := s.fill(s.self.Life()); err != nil {
 			return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
 		}
@@ -152,7 +176,8 @@ func (s *Server) Serve(lis net.Listener) error {
 			return nil
 		}
 		if e, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, net.ErrClosed) {
-			s.log.Warn("Cannot accept a connection", "error", e) // too many open files: some will be closed
+			// too many open files: some will be closed
+			s.log.Warn("Cannot accept a connection", "error", e)
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -203,9 +228,11 @@ func (s *Server) disown(c io.Closer) {
 }
 
 const (
-	greeting     = timing.Greeting        // how long a connection may take to say what it is
-	acceptPause  = 100 * time.Millisecond // before the next try to accept one
-	maxStrangers = 256                    // connections that have not said what they are
+	// how long a connection may take to say what it is
+	greeting    = timing.Greeting
+	acceptPause = 100 * time.Millisecond // before the next try to accept one
+	// connections that have not said what they are
+	maxStrangers = 256
 )
 
 // owned is a connection that Stop ends. Whoever closes it disowns it.
@@ -220,13 +247,15 @@ func (o owned) Close() error {
 	return nil
 }
 
-// greet has whoever dialled prove who it is, and tells a data connection from one for control. It calls known when that is done.
+// greet has whoever dialled prove who it is, and tells a data connection from one for control. It
+// calls known when that is done.
 func (s *Server) greet(conn net.Conn, known func()) {
 	conn.SetDeadline(time.Now().Add(greeting))
 	made, err := s.self.Credential().Server(s.ctx, owned{conn, s}, false, s.pushes(), credential.GRPC)
 	if err != nil {
 		known()
-		if !errors.Is(err, io.EOF) { // as of a kubelet, which looks whether there is somebody
+		// as of a kubelet, which looks whether there is somebody
+		if !errors.Is(err, io.EOF) {
 			s.log.Debug("Refused a connection", "from", conn.RemoteAddr(), "error", err)
 		}
 		return
@@ -275,8 +304,8 @@ func (s *Server) Snapshot() int64 {
 	return s.store.held
 }
 
-// standing returns how far the server is, all of it in one life of the model: at which version, and of which it holds
-// the snapshot, 0 if of none.
+// standing returns how far the server is, all of it in one life of the model: at which version, and
+// of which it holds the snapshot, 0 if of none.
 func (s *Server) standing() (life, version, snapshot int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,21 +15,29 @@ import (
 type store struct {
 	optimizer *optim.Optimizer
 	layout    param.Layout
-	span      param.Range // of the layout: what is here
-	trainable int         // elements below it have a gradient
+	// of the layout: what is here
+	span param.Range
+	// elements below it have a gradient
+	trainable int
 	updates   int64
 
-	mu       sync.RWMutex // of what read reads, taken chunk by chunk
-	begun    int          // how often
+	// of what read reads, taken chunk by chunk
+	mu sync.RWMutex
+	// how often
+	begun    int
 	values   []float32
 	snapshot []float32
-	held     int64 // the version of snapshot, 0 if none
-	released int64 // snapshots up to this version are of no use: none is taken
+	// the version of snapshot, 0 if none
+	held int64
+	// snapshots up to this version are of no use: none is taken
+	released int64
 
-	slots    [][]float32
-	received []float32 // the push that is being received
-	sum      []float32 // of the gradients gathered
-	views    [][]float32
+	slots [][]float32
+	// the push that is being received
+	received []float32
+	// of the gradients gathered
+	sum   []float32
+	views [][]float32
 }
 
 // empty makes the store hold nothing: what is read of it is gone.
@@ -43,7 +51,8 @@ func (s *store) empty() {
 	collect(dropped)
 }
 
-// fill makes an empty store hold a span of a layout, after so many updates. It keeps the values, which are the span's.
+// fill makes an empty store hold a span of a layout, after so many updates. It keeps the values,
+// which are the span's.
 func (s *store) fill(layout param.Layout, span param.Range, values []float32, updates int64) {
 	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
 	s.mu.Lock()
@@ -59,8 +68,8 @@ func (s *store) part() checkpoint.Part {
 	return checkpoint.Part{Start: s.span.Start, Values: s.values, Slots: s.slots}
 }
 
-// large is how many dropped values are worth a collection: left to itself, the runtime lets a server grow to twice of what
-// it holds before it collects.
+// large is how many dropped values are worth a collection: left to itself, the runtime lets a
+// server grow to twice of what it holds before it collects.
 const large = 1 << 20
 
 // collect gives back the memory of so many values.
@@ -109,7 +118,8 @@ func (s *store) apply(weights []float64, rate float64) {
 		s.move(a, b, rate)
 		s.mu.Unlock()
 	}
-	if s.received == nil { // no second buffer unless gradients are summed
+	// no second buffer unless gradients are summed
+	if s.received == nil {
 		s.sum, s.received = nil, s.sum
 	}
 }
@@ -148,8 +158,8 @@ func (s *store) keep(version int64) bool {
 	return true
 }
 
-// release drops the snapshot if it is of version or an older one, and has none of those taken from now on, until the next
-// call says otherwise.
+// release drops the snapshot if it is of version or an older one, and has none of those taken from
+// now on, until the next call says otherwise.
 func (s *store) release(version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,9 +176,9 @@ func (s *store) times() int {
 	return s.begun
 }
 
-// read copies the elements from a on, of the snapshot of that version or, if that
-// is 0, of the values. It may run beside everything else; false: the snapshot is gone, or the store has begun anew since
-// it began so many times.
+// read copies the elements from a on, of the snapshot of that version or, if that is 0, of the
+// values. It may run beside everything else; false: the snapshot is gone, or the store has begun
+// anew since it began so many times.
 func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -2,7 +2,8 @@ package ps
 
 import "testing"
 
-// A server that comes to a version only after it was released does not keep it: nobody would tell it again.
+// A server that comes to a version only after it was released does not keep it: nobody would tell
+// it again.
 func TestReleasedVersionIsNotKept(t *testing.T) {
 	s := &store{values: []float32{1, 2}}
 	s.release(100)
@@ -20,7 +21,8 @@ func TestReleasedVersionIsNotKept(t *testing.T) {
 	if s.release(150); s.held != 0 {
 		t.Errorf("holds %d after its release", s.held)
 	}
-	if s.release(0); !s.keep(50) { // another life of the model: nothing of it is released
+	// another life of the model: nothing of it is released
+	if s.release(0); !s.keep(50) {
 		t.Error("version 50 of another life is not kept")
 	}
 }

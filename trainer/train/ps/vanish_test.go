@@ -12,8 +12,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// relay is a network between a fleet and its clients that can lose whole nodes: what their connections carry is lost then,
-// and neither end hears of it. Later connections are as good as any.
+// relay is a network between a fleet and its clients that can lose whole nodes: what their
+// connections carry is lost then, and neither end hears of it. Later connections are as good as
+// any.
 type relay struct {
 	*fleet
 	mu    sync.Mutex
@@ -91,8 +92,8 @@ func (r *relay) client() *Client {
 	return c
 }
 
-// A node that vanishes, without a word and whenever it is, keeps a worker as long as the control connection takes to notice it:
-// not for the patience that a server is due which works.
+// A node that vanishes, without a word and whenever it is, keeps a worker as long as the control
+// connection takes to notice it: not for the patience that a server is due which works.
 func TestNodeVanishes(t *testing.T) {
 	const n = 2000
 	for name, during := range map[string]func(t *testing.T, r *relay, c *Client){

@@ -12,8 +12,10 @@ const waitNotice = 5 * time.Second
 type Wait struct {
 	Server  int
 	Address string
-	Over    bool  // they go on
-	Err     error // of the last try; nil: it was not answered yet
+	// they go on
+	Over bool
+	// of the last try; nil: it was not answered yet
+	Err error
 }
 
 // waits is the calls to one server that have lasted for longer than waitNotice.

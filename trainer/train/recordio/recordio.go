@@ -63,22 +63,26 @@ func (c Compressor) String() string {
 	return fmt.Sprintf("compressor %d", uint32(c))
 }
 
-// DefaultChunkSize is the limit of the bytes of records in a chunk before compression, as in the original.
+// DefaultChunkSize is the limit of the bytes of records in a chunk before compression, as in the
+// original.
 const DefaultChunkSize = 32 << 20
 
 const (
 	magic      = 0x01020304
 	headerSize = 20
 	lengthSize = 4
-	maxPayload = 1 << 30 // bytes of the payload of any chunk before compression
-	// Limits of law 4 for compressed chunks. A payload of plainPayload bytes is always accepted, and this package writes none
-	// larger. A larger one of another writer is accepted if its ratio of compression is at most maxCompression: records are
-	// hardly ever compressed by more, decompression bombs always are.
+	// bytes of the payload of any chunk before compression
+	maxPayload = 1 << 30
+	// Limits of law 4 for compressed chunks. A payload of plainPayload bytes is always accepted,
+	// and this package writes none larger. A larger one of another writer is accepted if its ratio
+	// of compression is at most maxCompression: records are hardly ever compressed by more,
+	// decompression bombs always are.
 	plainPayload   = 2 * DefaultChunkSize
 	maxCompression = 16
 )
 
-// mostPayload returns the limit of the decompressed bytes of a payload that has size bytes in the file.
+// mostPayload returns the limit of the decompressed bytes of a payload that has size bytes in the
+// file.
 func mostPayload(size int) int { return min(max(plainPayload, maxCompression*size), maxPayload) }
 
 // A CorruptError describes a chunk that does not have the format of RecordIO.
@@ -90,17 +94,23 @@ type CorruptError struct {
 func (e *CorruptError) Error() string { return fmt.Sprintf("chunk at offset %d: %v", e.Offset, e.Err) }
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// ErrMagic is in the error of what does not begin as a chunk does: at offset 0, a file that is no RecordIO file.
+// ErrMagic is in the error of what does not begin as a chunk does: at offset 0, a file that is no
+// RecordIO file.
 var ErrMagic = errors.New("no chunk")
 
 // A Chunk is the header of one chunk, and its position in the file.
 type Chunk struct {
-	Offset     int64 // of the header in the file
-	First      int64 // index in the file of the chunk's first record
-	Records    int   // number of records
-	Size       int   // bytes of the payload as stored in the file
+	// of the header in the file
+	Offset int64
+	// index in the file of the chunk's first record
+	First int64
+	// number of records
+	Records int
+	// bytes of the payload as stored in the file
+	Size       int
 	Compressor Compressor
-	Checksum   uint32 // of the payload as stored in the file
+	// of the payload as stored in the file
+	Checksum uint32
 }
 
 // Length returns the bytes of header and payload in the file.
@@ -116,7 +126,8 @@ func parseHeader(b []byte, rest int64) (Chunk, error) {
 	if int64(c.Size) > rest {
 		return c, fmt.Errorf("payload of %d bytes, the file has %d", c.Size, rest)
 	}
-	most := int64(c.Size) // limit of the decompressed bytes, by the best ratio of the compressor
+	// limit of the decompressed bytes, by the best ratio of the compressor
+	most := int64(c.Size)
 	switch c.Compressor {
 	case None:
 	case Snappy:
@@ -209,8 +220,8 @@ func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	return x, nil
 }
 
-// ReadHeader reads the header of the chunk at an offset; size is the number of bytes from there to the end of the file. It does
-// not set [Chunk.First], which depends on the chunks before.
+// ReadHeader reads the header of the chunk at an offset; size is the number of bytes from there to
+// the end of the file. It does not set [Chunk.First], which depends on the chunks before.
 func ReadHeader(r io.ReaderAt, offset, size int64) (Chunk, error) {
 	return readHeader(r, offset, size, new([headerSize]byte))
 }

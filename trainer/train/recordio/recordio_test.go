@@ -102,7 +102,8 @@ func TestReadsTheOriginal(t *testing.T) {
 	}
 }
 
-// Files have the same chunks as those that wangkuiyi/recordio wrote; without compression they have the same bytes.
+// Files have the same chunks as those that wangkuiyi/recordio wrote; without compression they have
+// the same bytes.
 func TestWritesAsTheOriginal(t *testing.T) {
 	records := make([][]byte, 300)
 	for i := range records {
@@ -346,7 +347,8 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// Law 4: of an endless payload, one byte more than the limit of the chunk is read, into less than four times as much memory.
+// Law 4: of an endless payload, one byte more than the limit of the chunk is read, into less than
+// four times as much memory.
 func TestNoMoreIsReadThanAllowed(t *testing.T) {
 	for size, most := range map[int]int{1: 64 << 20, 4 << 20: 64 << 20, 5 << 20: 80 << 20, 1 << 30: 1 << 30} {
 		if got := mostPayload(size); got != most {
@@ -365,10 +367,11 @@ func TestNoMoreIsReadThanAllowed(t *testing.T) {
 	}
 }
 
-// Law 4 with real bombs: chunks of up to 4 MB that decompress to a gigabyte of zeros, or to as much as the compressor allows,
-// with one record or as many as fit.
+// Law 4 with real bombs: chunks of up to 4 MB that decompress to a gigabyte of zeros, or to as much
+// as the compressor allows, with one record or as many as fit.
 func TestBomb(t *testing.T) {
-	bomb := func(c Compressor, megabytes int) []byte { // as a sequence of streams, which readers read as one
+	// as a sequence of streams, which readers read as one
+	bomb := func(c Compressor, megabytes int) []byte {
 		stream, err := compress(c, make([]byte, 1<<20))
 		if err != nil {
 			t.Fatal(err)
@@ -379,7 +382,8 @@ func TestBomb(t *testing.T) {
 		compressor Compressor
 		bytes      []byte
 	}{
-		"gzip":   {Gzip, bomb(Gzip, 1<<10)}, // 1 MB that decompress to 1 GB, the limit of deflate
+		// 1 MB that decompress to 1 GB, the limit of deflate
+		"gzip":   {Gzip, bomb(Gzip, 1<<10)},
 		"snappy": {Snappy, bomb(Snappy, 80)},
 	} {
 		for _, records := range []int{1, 1 << 24} {
@@ -401,10 +405,11 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// A reader accepts every chunk that a writer makes, however well it compresses. With the largest chunks that a writer may be asked for,
-// the lengths beside the records are what reaches the limit.
+// A reader accepts every chunk that a writer makes, however well it compresses. With the largest
+// chunks that a writer may be asked for, the lengths beside the records are what reaches the limit.
 func TestWriterStaysWithinTheLaw(t *testing.T) {
-	const size, whole = 4096, plainPayload / 4096 // bytes of a record with its length; number of such records in a chunk
+	// bytes of a record with its length; number of such records in a chunk
+	const size, whole = 4096, plainPayload / 4096
 	for c, chunks := range map[Compressor][]int{
 		Snappy: {whole - 1, whole, 1},
 		Gzip:   {whole - 1, 1}, // gzip is slow under the race detector
@@ -414,7 +419,8 @@ func TestWriterStaysWithinTheLaw(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One more record would take the first chunk 2 bytes beyond the limit. A second one is filled exactly.
+		// One more record would take the first chunk 2 bytes beyond the limit. A second one is
+		// filled exactly.
 		first := make([]byte, size-lengthSize+2)
 		err = w.Write(first)
 		for i, n := range chunks {

@@ -13,11 +13,16 @@ import (
 type Writer struct {
 	w          io.Writer
 	compressor Compressor
-	maxChunk   int    // limit of the bytes of records in a chunk
-	most       int    // limit of the bytes of records and lengths in a chunk, by law 4
-	payload    []byte // lengths and records of the chunk that is not written yet
-	records    int    // number of records in payload
-	err        error  // the first error, which all later calls return
+	// limit of the bytes of records in a chunk
+	maxChunk int
+	// limit of the bytes of records and lengths in a chunk, by law 4
+	most int
+	// lengths and records of the chunk that is not written yet
+	payload []byte
+	// number of records in payload
+	records int
+	// the first error, which all later calls return
+	err error
 }
 
 var errClosed = errors.New("writer is closed")
@@ -50,7 +55,8 @@ func (w *Writer) Write(record []byte) error {
 		return fmt.Errorf("write record: %d bytes, want less than the %d bytes of a chunk", len(record), w.maxChunk)
 	}
 	held := len(w.payload) - w.records*lengthSize
-	if held+len(record) > w.maxChunk || len(w.payload)+len(record) > w.most { // the latter for many short records
+	// the latter for many short records
+	if held+len(record) > w.maxChunk || len(w.payload)+len(record) > w.most {
 		if err := w.Flush(); err != nil {
 			return err
 		}

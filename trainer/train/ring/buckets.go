@@ -2,15 +2,17 @@ package ring
 
 import "fmt"
 
-// A bucket has an eighth of all numbers, so that most of them are being sent before the last are computed, within bounds: smaller buckets
-// wait longer than they send, and larger ones are not sent faster. These are the bounds for few ranks.
+// A bucket has an eighth of all numbers, so that most of them are being sent before the last are
+// computed, within bounds: smaller buckets wait longer than they send, and larger ones are not sent
+// faster. These are the bounds for few ranks.
 const (
 	leastBucket = 64 << 10
 	mostBucket  = 256 << 10
 )
 
-// bounds returns the bounds of a bucket. Round a ring a bucket waits 2*(size-1) times, whatever its length, so the bounds grow with the
-// size: to half a group of [reduceRing] and to a whole one, in which the sending takes longer than the waiting.
+// bounds returns the bounds of a bucket. Round a ring a bucket waits 2*(size-1) times, whatever its
+// length, so the bounds grow with the size: to half a group of [reduceRing] and to a whole one, in
+// which the sending takes longer than the waiting.
 func bounds(size int) (least, most int) {
 	if size <= few {
 		return leastBucket, mostBucket
@@ -18,22 +20,25 @@ func bounds(size int) (least, most int) {
 	return max(leastBucket, size*segment), max(mostBucket, size*segment*segments)
 }
 
-// Buckets cuts numbers into stretches, and returns them one by one as they become final: from the end of those that the backward pass
-// computes to their beginning, then the others. The stretches and their order depend only on the numbers of elements and ranks, so every
-// rank reduces the same stretch at the same turn.
+// Buckets cuts numbers into stretches, and returns them one by one as they become final: from the
+// end of those that the backward pass computes to their beginning, then the others. The stretches
+// and their order depend only on the numbers of elements and ranks, so every rank reduces the same
+// stretch at the same turn.
 type Buckets struct {
-	cuts    []bucket
-	early   int
-	n, next int // number of elements; index of the next bucket to return
+	cuts  []bucket
+	early int
+	// number of elements; index of the next bucket to return
+	n, next int
 	trained int
-	size    int // number of ranks for which the buckets are cut
+	// number of ranks for which the buckets are cut
+	size int
 }
 
 // bucket is the stretch [lo, hi), of which missing numbers are not final yet.
 type bucket struct{ lo, hi, missing int }
 
-// NewBuckets returns buckets of n numbers for one rank, which has the most buckets, with nothing final. The numbers from trained on may
-// become final at any time.
+// NewBuckets returns buckets of n numbers for one rank, which has the most buckets, with nothing
+// final. The numbers from trained on may become final at any time.
 func NewBuckets(n, trained int) *Buckets {
 	b := &Buckets{n: n, trained: trained}
 	b.Reset(1)

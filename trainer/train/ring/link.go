@@ -5,12 +5,15 @@ import (
 	"unsafe"
 )
 
-// Link connects a rank with the other ranks. Between two ranks bytes arrive completely and in order.
+// Link connects a rank with the other ranks. Between two ranks bytes arrive completely and in
+// order.
 type Link interface {
-	// Send sends b. It waits for the other to receive only when more than Ahead sends to it would be under way. b
-	// is not changed before Flush has returned, or the other is known to have received it.
+	// Send sends b. It waits for the other to receive only when more than Ahead sends to it would
+	// be under way. b is not changed before Flush has returned, or the other is known to have
+	// received it.
 	Send(to int, b []byte) error
-	// Recv fills b. What was sent in Whole bytes or more is received in one Recv of as many, which takes nothing else.
+	// Recv fills b. What was sent in Whole bytes or more is received in one Recv of as many, which
+	// takes nothing else.
 	Recv(from int, b []byte) error
 	// Flush waits until the caller may change all that was sent.
 	Flush() error
@@ -19,10 +22,12 @@ type Link interface {
 // Ahead is how many sends to a rank may be under way.
 const Ahead = 3
 
-// Whole is the size in bytes from which on a message is received as it was sent: a link may leave it with its sender until then.
+// Whole is the size in bytes from which on a message is received as it was sent: a link may leave
+// it with its sender until then.
 const Whole = 32 << 10
 
-// Peers are the ranks, in order, that a rank talks to: those at a distance of a power of two on either side.
+// Peers are the ranks, in order, that a rank talks to: those at a distance of a power of two on
+// either side.
 func Peers(rank, size int) []int {
 	var peers []int
 	for d := 1; d < size; d *= 2 {

@@ -7,22 +7,27 @@ import (
 	"testing"
 )
 
-// hop is the latency of a message, in seconds. bandwidth is the number of bytes that a network card sends, and receives, in a second.
+// hop is the latency of a message, in seconds. bandwidth is the number of bytes that a network card
+// sends, and receives, in a second.
 const (
 	hop       = 50e-6
 	bandwidth = 10e9 / 8
 )
 
-// model is a network in virtual time. Each rank has its own clock, so that the result does not depend on the scheduling of goroutines.
+// model is a network in virtual time. Each rank has its own clock, so that the result does not
+// depend on the scheduling of goroutines.
 type model map[[2]int]*modelPipe
 
 // modelPipe has the messages of one rank to another.
 type modelPipe struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	arrived []message // messages that are not received yet
-	taken   []float64 // time at which each message was received
-	part    int       // bytes of the first message of arrived that are received already
+	// messages that are not received yet
+	arrived []message
+	// time at which each message was received
+	taken []float64
+	// bytes of the first message of arrived that are received already
+	part int
 }
 
 type message struct {
@@ -33,9 +38,10 @@ type message struct {
 // modelRank is the link of one rank.
 type modelRank struct {
 	model
-	rank           int
-	now            float64
-	sent, received float64 // time at which the network card is free again
+	rank int
+	now  float64
+	// time at which the network card is free again
+	sent, received float64
 }
 
 func (r *modelRank) Send(to int, b []byte) error {
@@ -121,7 +127,8 @@ func modelled(t *testing.T, size, n int) float64 {
 func TestManyRanks(t *testing.T) {
 	for _, c := range []struct {
 		size, n int
-		most    float64 // greatest time, as a multiple of the least possible
+		// greatest time, as a multiple of the least possible
+		most float64
 	}{
 		{2, 1_000_000, 1.3}, {4, 1_000_000, 1.6}, {8, 2_000_000, 1.4}, {32, 2_000_000, 1.4},
 	} {
@@ -135,7 +142,8 @@ func TestManyRanks(t *testing.T) {
 			}
 		})
 	}
-	// A few numbers of many ranks are gathered, which waits as often as the logarithm of the ranks, not as often as their number.
+	// A few numbers of many ranks are gathered, which waits as often as the logarithm of the ranks,
+	// not as often as their number.
 	const size, n = 100, 200
 	waits := math.Ceil(math.Log2(size))
 	if got := modelled(t, size, n); got > 2*(waits*hop+4*size*n/bandwidth) {

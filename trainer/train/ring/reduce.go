@@ -7,21 +7,23 @@ import (
 )
 
 const (
-	// segment is how many numbers are sent at a time round the ring, and segments how many of them a rank's chunk of
-	// a group has. lead is by how many a rank's sending is ahead of its receiving: less than segments, since a
-	// segment is passed on that many later.
+	// segment is how many numbers are sent at a time round the ring, and segments how many of them
+	// a rank's chunk of a group has. lead is by how many a rank's sending is ahead of its
+	// receiving: less than segments, since a segment is passed on that many later.
 	segment  = 16 << 10
 	segments = 2
 	lead     = 1
-	// chunk is how many numbers each of few ranks sums up at a time. Two stay in the second-level cache with three
-	// groups of chunks, under way together; more ranks wait for one another longer than that saves, so theirs are larger.
+	// chunk is how many numbers each of few ranks sums up at a time. Two stay in the second-level
+	// cache with three groups of chunks, under way together; more ranks wait for one another longer
+	// than that saves, so theirs are larger.
 	chunk     = 16 << 10
 	moreChunk = 64 << 10
-	// few is up to how many ranks exchange chunks with all others instead of round the ring: they wait for one
-	// another twice in a group, and not at each of 2(size-1) steps. Each of them is a peer of all others.
+	// few is up to how many ranks exchange chunks with all others instead of round the ring: they
+	// wait for one another twice in a group, and not at each of 2(size-1) steps. Each of them is a
+	// peer of all others.
 	few = 5
-	// small is up to how many numbers, of all ranks together, are gathered on each. More than few ranks gather more: that takes log2(size)
-	// steps, and the ring 2*(size-1).
+	// small is up to how many numbers, of all ranks together, are gathered on each. More than few
+	// ranks gather more: that takes log2(size) steps, and the ring 2*(size-1).
 	small     = 16 << 10
 	moreSmall = 64 << 10
 
@@ -29,7 +31,8 @@ const (
 	ScratchSize = max(segment, chunk, moreChunk, small, moreSmall)
 )
 
-// Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize elements at least.
+// Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize
+// elements at least.
 func Reduce(l Link, rank, size int, data, scratch []float32) error {
 	if len(scratch) < ScratchSize {
 		panic(fmt.Sprintf("ring.Reduce: scratch of %d elements, needs %d", len(scratch), ScratchSize))
@@ -80,13 +83,15 @@ func groupOf(size int) int {
 	return size * moreChunk
 }
 
-// reduceFew goes through data in groups, of which each rank sums up one chunk: it sends the
-// others theirs, receives its own from them, adds them up, and sends the sum back. In turn g it sends of
-// group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent before.
+// reduceFew goes through data in groups, of which each rank sums up one chunk: it sends the others
+// theirs, receives its own from them, adds them up, and sends the sum back. In turn g it sends of
+// group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent
+// before.
 //
-// Nobody waits in a circle: who has come least far waits neither to receive, since the others are past sending
-// it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving. A
-// chunk that was sent is changed when the sum of it is received: the other has it.
+// Nobody waits in a circle: who has come least far waits neither to receive, since the others are
+// past sending it, nor to send, since what was sent to another Ahead before is of a part that the
+// other is past receiving. A chunk that was sent is changed when the sum of it is received: the
+// other has it.
 func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 	group := groupOf(size)
 	piece := func(g, owner int) []float32 {
@@ -124,14 +129,15 @@ func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 	return nil
 }
 
-// reduceRing goes through data in groups of size chunks, each of some segments. In
-// size-1 rounds a rank receives a segment of a chunk, adds its own, and passes the sum on; in as many
-// more it receives sums that are complete, and passes them on. A chunk's sum begins at the rank of
-// its number and ends at the one before. A rank changes what it sent when it receives the sum of
-// it, which went through the other.
+// reduceRing goes through data in groups of size chunks, each of some segments. In size-1 rounds a
+// rank receives a segment of a chunk, adds its own, and passes the sum on; in as many more it
+// receives sums that are complete, and passes them on. A chunk's sum begins at the rank of its
+// number and ends at the one before. A rank changes what it sent when it receives the sum of it,
+// which went through the other.
 //
-// Nobody waits in a circle: a rank that waits to send waits for its neighbour to receive what it sent
-// segments before, so that one is behind it by segments-lead at least, and so on round the ring.
+// Nobody waits in a circle: a rank that waits to send waits for its neighbour to receive what it
+// sent segments before, so that one is behind it by segments-lead at least, and so on round the
+// ring.
 func reduceRing(l Link, rank, size int, data, scratch []float32) error {
 	p := plan{rank: rank, size: size, n: len(data)}
 	next, prev := (rank+1)%size, (rank-1+size)%size
@@ -165,7 +171,8 @@ func reduceRing(l Link, rank, size int, data, scratch []float32) error {
 // plan is the order in which a rank sends and receives the blocks of n numbers.
 type plan struct{ rank, size, n int }
 
-// blocks returns how many blocks are sent, which equals how many are received. Some of the last may be empty.
+// blocks returns how many blocks are sent, which equals how many are received. Some of the last may
+// be empty.
 func (p plan) blocks() int {
 	per := p.size * segment * segments
 	return (p.n + per - 1) / per * p.rounds() * segments
@@ -173,7 +180,8 @@ func (p plan) blocks() int {
 
 func (p plan) rounds() int { return 2 * (p.size - 1) }
 
-// block is the t-th to be sent, if back is 0, or to be received, if back is 1: which round it is of, and [lo, hi).
+// block is the t-th to be sent, if back is 0, or to be received, if back is 1: which round it is
+// of, and [lo, hi).
 func (p plan) block(t, back int) (round, lo, hi int) {
 	s := t % segments
 	t /= segments

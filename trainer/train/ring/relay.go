@@ -5,8 +5,9 @@ import "slices"
 // relaySegment is how many bytes are passed on at a time.
 const relaySegment = 256 << 10
 
-// Chain returns from which rank a rank receives a state that the sources have, and to which it passes it on; -1: none. Every rank that is
-// not a source receives from the one before it in the ring. There must be at least one source.
+// Chain returns from which rank a rank receives a state that the sources have, and to which it
+// passes it on; -1: none. Every rank that is not a source receives from the one before it in the
+// ring. There must be at least one source.
 func Chain(rank, size int, sources []int) (from, to int) {
 	from, to = -1, -1
 	if len(sources) == 0 {
@@ -21,7 +22,8 @@ func Chain(rank, size int, sources []int) (from, to int) {
 	return from, to
 }
 
-// Relay fills b from one rank and passes it on to another while it comes in; from -1: b is there already; to -1: it ends here.
+// Relay fills b from one rank and passes it on to another while it comes in; from -1: b is there
+// already; to -1: it ends here.
 func Relay(l Link, from, to int, b []byte) error {
 	for part := range slices.Chunk(b, relaySegment) {
 		if from >= 0 {

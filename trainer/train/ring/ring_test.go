@@ -17,24 +17,30 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
-// network has the links in memory between all ranks of a world. A rank is delayed at random. A message is copied only when Ahead later ones
-// are sent, as late as a link may do that.
+// network has the links in memory between all ranks of a world. A rank is delayed at random. A
+// message is copied only when Ahead later ones are sent, as late as a link may do that.
 type network struct {
 	size  int
 	pipes map[[2]int]*pipe
 }
 
-// pipe has the messages of one rank to another. They are in the memory of the sender until they are copied.
+// pipe has the messages of one rank to another. They are in the memory of the sender until they are
+// copied.
 type pipe struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	sent    [][]byte // messages that are not copied yet, at most Ahead
-	bytes   []byte   // bytes that are copied and not received yet
-	sizes   []int    // sizes of the messages that are not received yet
-	part    int      // bytes of the first of them that are received already
+	// messages that are not copied yet, at most Ahead
+	sent [][]byte
+	// bytes that are copied and not received yet
+	bytes []byte
+	// sizes of the messages that are not received yet
+	sizes []int
+	// bytes of the first of them that are received already
+	part int
 }
 
-// receive counts n bytes as received. It returns an error if a message of Whole bytes or more is not received as a whole.
+// receive counts n bytes as received. It returns an error if a message of Whole bytes or more is
+// not received as a whole.
 func (p *pipe) receive(n int) error {
 	for n > 0 {
 		first := p.sizes[0]
@@ -135,7 +141,8 @@ func (n *network) left() int {
 	return total
 }
 
-// world runs f on every rank, and checks that all bytes are received. If seed is not 0 it runs in a bubble, with random delays.
+// world runs f on every rank, and checks that all bytes are received. If seed is not 0 it runs in a
+// bubble, with random delays.
 func world(t *testing.T, size int, seed uint64, f func(rank int, l Link)) {
 	t.Helper()
 	run := func(t *testing.T) {
@@ -170,13 +177,15 @@ func reduced(t *testing.T, size int, seed uint64, given [][]float32, n int) [][]
 			t.Error(err)
 		}
 		out[r] = slices.Clone(data)
-		clear(data) // after Reduce the caller may change its data
+		// after Reduce the caller may change its data
+		clear(data)
 		clear(scratch)
 	})
 	return out
 }
 
-// lengths returns the numbers of values at which Reduce changes its algorithm, for a size of the world.
+// lengths returns the numbers of values at which Reduce changes its algorithm, for a size of the
+// world.
 func lengths(size int) []int {
 	all := []int{0, 1, 2, size - 1, size, size + 1, 1000, small / size, small/size + 1, small + 1}
 	if size <= few {
@@ -218,7 +227,8 @@ func firstDifference(a, b []float32) int {
 	return -1
 }
 
-// Sums of any numbers have the same bits on every rank and at any timing, and are close to the true ones.
+// Sums of any numbers have the same bits on every rank and at any timing, and are close to the true
+// ones.
 func TestReduceIsOneResult(t *testing.T) {
 	for size := 2; size <= 9; size++ {
 		random := rand.New(rand.NewPCG(1, uint64(size)))
@@ -277,7 +287,8 @@ func TestCallsFollowOneAnother(t *testing.T) {
 	}
 }
 
-// block returns the data of a rank in a call: none, a few bytes, or more than fits into one message with others.
+// block returns the data of a rank in a call: none, a few bytes, or more than fits into one message
+// with others.
 func block(rank, call int) []byte {
 	return bytes.Repeat([]byte{byte(rank)}, []int{0, 1, 3, Whole - 4, Whole}[rank*call%5])
 }
@@ -363,7 +374,8 @@ func FuzzLengths(f *testing.F) {
 	})
 }
 
-// Every rank without the state gets it from a rank that has it, over existing links and without cycles.
+// Every rank without the state gets it from a rank that has it, over existing links and without
+// cycles.
 func TestRelay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 9).Draw(t, "size")
@@ -420,8 +432,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// Next returns the buckets in their order, each when it is final and not before. They cover all numbers, in whatever order the stretches become
-// final.
+// Next returns the buckets in their order, each when it is final and not before. They cover all
+// numbers, in whatever order the stretches become final.
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5, 64*segment + 1, 9 * 64 * segment * segments}).Draw(t, "n")
@@ -496,11 +508,13 @@ func covered(stretches [][2]int) (total int) {
 	return total
 }
 
-// Early returns the number of buckets that are final before the last gradient of the backward pass is.
+// Early returns the number of buckets that are final before the last gradient of the backward pass
+// is.
 func TestEarlyBuckets(t *testing.T) {
 	for _, c := range []struct{ n, trained, early int }{{10, 10, 0}, {10, 0, 0}, {2_000_000, 2_000_000, 7}, {2_000_000, 1_999_000, 7}} {
 		b := NewBuckets(c.n, c.trained)
-		b.Final(1, c.n) // all but the gradient that is computed last
+		// all but the gradient that is computed last
+		b.Final(1, c.n)
 		told := 0
 		for _, _, ok := b.Next(); ok && c.trained > 0; _, _, ok = b.Next() {
 			told++

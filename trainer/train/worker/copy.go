@@ -13,21 +13,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// copies is the part of a ring's member in checkpoints. It copies the state between two rounds, and writes the copy while the rounds go on.
-// The copied state may contain records whose update a death could still take back: the checkpoint is consistent in itself, as its ledger
-// lists what is in it.
+// copies is the part of a ring's member in checkpoints. It copies the state between two rounds, and
+// writes the copy while the rounds go on. The copied state may contain records whose update a death
+// could still take back: the checkpoint is consistent in itself, as its ledger lists what is in it.
 type copies struct {
-	ordered int64 // number of the newest checkpoint order that was followed
+	// number of the newest checkpoint order that was followed
+	ordered int64
 	copy    checkpoint.Copy
 	writing sync.WaitGroup
 
-	mu     sync.Mutex
-	busy   bool            // copy is being written
-	report *wire.CutReport // nil: nothing to report
+	mu sync.Mutex
+	// copy is being written
+	busy bool
+	// nil: nothing to report
+	report *wire.CutReport
 }
 
-// copyState follows the master's order to make a checkpoint, if there is one, there is memory for it, and nothing is accumulated beside the
-// values.
+// copyState follows the master's order to make a checkpoint, if there is one, there is memory for
+// it, and nothing is accumulated beside the values.
 func (r *member) copyState() {
 	order := r.Cut()
 	number := order.GetNumber()
@@ -36,7 +39,8 @@ func (r *member) copyState() {
 		return
 	}
 	part := checkpoint.Part{Values: r.values, Slots: r.slots}
-	if !c.copy.Prepare(part, r.Stir) { // making it in place would have the other ranks wait for the memory
+	// making it in place would have the other ranks wait for the memory
+	if !c.copy.Prepare(part, r.Stir) {
 		return
 	}
 	c.mu.Lock()
@@ -44,7 +48,8 @@ func (r *member) copyState() {
 	c.busy = true
 	c.mu.Unlock()
 	c.ordered = number
-	if busy { // with a checkpoint that the master has given up: the storage is slow
+	// with a checkpoint that the master has given up: the storage is slow
+	if busy {
 		c.say(r, &wire.CutReport{Number: number, Phase: wire.CutPhase_FAILED, Error: "the checkpoint before is still being written"}, true)
 		return
 	}
@@ -74,7 +79,8 @@ func (r *member) write(name checkpoint.Name, copied *wire.CutReport) {
 	r.copies.say(r, said, false)
 }
 
-// say sets what the next heartbeat reports of checkpoints. A report of a newer checkpoint is not overwritten.
+// say sets what the next heartbeat reports of checkpoints. A report of a newer checkpoint is not
+// overwritten.
 func (c *copies) say(r *member, report *wire.CutReport, busy bool) {
 	c.mu.Lock()
 	if report.Number >= c.report.GetNumber() {
@@ -101,13 +107,16 @@ func (c *copies) told() *wire.CutReport {
 	return c.report
 }
 
-// damageError wraps the reason why a world cannot begin with the checkpoint that the master has named.
+// damageError wraps the reason why a world cannot begin with the checkpoint that the master has
+// named.
 type damageError struct{ error }
 
-// firstTry is the pause before the second attempt to read a checkpoint. The pause doubles with each attempt.
+// firstTry is the pause before the second attempt to read a checkpoint. The pause doubles with each
+// attempt.
 const firstTry = 100 * time.Millisecond
 
-// restore replaces the state by that of a checkpoint. It retries while the storage does not answer, for a limited time.
+// restore replaces the state by that of a checkpoint. It retries while the storage does not answer,
+// for a limited time.
 func (r *member) restore(ctx context.Context, base *wire.Base) error {
 	began := time.Now()
 	for wait := firstTry; ; wait = min(2*wait, timing.StoragePause) {

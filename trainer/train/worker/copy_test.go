@@ -87,8 +87,9 @@ func (g gated) Create(name string) (checkpoint.Writer, error) {
 	return g.Files.Create(name)
 }
 
-// A member copies its state between two rounds, and trains on while the copy is written: the values, slots, ledger and version of a
-// checkpoint are of one moment. A member that begins with the checkpoint continues as the first one did from there.
+// A member copies its state between two rounds, and trains on while the copy is written: the
+// values, slots, ledger and version of a checkpoint are of one moment. A member that begins with
+// the checkpoint continues as the first one did from there.
 func TestCopyIsOfOneMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir()
@@ -144,8 +145,8 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 }
 
 // A member begins with the commit that the order names by its checksum, and with no other: what
-// stands under its name, made by another job or by the same one at another time, is damage. Its state
-// stays as it was.
+// stands under its name, made by another job or by the same one at another time, is damage. Its
+// state stays as it was.
 func TestRestoresTheCommitThatIsMeant(t *testing.T) {
 	commit := func(t *testing.T, path string, records int64) *wire.Base {
 		t.Helper()
@@ -181,8 +182,8 @@ func TestRestoresTheCommitThatIsMeant(t *testing.T) {
 	}
 }
 
-// A member of a large model trains on while the memory for its copy is allocated, and follows the order to copy when the memory is there,
-// even if it is idle.
+// A member of a large model trains on while the memory for its copy is allocated, and follows the
+// order to copy when the memory is there, even if it is idle.
 func TestCopyWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := holder(t, t.TempDir(), 0)
@@ -201,8 +202,8 @@ func TestCopyWaitsForMemory(t *testing.T) {
 	})
 }
 
-// A checkpoint never contains accumulated gradients: a member copies its state only after an update, and a restored member starts with
-// none.
+// A checkpoint never contains accumulated gradients: a member copies its state only after an
+// update, and a restored member starts with none.
 func TestCopyOfAccumulated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := holder(t, t.TempDir(), 8)
@@ -226,7 +227,8 @@ func TestCopyOfAccumulated(t *testing.T) {
 	})
 }
 
-// A damaged checkpoint is not read again. Storage that does not answer is retried for some time, and what was read until then is no state.
+// A damaged checkpoint is not read again. Storage that does not answer is retried for some time,
+// and what was read until then is no state.
 func TestRestoreRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := holder(t, t.TempDir(), 0)

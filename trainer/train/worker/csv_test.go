@@ -94,7 +94,8 @@ func TestToldBlocks(t *testing.T) {
 		}
 		return task
 	}
-	write(strings.Replace(text, ";7", "77", 1)) // its first row is bad now, so that reading it is noticed
+	// its first row is bad now, so that reading it is noticed
+	write(strings.Replace(text, ";7", "77", 1))
 	bubble(t, func(t *testing.T) {
 		bad := []task.Block{{First: 2500, Records: -1}}
 		b := newBench(t, ps.ServerConfig{Async: true}, told(1, master.Blocks("rows.csv", 2500, 2504)), told(2, bad))

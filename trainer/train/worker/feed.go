@@ -18,15 +18,19 @@ const ahead = 2
 
 // item is one minibatch of a lease, or the reason why the rest of the lease cannot be read.
 type item struct {
-	task    *wire.Task
-	batch   *zoo.Batch // nil if err is set, and for the export
-	records [][]byte   // of the batch, for a prediction
-	done    int64      // records of the task that are done once this item is
-	last    bool
-	err     error
+	task *wire.Task
+	// nil if err is set, and for the export
+	batch *zoo.Batch
+	// of the batch, for a prediction
+	records [][]byte
+	// records of the task that are done once this item is
+	done int64
+	last bool
+	err  error
 }
 
-// feeder turns leases into minibatches. Batches circulate: items carries full ones, free returns empty ones.
+// feeder turns leases into minibatches. Batches circulate: items carries full ones, free returns
+// empty ones.
 type feeder struct {
 	*worker
 	items   chan item
@@ -49,7 +53,8 @@ func (f *feeder) recycle(b *zoo.Batch) {
 	}
 }
 
-// run leases and reads until the master says DONE, then it closes items. After an error items stays open; the consuming loop ends by ctx.
+// run leases and reads until the master says DONE, then it closes items. After an error items stays
+// open; the consuming loop ends by ctx.
 func (f *feeder) run(ctx context.Context) error {
 	for {
 		t, err := f.lease(ctx)
@@ -95,7 +100,8 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		reader, mode = f.Prediction, zoo.Prediction
 	}
 	order := f.order(t)[t.Done:]
-	if len(order) == 0 { // its worker was lost after the last push, before the report
+	// its worker was lost after the last push, before the report
+	if len(order) == 0 {
 		return f.settle(ctx, t)
 	}
 	if err := reader.Learn(t.Shard, blocks(t)); err != nil {
@@ -123,7 +129,9 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		if err := f.send(ctx, it); err != nil || it.err != nil && !outage.Is(it.err) {
 			return err
 		}
-		if it.err != nil { // other workers may reach the storage: leave the next tasks to them until this worker does, too
+		// other workers may reach the storage: leave the next tasks to them until this worker does,
+		// too
+		if it.err != nil {
 			outage.Patience{}.Reach(ctx, fill(new(zoo.Batch)))
 			return context.Cause(ctx)
 		}
@@ -141,7 +149,8 @@ func blocks(t *wire.Task) []task.Block {
 	return told
 }
 
-// patience returns how a lease waits for storage that fails. Meanwhile its task counts as being worked on.
+// patience returns how a lease waits for storage that fails. Meanwhile its task counts as being
+// worked on.
 func (w *worker) patience(lease int64) outage.Patience {
 	return outage.Patience{
 		Log:     w.Log,
@@ -151,11 +160,13 @@ func (w *worker) patience(lease int64) outage.Patience {
 	}
 }
 
-// order returns the indices of a task's records within its shard, in the order in which they are used.
+// order returns the indices of a task's records within its shard, in the order in which they are
+// used.
 func (f *feeder) order(t *wire.Task) []int64 {
 	kind := task.Training
 	if t.Kind != wire.TaskKind_TRAINING {
-		kind = task.Evaluation // any kind but training: in the file's order
+		// any kind but training: in the file's order
+		kind = task.Evaluation
 	}
 	policy := task.Policy{Shuffle: f.Job.Shuffle, Seed: f.Job.Seed}
 	return policy.Order(task.Task{Kind: kind, Number: int(t.Number), Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
@@ -192,7 +203,8 @@ func (f *feeder) send(ctx context.Context, it item) error {
 	}
 }
 
-// each calls work with one item after the other until there are no more. It returns [membership.ErrLeft] if the worker is asked to leave.
+// each calls work with one item after the other until there are no more. It returns
+// [membership.ErrLeft] if the worker is asked to leave.
 func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) error {
 	for {
 		if w.leaving() {

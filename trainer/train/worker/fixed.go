@@ -48,7 +48,8 @@ func (f *fixed) run(ctx context.Context, feed *feeder) error {
 func (f *fixed) beat(*wire.HeartbeatRequest) {}
 func (f *fixed) beaten(*wire.HeartbeatReply) {}
 
-// work processes one item and returns its batch to the feeder. What is wrong with the lease is reported to the master.
+// work processes one item and returns its batch to the feeder. What is wrong with the lease is
+// reported to the master.
 func (f *fixed) work(ctx context.Context, it item, feed *feeder) error {
 	defer feed.recycle(it.batch)
 	lease := it.task.Lease
@@ -78,9 +79,11 @@ func (f *fixed) work(ctx context.Context, it item, feed *feeder) error {
 	return nil
 }
 
-// predict adds the rows of a minibatch to the part of its lease, and writes the part when it is complete.
+// predict adds the rows of a minibatch to the part of its lease, and writes the part when it is
+// complete.
 func (f *fixed) predict(ctx context.Context, it item) error {
-	first := f.lease != it.task.Lease // the previous lease may have been taken back before it was complete
+	// the previous lease may have been taken back before it was complete
+	first := f.lease != it.task.Lease
 	if first {
 		f.lease = it.task.Lease
 		f.part.Reset()
@@ -114,7 +117,8 @@ func (f *fixed) predict(ctx context.Context, it item) error {
 	return f.write(ctx, it.task.Lease, func() error { return f.place.Write(int(it.task.Number), int(it.task.Of), f.part.Bytes()) })
 }
 
-// write calls do, which writes to --prediction_outputs. While the storage fails, for example because it is full, it waits.
+// write calls do, which writes to --prediction_outputs. While the storage fails, for example
+// because it is full, it waits.
 func (f *fixed) write(ctx context.Context, lease int64, do func() error) error {
 	err := f.patience(lease).Reach(ctx, func() error { return outage.Of(do()) })
 	if err != nil {
@@ -137,7 +141,8 @@ func (o Options) tryLoad(cfg *Config, base *wire.Base) error {
 	if err != nil {
 		return err
 	}
-	if base != nil { // this commit, even if a newer one was made since
+	// this commit, even if a newer one was made since
+	if base != nil {
 		from.Commit, from.Checksum, from.File = checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, ""
 	}
 	if cfg.Version, err = from.Version(); err == nil {

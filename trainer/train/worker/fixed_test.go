@@ -19,7 +19,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// predicts makes the bench's job one that predicts, with a model of version 7 whose outputs are twice the record, and its negative.
+// predicts makes the bench's job one that predicts, with a model of version 7 whose outputs are
+// twice the record, and its negative.
 func (b *bench) predicts(outputs string) {
 	b.Servers, b.Version, b.Prediction = nil, 7, b.Training
 	b.Job.Type, b.Job.Strategy, b.Job.NumPS, b.Job.PredictionOutputs = job.Predict, "", 0, outputs
@@ -36,8 +37,8 @@ func predicting(lease, number, start, end int64) *wire.Task {
 	return &wire.Task{Kind: wire.TaskKind_PREDICTION, Lease: lease, Number: number, Of: 2, Shard: "s", Start: start, End: end, Version: 7}
 }
 
-// A part has one row for each record, in order, under one header, and is written before its lease is reported done. A repeated lease writes
-// the same part. The parts together are the file.
+// A part has one row for each record, in order, under one header, and is written before its lease
+// is reported done. A repeated lease writes the same part. The parts together are the file.
 func TestPrediction(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -62,8 +63,8 @@ func TestPrediction(t *testing.T) {
 	})
 }
 
-// The model's own processor is given each record with its outputs. If it fails, the task fails with the number of the record, and nothing
-// of the part is written.
+// The model's own processor is given each record with its outputs. If it fails, the task fails with
+// the number of the record, and nothing of the part is written.
 func TestProcessor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -93,7 +94,8 @@ func TestProcessor(t *testing.T) {
 	})
 }
 
-// Every worker loads the commit that the master has chosen, even if a newer one or an exported model is there, and reports its version.
+// Every worker loads the commit that the master has chosen, even if a newer one or an exported
+// model is there, and reports its version.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	layout := param.Layout{{Name: "count", Shape: []int{1}, Trainable: true}}

@@ -13,10 +13,14 @@ const maxOffers = 4
 
 // header is what each rank sends to all others at the beginning of a round.
 type header struct {
-	round   int64 // number of rounds in its state: the same on every rank
-	recall  bool  // this rank was recalled to the rendezvous; then all ranks go, at once
-	flush   int64 // the newest flush order that it knows
-	release int64 // the master needs no snapshot up to this version (rank 0's counts)
+	// number of rounds in its state: the same on every rank
+	round int64
+	// this rank was recalled to the rendezvous; then all ranks go, at once
+	recall bool
+	// the newest flush order that it knows
+	flush int64
+	// the master needs no snapshot up to this version (rank 0's counts)
+	release int64
 	offers  []offer
 }
 
@@ -85,19 +89,23 @@ func parseHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// agreement is the plan of a round. Each rank computes it from the headers of all ranks, with the same result.
+// agreement is the plan of a round. Each rank computes it from the headers of all ranks, with the
+// same result.
 type agreement struct {
-	takes   [][]int64 // by rank: records of each of its offers that are in the round, a prefix of them
-	barred  []int     // by rank: index of the first offer that cannot be taken, as another rank offers its task
-	offers  [][]offer
-	records int64 // of all ranks together
+	// by rank: records of each of its offers that are in the round, a prefix of them
+	takes [][]int64
+	// by rank: index of the first offer that cannot be taken, as another rank offers its task
+	barred []int
+	offers [][]offer
+	// of all ranks together
+	records int64
 	recall  bool
 	flush   int64
 	release int64
 }
 
-// bar finds the tasks that two ranks offer. Only the first of these ranks contributes records of such a task, whatever the master has
-// leased to whom: no record may be in the state twice.
+// bar finds the tasks that two ranks offer. Only the first of these ranks contributes records of
+// such a task, whatever the master has leased to whom: no record may be in the state twice.
 func bar(headers []header) []int {
 	by := make(map[ledger.Task]int)
 	barred := make([]int, len(headers))
@@ -114,9 +122,10 @@ func bar(headers []header) []int {
 	return barred
 }
 
-// agree plans a round. It takes the ranks' minibatches in turn, the first ones of each rank first, until there are need records; it may
-// take a part of the last minibatch. With need 0 it takes all. In each round another rank comes first, so that every rank has its turn when
-// few records are needed.
+// agree plans a round. It takes the ranks' minibatches in turn, the first ones of each rank first,
+// until there are need records; it may take a part of the last minibatch. With need 0 it takes all.
+// In each round another rank comes first, so that every rank has its turn when few records are
+// needed.
 func agree(headers []header, need int64) (agreement, error) {
 	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release, barred: bar(headers)}
 	for rank, h := range headers {

@@ -73,7 +73,8 @@ func FuzzPosition(f *testing.F) {
 	})
 }
 
-// A round takes exactly what is needed, from each rank its first records, and as evenly as minibatches can be shared.
+// A round takes exactly what is needed, from each rank its first records, and as evenly as
+// minibatches can be shared.
 func TestAgreement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		headers := rapid.SliceOfN(headerGen(3), 1, 6).Draw(t, "headers")
@@ -84,7 +85,8 @@ func TestAgreement(t *testing.T) {
 		}
 		var offered, taken int64
 		recall, flush := false, int64(0)
-		of := make(map[ledger.Task]int) // the only rank that gives records of a task
+		// the only rank that gives records of a task
+		of := make(map[ledger.Task]int)
 		for rank, h := range headers {
 			for i, o := range h.offers {
 				if first, ok := of[o.task]; ok && first != rank {

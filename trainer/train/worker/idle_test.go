@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A link that breaks while no rank has anything to bring is no evidence against the peer. A link that breaks in a round is, and one that
-// cannot be made.
+// A link that breaks while no rank has anything to bring is no evidence against the peer. A link
+// that breaks in a round is, and one that cannot be made.
 func TestIdleLinkBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)

@@ -13,11 +13,13 @@ import (
 
 var errLeaving = errors.New("asked to leave") // ends the feeder
 
-// drainLimit is how long a worker that was asked to leave may take for its current minibatch. Another worker trains on what it has not
-// finished by then. In a ring the ranks end the round together, and the master says when a worker can go.
+// drainLimit is how long a worker that was asked to leave may take for its current minibatch.
+// Another worker trains on what it has not finished by then. In a ring the ranks end the round
+// together, and the master says when a worker can go.
 const drainLimit = timing.Drain
 
-// drain waits until the worker is asked to leave. From then on the worker leases nothing, and its heartbeats report that it leaves.
+// drain waits until the worker is asked to leave. From then on the worker leases nothing, and its
+// heartbeats report that it leaves.
 func (w *worker) drain(ctx context.Context, unfeed, cancel context.CancelCauseFunc) {
 	select {
 	case <-w.Leave:
@@ -44,15 +46,17 @@ func (w *worker) leaving() bool {
 	}
 }
 
-// handBack tells the master that the worker has nothing in flight any more, until the master has answered. A worker that was cut short does
-// not say so: some servers may have got its last gradient.
+// handBack tells the master that the worker has nothing in flight any more, until the master has
+// answered. A worker that was cut short does not say so: some servers may have got its last
+// gradient.
 func (w *worker) handBack(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
 	w.idle.Store(true)
 	w.hasten()
-	<-ctx.Done() // the master answers that it does not know the worker any more
+	// the master answers that it does not know the worker any more
+	<-ctx.Done()
 }
 
 // leaveState returns for the heartbeats how far the worker is with leaving.
@@ -69,7 +73,8 @@ func (w *worker) leaveState() wire.Leave {
 // hasten has the next heartbeat sent at once.
 func (w *worker) hasten() { signal(w.urgent) }
 
-// signal puts an element into a channel of capacity 1 without waiting; one that is there already suffices.
+// signal puts an element into a channel of capacity 1 without waiting; one that is there already
+// suffices.
 func signal(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:

@@ -19,8 +19,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// farewell is a master that forgets a worker that has nothing in flight, and is told when the worker is asked to leave. It has tasks
-// without end.
+// farewell is a master that forgets a worker that has nothing in flight, and is told when the
+// worker is asked to leave. It has tasks without end.
 type farewell struct {
 	script
 	granted int64
@@ -63,8 +63,8 @@ func newLeaver(t *testing.T, takes time.Duration) (*bench, *farewell) {
 	return b, master
 }
 
-// When a worker is asked to leave, its current minibatch gets into the model, and the master learns which records of the leases are not
-// done.
+// When a worker is asked to leave, its current minibatch gets into the model, and the master learns
+// which records of the leases are not done.
 func TestWorkerIsAskedToLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, time.Second)
@@ -95,7 +95,8 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 	})
 }
 
-// A minibatch that takes too long is dropped, and the worker does not report that nothing is in flight.
+// A minibatch that takes too long is dropped, and the worker does not report that nothing is in
+// flight.
 func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, 2*drainLimit)
@@ -128,9 +129,11 @@ func (s *slow) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grp
 	return reply, err
 }
 
-// A heartbeat that is on its way when the worker is cut short does not report that nothing is in flight either.
+// A heartbeat that is on its way when the worker is cut short does not report that nothing is in
+// flight either.
 func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
-	for range 10 { // the next heartbeat and the end come in either order
+	// the next heartbeat and the end come in either order
+	for range 10 {
 		bubble(t, func(t *testing.T) {
 			b, _ := newLeaver(t, 2*drainLimit)
 			master := new(slow)

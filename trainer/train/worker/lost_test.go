@@ -7,7 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// A worker that is given a world without a state drops its own state, even if that world comes to nothing.
+// A worker that is given a world without a state drops its own state, even if that world comes to
+// nothing.
 func TestStateOfALostModelIsVoid(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A world outlives the streams of its members: they continue in it, and report so on the next stream.
+// A world outlives the streams of its members: they continue in it, and report so on the next
+// stream.
 func TestWorldOutlivesStreams(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)

@@ -17,7 +17,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// sluggish takes almost a second to measure a minibatch, so that it never ends at the instant of a heartbeat.
+// sluggish takes almost a second to measure a minibatch, so that it never ends at the instant of a
+// heartbeat.
 type sluggish struct{ *counter }
 
 func (s sluggish) Evaluate(b *zoo.Batch, states [][]float64) error {
@@ -83,8 +84,9 @@ func TestSnapshotThatIsGone(t *testing.T) {
 	})
 }
 
-// A worker of a ring waits for the others: for its turn when an update needs few records, and until what it brought is safe. It counts the
-// end of each round as effort, or it would be taken for a straggler. A worker that has brought nothing does not.
+// A worker of a ring waits for the others: for its turn when an update needs few records, and until
+// what it brought is safe. It counts the end of each round as effort, or it would be taken for a
+// straggler. A worker that has brought nothing does not.
 func TestRoundShowsProgress(t *testing.T) {
 	r, _ := loner(t)
 	r.batch, r.state.pending, r.hand = 2, make([]float32, lessons), []piece{minibatch(training(5, 0, 4, 0), 1)}

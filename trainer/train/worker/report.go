@@ -34,17 +34,24 @@ type leases struct {
 	mu    sync.Mutex
 	held  map[int64]*lease
 	floor int64 // leases with smaller numbers are void
-	// looked returns how many bytes were read to find records, which is effort of the lease that needs them. Nil: no lease searches.
+	// looked returns how many bytes were read to find records, which is effort of the lease that
+	// needs them. Nil: no lease searches.
 	looked func() int64
 }
 
 type lease struct {
-	task      ledger.Task // zero unless the lease is of training
-	done      int64       // records that are in the model and cannot be lost
-	abandoned bool        // failed: what the feeder has read for it is dropped
-	resting   bool        // waiting for the next attempt to reach storage that fails
-	waits     string      // why the storage fails for which it waits; "": it does not wait
-	effort    int64       // number of heartbeats while it rested, plus the rounds to which its records were brought
+	// zero unless the lease is of training
+	task ledger.Task
+	// records that are in the model and cannot be lost
+	done int64
+	// failed: what the feeder has read for it is dropped
+	abandoned bool
+	// waiting for the next attempt to reach storage that fails
+	resting bool
+	// why the storage fails for which it waits; "": it does not wait
+	waits string
+	// number of heartbeats while it rested, plus the rounds to which its records were brought
+	effort int64
 }
 
 func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
@@ -52,7 +59,8 @@ func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
 func (l *leases) hold(t *wire.Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t.Lease < l.floor { // the news that the lease is void came before its grant
+	// the news that the lease is void came before its grant
+	if t.Lease < l.floor {
 		return
 	}
 	h := &lease{done: t.Done}
@@ -93,7 +101,8 @@ func (l *leases) fails(id int64, err error) {
 	}
 }
 
-// turn notes the end of a round to which records of a lease were brought, whether or not the round took them.
+// turn notes the end of a round to which records of a lease were brought, whether or not the round
+// took them.
 func (l *leases) turn(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +203,8 @@ func (w *worker) report(ctx context.Context) {
 	for r := range w.reports {
 		err := membership.Retry(ctx, func() error {
 			_, err := w.Master.ReportTask(ctx, r)
-			if status.Code(err) == codes.Aborted { // the lease is of another life of the model, and void
+			// the lease is of another life of the model, and void
+			if status.Code(err) == codes.Aborted {
 				return status.Error(codes.FailedPrecondition, status.Convert(err).Message())
 			}
 			return err
@@ -209,8 +219,8 @@ func (w *worker) report(ctx context.Context) {
 	}
 }
 
-// heartbeats tells the master how far this worker is. It cancels the worker when the master does not know it any more, and when the master
-// was unreachable for longer than the limit.
+// heartbeats tells the master how far this worker is. It cancels the worker when the master does
+// not know it any more, and when the master was unreachable for longer than the limit.
 func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(w.interval())
 	defer ticker.Stop()
@@ -224,7 +234,8 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		}
 		reply, err := w.beat(ctx, how)
 		if err != nil {
-			missed++ // several in a row: after one, the worker itself may have been suspended
+			// several in a row: after one, the worker itself may have been suspended
+			missed++
 			if away := time.Since(answered); w.Abandoned > 0 && missed > 1 && away >= w.Abandoned {
 				cancel(fmt.Errorf("%w for %v: %w", membership.ErrAbandoned, away.Round(time.Second), err))
 				return
@@ -236,7 +247,8 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 			cancel(membership.ErrReplaced)
 			return
 		}
-		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce { // a ring learns the life with its world
+		// a ring learns the life with its world
+		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce {
 			cancel(fmt.Errorf("%w: life %d of it after life %d", ps.ErrAnew, reply.Life, life))
 			return
 		}
@@ -247,7 +259,8 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 func (w *worker) beat(ctx context.Context, how strategy) (*wire.HeartbeatReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()
-	leave := w.leaveState() // read before the progress: after READY the progress does not change
+	// read before the progress: after READY the progress does not change
+	leave := w.leaveState()
 	steps, rejected, loss := w.progress.snapshot()
 	beat := &wire.HeartbeatRequest{
 		Role: wire.Role_WORKER, Index: int32(w.Index), Leave: leave,

@@ -32,7 +32,8 @@ func TestGrantOvertakenByFloor(t *testing.T) {
 	}
 }
 
-// When a world ends while its last round is being confirmed, what was confirmed is released, and nothing is reported twice.
+// When a world ends while its last round is being confirmed, what was confirmed is released, and
+// nothing is reported twice.
 func TestConfirmIsCutShort(t *testing.T) {
 	w := &worker{leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2)}
 	r := &member{worker: w, feed: &feeder{worker: w, free: make(chan *zoo.Batch, 4)}}
@@ -60,8 +61,8 @@ func TestConfirmIsCutShort(t *testing.T) {
 	}
 }
 
-// A round, and with it the end of a lease, is reported only when the next round has begun: until then the death of the others could take it
-// back.
+// A round, and with it the end of a lease, is reported only when the next round has begun: until
+// then the death of the others could take it back.
 func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, node := loner(t)
@@ -110,7 +111,8 @@ func loner(t *testing.T) (*member, *mesh.Node) {
 	return r, node
 }
 
-// Records in a state that a rank receives are not brought again; records that it had brought to a lost state are.
+// Records in a state that a rank receives are not brought again; records that it had brought to a
+// lost state are.
 func TestReconcile(t *testing.T) {
 	of := func(lease, done int64) piece {
 		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING, Epoch: 1, Number: lease, End: 6}
@@ -166,7 +168,8 @@ func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	}
 }
 
-// The release of a snapshot holds for one life of the model: the next life may still need its snapshot of that version.
+// The release of a snapshot holds for one life of the model: the next life may still need its
+// snapshot of that version.
 func TestReleaseOfAnotherModel(t *testing.T) {
 	r := &member{worker: &worker{Config: Config{Self: self(pod.Worker)}}}
 	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 60})
@@ -197,7 +200,8 @@ func minibatch(task *wire.Task, n int64) piece {
 	return piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: 2 * n, last: 2*n == task.End-task.Start}}
 }
 
-// An evaluation that is complete when the world ends is reported in the next world, and measured once.
+// An evaluation that is complete when the world ends is reported in the next world, and measured
+// once.
 func TestEvaluationIsCutShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		task := &wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 1, End: 4}

@@ -21,43 +21,59 @@ import (
 // errDone ends the work of a member when the job has ended.
 var errDone = errors.New("the job has ended")
 
-// member is the all-reduce strategy: every worker holds the whole state, and a round changes it on all of them alike.
+// member is the all-reduce strategy: every worker holds the whole state, and a round changes it on
+// all of them alike.
 //
 // \tarrive at the rendezvous ─> world ─> connect ─> take the newest state ─> rounds ─┐
 // \t        ^                                                                        │
 // \t        └──────────── a link breaks, or the master recalls the members ──────────┘
 //
-// A round begins with each rank's header, which tells the minibatches that the rank brings, if any. The gradients are summed over all ranks
-// while they are being computed, and when the sum is complete each rank applies the update. A rank without data brings none and stays. What
-// a rank brought is reported to the master after the next round has begun: then every rank has completed this round, so that no death can
-// take it back.
+// A round begins with each rank's header, which tells the minibatches that the rank brings, if any.
+// The gradients are summed over all ranks while they are being computed, and when the sum is
+// complete each rank applies the update. A rank without data brings none and stays. What a rank
+// brought is reported to the master after the next round has begun: then every rank has completed
+// this round, so that no death can take it back.
 type member struct {
 	*worker
 	*membership.Meeting
 	state
 	copies copies
-	damage string // the reason why the last world could not begin
-	idle   bool   // no rank of this world, or of the last one, had anything to bring to the latest round
+	// the reason why the last world could not begin
+	damage string
+	// no rank of this world, or of the last one, had anything to bring to the latest round
+	idle bool
 
-	feed    *feeder
-	hand    []piece // minibatches that are not in the state yet, and evaluations, in order
-	applied []piece // in the state, but a death could still take it back
+	feed *feeder
+	// minibatches that are not in the state yet, and evaluations, in order
+	hand []piece
+	// in the state, but a death could still take it back
+	applied []piece
 	sum     []float32
 	scratch []float32
 	buckets *ring.Buckets
-	ready   chan stretch // stretches of sum that are complete, in the buckets' order
+	// stretches of sum that are complete, in the buckets' order
+	ready chan stretch
 
-	weight  float32 // weight of the gradient that Step announces; 0: it is not for the ring
-	unsound error   // what was wrong with the gradient
+	// weight of the gradient that Step announces; 0: it is not for the ring
+	weight float32
+	// what was wrong with the gradient
+	unsound error
 	kept    gradient
 
-	mu      sync.Mutex
-	safe    position // the position that no death can take back, for the heartbeats
-	world   int64    // formation in which safe was set
-	release int64    // the master needs no snapshot up to this version
-	settled int      // epochs
-	wants   bool     // the master has asked for the ledger
-	account []byte   // ledger of the records that no death can take out of the model, in the formation world; nil: the master has not asked
+	mu sync.Mutex
+	// the position that no death can take back, for the heartbeats
+	safe position
+	// formation in which safe was set
+	world int64
+	// the master needs no snapshot up to this version
+	release int64
+	// epochs
+	settled int
+	// the master has asked for the ledger
+	wants bool
+	// ledger of the records that no death can take out of the model, in the formation world; nil:
+	// the master has not asked
+	account []byte
 }
 
 // stretch is the range [lo, hi) of the flat arrays.
@@ -66,8 +82,10 @@ type stretch struct{ lo, hi int }
 // piece is the unfinished rest of an item.
 type piece struct {
 	item
-	taken int  // number of its first records that are in the state
-	seen  bool // of an evaluation: it is counted in the metrics
+	// number of its first records that are in the state
+	taken int
+	// of an evaluation: it is counted in the metrics
+	seen bool
 }
 
 // trains reports whether a piece is for the ring.
@@ -148,12 +166,14 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 	}
 }
 
-// live works in one world until the world is to change. Then broken reports whether a link broke, and suspect is the worker at its other
-// end, -1 if unknown. It returns an error if the worker has to end.
+// live works in one world until the world is to change. Then broken reports whether a link broke,
+// and suspect is the worker at its other end, -1 if unknown. It returns an error if the worker has
+// to end.
 func (r *member) live(p membership.World) (broken bool, suspect int, err error) {
 	defer p.Leave(nil)
 	if len(p.Sources) == 0 && r.changes > 0 {
-		r.changes = -1 // its state is of a model that is lost, whether or not this world gives it another
+		// its state is of a model that is lost, whether or not this world gives it another
+		r.changes = -1
 	}
 	r.idle = false
 	began := time.Now()
@@ -169,9 +189,11 @@ func (r *member) live(p membership.World) (broken bool, suspect int, err error) 
 	}
 	r.void(p.Floor)
 	r.mu.Lock()
-	r.settled = int(p.Settled) // may be fewer than before, in another life of the model
+	// may be fewer than before, in another life of the model
+	r.settled = int(p.Settled)
 	r.mu.Unlock()
-	// All members have arrived: one that cannot be reached within the heartbeat timeout is a suspect.
+	// All members have arrived: one that cannot be reached within the heartbeat timeout is a
+	// suspect.
 	connecting, cancel := context.WithTimeout(p.Context(), r.Job.HeartbeatTimeout.Duration)
 	links, err := r.Peers.Connect(connecting, mesh.Group{Formation: p.Formation, Rank: rank, Peers: peers})
 	cancel()
@@ -233,7 +255,8 @@ func (r *member) void(floor int64) {
 	r.applied, r.hand = keep(r.applied), keep(r.hand)
 }
 
-// synchronize makes this rank's state the newest that a member of the last world had; if no member has one, the initial state.
+// synchronize makes this rank's state the newest that a member of the last world had; if no member
+// has one, the initial state.
 func (r *member) synchronize(in *world) error {
 	if len(in.Sources) == 0 {
 		if err := r.begin(in); err != nil {
@@ -260,11 +283,13 @@ func (r *member) synchronize(in *world) error {
 	return nil
 }
 
-// beginnings is the bit of a round's number from which on it holds the formation in which the model began. It tells a member whose state is
-// of this beginning from one whose state is of another beginning with as many rounds.
+// beginnings is the bit of a round's number from which on it holds the formation in which the model
+// began. It tells a member whose state is of this beginning from one whose state is of another
+// beginning with as many rounds.
 const beginnings = 32
 
-// begin makes the state the one that the model's life begins with: of a checkpoint, or the initial one.
+// begin makes the state the one that the model's life begins with: of a checkpoint, or the initial
+// one.
 func (r *member) begin(in *world) error {
 	if in.Base.GetNumber() > 0 {
 		if err := r.restore(in.Context(), in.Base); err != nil {
@@ -296,8 +321,8 @@ func (r *member) another() {
 	r.mu.Unlock()
 }
 
-// transfer receives the state from one rank and passes it on to another; -1 stands for none. The rank's own state stays as it was until the
-// new one is complete.
+// transfer receives the state from one rank and passes it on to another; -1 stands for none. The
+// rank's own state stays as it was until the new one is complete.
 func (r *member) transfer(l ring.Link, from, to int) error {
 	if from < 0 && to < 0 {
 		return nil
@@ -349,7 +374,8 @@ func relayBytes(l ring.Link, from, to int, b []byte) ([]byte, error) {
 	return b, ring.Relay(l, from, to, b)
 }
 
-// reconcile makes what this rank holds agree with the ledger: it brings the records that are not in the state, and none that are.
+// reconcile makes what this rank holds agree with the ledger: it brings the records that are not in
+// the state, and none that are.
 func (r *member) reconcile() {
 	pieces := append(r.applied, r.hand...)
 	r.applied, r.hand = nil, nil
@@ -381,7 +407,8 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release = reply.ReleaseSnapshot // may be less than before, in another life of the model
+	// may be less than before, in another life of the model
+	r.release = reply.ReleaseSnapshot
 	r.copies.heard(reply.Cut)
 	if r.wants = reply.Ledger; r.wants {
 		r.Stir()

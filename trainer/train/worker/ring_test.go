@@ -33,16 +33,19 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// lesson is an engine with one parameter for each record. The gradient of a parameter is one if the batch has its record, divided by the
-// number of the batch's records: a mean.
+// lesson is an engine with one parameter for each record. The gradient of a parameter is one if the
+// batch has its record, divided by the number of the batch's records: a mean.
 type lesson struct {
 	values, grads []float32
 	used          []float32
 	tell          func(lo, hi int)
-	steps         [][]int32 // records of each step
-	noises        []uint64
-	seen          []float32                  // sums of the values at each Evaluate
-	fail          func(labels []int32) error // returns the error of a step; nil: no step fails
+	// records of each step
+	steps  [][]int32
+	noises []uint64
+	// sums of the values at each Evaluate
+	seen []float32
+	// returns the error of a step; nil: no step fails
+	fail func(labels []int32) error
 }
 
 const lessons = 64 // records
@@ -94,15 +97,18 @@ func (l *lesson) Evaluate(b *zoo.Batch, states [][]float64) error {
 
 // class is a ring of workers, and the master that forms its worlds.
 type class struct {
-	job     *job.Job
-	mu      sync.Mutex
-	pupils  []*pupil
-	world   int64
-	bad     int64 // record that cannot be read
-	dark    int64 // number of a world in which no worker reaches another
-	broken  []*wire.Arrival
-	links   []net.Conn
-	works   []int64 // formations in which the pupils report to work
+	job    *job.Job
+	mu     sync.Mutex
+	pupils []*pupil
+	world  int64
+	// record that cannot be read
+	bad int64
+	// number of a world in which no worker reaches another
+	dark   int64
+	broken []*wire.Arrival
+	links  []net.Conn
+	// formations in which the pupils report to work
+	works   []int64
 	working sync.WaitGroup
 	log     bytes.Buffer
 }
@@ -326,7 +332,8 @@ func (p *pupil) give(tasks ...*wire.Task) {
 	p.granted += len(tasks)
 }
 
-// Each record moves its parameter once, by its share of the update that it is in; a rank without data stays.
+// Each record moves its parameter once, by its share of the update that it is in; a rank without
+// data stays.
 func TestRingWithUnevenData(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(3)
@@ -491,7 +498,8 @@ func TestFailureInRingTellsWhatIsDone(t *testing.T) {
 	}
 }
 
-// A recall at convenience ends the world after a round of all ranks, and loses nothing; an immediate one loses no minibatch either.
+// A recall at convenience ends the world after a round of all ranks, and loses nothing; an
+// immediate one loses no minibatch either.
 func TestRecall(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -521,7 +529,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// An evaluation measures its version whatever was trained since, and the noise of a minibatch does not depend on it.
+// An evaluation measures its version whatever was trained since, and the noise of a minibatch does
+// not depend on it.
 func TestRingEvaluatesSnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)

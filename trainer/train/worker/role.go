@@ -30,9 +30,10 @@ import (
 
 // Options are the settings of one worker of a job.
 type Options struct {
-	Master  wire.MasterClient
-	Self    *rpc.Self
-	Threads int // threads of the engine, if the job does not set them
+	Master wire.MasterClient
+	Self   *rpc.Self
+	// threads of the engine, if the job does not set them
+	Threads int
 	// Dial opens connections to the servers and to other workers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Listen opens the port at which other workers of a ring reach this one.
@@ -43,17 +44,20 @@ type Options struct {
 	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	// Program does the work of a job that runs a program; nil: such jobs are refused. keeps says whether, as far as the master knows, the
-	// program's processes keep their state from one world to the next.
+	// Program does the work of a job that runs a program; nil: such jobs are refused. keeps says
+	// whether, as far as the master knows, the program's processes keep their state from one world
+	// to the next.
 	Program func(ctx context.Context, j *job.Job, keeps bool) error
 	Log     *slog.Logger
 }
 
-// Main joins the master, builds the model that the job names, opens its data and works until the job has ended.
+// Main joins the master, builds the model that the job names, opens its data and works until the
+// job has ended.
 func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare) }
 
-// Work joins the master, has prepare make what the job needs, and works until the job has ended. The function that prepare returns releases
-// what it made. The worker's identity and connections come from o.
+// Work joins the master, has prepare make what the job needs, and works until the job has ended.
+// The function that prepare returns releases what it made. The worker's identity and connections
+// come from o.
 func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job) (Config, func(), error)) error {
 	setup, stop := o.setup(ctx)
 	defer stop()
@@ -61,7 +65,8 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 	if err != nil {
 		return err
 	}
-	if j.Runs() { // a worker that is asked to leave before is in no world yet
+	// a worker that is asked to leave before is in no world yet
+	if j.Runs() {
 		if o.Program == nil {
 			return fmt.Errorf("job %s runs a program, which this worker does not support", j.Name)
 		}
@@ -127,7 +132,8 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
 		return values, err
 	}}
-	if j.Strategy == job.AllReduce && j.CheckpointDirForInit != "" { // without a ring the servers read them
+	// without a ring the servers read them
+	if j.Strategy == job.AllReduce && j.CheckpointDirForInit != "" {
 		values, err := cfg.Initial()
 		if err != nil {
 			return cfg, nil, cmp.Or(context.Cause(ctx), err)
@@ -178,8 +184,8 @@ func (o Options) waits(w ps.Wait) {
 	o.Log.Warn("Waiting for a parameter server", "server", w.Server, "address", w.Address, "error", w.Err)
 }
 
-// serve works with parameter servers, or without, through all lives of the model. When a life ends, what the worker holds is void, and it
-// begins again with only its engine and data.
+// serve works with parameter servers, or without, through all lives of the model. When a life ends,
+// what the worker holds is void, and it begins again with only its engine and data.
 func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
 	for {
 		var err error
@@ -209,11 +215,12 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 	}
 }
 
-// anewPause is the pause before the worker asks the master how things stand: the servers may learn of the new life later than the worker.
+// anewPause is the pause before the worker asks the master how things stand: the servers may learn
+// of the new life later than the worker.
 const anewPause = 100 * time.Millisecond
 
-// setup returns the context of what comes before the work. It ends as soon as the worker is asked to leave, which then has nothing to
-// finish.
+// setup returns the context of what comes before the work. It ends as soon as the worker is asked
+// to leave, which then has nothing to finish.
 func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -226,8 +233,9 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// join asks the master for the job until it answers, with the address of every server, if the job has servers, and the checkpoint that the
-// model begins with. It sets the worker's life of the model to the master's.
+// join asks the master for the job until it answers, with the address of every server, if the job
+// has servers, and the checkpoint that the model begins with. It sets the worker's life of the
+// model to the master's.
 func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, bool, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -23,7 +23,8 @@ const patience = 10 * time.Millisecond
 
 // rounds works in one world until it has to change, which is no error, or until a link breaks.
 func (r *member) rounds(in *world) error {
-	runtime.LockOSThread() // this goroutine computes: waking others must not move it to another thread
+	// this goroutine computes: waking others must not move it to another thread
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
 		r.copyState()
@@ -34,7 +35,8 @@ func (r *member) rounds(in *world) error {
 		if err != nil {
 			return err
 		}
-		if a.recall { // a rank that leaves closes its links: all must have heard of the recall before
+		// a rank that leaves closes its links: all must have heard of the recall before
+		if a.recall {
 			ring.Gather(in, in.rank, in.size, []byte("bye"))
 			return nil
 		}
@@ -43,8 +45,8 @@ func (r *member) rounds(in *world) error {
 	}
 }
 
-// fillHand fills the hand from the feeder. If the hand is empty, an idle rank waits for an item, for a peer that begins a round, or for word
-// from the master.
+// fillHand fills the hand from the feeder. If the hand is empty, an idle rank waits for an item,
+// for a peer that begins a round, or for word from the master.
 func (r *member) fillHand(in *world) error {
 	var impatient <-chan time.Time
 	var begun <-chan struct{}
@@ -90,7 +92,8 @@ func (r *member) wanted(in *world) int {
 	return int(min((r.need()+each-1)/each, maxOffers))
 }
 
-// hold takes an item in hand, unless its lease has failed or is void. An item that cannot be read waits there for its turn.
+// hold takes an item in hand, unless its lease has failed or is void. An item that cannot be read
+// waits there for its turn.
 func (r *member) hold(it item) {
 	if r.leases.abandoned(it.task.Lease) {
 		r.feed.recycle(it.batch)
@@ -109,8 +112,8 @@ func (r *member) drop(lease int64) {
 	})
 }
 
-// tidy makes the next piece in hand begin where the state's ledger of its task ends, whatever was leased: records that are in the state are
-// skipped, and a piece that would leave a gap fails.
+// tidy makes the next piece in hand begin where the state's ledger of its task ends, whatever was
+// leased: records that are in the state are skipped, and a piece that would leave a gap fails.
 func (r *member) tidy(ctx context.Context) error {
 	for len(r.hand) > 0 && r.hand[0].trains() {
 		p := r.hand[0]
@@ -130,7 +133,8 @@ func (r *member) tidy(ctx context.Context) error {
 	return nil
 }
 
-// header returns what this rank brings: the next minibatches in its hand, as far as they follow what the state has of their tasks.
+// header returns what this rank brings: the next minibatches in its hand, as far as they follow
+// what the state has of their tasks.
 func (r *member) header(in *world) header {
 	h := header{round: r.changes}
 	next := make(map[ledger.Task]int64)
@@ -226,7 +230,8 @@ func (r *member) round(in *world) (agreement, error) {
 	var mine []int64
 	var losses []float32
 	var err error
-	if len(h.offers) > 0 && r.batch == 0 && !h.recall { // the round will take them: no need to wait for the other headers
+	// the round will take them: no need to wait for the other headers
+	if len(h.offers) > 0 && r.batch == 0 && !h.recall {
 		mine = []int64{h.offers[0].records}
 		losses, err = r.compute(in, mine)
 	}
@@ -264,8 +269,8 @@ func (r *member) round(in *world) (agreement, error) {
 	return a, nil
 }
 
-// yield drops from the hand a task that an earlier rank offers, too. If its gradient was computed already, and so would be in the sum, the
-// round is repeated.
+// yield drops from the hand a task that an earlier rank offers, too. If its gradient was computed
+// already, and so would be in the sum, the round is repeated.
 func (r *member) yield(in *world, o offer, computed bool) error {
 	r.Log.Warn("Giving up a lease: another worker brings the same records", "task", o.task, "from", o.from)
 	for _, p := range r.hand {
@@ -281,8 +286,8 @@ func (r *member) yield(in *world, o offer, computed bool) error {
 	return nil
 }
 
-// conclude sums what is left when the backward pass has ended. It runs on this goroutine, which has a processor already; another one would
-// first have to get one.
+// conclude sums what is left when the backward pass has ended. It runs on this goroutine, which has
+// a processor already; another one would first have to get one.
 func (r *member) conclude(in *world, a agreement, c *collective) error {
 	rest := 0
 	if a.records > 0 {
@@ -330,7 +335,8 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 		if err == nil {
 			err = r.unsound
 		}
-		if err != nil { // the other ranks finish without this rank, then the round is repeated
+		// the other ranks finish without this rank, then the round is repeated
+		if err != nil {
 			in.Break(err)
 			r.hand[i].err = err
 			return nil, err
@@ -343,12 +349,13 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 // gradient describes what is in the engine's Grads.
 type gradient struct {
 	offer
-	changes int64 // number of rounds in the state with which it was computed
+	// number of rounds in the state with which it was computed
+	changes int64
 	loss    float32
 }
 
-// step computes the gradient of the next n records of a piece. It reuses the gradient of the last round if that round did not change the
-// state.
+// step computes the gradient of the next n records of a piece. It reuses the gradient of the last
+// round if that round did not change the state.
 func (r *member) step(p piece, n int64) (float32, error) {
 	r.Engine.SetNoise(noise(r.Job.Seed, p.task, p.from()))
 	g := gradient{offer: p.offer(n), changes: r.changes}
@@ -400,8 +407,8 @@ func (r *member) announce(lo, hi int) {
 	}
 }
 
-// noise returns the seed of what is random in a step on the records of a task that begin at from. It is the same on every worker and at any
-// time.
+// noise returns the seed of what is random in a step on the records of a task that begin at from.
+// It is the same on every worker and at any time.
 func noise(seed uint64, t *wire.Task, from int64) uint64 {
 	h := fnv.New64a()
 	var b []byte
@@ -427,8 +434,8 @@ func (r *member) pending() (bool, error) {
 	return len(r.hand) > 0 && !r.hand[0].trains(), nil
 }
 
-// meanwhile processes pieces in hand that are not for a round until this round is done, one minibatch at least. What the last round brought
-// is confirmed by now.
+// meanwhile processes pieces in hand that are not for a round until this round is done, one
+// minibatch at least. What the last round brought is confirmed by now.
 func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	for {
 		if more, err := r.pending(); !more {
@@ -445,8 +452,8 @@ func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// aside processes the first piece in hand: one minibatch of an evaluation, the export, or the report of a failure. After an error the piece
-// is still in hand, and is not processed twice.
+// aside processes the first piece in hand: one minibatch of an evaluation, the export, or the
+// report of a failure. After an error the piece is still in hand, and is not processed twice.
 func (r *member) aside(ctx context.Context, p *piece) error {
 	if p.err == nil && !p.seen {
 		p.err, p.seen = r.evaluate(ctx, p.item), true
@@ -504,7 +511,8 @@ func (r *member) confirm(in *world) error {
 		p := r.applied[0]
 		if p.last {
 			if err := r.settle(in.Context(), p.task); err != nil {
-				return err // what is left is reported after the next round
+				// what is left is reported after the next round
+				return err
 			}
 		}
 		r.applied = r.applied[1:]
@@ -514,7 +522,8 @@ func (r *member) confirm(in *world) error {
 	return nil
 }
 
-// disclose puts the ledger into the next heartbeat if the master has asked. No death can take back what is in it.
+// disclose puts the ledger into the next heartbeat if the master has asked. No death can take back
+// what is in it.
 func (r *member) disclose() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -526,7 +535,8 @@ func (r *member) disclose() {
 
 // finish brings a complete round into the state.
 func (r *member) finish(in *world, a agreement, losses []float32) {
-	if len(a.offers[in.rank]) > 0 && len(r.hand) > 0 { // no straggler: it waits for its turn, or for other ranks to make its records safe
+	// no straggler: it waits for its turn, or for other ranks to make its records safe
+	if len(a.offers[in.rank]) > 0 && len(r.hand) > 0 {
 		r.leases.turn(r.hand[0].task.Lease)
 	}
 	updated := r.apply(a, r.sum, func(version int64) float64 { return r.rate(version, in.size) })

@@ -6,7 +6,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 )
 
-// At the rate 0 of a schedule the worker's own copy of the model stands still, too, and does not move at the optimizer's rate.
+// At the rate 0 of a schedule the worker's own copy of the model stands still, too, and does not
+// move at the optimizer's rate.
 func TestLocalUpdatesAtRateZero(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		schedule := func(int64, int) float64 { return 0 }

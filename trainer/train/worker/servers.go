@@ -14,35 +14,47 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// maxStale is how often one minibatch is computed again because the servers had moved on. It is ElasticDL's limit.
+// maxStale is how often one minibatch is computed again because the servers had moved on. It is
+// ElasticDL's limit.
 const maxStale = 64
 
 // States of the engine's values, besides the snapshot of a version.
 const (
 	unknown int64 = iota - 2
-	live          // the current values of the last pull, with local updates since
-	final         // the values after the last update, which an evaluation of version 0 measures
+	// the current values of the last pull, with local updates since
+	live
+	// the values after the last update, which an evaluation of version 0 measures
+	final
 )
 
 // servers is the parameter-server strategy: pull, step, push.
 type servers struct {
 	*worker
-	holds     int64       // state of the engine's values: unknown, live, final, or the version of a snapshot
-	evaluates int64       // the version that is evaluated, if holds is final or a version
-	versions  ps.Versions // versions of the last pull of current values
-	sincePull int         // steps since that pull
-	behind    *behind     // with --get_model_steps > 1
+	// state of the engine's values: unknown, live, final, or the version of a snapshot
+	holds int64
+	// the version that is evaluated, if holds is final or a version
+	evaluates int64
+	// versions of the last pull of current values
+	versions ps.Versions
+	// steps since that pull
+	sincePull int
+	// with --get_model_steps > 1
+	behind *behind
 }
 
-// behind does local updates between pulls: a gradient moves the worker's own values at once, and is pushed while the next step computes.
+// behind does local updates between pulls: a gradient moves the worker's own values at once, and is
+// pushed while the next step computes.
 type behind struct {
 	optimizer *optim.Optimizer
 	slots     [][]float32
 	steps     int64
-	grads     []float32 // the gradient that is being pushed
-	gradient  ps.Gradient
-	item      item           // the item of that gradient
-	pushed    chan delivered // result of the push in flight; nil if none
+	// the gradient that is being pushed
+	grads    []float32
+	gradient ps.Gradient
+	// the item of that gradient
+	item item
+	// result of the push in flight; nil if none
+	pushed chan delivered
 }
 
 // delivered is the result of a push.
@@ -95,8 +107,9 @@ func (w *servers) run(ctx context.Context, feed *feeder) error {
 func (w *servers) beat(*wire.HeartbeatRequest) {}
 func (w *servers) beaten(*wire.HeartbeatReply) {}
 
-// work processes one item and returns its batch to the feeder. It returns an error if the worker, or its time in this life of the model,
-// has to end; what is wrong with the lease is reported to the master instead.
+// work processes one item and returns its batch to the feeder. It returns an error if the worker,
+// or its time in this life of the model, has to end; what is wrong with the lease is reported to
+// the master instead.
 func (w *servers) work(ctx context.Context, it item, feed *feeder) error {
 	if w.leases.abandoned(it.task.Lease) {
 		feed.recycle(it.batch)
@@ -151,8 +164,8 @@ func (w *servers) export(ctx context.Context, lease int64, feed *feeder) error {
 	return w.worker.export(ctx, lease, slices.Min(versions))
 }
 
-// train applies one minibatch: each of its records once, whatever the servers have of them already. kept reports that the batch is in use
-// until its push is settled.
+// train applies one minibatch: each of its records once, whatever the servers have of them already.
+// kept reports that the batch is in use until its push is settled.
 func (w *servers) train(ctx context.Context, it item, feed *feeder) (kept bool, err error) {
 	if w.holds != live || w.sincePull >= w.Job.GetModelSteps { // it is about to pull
 		if err := w.settlePush(ctx, feed); err != nil {
@@ -197,7 +210,8 @@ func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) 
 	return fmt.Errorf("a gradient was too old for the servers %d times: raise --sync_version_tolerance or lower --grads_to_wait", maxStale)
 }
 
-// cutAt returns the record from which to go on when a server has records of a minibatch that the worker did not know of.
+// cutAt returns the record from which to go on when a server has records of a minibatch that the
+// worker did not know of.
 func cutAt(it item, first, had int64) (from int64, err error) {
 	if had < first || had >= it.done {
 		return 0, fmt.Errorf("a server has %d records of the task, and records [%d, %d) are to follow: its ledger and the master's differ", had, first, it.done)
@@ -205,8 +219,8 @@ func cutAt(it item, first, had int64) (from int64, err error) {
 	return had, nil
 }
 
-// refresh pulls the current values where the mode asks for newer ones. A synchronous worker waits for the update that contains its last
-// gradient.
+// refresh pulls the current values where the mode asks for newer ones. A synchronous worker waits
+// for the update that contains its last gradient.
 func (w *servers) refresh(ctx context.Context) error {
 	if w.holds == live && w.sincePull < w.Job.GetModelSteps {
 		return nil
@@ -241,8 +255,8 @@ func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (
 	return pushed, err
 }
 
-// pushBehind starts the push of a copy of the gradient, and moves the worker's own values. The mode is asynchronous: no gradient is too
-// old.
+// pushBehind starts the push of a copy of the gradient, and moves the worker's own values. The mode
+// is asynchronous: no gradient is too old.
 func (w *servers) pushBehind(ctx context.Context, it item, gradient ps.Gradient, feed *feeder) error {
 	if err := w.settlePush(ctx, feed); err != nil {
 		return err
@@ -260,7 +274,8 @@ func (w *servers) pushBehind(ctx context.Context, it item, gradient ps.Gradient,
 	return nil
 }
 
-// settlePush waits for the push in flight, if there is one. If a server had some of its records already, it computes the others again.
+// settlePush waits for the push in flight, if there is one. If a server had some of its records
+// already, it computes the others again.
 func (w *servers) settlePush(ctx context.Context, feed *feeder) error {
 	b := w.behind
 	if b == nil || b.pushed == nil {

@@ -11,29 +11,41 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/optim"
 )
 
-// state is what every member of a ring has, bit for bit the same after every round. It holds nothing of what is random: noise follows from
-// the seed and the minibatch.
+// state is what every member of a ring has, bit for bit the same after every round. It holds
+// nothing of what is random: noise follows from the seed and the minibatch.
 type state struct {
 	layout    param.Layout
 	optimizer *optim.Optimizer
-	batch     int64 // records of an update; 0: all that a round has
+	// records of an update; 0: all that a round has
+	batch int64
 
 	position
-	ledger   ledger.Ledger // the records that are in this state
-	values   []float32     // the engine's values
-	slots    [][]float32   // slots of the trainable values
-	pending  []float32     // sums of gradients of records that are not in an update yet; nil if batch is 0
-	snapshot []float32     // the values of an earlier version, for evaluations; nil: none yet
-	touched  bool          // values are not the initial ones any more
+	// the records that are in this state
+	ledger ledger.Ledger
+	// the engine's values
+	values []float32
+	// slots of the trainable values
+	slots [][]float32
+	// sums of gradients of records that are not in an update yet; nil if batch is 0
+	pending []float32
+	// the values of an earlier version, for evaluations; nil: none yet
+	snapshot []float32
+	// values are not the initial ones any more
+	touched bool
 }
 
 // position tells how far a state is.
 type position struct {
-	changes int64 // number of rounds that changed it, with its beginning (see beginnings); -1: there is no state
-	version int64 // number of updates
-	records int64 // number of records in pending
-	taken   int64 // version of the snapshot; 0: none
-	flushed int64 // number of the newest flush that was done
+	// number of rounds that changed it, with its beginning (see beginnings); -1: there is no state
+	changes int64
+	// number of updates
+	version int64
+	// number of records in pending
+	records int64
+	// version of the snapshot; 0: none
+	taken int64
+	// number of the newest flush that was done
+	flushed int64
 }
 
 func newState(layout param.Layout, config optim.Config, values []float32, batch int64) (*state, error) {
@@ -68,8 +80,8 @@ func (s *state) need() int64 {
 	return s.batch - s.records
 }
 
-// apply brings a round into the state. sum is the sum of the gradients of the round's records, and is overwritten. It returns the number of
-// records of the update, 0 if the round completed none.
+// apply brings a round into the state. sum is the sum of the gradients of the round's records, and
+// is overwritten. It returns the number of records of the update, 0 if the round completed none.
 func (s *state) apply(a agreement, sum []float32, rate func(version int64) float64) (updated int64) {
 	for rank, takes := range a.takes {
 		for i, n := range takes {
@@ -135,7 +147,8 @@ func (s *state) arrays() [][]float32 {
 	return all
 }
 
-// maxPosition is the largest length of an encoded position, in bytes: enough for a ledger of hundreds of millions of tasks.
+// maxPosition is the largest length of an encoded position, in bytes: enough for a ledger of
+// hundreds of millions of tasks.
 const maxPosition = 64 << 20
 
 // appendPosition encodes all of the state but its float arrays.
@@ -163,7 +176,8 @@ func parsePosition(b []byte) (position, ledger.Ledger, error) {
 	return p, had, nil
 }
 
-// receiver returns a state of the same shape, at p, to receive one into. It is s itself if that loses nothing.
+// receiver returns a state of the same shape, at p, to receive one into. It is s itself if that
+// loses nothing.
 func (s *state) receiver(p position) *state {
 	into := &state{layout: s.layout, optimizer: s.optimizer, batch: s.batch, values: s.values, slots: s.slots, pending: s.pending, snapshot: s.snapshot}
 	if s.changes > 0 {

@@ -61,8 +61,8 @@ func (a *asks) GetTask(ctx context.Context, r *wire.GetTaskRequest, options ...g
 	return a.script.GetTask(ctx, r, options...)
 }
 
-// Storage that fails for less than the limit costs only time: no failure is reported, the lease counts as being worked on all the while,
-// and the log says once what the worker waits for.
+// Storage that fails for less than the limit costs only time: no failure is reported, the lease
+// counts as being worked on all the while, and the log says once what the worker waits for.
 func TestStorageThatComesBack(t *testing.T) {
 	const away = 90 * time.Second
 	bubble(t, func(t *testing.T) {
@@ -100,13 +100,16 @@ func TestStorageThatComesBack(t *testing.T) {
 	})
 }
 
-// Storage that does not come back costs the worker its lease: the lease is handed back uncharged, with the records that are done and the
-// name of the file. The worker asks for the next lease only when the storage answers.
+// Storage that does not come back costs the worker its lease: the lease is handed back uncharged,
+// with the records that are done and the name of the file. The worker asks for the next lease only
+// when the storage answers.
 func TestStorageThatStaysAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		away time.Duration
-		next time.Duration // time at which the second lease is asked for
-		fail bool          // the second lease is handed back, too
+		// time at which the second lease is asked for
+		next time.Duration
+		// the second lease is handed back, too
+		fail bool
 	}{
 		"comes back later": {timing.Storage + 30*time.Second, timing.Storage + 30*time.Second, false},
 		"for good":         {time.Hour, 2 * timing.Storage, true},
@@ -134,7 +137,8 @@ func TestStorageThatStaysAway(t *testing.T) {
 	}
 }
 
-// A worker that is asked to leave stops waiting for storage, and hands back what it could not read like everything else that is not done.
+// A worker that is asked to leave stops waiting for storage, and hands back what it could not read
+// like everything else that is not done.
 func TestWorkerLeavesStorageThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0))
@@ -158,7 +162,8 @@ func TestWorkerLeavesStorageThatFails(t *testing.T) {
 	})
 }
 
-// absent returns the path of a directory that appears later: a link whose target does not exist yet.
+// absent returns the path of a directory that appears later: a link whose target does not exist
+// yet.
 func absent(t *testing.T) (path string, appear func()) {
 	parent := t.TempDir()
 	path = filepath.Join(parent, "link")
@@ -172,7 +177,8 @@ func absent(t *testing.T) (path string, appear func()) {
 	}
 }
 
-// An export waits for its volume. If the volume does not come, or the path is wrong, the error names the path.
+// An export waits for its volume. If the volume does not come, or the path is wrong, the error
+// names the path.
 func TestExportWaitsForItsVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		away           time.Duration
@@ -312,7 +318,8 @@ func TestEffortIsOfWaiting(t *testing.T) {
 	}
 }
 
-// What a leaving worker finds unreadable is neither done nor failed: it is handed back with the rest.
+// What a leaving worker finds unreadable is neither done nor failed: it is handed back with the
+// rest.
 func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	r, reports := atHand()
 	r.asked = make(chan struct{})
@@ -351,7 +358,8 @@ func (s scanned) Looked() int64 {
 	return int64(min(time.Since(time.Unix(0, began)), s.took))
 }
 
-// While a worker looks for the records of its task in a long file, it reports effort, and not any more when it has found them.
+// While a worker looks for the records of its task in a long file, it reports effort, and not any
+// more when it has found them.
 func TestLongScanIsEffort(t *testing.T) {
 	const took = 30 * time.Minute
 	bubble(t, func(t *testing.T) {
@@ -364,7 +372,8 @@ func TestLongScanIsEffort(t *testing.T) {
 		var effort int64
 		for i, beat := range b.master.beats {
 			scans := time.Duration(i)*timing.Beat < took
-			for _, l := range beat.Leases { // none, where the last heartbeat is of the instant of the report
+			// none, where the last heartbeat is of the instant of the report
+			for _, l := range beat.Leases {
 				if l.Effort > effort != scans {
 					t.Fatalf("heartbeat %d tells of %v after effort %d", i, l, effort)
 				}

@@ -1,4 +1,5 @@
-// Package worker trains, or runs a trained model: it leases records, reads them, steps, and reports.
+// Package worker trains, or runs a trained model: it leases records, reads them, steps, and
+// reports.
 //
 //	feeder ── minibatches ──> strategy ── reports ──> reporter
 //	(leases, reads ahead)         │       (settles leases, retries)
@@ -20,16 +21,19 @@
 //     values; its records are not skipped.
 //  3. An unreachable master is never taken for the end of the data:
 //     only DONE ends a worker with success.
-//  4. What cannot be read or computed is reported as failed with its reason; the
-//     worker goes on with its next lease. Storage that fails, under the data or the output, is waited for first, for
-//     timing.Storage; the lease is given back then, and the next one is taken when the storage answers, or after that time again.
-//  5. A worker that is asked to leave begins nothing new. Beside servers it ends the minibatch that it is at; in a ring
-//     the round, and it stays as long as it alone has the model. The rest of its leases goes to another worker,
-//     uncharged. (leave.go)
+//  4. What cannot be read or computed is reported as failed with its reason; the worker goes on
+//     with its next lease. Storage that fails, under the data or the output, is waited for first,
+//     for timing.Storage; the lease is given back then, and the next one is taken when the storage
+//     answers, or after that time again.
+//  5. A worker that is asked to leave begins nothing new. Beside servers it ends the minibatch that
+//     it is at; in a ring the round, and it stays as long as it alone has the model. The rest of
+//     its leases goes to another worker, uncharged. (leave.go)
 //  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
-//  7. What a member copies for a checkpoint is the state between two rounds, with its ledger. It is written beside the rounds. (copy.go)
-//  8. A lease of a prediction is reported done when all of what was predicted of it is written. (fixed.go)
+//  7. What a member copies for a checkpoint is the state between two rounds, with its ledger. It is
+//     written beside the rounds. (copy.go)
+//  8. A lease of a prediction is reported done when all of what was predicted of it is written.
+//     (fixed.go)
 package worker
 
 import (
@@ -55,19 +59,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// Engine computes gradients. Its arrays are flat, in the order of its layout: Values holds the parameters, Grads what a step finds.
+// Engine computes gradients. Its arrays are flat, in the order of its layout: Values holds the
+// parameters, Grads what a step finds.
 type Engine interface {
 	Layout() param.Layout
 	Values() []float32
 	Grads() []float32
-	// Step runs one minibatch forward and backward. It returns the mean loss and fills Grads: with gradients of the trainable parameters,
-	// and observations of the averaged ones.
+	// Step runs one minibatch forward and backward. It returns the mean loss and fills Grads: with
+	// gradients of the trainable parameters, and observations of the averaged ones.
 	Step(*zoo.Batch) (loss float32, err error)
 	// Evaluate adds one minibatch to the states of the model's metrics.
 	Evaluate(b *zoo.Batch, states [][]float64) error
 	// SetNoise seeds what is random in the next Step.
 	SetNoise(seed uint64)
-	// OnGrads makes Step call the function with each stretch of Grads that is final, while it computes the others.
+	// OnGrads makes Step call the function with each stretch of Grads that is final, while it
+	// computes the others.
 	OnGrads(func(lo, hi int))
 	// Use makes the engine compute with the given values instead of Values; nil: with Values again.
 	Use(values []float32)
@@ -75,28 +81,37 @@ type Engine interface {
 
 // Config holds what a worker needs for its job.
 type Config struct {
-	Index      int
-	Self       *rpc.Self
-	Job        *job.Job
-	Model      *zoo.Model
-	Engine     Engine
-	Master     wire.MasterClient
-	Servers    *ps.Client                // for the parameter-server strategy
-	Peers      *mesh.Node                // for a ring: the port at which other workers reach this one
-	Address    string                    // for a ring: the address of that port
-	Initial    func() ([]float32, error) // for a ring: returns the engine's initial values
-	Training   data.Reader               // nil if the job has no such data
+	Index  int
+	Self   *rpc.Self
+	Job    *job.Job
+	Model  *zoo.Model
+	Engine Engine
+	Master wire.MasterClient
+	// for the parameter-server strategy
+	Servers *ps.Client
+	// for a ring: the port at which other workers reach this one
+	Peers *mesh.Node
+	// for a ring: the address of that port
+	Address string
+	// for a ring: returns the engine's initial values
+	Initial func() ([]float32, error)
+	// nil if the job has no such data
+	Training   data.Reader
 	Validation data.Reader
 	Prediction data.Reader
-	Version    int64 // version of the model in the engine, for a job that trains nothing
-	// Predict returns the model's outputs for a minibatch, valid until the next call. For a job that predicts.
-	Predict   func(*zoo.Batch) (nn.Array, error)
-	Leave     <-chan struct{} // closed when the worker is asked to leave; nil: it never is
-	Abandoned time.Duration   // how long the master may be unreachable before the worker ends; 0: without limit
+	// version of the model in the engine, for a job that trains nothing
+	Version int64
+	// Predict returns the model's outputs for a minibatch, valid until the next call. For a job
+	// that predicts.
+	Predict func(*zoo.Batch) (nn.Array, error)
+	// closed when the worker is asked to leave; nil: it never is
+	Leave <-chan struct{}
+	// how long the master may be unreachable before the worker ends; 0: without limit
+	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	// OnUpdate is called after each update of a ring's model, before the next one begins, with the world's formation and the model's
-	// version. It must not block. Nil: no call.
+	// OnUpdate is called after each update of a ring's model, before the next one begins, with the
+	// world's formation and the model's version. It must not block. Nil: no call.
 	OnUpdate func(formation, version int64)
 	Log      *slog.Logger
 }
@@ -116,18 +131,24 @@ type worker struct {
 	leases   *leases
 	reports  chan *wire.ReportTaskRequest
 	progress progress
-	urgent   chan struct{} // the next heartbeat is due now
-	asked    chan struct{} // closed when the worker was asked to leave
-	idle     atomic.Bool   // asked to leave, and nothing is in flight any more
+	// the next heartbeat is due now
+	urgent chan struct{}
+	// closed when the worker was asked to leave
+	asked chan struct{}
+	// asked to leave, and nothing is in flight any more
+	idle atomic.Bool
 
-	metrics  []zoo.Metric
-	states   [][]float64 // states of the metrics of the evaluation lease in work
-	measured int64       // number of that lease
-	on       int64       // version of the model on which it is measured
+	metrics []zoo.Metric
+	// states of the metrics of the evaluation lease in work
+	states [][]float64
+	// number of that lease
+	measured int64
+	// version of the model on which it is measured
+	on int64
 }
 
-// Run works until the master says that the job has ended, or ctx is done. A worker that is asked to leave finishes its current minibatch,
-// hands back the rest, and returns [membership.ErrLeft].
+// Run works until the master says that the job has ended, or ctx is done. A worker that is asked to
+// leave finishes its current minibatch, hands back the rest, and returns [membership.ErrLeft].
 func Run(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &worker{
@@ -161,7 +182,8 @@ func Run(ctx context.Context, cfg Config) error {
 
 	err = how.run(ctx, feed)
 	close(w.reports)
-	reporting.Wait() // until the last reports are delivered, or ctx is done
+	// until the last reports are delivered, or ctx is done
+	reporting.Wait()
 	if errors.Is(err, membership.ErrLeft) {
 		w.handBack(ctx)
 	}
@@ -195,15 +217,16 @@ func (w *worker) strategy() (strategy, error) {
 	return newServers(w)
 }
 
-// fail reports that a lease cannot be done, and drops the rest of it. The records before the failure are in the model, and the report says
-// how many.
+// fail reports that a lease cannot be done, and drops the rest of it. The records before the
+// failure are in the model, and the report says how many.
 func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	done, storage := w.leases.abandon(task.Lease), outage.Is(failure)
 	if storage && w.leaving() {
-		return nil // the wait was cut short: the lease is handed back with all that is unfinished
+		// the wait was cut short: the lease is handed back with all that is unfinished
+		return nil
 	}
 	what := "Task failed"
 	if storage {
@@ -238,10 +261,11 @@ func (w *worker) deliver(ctx context.Context, report *wire.ReportTaskRequest) er
 	}
 }
 
-// measure adds one minibatch to the metrics of its lease. version is the version of the model with which the engine computes; it must be
-// the same for the whole lease.
+// measure adds one minibatch to the metrics of its lease. version is the version of the model with
+// which the engine computes; it must be the same for the whole lease.
 func (w *worker) measure(it item, version int64) error {
-	if lease := it.task.Lease; w.states == nil || w.measured != lease { // the previous lease may have been taken back before it was complete
+	// the previous lease may have been taken back before it was complete
+	if lease := it.task.Lease; w.states == nil || w.measured != lease {
 		w.measured, w.on = lease, version
 		w.states = make([][]float64, len(w.metrics))
 		for i, m := range w.metrics {

@@ -229,15 +229,18 @@ func (b *bench) has(t *testing.T, task, from, to int64) {
 	}
 }
 
-// Records that a server has although the master did not know it are not trained on again, whoever pushed them: a worker that was lost in
-// the middle of a call, or one that is wrongly believed lost.
+// Records that a server has although the master did not know it are not trained on again, whoever
+// pushed them: a worker that was lost in the middle of a call, or one that is wrongly believed
+// lost.
 func TestRecordsThatAreHad(t *testing.T) {
 	for _, local := range []int{1, 3} {
 		bubble(t, func(t *testing.T) {
 			b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
 			b.Job.GetModelSteps = local
-			b.master.tasks[0].Lease = 9 // another than the one that they were had under
-			b.has(t, 1, 0, 6)           // records 4 and 5 are in the worker's second minibatch
+			// another than the one that they were had under
+			b.master.tasks[0].Lease = 9
+			// records 4 and 5 are in the worker's second minibatch
+			b.has(t, 1, 0, 6)
 			if err := Run(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
@@ -265,7 +268,8 @@ func (m *timed) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, optio
 	return m.script.ReportTask(ctx, r, options...)
 }
 
-// A worker reports records, and the end of a lease, only after the servers have accepted their gradient.
+// A worker reports records, and the end of a lease, only after the servers have accepted their
+// gradient.
 func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 	const takes = 10 * time.Second // an update
 	slow := func(int64, int) float64 {
@@ -296,7 +300,8 @@ func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 	}
 }
 
-// If a server lacks records that the master has credited, the task fails with a message that says so: nothing is skipped silently.
+// If a server lacks records that the master has credited, the task fails with a message that says
+// so: nothing is skipped silently.
 func TestRecordsThatAreMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 4))
@@ -325,7 +330,8 @@ func TestEveryRecordOfEveryLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0), training(2, 10, 16, 4), training(3, 16, 20, 4))
 		b.has(t, 2, 0, 4)
-		b.master.refuse = 3 // a master that is away is not the end of the data
+		// a master that is away is not the end of the data
+		b.master.refuse = 3
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
@@ -431,7 +437,8 @@ func TestLocalUpdatesBetweenPulls(t *testing.T) {
 		if got := b.pull(t); got != -10 {
 			t.Errorf("the servers have applied %v steps, want 10", -got)
 		}
-		if got := b.engine.values[0]; got != -10 { // the second pull at five steps, five local ones since
+		// the second pull at five steps, five local ones since
+		if got := b.engine.values[0]; got != -10 {
 			t.Errorf("the worker's own value is %v, want -10", got)
 		}
 	})

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The user's models are found before the built-in ones, and incomplete ones are refused, all at once.
+// The user's models are found before the built-in ones, and incomplete ones are refused, all at
+// once.
 func TestAdd(t *testing.T) {
 	defer func(before []*Model) { added = before }(added)
 	mine := *mnistMLP

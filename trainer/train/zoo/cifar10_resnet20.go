@@ -5,9 +5,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/optim"
 )
 
-// cifar10ResNet20 is the residual network of 20 layers for CIFAR-10 of "Deep Residual Learning for Image
-// Recognition" (He et al. 2015, section 4.2), with its shortcuts without parameters (type A), but without its weight
-// decay and its crops and flips: what a record becomes depends on the record alone.
+// cifar10ResNet20 is the residual network of 20 layers for CIFAR-10 of "Deep Residual Learning for
+// Image Recognition" (He et al. 2015, section 4.2), with its shortcuts without parameters (type A),
+// but without its weight decay and its crops and flips: what a record becomes depends on the record
+// alone.
 var cifar10ResNet20 = &Model{
 	Package: "cifar10",
 	Name:    "cifar10_resnet20",
@@ -27,8 +28,8 @@ var cifar10ResNet20 = &Model{
 	Loss: func(t *nn.Tape, outputs *nn.Tensor, b *Batch) *nn.Tensor {
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)
 	},
-	// Momentum needs one slot where Adam needs two, so a newcomer has less to copy, and it is known how its rate should follow the number
-	// of workers: --scale_learning_rate multiplies it.
+	// Momentum needs one slot where Adam needs two, so a newcomer has less to copy, and it is known
+	// how its rate should follow the number of workers: --scale_learning_rate multiplies it.
 	Optimizer: func() optim.Config {
 		return optim.Config{Name: optim.Momentum, LearningRate: resNetRate, Momentum: 0.9}
 	},
@@ -38,10 +39,12 @@ var cifar10ResNet20 = &Model{
 	Metrics: func() []Metric { return []Metric{Accuracy(), Loss()} },
 }
 
-const resNetRate = 0.05 // the paper's 0.1 is for minibatches of 128
+// the paper's 0.1 is for minibatches of 128
+const resNetRate = 0.05
 
-// resNetSchedule divides the rate by 10 twice, after as many records as in the paper, computed as if there had always been this number of
-// workers with minibatches of 64. It does not multiply the rate by their number: --scale_learning_rate does.
+// resNetSchedule divides the rate by 10 twice, after as many records as in the paper, computed as
+// if there had always been this number of workers with minibatches of 64. It does not multiply the
+// rate by their number: --scale_learning_rate does.
 func resNetSchedule(version int64, workers int) float64 {
 	switch minibatches := version * int64(max(workers, 1)); {
 	case minibatches < 64_000:

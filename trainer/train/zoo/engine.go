@@ -16,7 +16,8 @@ type Engine struct {
 	tape    *nn.Tape
 	metrics []Metric
 
-	// The batch of the current pass, and functions that are made once, so that a pass allocates nothing.
+	// The batch of the current pass, and functions that are made once, so that a pass allocates
+	// nothing.
 	batch   *Batch
 	loss    *nn.Tensor
 	outputs *nn.Tensor
@@ -76,18 +77,21 @@ func (e *Engine) Values() []float32 { return e.params.Values }
 // Grads returns the gradients of the last Step, flat.
 func (e *Engine) Grads() []float32 { return e.params.Grads }
 
-// Use makes Step, Evaluate and Predict compute with values, which are laid out like Values, in place of the engine's
-// own, for example to evaluate a snapshot; nil: with its own again. It copies nothing. Another length than that of Values panics.
+// Use makes Step, Evaluate and Predict compute with values, which are laid out like Values, in
+// place of the engine's own, for example to evaluate a snapshot; nil: with its own again. It copies
+// nothing. Another length than that of Values panics.
 func (e *Engine) Use(values []float32) { e.params.Use(values) }
 
-// OnGrads makes every Step tell f which stretches [lo, hi) of Grads are final, state included, while it still computes
-// others. Step calls f on its own goroutine. The stretches do not overlap, cover all of Grads when
-// Step returns, come mostly from the end to the beginning, and are the same for the same model whatever
-// the number of threads. A Step that fails has not called f. Nil: no call.
+// OnGrads makes every Step tell f which stretches [lo, hi) of Grads are final, state included,
+// while it still computes others. Step calls f on its own goroutine. The stretches do not overlap,
+// cover all of Grads when Step returns, come mostly from the end to the beginning, and are the same
+// for the same model whatever the number of threads. A Step that fails has not called f. Nil: no
+// call.
 func (e *Engine) OnGrads(f func(lo, hi int)) { e.tape.OnGrads(f) }
 
-// SetNoise seeds the noise of dropout: that of the next Step depends on seed alone, and each further Step has another. Calling it before
-// every Step costs nothing. The workers of a job have the model's seed in common, but are given different seeds of noise.
+// SetNoise seeds the noise of dropout: that of the next Step depends on seed alone, and each
+// further Step has another. Calling it before every Step costs nothing. The workers of a job have
+// the model's seed in common, but are given different seeds of noise.
 func (e *Engine) SetNoise(seed uint64) { e.tape.SetNoise(seed) }
 
 // Step computes the loss of a batch of any size, and the gradients.

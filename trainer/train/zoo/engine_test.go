@@ -34,7 +34,8 @@ func predict(t *testing.T, e *Engine, b *Batch) []float32 {
 	return slices.Clone(outputs.Data)
 }
 
-// TestNoiseIsThatOfItsSeed: the same parameters, batch and noise give the same bits, whatever came before.
+// TestNoiseIsThatOfItsSeed: the same parameters, batch and noise give the same bits, whatever came
+// before.
 func TestNoiseIsThatOfItsSeed(t *testing.T) {
 	b, other := feed(t, mnistFunctional, Training, 9), feed(t, mnistFunctional, Training, 20)
 	fresh := newEngine(t, mnistFunctional, 1)
@@ -107,7 +108,8 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestOnGrads: every model tells of all gradients, once, when they are final, whatever the number of threads.
+// TestOnGrads: every model tells of all gradients, once, when they are final, whatever the number
+// of threads.
 func TestOnGrads(t *testing.T) {
 	for _, m := range models {
 		t.Run(m.Name, func(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
-// pictures reads images of a shape [height width channels] from tf.train.Examples: feature "image" is a byte
-// string of the pixels or, as ElasticDL wrote it, a list of floats from 0 to 255; feature "label" is the class.
-// A pixel becomes pixel*scale + shift.
+// pictures reads images of a shape [height width channels] from tf.train.Examples: feature "image"
+// is a byte string of the pixels or, as ElasticDL wrote it, a list of floats from 0 to 255; feature
+// "label" is the class. A pixel becomes pixel*scale + shift.
 type pictures struct {
 	shape        [3]int
 	classes      int64

@@ -28,7 +28,8 @@ func Loss() Metric {
 	return Metric{Name: "loss", Size: 2, Result: ratio, Update: each(nn.CrossEntropy)}
 }
 
-// each returns an Update that sums f over the examples of a batch whose outputs are logits: the state is the sum and the number of examples.
+// each returns an Update that sums f over the examples of a batch whose outputs are logits: the
+// state is the sum and the number of examples.
 func each(f func(logits []float32, label int) float64) func([]float64, nn.Array, *Batch) error {
 	return func(state []float64, outputs nn.Array, b *Batch) error {
 		if len(outputs.Shape) != 2 || outputs.Shape[0] != len(b.Labels) {

@@ -16,7 +16,8 @@ var mnistFunctional = &Model{
 		return nn.Sequential{
 			b.Conv2D(1, nn.Conv2D{Filters: 32, Kernel: [2]int{3, 3}, ReLU: true}),
 			b.Conv2D(32, nn.Conv2D{Filters: 64, Kernel: [2]int{3, 3}, ReLU: true}),
-			b.BatchNorm(64, nn.BatchNorm{Momentum: 0.9}), // 0.99 is still half-way after the steps of a small data set
+			// 0.99 is still half-way after the steps of a small data set
+			b.BatchNorm(64, nn.BatchNorm{Momentum: 0.9}),
 			nn.MaxPool{Window: [2]int{2, 2}},
 			nn.Dropout{Rate: 0.25},
 			nn.Flatten{},
@@ -32,8 +33,9 @@ var mnistFunctional = &Model{
 	Processor: Classes(),
 }
 
-// digitsOptimizer returns Adam: the last layer sums 9216 features of variance 1, so SGD with a rate at which the convolutions learn
-// overshoots there, even more with the delayed gradients of several workers.
+// digitsOptimizer returns Adam: the last layer sums 9216 features of variance 1, so SGD with a rate
+// at which the convolutions learn overshoots there, even more with the delayed gradients of several
+// workers.
 func digitsOptimizer() optim.Config {
 	return optim.Config{Name: optim.Adam, LearningRate: 0.0003}
 }

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// Outputs returns the processor that writes all outputs of a record, as output_0, output_1 and so on, with as many digits as they need.
+// Outputs returns the processor that writes all outputs of a record, as output_0, output_1 and so
+// on, with as many digits as they need.
 func Outputs() *Processor {
 	return &Processor{
 		Header: func(outputs int) []string {
@@ -26,7 +27,8 @@ func Outputs() *Processor {
 	}
 }
 
-// Classes returns the processor of a classifier whose outputs are logits: it writes the class of the largest one, and its probability.
+// Classes returns the processor of a classifier whose outputs are logits: it writes the class of
+// the largest one, and its probability.
 func Classes() *Processor {
 	return &Processor{
 		Header: func(int) []string { return []string{"class", "probability"} },

@@ -1,4 +1,5 @@
-// Package zoo holds the built-in models and runs any model that is written like them, including the user's own.
+// Package zoo holds the built-in models and runs any model that is written like them, including the
+// user's own.
 //
 // A [Model] is ElasticDL's model contract in Go: what a module of the model zoo
 // defines in Python as custom_model, loss, optimizer, feed and eval_metrics_fn
@@ -28,9 +29,12 @@ const (
 
 // Model describes a model; users write their own.
 type Model struct {
-	Package string // "mnist"
-	Name    string // "mnist_functional_api"
-	Class   string // what --model_def ends with: "custom_model", or the class of a subclassed model
+	// "mnist"
+	Package string
+	// "mnist_functional_api"
+	Name string
+	// what --model_def ends with: "custom_model", or the class of a subclassed model
+	Class string
 
 	// New declares the parameters and returns the forward pass.
 	New func(b *nn.Builder) nn.Module
@@ -38,26 +42,30 @@ type Model struct {
 	Loss func(t *nn.Tape, outputs *nn.Tensor, b *Batch) *nn.Tensor
 	// Optimizer returns how gradients are applied.
 	Optimizer func() optim.Config
-	// Feed turns records into b, reusing its memory. An error names the index of the record in records.
+	// Feed turns records into b, reusing its memory. An error names the index of the record in
+	// records.
 	Feed func(mode Mode, records [][]byte, b *Batch) error
 	// Metrics are what an evaluation measures, always in the same order.
 	Metrics func() []Metric
-	// LearningRate returns the rate of the update that follows a version of the model; nil means the optimizer's. workers is the number of
-	// workers whose gradients one update averages: in a ring its current size, with synchronous parameter servers --grads_to_wait, with
-	// asynchronous ones 1.
+	// LearningRate returns the rate of the update that follows a version of the model; nil means
+	// the optimizer's. workers is the number of workers whose gradients one update averages: in a
+	// ring its current size, with synchronous parameter servers --grads_to_wait, with asynchronous
+	// ones 1.
 	LearningRate func(version int64, workers int) float64
-	// Processor makes what elasticdl predict writes of the outputs; nil: all of them, as [Outputs] does. It is ElasticDL's
-	// PredictionOutputsProcessor.
+	// Processor makes what elasticdl predict writes of the outputs; nil: all of them, as [Outputs]
+	// does. It is ElasticDL's PredictionOutputsProcessor.
 	Processor *Processor
 }
 
-// Processor makes a row of a CSV file from the outputs of a model for a record. The row must depend on the arguments alone: a record whose
-// worker was lost is processed again, and the new row replaces the old one.
+// Processor makes a row of a CSV file from the outputs of a model for a record. The row must depend
+// on the arguments alone: a record whose worker was lost is processed again, and the new row
+// replaces the old one.
 type Processor struct {
-	// Header returns the names of the fields, given how many numbers the model puts out for a record; nil: the file has no header.
+	// Header returns the names of the fields, given how many numbers the model puts out for a
+	// record; nil: the file has no header.
 	Header func(outputs int) []string
-	// Row appends the fields of a record's row to fields. The outputs are valid until it returns; the record is as it was read, and must
-	// not be changed.
+	// Row appends the fields of a record's row to fields. The outputs are valid until it returns;
+	// the record is as it was read, and must not be changed.
 	Row func(fields []string, outputs []float32, record []byte) ([]string, error)
 }
 
@@ -92,21 +100,24 @@ func (b *Batch) Reset(size int, shape ...int) []float32 {
 // Metric measures outputs. Its state is additive: the states of disjoint sets
 // of records, added element by element, are the state of their union.
 type Metric struct {
-	Name   string
-	Size   int                                                     // of a state
-	Update func(state []float64, outputs nn.Array, b *Batch) error // adds a batch to a state that starts as zeros
-	Result func(state []float64) float64                           // NaN if there is nothing in the state
+	Name string
+	// of a state
+	Size int
+	// adds a batch to a state that starts as zeros
+	Update func(state []float64, outputs nn.Array, b *Batch) error
+	// NaN if there is nothing in the state
+	Result func(state []float64) float64
 }
 
-// models are the built-in models, in the order in which Names lists them; added are the user's, which [Add] sets before anything else
-// begins.
+// models are the built-in models, in the order in which Names lists them; added are the user's,
+// which [Add] sets before anything else begins.
 var (
 	models = []*Model{mnistFunctional, mnistSubclass, mnistMLP, cifar10ResNet20}
 	added  []*Model
 )
 
-// Add makes the user's own models known to Lookup, with precedence over built-in ones of the same name. Call it at the beginning of main.
-// Its error names everything that is wrong with them.
+// Add makes the user's own models known to Lookup, with precedence over built-in ones of the same
+// name. Call it at the beginning of main. Its error names everything that is wrong with them.
 func Add(user ...*Model) error {
 	var problems []error
 	for i, m := range user {
@@ -162,7 +173,8 @@ func Lookup(modelDef string) (*Model, error) {
 func Names() []string {
 	var names []string
 	for _, m := range all() {
-		if !slices.Contains(names, m.Def()) { // a built-in model may be hidden by the user's
+		// a built-in model may be hidden by the user's
+		if !slices.Contains(names, m.Def()) {
 			names = append(names, m.Def())
 		}
 	}

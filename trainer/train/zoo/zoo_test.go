@@ -168,7 +168,8 @@ func TestModels(t *testing.T) {
 			}
 			n := 33
 			if m == cifar10ResNet20 {
-				n = 11 // has as many operations as others with 500
+				// has as many operations as others with 500
+				n = 11
 			}
 			b := feed(t, m, Training, n)
 			trainable := e.Layout().Trainable()
@@ -234,7 +235,8 @@ func split(b *Batch, n int) []*Batch {
 	return []*Batch{cut(0, n), cut(n, b.Size)}
 }
 
-// TestSameNetwork: the two ways to write the network declare the same parameters and compute the same.
+// TestSameNetwork: the two ways to write the network declare the same parameters and compute the
+// same.
 func TestSameNetwork(t *testing.T) {
 	var losses []float32
 	var values [][]float32

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// Lasting is how long an authority is valid, and the certificates of processes that nobody can renew: as long as a
-	// job may stay suspended.
+	// Lasting is how long an authority is valid, and the certificates of processes that nobody can
+	// renew: as long as a job may stay suspended.
 	Lasting = 10 * 365 * 24 * time.Hour
-	// Lifetime is how long a certificate of a pod is valid, which renews it after a third of it: longer than a master is ever away.
+	// Lifetime is how long a certificate of a pod is valid, which renews it after a third of it:
+	// longer than a master is ever away.
 	Lifetime = 7 * 24 * time.Hour
 	// skew is how far clocks of nodes may differ.
 	skew = time.Hour
@@ -75,7 +76,8 @@ func (a *Authority) Encode() ([]byte, error) { return encode(a.key, a.root.certi
 // Root returns what everybody may know of the authority.
 func (a *Authority) Root() Root { return a.root }
 
-// Sign returns a certificate (DER) that says that whoever has the key is n, from now on, for a time.
+// Sign returns a certificate (DER) that says that whoever has the key is n, from now on, for a
+// time.
 func (a *Authority) Sign(n identity.Name, key crypto.PublicKey, now time.Time, valid time.Duration) ([]byte, error) {
 	uri, err := url.Parse(n.String())
 	if err != nil {
@@ -117,7 +119,8 @@ func newRoot(der []byte) (Root, error) {
 	return Root{c}, nil
 }
 
-// String returns the root in one line, to be told to processes by their environment. It is no secret.
+// String returns the root in one line, to be told to processes by their environment. It is no
+// secret.
 func (r Root) String() string { return base64.StdEncoding.EncodeToString(r.certificate.Raw) }
 
 // ParseRoot reads what [Root.String] has written.

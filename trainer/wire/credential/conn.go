@@ -16,34 +16,41 @@ import (
 type Protocol string
 
 const (
-	GRPC Protocol = "h2"             // calls
-	Push Protocol = "elasticdl-ps"   // gradients and values, of a worker and a parameter server
+	GRPC Protocol = "h2" // calls
+	// gradients and values, of a worker and a parameter server
+	Push Protocol = "elasticdl-ps"
 	Mesh Protocol = "elasticdl-mesh" // of two workers of a ring
 )
 
 // plain ends the name of a protocol whose connections leave TLS.
 const plain = "-plain"
 
-// Plain returns the protocol as it is spoken on a network that encrypts below: both ends prove who they are inside TLS, and then
-// leave it. What follows is neither encrypted nor protected against change.
+// Plain returns the protocol as it is spoken on a network that encrypts below: both ends prove who
+// they are inside TLS, and then leave it. What follows is neither encrypted nor protected against
+// change.
 func (p Protocol) Plain() Protocol { return p + plain }
 
 // leaves reports whether connections of the protocol leave TLS.
 func (p Protocol) leaves() bool { return len(p) > len(plain) && p[len(p)-len(plain):] == plain }
 
-// Conn is a connection whose other end is known. Close ends it at once: the protocols within say themselves where they end.
+// Conn is a connection whose other end is known. Close ends it at once: the protocols within say
+// themselves where they end.
 type Conn struct {
-	net.Conn // what is said, within TLS or, when that was left, without
-	raw      net.Conn
-	records  *records      // nil: TLS was left
-	Peer     identity.Name // zero: a stranger, which has no certificate
+	// what is said, within TLS or, when that was left, without
+	net.Conn
+	raw net.Conn
+	// nil: TLS was left
+	records *records
+	// zero: a stranger, which has no certificate
+	Peer     identity.Name
 	Protocol Protocol
 }
 
 // Close implements [net.Conn].
 func (c *Conn) Close() error { return c.raw.Close() }
 
-// Bare returns what is said as it is on the network, which lets its user do more with a socket, or c if it is encrypted.
+// Bare returns what is said as it is on the network, which lets its user do more with a socket, or
+// c if it is encrypted.
 func (c *Conn) Bare() net.Conn {
 	if c.Protocol.leaves() {
 		return c.raw
@@ -51,8 +58,8 @@ func (c *Conn) Bare() net.Conn {
 	return c
 }
 
-// Client proves who this process is to whoever accepted a connection, and has that proved to be one that expect returns no error
-// for. It does not outlast ctx, and closes the connection if it fails.
+// Client proves who this process is to whoever accepted a connection, and has that proved to be one
+// that expect returns no error for. It does not outlast ctx, and closes the connection if it fails.
 func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protocol, expect func(identity.Name) error) (*Conn, error) {
 	made := &Conn{raw: conn, Protocol: protocol}
 	config := c.config(func(state tls.ConnectionState) (err error) {
@@ -77,8 +84,9 @@ func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protoco
 	return made.proved(ctx, stop(), err)
 }
 
-// Server has whoever dialled a connection prove who it is, and proves who this process is. The protocol is the one of the list
-// that the other end asks for. A stranger is let in only if strangers is true.
+// Server has whoever dialled a connection prove who it is, and proves who this process is. The
+// protocol is the one of the list that the other end asks for. A stranger is let in only if
+// strangers is true.
 func (c *Credential) Server(ctx context.Context, conn net.Conn, strangers bool, protocols ...Protocol) (*Conn, error) {
 	made := &Conn{raw: conn}
 	config := c.config(func(state tls.ConnectionState) (err error) {
@@ -105,7 +113,8 @@ func (c *Credential) Server(ctx context.Context, conn net.Conn, strangers bool, 
 	err := made.shake(config, tls.Server)
 	if err == nil && made.Protocol.leaves() {
 		_, err = made.Conn.Write([]byte{0})
-		made.Conn, made.records = conn, nil // who dialled is the first to speak, after it has read that
+		// who dialled is the first to speak, after it has read that
+		made.Conn, made.records = conn, nil
 	}
 	return made.proved(ctx, stop(), err)
 }
@@ -114,8 +123,10 @@ func (c *Credential) Server(ctx context.Context, conn net.Conn, strangers bool, 
 func (c *Credential) config(verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true,
-		CurvePreferences:   []tls.CurveID{tls.CurveP256}, // a third of the default's time, which a world of many links feels
-		InsecureSkipVerify: true,                         // names are identities, not addresses: VerifyConnection checks them
+		// a third of the default's time, which a world of many links feels
+		CurvePreferences: []tls.CurveID{tls.CurveP256},
+		// names are identities, not addresses: VerifyConnection checks them
+		InsecureSkipVerify: true,
 		VerifyConnection:   verify,
 	}
 }

@@ -28,7 +28,8 @@ type held struct {
 	since, expiry time.Time
 }
 
-// New makes the credential of a process that has a key of its own, and no certificate yet: see [Credential.Take].
+// New makes the credential of a process that has a key of its own, and no certificate yet: see
+// [Credential.Take].
 func New(root Root) (*Credential, error) {
 	key, err := newKey()
 	if err != nil {
@@ -49,7 +50,8 @@ func Of(card Card) (*Credential, error) {
 	return c, c.Take(card.certificate)
 }
 
-// Request returns the request for a certificate of the credential's key (DER of PKCS #10), which proves that this process has it.
+// Request returns the request for a certificate of the credential's key (DER of PKCS #10), which
+// proves that this process has it.
 func (c *Credential) Request() ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, new(x509.CertificateRequest), c.key)
 	if err != nil {
@@ -102,7 +104,8 @@ func (c *Credential) Name() identity.Name {
 	return identity.Name{}
 }
 
-// Validity returns from when to when the certificate is valid that the process has; the zero times, if none.
+// Validity returns from when to when the certificate is valid that the process has; the zero times,
+// if none.
 func (c *Credential) Validity() (since, expiry time.Time) {
 	if h := c.held.Load(); h != nil {
 		return h.since, h.expiry

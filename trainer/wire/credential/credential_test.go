@@ -179,7 +179,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// A protocol that leaves TLS is proved like another, both ends must want it, and nothing of what follows is lost.
+// A protocol that leaves TLS is proved like another, both ends must want it, and nothing of what
+// follows is lost.
 func TestPlain(t *testing.T) {
 	a := authority(t, "uid")
 	to, from := credential(t, a, server, Lifetime), credential(t, a, worker, Lifetime)

@@ -9,22 +9,25 @@ import (
 const (
 	// record is how many bytes crypto/tls puts into one record, and writes at a time.
 	record = 16 << 10
-	// together is how many bytes of records are written by one system call: few calls, and the other end need not wait long for
-	// the first of them.
+	// together is how many bytes of records are written by one system call: few calls, and the
+	// other end need not wait long for the first of them.
 	together = 8 * record
 	// ahead is how many bytes a connection that carries values reads by one system call.
 	ahead = 4 * record
 )
 
-// records is the connection below TLS. crypto/tls reads and writes it record by record; what one Write of many records makes
-// goes out together, and many records are read at once.
+// records is the connection below TLS. crypto/tls reads and writes it record by record; what one
+// Write of many records makes goes out together, and many records are read at once.
 type records struct {
 	net.Conn
-	in *bufio.Reader // nil: read as TLS asks
+	// nil: read as TLS asks
+	in *bufio.Reader
 
-	mu  sync.Mutex
-	out *[]byte // what is gathered; nil: nothing is
-	err error   // of a write: TLS has told its user that it was good, so no later one may be
+	mu sync.Mutex
+	// what is gathered; nil: nothing is
+	out *[]byte
+	// of a write: TLS has told its user that it was good, so no later one may be
+	err error
 }
 
 // gathered are buffers for records: a connection has one only while it writes.
@@ -41,7 +44,8 @@ func (r *records) Read(b []byte) (int, error) {
 	return r.in.Read(b)
 }
 
-// Write implements [net.Conn]. Between gather and release it keeps what it is given, and writes it when there is enough.
+// Write implements [net.Conn]. Between gather and release it keeps what it is given, and writes it
+// when there is enough.
 func (r *records) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +97,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return int(n), err
 }
 
-// WriteAll writes several slices by one system call, if they are not too long. It may not be called from several goroutines at once.
+// WriteAll writes several slices by one system call, if they are not too long. It may not be called
+// from several goroutines at once.
 func (c *Conn) WriteAll(all ...[]byte) (n int64, err error) {
 	if c.records == nil {
 		return (*net.Buffers)(&all).WriteTo(c.raw)

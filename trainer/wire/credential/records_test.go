@@ -98,7 +98,8 @@ func TestRecordsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// The records of a long write go out together, a header with what follows it, and none is kept back.
+// The records of a long write go out together, a header with what follows it, and none is kept
+// back.
 func TestRecordsGoOutTogether(t *testing.T) {
 	client, accepted, w := watch(t, Push)
 	go io.Copy(io.Discard, accepted)

@@ -22,20 +22,31 @@ var ErrRecalled = errors.New("the world has lost a member")
 type Meeting struct {
 	client wire.MasterClient
 	self   *rpc.Self
-	worlds chan World    // the newest world that this worker was given and has not entered yet
-	wake   chan struct{} // the master has said something that an idle rank has to know
-	moved  chan struct{} // stands has changed since it was sent to the master
+	// the newest world that this worker was given and has not entered yet
+	worlds chan World
+	// the master has said something that an idle rank has to know
+	wake chan struct{}
+	// stands has changed since it was sent to the master
+	moved chan struct{}
 
-	mu         sync.Mutex
-	stands     *wire.Arrival // the worker's position; nil: it has not arrived yet
-	recalled   int64         // formation from which it is recalled
-	drop       context.CancelCauseFunc
-	afterRound int64     // formation from which it is recalled after a round; since then perhaps at once
-	joins      bool      // the only reason of that is that workers wait to join
-	current    int64     // formation of the world that drop cancels
-	life       int64     // life of the model in the newest world
-	flush      int64     // number of the newest flush order in that life
-	ordered    *wire.Cut // newest checkpoint order; nil: none
+	mu sync.Mutex
+	// the worker's position; nil: it has not arrived yet
+	stands *wire.Arrival
+	// formation from which it is recalled
+	recalled int64
+	drop     context.CancelCauseFunc
+	// formation from which it is recalled after a round; since then perhaps at once
+	afterRound int64
+	// the only reason of that is that workers wait to join
+	joins bool
+	// formation of the world that drop cancels
+	current int64
+	// life of the model in the newest world
+	life int64
+	// number of the newest flush order in that life
+	flush int64
+	// newest checkpoint order; nil: none
+	ordered *wire.Cut
 }
 
 // World is a world that this worker is a member of. Its context ends when the worker is to leave
@@ -52,7 +63,8 @@ func Of(ctx context.Context, w *wire.World) World {
 	return World{World: w, ctx: ctx, drop: drop}
 }
 
-// Context ends when the worker is to leave the world: it has lost a member, or there is a newer one.
+// Context ends when the worker is to leave the world: it has lost a member, or there is a newer
+// one.
 func (w World) Context() context.Context { return w.ctx }
 
 // Lost is closed when the worker is to leave the world and go to the rendezvous at once.
@@ -69,8 +81,8 @@ func New(master wire.MasterClient, self *rpc.Self) *Meeting {
 	}
 }
 
-// Arrive reports that the worker stands between two worlds, and waits for the next one. A world stays
-// valid when the master is replaced.
+// Arrive reports that the worker stands between two worlds, and waits for the next one. A world
+// stays valid when the master is replaced.
 func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (World, error) {
 	m.mu.Lock()
 	if m.current <= a.Formation { // otherwise the next world is here already
@@ -93,7 +105,8 @@ func (m *Meeting) standing() *wire.Arrival {
 	return m.stands
 }
 
-// lasting is how long a stream has to last to count as a success. Shorter ones are followed by a pause.
+// lasting is how long a stream has to last to count as a success. Shorter ones are followed by a
+// pause.
 const lasting = time.Second
 
 // Attend keeps a stream to the master, from the first arrival on, until ctx is done. It returns an
@@ -143,7 +156,8 @@ func (m *Meeting) converse(ctx context.Context) error {
 		case <-m.moved:
 		default:
 		}
-		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil { // the master knows the world that it has given since
+		// the master knows the world that it has given since
+		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil {
 			return <-ended
 		}
 		select {
@@ -154,7 +168,8 @@ func (m *Meeting) converse(ctx context.Context) error {
 	}
 }
 
-// Hear takes what the master says: a world, a recall, an order to flush or to copy for a checkpoint.
+// Hear takes what the master says: a world, a recall, an order to flush or to copy for a
+// checkpoint.
 func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,13 +178,15 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 		p := Of(ctx, word.World)
 		m.self.SetLife(p.Life)
 		if m.drop != nil {
-			m.drop(ErrRecalled) // the previous world, which the others may have left
+			// the previous world, which the others may have left
+			m.drop(ErrRecalled)
 		}
 		m.current, m.drop = p.Formation, p.drop
 		if m.stands != nil {
 			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address, Process: m.stands.Process, Formation: p.Formation, Works: true}
 		}
-		if p.Life != m.life { // also if this worker was not in the first world of that life
+		// also if this worker was not in the first world of that life
+		if p.Life != m.life {
 			m.life, m.flush = p.Life, 0
 		}
 		select {
@@ -200,8 +217,8 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 // Stir wakes an idle rank to look for work.
 func (m *Meeting) Stir() { signal(m.wake) }
 
-// Heard returns what the master has asked of the members of a formation.
-// Hear takes what the master says: a world, a recall, an order to flush or to copy for a checkpoint.
+// Heard returns what the master has asked of the members of a formation. Hear takes what the master
+// says: a world, a recall, an order to flush or to copy for a checkpoint.
 func (m *Meeting) Heard(formation int64) (recalled bool, flush int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

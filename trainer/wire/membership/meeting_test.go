@@ -9,7 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// An order to flush holds for the life of the model in which it came, whether or not the worker was in the first world of the next life.
+// An order to flush holds for the life of the model in which it came, whether or not the worker was
+// in the first world of the next life.
 func TestFlushOfAnotherModel(t *testing.T) {
 	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, Life: 1}, nil))
 	for _, c := range []struct {
@@ -35,7 +36,8 @@ func TestFlushOfAnotherModel(t *testing.T) {
 	}
 }
 
-// A worker that is given a world leaves the older one, in which it may be waiting for a worker that has left.
+// A worker that is given a world leaves the older one, in which it may be waiting for a worker that
+// has left.
 func TestWorldEndsTheOneBefore(t *testing.T) {
 	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, Life: 1}, nil))
 	world := func(formation int64) World {

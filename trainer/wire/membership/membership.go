@@ -1,5 +1,5 @@
-// Package membership is how a worker joins the job and stays in it: its end of the rendezvous, calls
-// that are repeated until the master answers, and the errors that end it.
+// Package membership is how a worker joins the job and stays in it: its end of the rendezvous,
+// calls that are repeated until the master answers, and the errors that end it.
 package membership
 
 import (
@@ -21,7 +21,8 @@ var (
 	ErrAbandoned = errors.New("the master could not be reached")
 )
 
-// retry calls f until the master answers, with growing pauses. It returns at once an error that repeating cannot change.
+// retry calls f until the master answers, with growing pauses. It returns at once an error that
+// repeating cannot change.
 func Retry(ctx context.Context, f func() error) error {
 	const first, last = 10 * time.Millisecond, time.Second
 	for pause := first; ; pause = min(2*pause, last) {
@@ -42,7 +43,8 @@ func Retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// conclusive reports whether an answer is one that repeating cannot change, and returns the error that it stands for.
+// conclusive reports whether an answer is one that repeating cannot change, and returns the error
+// that it stands for.
 func conclusive(err error) (error, bool) {
 	switch status.Code(err) {
 	case codes.NotFound:

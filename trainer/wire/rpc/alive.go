@@ -12,11 +12,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// alive makes idle connections be tested, even without calls, so that a broken one is found before the next call has to wait.
+// alive makes idle connections be tested, even without calls, so that a broken one is found before
+// the next call has to wait.
 var alive = keepalive.ClientParameters{Time: timing.Alive, Timeout: timing.AliveAnswer, PermitWithoutStream: true}
 
-// limited gives a deadline to a call without one. The returned function ends it, and returns the call's error. The deadline is not sent to
-// the server, which would otherwise keep a timer, too: it learns when the call is cancelled.
+// limited gives a deadline to a call without one. The returned function ends it, and returns the
+// call's error. The deadline is not sent to the server, which would otherwise keep a timer, too: it
+// learns when the call is cancelled.
 func limited(ctx context.Context) (context.Context, func(error) error) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func(err error) error { return err }
@@ -33,19 +35,22 @@ func limited(ctx context.Context) (context.Context, func(error) error) {
 	}
 }
 
-// most bounds what one connection may ask of a server at a time. A pod has a handful of calls under way.
+// most bounds what one connection may ask of a server at a time. A pod has a handful of calls under
+// way.
 const most = 64
 
-// window is how many bytes may be under way in a call, and on a connection. Messages here are small; and where the window is
-// given, gRPC does not measure the connection for it, which takes a frame and its answer beside nearly every message.
+// window is how many bytes may be under way in a call, and on a connection. Messages here are
+// small; and where the window is given, gRPC does not measure the connection for it, which takes a
+// frame and its answer beside nearly every message.
 const window = 1 << 20
 
-// workers is how many goroutines are kept for calls: a new one for each call has to make its stack larger each time. Calls beyond
-// them get their own.
+// workers is how many goroutines are kept for calls: a new one for each call has to make its stack
+// larger each time. Calls beyond them get their own.
 const workers = 16
 
-// serving returns what every gRPC server of a job is made with: it lets clients test connections at rest, and bounds what
-// they may hold. Of those that vanish it closes the connections late, since their silence is judged by heartbeats.
+// serving returns what every gRPC server of a job is made with: it lets clients test connections at
+// rest, and bounds what they may hold. Of those that vanish it closes the connections late, since
+// their silence is judged by heartbeats.
 func serving() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

@@ -19,7 +19,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// cable is a connection to a node that can vanish: once the cable is pulled, nothing arrives and nothing is reset.
+// cable is a connection to a node that can vanish: once the cable is pulled, nothing arrives and
+// nothing is reset.
 type cable struct {
 	net.Conn
 	pulled func() bool
@@ -91,7 +92,8 @@ func towards(t *testing.T) (master wire.MasterClient, pull func()) {
 	}
 }
 
-// A node that vanishes sends neither FIN nor RST. A stream to it ends within timing.Vanish all the same.
+// A node that vanishes sends neither FIN nor RST. A stream to it ends within timing.Vanish all the
+// same.
 func TestNodeVanishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		master, pull := towards(t)

@@ -29,9 +29,10 @@ func TCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// Connect makes a connection of self to the pod that listens at address, which need not be there yet, by dial ([TCP] if
-// that is nil), whatever proxies the environment names. An answer of anybody else is an error. Calls and streams on it do
-// not outlast a node that vanishes for longer than timing.Vanish, and a call without a deadline has one of timing.Call.
+// Connect makes a connection of self to the pod that listens at address, which need not be there
+// yet, by dial ([TCP] if that is nil), whatever proxies the environment names. An answer of anybody
+// else is an error. Calls and streams on it do not outlast a node that vanishes for longer than
+// timing.Vanish, and a call without a deadline has one of timing.Call.
 func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.ClientConn, error) {
 	return connection(address, dial, &caller{self.credential, callee.ID}, calls(self, callee)...)
 }
@@ -51,10 +52,12 @@ func connection(address string, dial Dialer, c *caller, options ...grpc.DialOpti
 		grpc.WithInitialWindowSize(window),
 		grpc.WithInitialConnWindowSize(window),
 		grpc.WithKeepaliveParams(alive),
-		grpc.WithIdleTimeout(0))...) // it is kept, and tested, also while nobody calls
+		// it is kept, and tested, also while nobody calls
+		grpc.WithIdleTimeout(0))...)
 }
 
-// caller is the client's side of the handshake: it proves this process's identity, and verifies that the called pod answers.
+// caller is the client's side of the handshake: it proves this process's identity, and verifies
+// that the called pod answers.
 type caller struct {
 	credential *credential.Credential
 	callee     pod.ID
@@ -77,8 +80,9 @@ func (c *caller) Info() credentials.ProtocolInfo          { return secured }
 func (c *caller) Clone() credentials.TransportCredentials { return c }
 func (c *caller) OverrideServerName(string) error         { return nil }
 
-// Certify asks the master at address, which its certificate proves, for a certificate of the credential's key, and takes it. The
-// token is of the pod's ServiceAccount. UNAUTHENTICATED: it is not good; other errors pass.
+// Certify asks the master at address, which its certificate proves, for a certificate of the
+// credential's key, and takes it. The token is of the pod's ServiceAccount. UNAUTHENTICATED: it is
+// not good; other errors pass.
 func Certify(ctx context.Context, address string, dial Dialer, c *credential.Credential, token string) error {
 	request, err := c.Request()
 	if err != nil {

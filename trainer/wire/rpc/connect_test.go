@@ -14,7 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// An attempt to connect that is not answered is repeated soon, as the network may have lost its first packet.
+// An attempt to connect that is not answered is repeated soon, as the network may have lost its
+// first packet.
 func TestConnectTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := make(chan struct{})

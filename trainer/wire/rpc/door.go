@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// maxStrangers is how many connections of a server may be there of which nobody has shown yet that it is of the job. One
-	// more ends the oldest: who belongs to the job says so at once.
+	// maxStrangers is how many connections of a server may be there of which nobody has shown yet
+	// that it is of the job. One more ends the oldest: who belongs to the job says so at once.
 	maxStrangers = 512
 	// maxRefusals is how many calls of strangers are answered on one connection, until it is ended.
 	maxRefusals = 16
 )
 
-// door admits only pods of its job to a server. A connection proves its identity before anything else; a call is refused by its header
-// alone, before its message is read. The number of connections that strangers hold is bounded.
+// door admits only pods of its job to a server. A connection proves its identity before anything
+// else; a call is refused by its header alone, before its message is read. The number of
+// connections that strangers hold is bounded.
 type door struct {
 	self *Self
 	open bool // for strangers, too
@@ -35,18 +36,23 @@ type door struct {
 
 // guest is a connection to a server.
 type guest struct {
-	net.Conn        // as it was accepted
-	known    func() // is called when the guest has proved who it is, or has ended
+	// as it was accepted
+	net.Conn
+	// is called when the guest has proved who it is, or has ended
+	known func()
 
 	// Of the one goroutine that reads the connection:
 	listener
-	peer    identity.Name // whom it has proved to be
-	refused int           // calls of strangers
+	// whom it has proved to be
+	peer identity.Name
+	// calls of strangers
+	refused int
 }
 
 func newDoor(self *Self, open bool) *door { return &door{self: self, open: open} }
 
-// ServerHandshake implements credentials.TransportCredentials: it has whoever has dialled prove who it is.
+// ServerHandshake implements credentials.TransportCredentials: it has whoever has dialled prove who
+// it is.
 func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if conn, ok := conn.(*credential.Conn); ok {
 		return conn, &guest{Conn: conn, known: func() {}, peer: conn.Peer}, nil
@@ -85,7 +91,8 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// tap puts the caller into the context of its call, if it may make it. gRPC asks for the headers of a call, before it reads more.
+// tap puts the caller into the context of its call, if it may make it. gRPC asks for the headers of
+// a call, before it reads more.
 func (d *door) tap(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if identity.Open[call.FullMethodName] {
 		return ctx, nil

@@ -20,7 +20,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
-// Self is who this process is in its job, at the time, and how it proves that. It is safe for concurrent use.
+// Self is who this process is in its job, at the time, and how it proves that. It is safe for
+// concurrent use.
 type Self struct {
 	fixed        identity.Header
 	credential   *credential.Credential
@@ -91,7 +92,8 @@ func (s *Self) hear(master int) {
 // lifeKey finds in a context the life that its calls are of.
 type lifeKey struct{}
 
-// InLife returns a context for a call that tells of the model as it was in that life, whichever the process has come to.
+// InLife returns a context for a call that tells of the model as it was in that life, whichever the
+// process has come to.
 func InLife(ctx context.Context, life int64) context.Context {
 	return context.WithValue(ctx, lifeKey{}, life)
 }
@@ -99,7 +101,8 @@ func InLife(ctx context.Context, life int64) context.Context {
 // HeaderKey names the metadata of a call, and of its answer, that says who speaks: [Text].
 const HeaderKey = "elasticdl-speaker"
 
-// Text returns a header as it stands in metadata. gRPC would make the same of bytes, at each call anew.
+// Text returns a header as it stands in metadata. gRPC would make the same of bytes, at each call
+// anew.
 func Text(h identity.Header) string { return base64.RawStdEncoding.EncodeToString(h.Append(nil)) }
 
 // callerKey finds the caller in a context.
@@ -139,9 +142,10 @@ func Refusal(err error) error {
 	return err
 }
 
-// NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists, and says in each answer
-// to one of them who it is. Who has no certificate is let in only if strangers is true, to make those of identity.Open. A connection that
-// is a [credential.Conn] already was proved before.
+// NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists,
+// and says in each answer to one of them who it is. Who has no certificate is let in only if
+// strangers is true, to make those of identity.Open. A connection that is a [credential.Conn]
+// already was proved before.
 func NewServer(self *Self, strangers bool) *grpc.Server {
 	d := newDoor(self, strangers)
 	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -217,7 +221,8 @@ type Callee struct {
 	Incarnation int // 0: any
 }
 
-// calls makes a connection say who calls, and check who answers. A call without a deadline gets one.
+// calls makes a connection say who calls, and check who answers. A call without a deadline gets
+// one.
 func calls(self *Self, callee Callee) []grpc.DialOption {
 	speak := func(ctx context.Context) context.Context {
 		said := self.say()

@@ -53,7 +53,8 @@ var (
 	aWorker   = identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
 )
 
-// guarded serves a master until the test ends. With strangers it accepts callers without a certificate, which may ask for one.
+// guarded serves a master until the test ends. With strangers it accepts callers without a
+// certificate, which may ask for one.
 func guarded(t *testing.T, strangers bool) *memnet.Listener {
 	lis := memnet.Listen(64 << 10)
 	srv := NewServer(self(theMaster), strangers)
@@ -72,7 +73,8 @@ func dialer(lis *memnet.Listener, dials *int) Dialer {
 	}
 }
 
-// foreign connects to a server with the credential of a caller, without the header that this package adds to each call.
+// foreign connects to a server with the credential of a caller, without the header that this
+// package adds to each call.
 func foreign(t *testing.T, lis *memnet.Listener, c *credential.Credential, dials *int) *grpc.ClientConn {
 	conn, err := connection("test", dialer(lis, dials), &caller{c, theMaster.ID()})
 	if err != nil {
@@ -99,8 +101,9 @@ var strange = map[string]metadata.MD{
 	"no base64":   metadata.Pairs(HeaderKey, "{}"),
 }
 
-// A caller whose header does not match its certificate is refused with the reason, and learns nothing of the job. A caller without a
-// certificate may only ask for one, and cannot connect if the server accepts no strangers.
+// A caller whose header does not match its certificate is refused with the reason, and learns
+// nothing of the job. A caller without a certificate may only ask for one, and cannot connect if
+// the server accepts no strangers.
 func TestStrangersHearNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
@@ -138,7 +141,8 @@ func TestStrangersHearNothing(t *testing.T) {
 	})
 }
 
-// A call is refused by its header, before its message arrives, so that no memory is used for the message.
+// A call is refused by its header, before its message arrives, so that no memory is used for the
+// message.
 func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
@@ -157,7 +161,8 @@ func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 	})
 }
 
-// A client refuses the answers of a server that has the certificate, the header or the job of another.
+// A client refuses the answers of a server that has the certificate, the header or the job of
+// another.
 func TestWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := theMaster
@@ -187,7 +192,8 @@ func TestWhoAnswers(t *testing.T) {
 	})
 }
 
-// The number of connections without an identity is bounded. They do not displace connections of known callers.
+// The number of connections without an identity is bounded. They do not displace connections of
+// known callers.
 func TestStrangersAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis, dials := guarded(t, true), 0
@@ -257,7 +263,8 @@ func (s *scribe) Control(ctx context.Context, _ *wire.ControlRequest) (*wire.Con
 	return new(wire.ControlReply), nil
 }
 
-// A call may name an earlier life than that of its caller. A master is refused once a later one was heard.
+// A call may name an earlier life than that of its caller. A master is refused once a later one was
+// heard.
 func TestWhoSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := identity.Header{Job: "uid", Life: 5}
@@ -299,7 +306,8 @@ func TestWhoSpeaks(t *testing.T) {
 	})
 }
 
-// The tables identity.Calls and identity.Open have all calls of all services, each in one of them, and no others.
+// The tables identity.Calls and identity.Open have all calls of all services, each in one of them,
+// and no others.
 func TestEveryCallIsListed(t *testing.T) {
 	var all []string
 	for _, service := range []grpc.ServiceDesc{wire.Master_ServiceDesc, wire.Job_ServiceDesc, wire.ParameterServer_ServiceDesc, wire.Certification_ServiceDesc} {

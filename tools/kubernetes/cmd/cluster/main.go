@@ -1,4 +1,5 @@
-// Command cluster runs a Kubernetes cluster on this machine: it starts and ends it, and changes it as tests require in between.
+// Command cluster runs a Kubernetes cluster on this machine: it starts and ends it, and changes it
+// as tests require in between.
 package main
 
 import (

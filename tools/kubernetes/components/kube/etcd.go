@@ -10,7 +10,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// newEtcdCommand returns the command of an etcd member that does not sync to disk: its data is lost with the cluster.
+// newEtcdCommand returns the command of an etcd member that does not sync to disk: its data is lost
+// with the cluster.
 func newEtcdCommand() *cobra.Command {
 	var dir, client, peer string
 	cmd := &cobra.Command{

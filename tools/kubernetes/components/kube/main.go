@@ -1,7 +1,7 @@
 // Command kube contains all components of Kubernetes in one binary, each under its own name.
 //
-// It is one binary of 140 MB instead of six, and one file in a cache. It is called by symlinks named kubectl, kubelet, …, or as
-// `kube kubectl …`, `kube kubelet …`.
+// It is one binary of 140 MB instead of six, and one file in a cache. It is called by symlinks
+// named kubectl, kubelet, …, or as `kube kubectl …`, `kube kubelet …`.
 package main
 
 import (

@@ -35,7 +35,8 @@ func (s *apiServer) next(r *Runtime, n int) []string {
 	return all
 }
 
-// A restarted master finds each pod of the earlier one once, with its present phase. Later changes, also during the listing, are reported once.
+// A restarted master finds each pod of the earlier one once, with its present phase. Later changes,
+// also during the listing, are reported once.
 func TestRuntimeAdopts(t *testing.T) {
 	s := newAPIServer(t)
 	before := testRuntime(t, s)
@@ -57,12 +58,14 @@ func TestRuntimeAdopts(t *testing.T) {
 
 	r := testRuntime(t, s)
 	looked := false
-	s.after = func(method, path string) error { // when the list is made, and before it is received
+	// when the list is made, and before it is received
+	s.after = func(method, path string) error {
 		if method == http.MethodGet && strings.HasSuffix(path, "/pods") && !looked {
 			looked = true
 			s.change(name(worker(0)), nil)
 			s.change(name(worker(3)), exits(0))
-			late := s.get(name(worker(4))).DeepCopy() // a pod that the earlier master was creating
+			// a pod that the earlier master was creating
+			late := s.get(name(worker(4))).DeepCopy()
 			late.Name, late.Labels = name(worker(9)), manifest.PodLabels("test", worker(9))
 			s.put(late)
 		}
@@ -89,7 +92,8 @@ func TestRuntimeAdopts(t *testing.T) {
 	s.change(name(worker(4)), runs)
 	s.expect(r, worker(4), 1, pod.Running)
 	creates := s.creates
-	s.create(r, worker(4), 1) // as if the earlier master was lost before its creation was answered
+	// as if the earlier master was lost before its creation was answered
+	s.create(r, worker(4), 1)
 	if p := s.get(name(worker(4))); s.creates != creates+1 || p.Status.Phase != core.PodRunning {
 		t.Errorf("it was made again: %v", p.Status.Phase)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// allowed uses once what a master may do to hear of its pods and of its spec, and what it needs at its end. What watches them goes on
-// half deaf without a permission, as well as it can; a job that lacks one is to fail and name it instead.
+// allowed uses once what a master may do to hear of its pods and of its spec, and what it needs at
+// its end. What watches them goes on half deaf without a permission, as well as it can; a job that
+// lacks one is to fail and name it instead.
 func (m *kubeMaster) allowed(ctx context.Context) error {
 	pods, maps := m.Client.CoreV1().Pods(m.Namespace), m.Client.CoreV1().ConfigMaps(m.Namespace)
 	of := meta.ListOptions{LabelSelector: manifest.LabelJob + "=" + m.Job, Limit: 1}
@@ -30,7 +31,8 @@ func (m *kubeMaster) allowed(ctx context.Context) error {
 			_, err := m.Client.BatchV1().Jobs(m.Namespace).Get(ctx, manifest.MasterName(m.Job), meta.GetOptions{})
 			return err
 		}},
-		{"patch the Job", func(ctx context.Context) error { return m.patchJob(ctx, "{}") }}, // which changes nothing
+		// which changes nothing
+		{"patch the Job", func(ctx context.Context) error { return m.patchJob(ctx, "{}") }},
 		{"watch what the job is", func(ctx context.Context) error {
 			return glance(maps.Watch(ctx, meta.ListOptions{FieldSelector: named(manifest.SpecName(m.Job))}))
 		}},

@@ -23,29 +23,34 @@ import (
 
 // certifierConfig describes the pods that get certificates.
 type certifierConfig struct {
-	Job       string // UID: the audience of the tokens
+	// UID: the audience of the tokens
+	Job       string
 	Namespace string
 	Pods      roster
 	Authority *credential.Authority
-	Keys      *keys // of the cluster
-	Once      bool  // a pod's process is started once, so that it has one key
-	Log       *slog.Logger
+	// of the cluster
+	Keys *keys
+	// a pod's process is started once, so that it has one key
+	Once bool
+	Log  *slog.Logger
 }
 
 // roster knows the pods of a job by their objects. [Runtime] implements it.
 type roster interface {
-	// whose returns which start of which pod of the job a pod object is, whether it has ended, and whether it is known.
+	// whose returns which start of which pod of the job a pod object is, whether it has ended, and
+	// whether it is known.
 	whose(types.UID) (id pod.ID, launch int, ended, known bool)
-	// pin notes the key of a pod, until the pod is gone, and reports whether it is the only one that was noted. Of a pod that is not
-	// known there is none.
+	// pin notes the key of a pod, until the pod is gone, and reports whether it is the only one
+	// that was noted. Of a pod that is not known there is none.
 	pin(types.UID, fingerprint) bool
 }
 
 // fingerprint is the SHA-256 of a public key.
 type fingerprint [sha256.Size]byte
 
-// certifier gives certificates to the pods of the job that prove which they are. What proves it is a token of the pod's ServiceAccount
-// that a kubelet has for it: signed by the cluster, for this job only, and bound to the pod.
+// certifier gives certificates to the pods of the job that prove which they are. What proves it is
+// a token of the pod's ServiceAccount that a kubelet has for it: signed by the cluster, for this
+// job only, and bound to the pod.
 type certifier struct {
 	wire.UnimplementedCertificationServer
 	certifierConfig
@@ -118,7 +123,8 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// bearer returns the pod that a token proves. Its ServiceAccount needs no look: the cluster binds a token to a pod of that account only.
+// bearer returns the pod that a token proves. Its ServiceAccount needs no look: the cluster binds a
+// token to a pod of that account only.
 func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 	var says claims
 	if err := c.Keys.verify(ctx, token, &says); err != nil {
@@ -126,7 +132,8 @@ func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 	}
 	err := says.Validate(jwt.Expected{AnyAudience: jwt.Audience{c.Job}, Time: time.Now()})
 	switch {
-	case errors.Is(err, jwt.ErrNotValidYet), errors.Is(err, jwt.ErrIssuedInTheFuture): // clocks differ
+	case errors.Is(err, jwt.ErrNotValidYet), errors.Is(err, jwt.ErrIssuedInTheFuture):
+		// clocks differ
 		return bearer{}, fmt.Errorf("%w: a token of later: %w", errNotYet, err)
 	case err != nil:
 		return bearer{}, fmt.Errorf("a token that is not good for this job now: %w", err)

@@ -106,7 +106,8 @@ func jwks(issuers ...*issuer) []byte {
 	return text
 }
 
-// crowd returns the pods that a master knows: worker-3 as "w", ps-0 as "p", and "e", which has ended.
+// crowd returns the pods that a master knows: worker-3 as "w", ps-0 as "p", and "e", which has
+// ended.
 func crowd() *Runtime {
 	r := NewRuntime(RuntimeConfig{Client: fake.NewClientset(), Job: &job.Job{Name: "test", Namespace: "default"}})
 	for uid, e := range map[types.UID]pod.Event{
@@ -151,7 +152,8 @@ func (c *certifier) ask(t testing.TB, by *credential.Credential, token string) e
 	return by.Take(reply.Certificate)
 }
 
-// A pod's token gives its bearer a certificate for the pod as the master knows it, valid for a day or longer.
+// A pod's token gives its bearer a certificate for the pod as the master knows it, valid for a day
+// or longer.
 func TestCertify(t *testing.T) {
 	cluster := newIssuer("k")
 	for uid, want := range map[types.UID]identity.Name{
@@ -245,18 +247,20 @@ func TestCertifyProvenKeysOnly(t *testing.T) {
 	broken[len(broken)-1] ^= 1
 	for name, request := range map[string][]byte{"none": nil, "another's": broken, "4097 bytes": make([]byte, maxRequest+1)} {
 		_, err := c.Certify(t.Context(), &wire.CertifyRequest{Token: cluster.sign(bound("w", "w")), Request: request})
-		if status.Code(err) != codes.InvalidArgument || strings.Contains(err.Error(), "4097 bytes") != (len(request) > maxRequest) { // too long
+		// too long
+		if status.Code(err) != codes.InvalidArgument || strings.Contains(err.Error(), "4097 bytes") != (len(request) > maxRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A stolen token is refused once its pod has a certificate, because the thief has another key. This does not hold where the process of a pod may
-// be restarted, because it has another key each time.
+// A stolen token is refused once its pod has a certificate, because the thief has another key. This
+// does not hold where the process of a pod may be restarted, because it has another key each time.
 func TestATokenIsOfOneKey(t *testing.T) {
 	cluster := newIssuer("k")
 	c, first, thief := newTestCertifier(cluster), applicant(t), applicant(t)
-	for range 2 { // the second time it renews its certificate
+	// the second time it renews its certificate
+	for range 2 {
 		if err := c.ask(t, first, cluster.sign(bound("w", "w"))); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +280,8 @@ func TestATokenIsOfOneKey(t *testing.T) {
 	}
 }
 
-// The noted key of a pod is forgotten with the pod. A pod that has ended gets no certificate with any key.
+// The noted key of a pod is forgotten with the pod. A pod that has ended gets no certificate with
+// any key.
 func TestKeysGoWithTheirPods(t *testing.T) {
 	r := crowd()
 	key, other := fingerprint{1}, fingerprint{2}
@@ -329,7 +334,8 @@ func (k *told) expect(t *testing.T, what, token string, want string, reads int) 
 	}
 }
 
-// A cluster changes its keys from time to time. Tokens with unknown keys neither cause the keys to be read all the time, nor block known keys.
+// A cluster changes its keys from time to time. Tokens with unknown keys neither cause the keys to
+// be read all the time, nor block known keys.
 func TestKeysAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next, none := newIssuer("old"), newIssuer("next"), newIssuer("none")
@@ -353,7 +359,8 @@ func TestKeysAreReadAgain(t *testing.T) {
 	})
 }
 
-// While the keys of a cluster cannot be read, tokens with known keys are accepted, and others are told to try again.
+// While the keys of a cluster cannot be read, tokens with known keys are accepted, and others are
+// told to try again.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := newIssuer("old"), newIssuer("next")
@@ -372,7 +379,8 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// Reading the keys goes on when the caller that caused it has left. Tokens with known keys do not wait for it.
+// Reading the keys goes on when the caller that caused it has left. Tokens with known keys do not
+// wait for it.
 func TestKeysAreReadForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := newIssuer("old")
@@ -494,7 +502,8 @@ func FuzzToken(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.e30.")
 	f.Fuzz(func(t *testing.T, token string) {
 		b, err := c.bearer(t.Context(), token)
-		if err == nil && (token != good || b.uid != "w") { // white space around a token is accepted, as files of tokens have it
+		// white space around a token is accepted, as files of tokens have it
+		if err == nil && (token != good || b.uid != "w") {
 			if strings.TrimSpace(token) != good {
 				t.Errorf("%q is of %v", token, b.name)
 			}
@@ -502,7 +511,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzClaims checks that the bearer of any accepted token is a pod of this job that the master knows.
+// FuzzClaims checks that the bearer of any accepted token is a pod of this job that the master
+// knows.
 func FuzzClaims(f *testing.F) {
 	cluster := newIssuer("k")
 	c := newTestCertifier(cluster)

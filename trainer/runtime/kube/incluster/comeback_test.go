@@ -118,7 +118,8 @@ func TestEndedJobIsNotTrainedAgain(t *testing.T) {
 	}
 }
 
-// A master goes on from the record of the earlier one, also in the same pod, and does not take the job's checkpoints for those of an earlier job.
+// A master goes on from the record of the earlier one, also in the same pod, and does not take the
+// job's checkpoints for those of an earlier job.
 func TestMasterGoesOnAfterAnother(t *testing.T) {
 	mount := t.TempDir()
 	c := newNodes(t, func(j *job.Job) {
@@ -231,7 +232,8 @@ func TestMasterIsToldToGo(t *testing.T) {
 	}
 }
 
-// A master that is asked to end deletes the pods also if its Job is suspended or deleted only after the master has first read it.
+// A master that is asked to end deletes the pods also if its Job is suspended or deleted only after
+// the master has first read it.
 func TestMasterLooksTwice(t *testing.T) {
 	for state, root := range map[string]func(*batch.Job){
 		"Suspended": func(o *batch.Job) { o.Spec.Suspend = new(true) },
@@ -253,8 +255,8 @@ func TestMasterLooksTwice(t *testing.T) {
 	}
 }
 
-// A job fails in this order: the failure is stored, so that no later master trains it; its pods are deleted; the Job gets a backoff limit of 0,
-// so that it fails with the process of the master.
+// A job fails in this order: the failure is stored, so that no later master trains it; its pods are
+// deleted; the Job gets a backoff limit of 0, so that it fails with the process of the master.
 func TestOrderOfAFailure(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
@@ -281,8 +283,8 @@ func TestOrderOfAFailure(t *testing.T) {
 	}
 }
 
-// A master whose Role does not allow it to end its Job fails with the reason of the job and that of the refusal. Later masters only try
-// to end the Job again, until one is allowed to.
+// A master whose Role does not allow it to end its Job fails with the reason of the job and that of
+// the refusal. Later masters only try to end the Job again, until one is allowed to.
 func TestJobThatCannotBeEnded(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
@@ -352,7 +354,8 @@ func TestMasterIsToldToGoAtOnce(t *testing.T) {
 	}
 }
 
-// When another master has begun the job, the superseded one ends at once, and changes neither the pods nor the state.
+// When another master has begun the job, the superseded one ends at once, and changes neither the
+// pods nor the state.
 func TestMasterGivesWay(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})

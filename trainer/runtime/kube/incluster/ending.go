@@ -35,8 +35,9 @@ func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	return last, func() { stop(); cancel() }
 }
 
-// asked returns what a master that is told to leave must do, according to its Job: leave the job to the next master, suspend it, or stop it
-// for a reason. If the Job cannot be read, the next master decides.
+// asked returns what a master that is told to leave must do, according to its Job: leave the job to
+// the next master, suspend it, or stop it for a reason. If the Job cannot be read, the next master
+// decides.
 func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop error) {
 	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
 	defer cancel()
@@ -65,7 +66,8 @@ func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop erro
 	return master.Leave, nil
 }
 
-// late reports whether a Job has run for as long as it may: its controller deletes the pod before it says so.
+// late reports whether a Job has run for as long as it may: its controller deletes the pod before
+// it says so.
 func late(root *batch.Job, now time.Time) bool {
 	limit, began := root.Spec.ActiveDeadlineSeconds, root.Status.StartTime
 	return limit != nil && began != nil && !now.Before(began.Add(time.Duration(*limit)*time.Second))
@@ -81,8 +83,8 @@ func (m *kubeMaster) conclude(ctx context.Context, status *wire.JobStatus) error
 	return m.giveUp(ctx, errors.New(cmp.Or(status.Reason, "the job has ended: "+status.State)))
 }
 
-// settle does what is to be done when the training ends with err, and returns what the process ends with: nil only if it is written
-// that the job has succeeded.
+// settle does what is to be done when the training ends with err, and returns what the process ends
+// with: nil only if it is written that the job has succeeded.
 func (m *kubeMaster) settle(ctx context.Context, final *wire.JobStatus, err error) error {
 	final = proto.CloneOf(final) // the recorder has it, too
 	ended := job.State(final.State).Ended()
@@ -134,7 +136,8 @@ func (m *kubeMaster) left(ctx context.Context, final *wire.JobStatus) error {
 	return master.ErrLeft
 }
 
-// rest ends the pods of a job that is suspended. Its next master goes on from the newest checkpoint.
+// rest ends the pods of a job that is suspended. Its next master goes on from the newest
+// checkpoint.
 func (m *kubeMaster) rest(ctx context.Context, final *wire.JobStatus) error {
 	m.sweep(ctx)
 	final.State, final.RecordsPerSecond = string(job.Suspended), 0
@@ -168,9 +171,10 @@ func (m *kubeMaster) sweep(ctx context.Context) {
 	}
 }
 
-// giveUp makes the end of this process, with err, the end of the Job: it is not to be tried again. A master whose Role does not allow
-// that is started again, more and more seldom, by its kubelet. Each of them does nothing but try again, so that the Job ends when the
-// Role is mended, or with elasticdl stop; to exit with 0 would make the Job complete, and what it is is failed.
+// giveUp makes the end of this process, with err, the end of the Job: it is not to be tried again.
+// A master whose Role does not allow that is started again, more and more seldom, by its kubelet.
+// Each of them does nothing but try again, so that the Job ends when the Role is mended, or with
+// elasticdl stop; to exit with 0 would make the Job complete, and what it is is failed.
 func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
@@ -183,8 +187,8 @@ func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 		err, manifest.MasterName(m.Job), refused)
 }
 
-// patchJob patches the spec of this master's own Job. One that is gone is no error, nor is another of its name, which the API server
-// does not patch because of the UID.
+// patchJob patches the spec of this master's own Job. One that is gone is no error, nor is another
+// of its name, which the API server does not patch because of the UID.
 func (m *kubeMaster) patchJob(ctx context.Context, spec string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":%s}`, m.env[job.EnvUID], spec)
 	_, err := m.Client.BatchV1().Jobs(m.Namespace).Patch(ctx, manifest.MasterName(m.Job), types.MergePatchType, patch, meta.PatchOptions{})

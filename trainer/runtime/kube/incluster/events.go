@@ -38,8 +38,9 @@ const (
 	reasonCreate    = "FailedCreate" // as Kubernetes' own controllers call it
 )
 
-// How many events of one reason a job has: a burst, then one in a while that counts the others, as client-go limits those of
-// Kubernetes' own components. A cluster keeps them for an hour, in which there are some twenty.
+// How many events of one reason a job has: a burst, then one in a while that counts the others, as
+// client-go limits those of Kubernetes' own components. A cluster keeps them for an hour, in which
+// there are some twenty.
 const (
 	eventBurst = 10
 	eventEvery = 5 * time.Minute
@@ -48,27 +49,35 @@ const (
 // eventWords is how many bytes a message may have: as many as events.k8s.io allows.
 const eventWords = 1024
 
-// eventLimit is how long a master stays for events that are not written when its job is over and its last state is written,
-// which says the same: of the 30 s that a pod has which was deleted, the pods and the state may have taken leaveLimit each.
+// eventLimit is how long a master stays for events that are not written when its job is over and
+// its last state is written, which says the same: of the 30 s that a pod has which was deleted, the
+// pods and the state may have taken leaveLimit each.
 const eventLimit = 5 * time.Second
 
-// eventWriter writes what happens to a job as events of its Job. It only creates them, when they are complete: client-go's recorder also
-// needs the permission to patch them, and does not wait until they are written at its end.
+// eventWriter writes what happens to a job as events of its Job. It only creates them, when they
+// are complete: client-go's recorder also needs the permission to patch them, and does not wait
+// until they are written at its end.
 type eventWriter struct {
 	events typed.EventInterface
 	job    string
-	event  core.Event // what all have in common
-	log    *slog.Logger
-	denied bool     // one could not be written, and that was said
-	late   []string // reasons of those that were not written when there was no more time
+	// what all have in common
+	event core.Event
+	log   *slog.Logger
+	// one could not be written, and that was said
+	denied bool
+	// reasons of those that were not written when there was no more time
+	late []string
 
-	fresh   chan struct{} // something is waiting that was not looked at
-	ending  chan struct{} // what is waiting is to be written at once, and is the last
+	// something is waiting that was not looked at
+	fresh chan struct{}
+	// what is waiting is to be written at once, and is the last
+	ending  chan struct{}
 	routine sync.WaitGroup
 	cancel  context.CancelFunc
 
-	mu      sync.Mutex
-	last    int64 // the time, in nanoseconds, by which the last event was named
+	mu sync.Mutex
+	// the time, in nanoseconds, by which the last event was named
+	last    int64
 	reasons map[string]*reason
 }
 
@@ -93,8 +102,8 @@ func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node 
 	}
 }
 
-// hear queues an event of the job, if it is of interest to users. It does not block, and holds at most one event of each reason: one that
-// comes before that could be written is counted in it.
+// hear queues an event of the job, if it is of interest to users. It does not block, and holds at
+// most one event of each reason: one that comes before that could be written is counted in it.
 func (w *eventWriter) hear(e master.Event) {
 	kind, why, message := w.describe(e)
 	if why == "" {
@@ -163,16 +172,19 @@ func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 func (w *eventWriter) make(kind, why, message string, now time.Time) *core.Event {
 	w.last = max(w.last+1, now.UnixNano())
 	e := w.event.DeepCopy()
-	e.Name = fmt.Sprintf("%s.%x", e.InvolvedObject.Name, w.last) // as others name theirs; no two are of one name
+	// as others name theirs; no two are of one name
+	e.Name = fmt.Sprintf("%s.%x", e.InvolvedObject.Name, w.last)
 	e.Type, e.Reason, e.Message, e.Count = kind, why, shorten(message), 1
 	e.FirstTimestamp = meta.NewTime(now)
 	e.LastTimestamp = e.FirstTimestamp
 	return e
 }
 
-// gather counts what has happened again in an event that is not written yet, and says it of the last time.
+// gather counts what has happened again in an event that is not written yet, and says it of the
+// last time.
 func gather(e *core.Event, message string, now time.Time) {
-	const combined = "(combined from similar events): " // the words that users know from Kubernetes' own
+	// the words that users know from Kubernetes' own
+	const combined = "(combined from similar events): "
 	if e.Message != shorten(message) {
 		message = combined + message
 	}
@@ -239,7 +251,8 @@ func (w *eventWriter) run(ctx context.Context) {
 	}
 }
 
-// next takes the event that is due first, or any if it is the end. Without one, due is when there will be; zero: nothing is waiting.
+// next takes the event that is due first, or any if it is the end. Without one, due is when there
+// will be; zero: nothing is waiting.
 func (w *eventWriter) next(now time.Time, last bool) (e *core.Event, due time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -259,7 +272,8 @@ func (w *eventWriter) next(now time.Time, last bool) (e *core.Event, due time.Ti
 	return e, time.Time{}
 }
 
-// write creates an event, however long the API server does not answer. That it is refused is no error of the job's.
+// write creates an event, however long the API server does not answer. That it is refused is no
+// error of the job's.
 func (w *eventWriter) write(ctx context.Context, e *core.Event) {
 	err := insist(ctx, w.log, "write an event", func(ctx context.Context) error {
 		_, err := w.events.Create(ctx, e, meta.CreateOptions{})

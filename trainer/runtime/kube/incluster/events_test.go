@@ -34,7 +34,8 @@ func testEvents() (*eventWriter, *fake.Clientset, *strings.Builder) {
 	return w, set, log
 }
 
-// written returns the events of a cluster, in the order of their names, which is that of their creation.
+// written returns the events of a cluster, in the order of their names, which is that of their
+// creation.
 func written(t *testing.T, set *fake.Clientset) []core.Event {
 	t.Helper()
 	list, err := set.CoreV1().Events("default").List(context.Background(), meta.ListOptions{})
@@ -114,7 +115,8 @@ func TestEventWords(t *testing.T) {
 	}
 }
 
-// TestEventsAreFew checks that events about many pods are combined and counted, and do not hide events about the job.
+// TestEventsAreFew checks that events about many pods are combined and counted, and do not hide
+// events about the job.
 func TestEventsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, _ := testEvents()
@@ -163,14 +165,16 @@ func TestSameEvent(t *testing.T) {
 	})
 }
 
-// TestEventsWait checks that a master does not wait for an API server that does not answer, and that no event is lost or written twice.
+// TestEventsWait checks that a master does not wait for an API server that does not answer, and
+// that no event is lost or written twice.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, log := testEvents()
 		var back atomic.Bool
 		tries := 0
 		set.PrependReactor("create", "events", func(a kubetesting.Action) (bool, runtime.Object, error) {
-			if tries++; tries == 1 { // the event is created, and the answer is lost
+			// the event is created, and the answer is lost
+			if tries++; tries == 1 {
 				set.Tracker().Add(a.(kubetesting.CreateAction).GetObject())
 			}
 			return !back.Load(), nil, kubetest.Refused
@@ -200,7 +204,8 @@ func TestEventsWait(t *testing.T) {
 	})
 }
 
-// TestEventsAtTheEnd checks that waiting events are written before the process of the master ends, for at most eventLimit.
+// TestEventsAtTheEnd checks that waiting events are written before the process of the master ends,
+// for at most eventLimit.
 func TestEventsAtTheEnd(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -228,7 +233,8 @@ func TestEventsAtTheEnd(t *testing.T) {
 			case !answers && (len(all) != before || took != eventLimit || !strings.Contains(log.String(), "not written in time") || !strings.Contains(log.String(), "TrainingFailed")):
 				t.Errorf("%d events, before %d, after %v, log %s", len(all), before, took, log)
 			}
-			w.hear(begunAnew) // a late call to the master may cause an event after the end
+			// a late call to the master may cause an event after the end
+			w.hear(begunAnew)
 		})
 	}
 }
@@ -264,7 +270,8 @@ func (c *nodes) told() []string {
 	return all
 }
 
-// TestMasterTellsEvents checks that a master writes an event when the training begins anew, and one before it ends, when the job was stopped.
+// TestMasterTellsEvents checks that a master writes an event when the training begins anew, and one
+// before it ends, when the job was stopped.
 func TestMasterTellsEvents(t *testing.T) {
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 1000 })
 	ctx, cancel := context.WithCancel(t.Context())

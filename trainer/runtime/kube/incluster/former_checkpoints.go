@@ -10,8 +10,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// setAside moves away what an earlier job of that name has left where this one has its checkpoints by default, to the same name with
-// ".before", in place of what was moved there before. A directory that the job names itself is not touched.
+// setAside moves away what an earlier job of that name has left where this one has its checkpoints
+// by default, to the same name with ".before", in place of what was moved there before. A directory
+// that the job names itself is not touched.
 func setAside(j *job.Job, log *slog.Logger) error {
 	dir := j.CheckpointDir
 	if dir == "" || dir != j.ClaimDir() {

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Checkpoints of an earlier job of the same name are moved aside, the newest of them are kept, and the new job does not fail. A directory that
-// the user names is not changed.
+// Checkpoints of an earlier job of the same name are moved aside, the newest of them are kept, and
+// the new job does not fail. A directory that the user names is not changed.
 func TestEarlierCheckpointsAreSetAside(t *testing.T) {
 	j := job.Default()
 	j.Name, j.Volumes = "j", []job.Volume{{ClaimName: "c", MountPath: t.TempDir()}}

@@ -15,13 +15,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// authority returns the authority that signs the certificates of the job. The user's side creates the Secret empty, and one master fills
-// it: the first, by the resource version; later ones use what it holds.
+// authority returns the authority that signs the certificates of the job. The user's side creates
+// the Secret empty, and one master fills it: the first, by the resource version; later ones use
+// what it holds.
 func (m *kubeMaster) authority(ctx context.Context) (*credential.Authority, error) {
 	secrets, name := m.Client.CoreV1().Secrets(m.Namespace), manifest.IdentityName(m.Job)
 	var text []byte
 	err := m.eventually(ctx, func() error {
-		return insist(ctx, m.log, "read the job's authority", func(ctx context.Context) error { // again after a conflict
+		// again after a conflict
+		return insist(ctx, m.log, "read the job's authority", func(ctx context.Context) error {
 			o, err := secrets.Get(ctx, name, meta.GetOptions{})
 			if err != nil {
 				return err

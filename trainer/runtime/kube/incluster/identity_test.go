@@ -85,14 +85,16 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 	}
 }
 
-// When several masters find the Secret empty, one writes it. The others are refused because of the resource version, and use its authority.
+// When several masters find the Secret empty, one writes it. The others are refused because of the
+// resource version, and use its authority.
 func TestAuthorityOfRacingMasters(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(identityOf(nil))
 	var wrote atomic.Int32
 	s.after = func(method, path string) error {
 		if method == "PUT" && strings.Contains(path, "/secrets/") && wrote.Add(1) == 1 {
-			return errors.New("the answer is lost") // it reads the Secret again, and finds its own authority
+			// it reads the Secret again, and finds its own authority
+			return errors.New("the answer is lost")
 		}
 		return nil
 	}
@@ -116,7 +118,8 @@ func TestAuthorityOfRacingMasters(t *testing.T) {
 	}
 }
 
-// A master whose update is refused because of the resource version uses the authority in the Secret.
+// A master whose update is refused because of the resource version uses the authority in the
+// Secret.
 func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := fake.NewClientset(identityOf(nil))
@@ -137,7 +140,8 @@ func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 	})
 }
 
-// kubectl apply creates one object after another, so the Secret may be created after the master has begun.
+// kubectl apply creates one object after another, so the Secret may be created after the master has
+// begun.
 func TestAuthorityMayComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := fake.NewClientset()
@@ -153,7 +157,8 @@ func TestAuthorityMayComeLater(t *testing.T) {
 	})
 }
 
-// A Secret without a valid authority gives an error that names the Secret and does not contain its data. The Secret is not changed.
+// A Secret without a valid authority gives an error that names the Secret and does not contain its
+// data. The Secret is not changed.
 func TestAuthorityThatIsNone(t *testing.T) {
 	_, one := newAuthority(t)
 	_, other := newAuthority(t)

@@ -17,19 +17,24 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// keys are the public keys that verify a cluster's ServiceAccount tokens. Clusters rotate them: a token with an unknown key makes them be
-// read again, once for all waiting callers.
+// keys are the public keys that verify a cluster's ServiceAccount tokens. Clusters rotate them: a
+// token with an unknown key makes them be read again, once for all waiting callers.
 type keys struct {
-	read func(context.Context) ([]byte, error) // a JSON Web Key Set
+	// a JSON Web Key Set
+	read func(context.Context) ([]byte, error)
 
-	mu      sync.Mutex
-	set     jose.JSONWebKeySet
-	last    time.Time     // when they were read, or could not be
-	err     error         // why not
-	reading chan struct{} // closed when they have been read; nil: no read is in progress
+	mu  sync.Mutex
+	set jose.JSONWebKeySet
+	// when they were read, or could not be
+	last time.Time
+	// why not
+	err error
+	// closed when they have been read; nil: no read is in progress
+	reading chan struct{}
 }
 
-// keysPause is the least time between two reads because of unknown keys: a stranger can name any key.
+// keysPause is the least time between two reads because of unknown keys: a stranger can name any
+// key.
 const keysPause = 5 * time.Second
 
 // keysLimit is how long a cluster may take to tell its keys.
@@ -44,11 +49,13 @@ const maxKeys = 1 << 20
 // algorithms are those that clusters sign with.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
-// verify decodes the claims of a token, if the cluster has signed it. The error wraps errNotYet if the keys cannot be read.
+// verify decodes the claims of a token, if the cluster has signed it. The error wraps errNotYet if
+// the keys cannot be read.
 func (k *keys) verify(ctx context.Context, token string, into any) error {
 	t, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
-		return errors.New("not a token of a ServiceAccount") // what was sent instead may be one of another kind
+		// what was sent instead may be one of another kind
+		return errors.New("not a token of a ServiceAccount")
 	}
 	if len(t.Headers) != 1 {
 		return fmt.Errorf("a token with %d signatures, expected 1", len(t.Headers))
@@ -65,7 +72,8 @@ func (k *keys) verify(ctx context.Context, token string, into any) error {
 	return errors.New("a token that this cluster has not signed")
 }
 
-// find returns the keys with an ID. It reports that there are none only by a set that was read after the call.
+// find returns the keys with an ID. It reports that there are none only by a set that was read
+// after the call.
 func (k *keys) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,8 +106,8 @@ func (k *keys) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	return nil, fmt.Errorf("%w: a token of a key that this cluster did not have a moment ago", errNotYet)
 }
 
-// again reads the keys, even if the caller that needs them stops waiting, as others may wait for them, too. The caller holds the mutex,
-// which is released during the read.
+// again reads the keys, even if the caller that needs them stops waiting, as others may wait for
+// them, too. The caller holds the mutex, which is released during the read.
 func (k *keys) again(ctx context.Context) {
 	k.reading = make(chan struct{})
 	k.mu.Unlock()
@@ -118,8 +126,9 @@ func (k *keys) again(ctx context.Context) {
 	k.reading = nil
 }
 
-// clusterKeys returns the keys of a cluster. Its API server has them, for every ServiceAccount; where that is not allowed, the issuer
-// of the master's own token publishes them, as GKE and EKS do.
+// clusterKeys returns the keys of a cluster. Its API server has them, for every ServiceAccount;
+// where that is not allowed, the issuer of the master's own token publishes them, as GKE and EKS
+// do.
 func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
 	return &keys{read: func(ctx context.Context) ([]byte, error) {
 		text, err := client.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(ctx)
@@ -134,7 +143,8 @@ func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
 	}}
 }
 
-// issuers reads what issuers publish. It follows redirects only to https://, so that nothing can be changed on the way.
+// issuers reads what issuers publish. It follows redirects only to https://, so that nothing can be
+// changed on the way.
 var issuers = &http.Client{CheckRedirect: func(r *http.Request, before []*http.Request) error {
 	if r.URL.Scheme != "https" || len(before) > 3 {
 		return fmt.Errorf("sent on to %s: expected https://, and few others before", r.URL.Redacted())
@@ -142,7 +152,8 @@ var issuers = &http.Client{CheckRedirect: func(r *http.Request, before []*http.R
 	return nil
 }}
 
-// published reads the keys that the issuer of a token publishes: OpenID Connect Discovery 1.0, section 4.
+// published reads the keys that the issuer of a token publishes: OpenID Connect Discovery 1.0,
+// section 4.
 func published(ctx context.Context, client *http.Client, tokenFile string) ([]byte, error) {
 	token, err := os.ReadFile(tokenFile)
 	if err != nil {

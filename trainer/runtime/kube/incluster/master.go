@@ -35,24 +35,31 @@ import (
 )
 
 const (
-	applyLimit = 2 * time.Minute  // within which everything of a job is there
-	applyTries = 5                // before what is not there is worth a word
-	lastLimit  = 5 * time.Minute  // what the last requests of a job may take,
+	// within which everything of a job is there
+	applyLimit = 2 * time.Minute
+	applyTries = 5 // before what is not there is worth a word
+	// what the last requests of a job may take,
+	lastLimit  = 5 * time.Minute
 	leaveLimit = 10 * time.Second // and those of a master that has to leave
 )
 
 // MasterConfig is the place of a master in its cluster.
 type MasterConfig struct {
-	Job, Namespace string               // --job_name, --namespace
-	Client         kubernetes.Interface // nil: the cluster that this process is in
-	Environ        []string             // of the process, as NAME=value: who it is ([manifest.EnvPodName] …)
-	Listen         string               // ":50001" if empty
-	Output         io.Writer            // log
+	// --job_name, --namespace
+	Job, Namespace string
+	// nil: the cluster that this process is in
+	Client kubernetes.Interface
+	// of the process, as NAME=value: who it is ([manifest.EnvPodName] …)
+	Environ []string
+	// ":50001" if empty
+	Listen string
+	// log
+	Output io.Writer
 }
 
-// RunMaster is the main of the pod of a job's master. It returns nil if every record was done, and that is written for every master
-// after it; every pod of the job has ended then, or was told to. At the end of ctx the Job says whether the job is stopped, suspended,
-// or left to the next master.
+// RunMaster is the main of the pod of a job's master. It returns nil if every record was done, and
+// that is written for every master after it; every pod of the job has ended then, or was told to.
+// At the end of ctx the Job says whether the job is stopped, suspended, or left to the next master.
 func RunMaster(ctx context.Context, c MasterConfig) error {
 	m, err := newKubeMaster(c)
 	if err == nil {
@@ -65,19 +72,26 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 // kubeMaster is a job in a cluster.
 type kubeMaster struct {
 	MasterConfig
-	env  map[string]string
-	log  *slog.Logger
-	root string // certificate of the job's authority, in one line
-	keys *keys  // of the cluster
+	env map[string]string
+	log *slog.Logger
+	// certificate of the job's authority, in one line
+	root string
+	// of the cluster
+	keys *keys
 	// cluster is the identity of the cluster; "": it is not known.
 	cluster string
 	state   *recorder
-	resume  bool             // the job goes on from its own checkpoints
-	before  []string         // UIDs of the Jobs that it goes on from
-	past    []*wire.Incident // what went wrong in them
-	status  *wire.JobStatus  // until the training has one
-	events  *eventWriter
-	runs    func(context.Context, master.Config) (*wire.JobStatus, error) // master.Run
+	// the job goes on from its own checkpoints
+	resume bool
+	// UIDs of the Jobs that it goes on from
+	before []string
+	// what went wrong in them
+	past []*wire.Incident
+	// until the training has one
+	status *wire.JobStatus
+	events *eventWriter
+	// master.Run
+	runs func(context.Context, master.Config) (*wire.JobStatus, error)
 }
 
 func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
@@ -228,7 +242,8 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 		return nil, err
 	}
 	m.root = authority.Root().String()
-	if before.record == nil { // nothing of this Job is begun: what there is is of a Job before
+	// nothing of this Job is begun: what there is is of a Job before
+	if before.record == nil {
 		if err := m.outlive(ctx); err != nil {
 			return nil, err
 		}
@@ -329,18 +344,21 @@ func growth(j *job.Job) (map[pod.Role]int, error) {
 	return times, nil
 }
 
-// followSpec sends the number of workers in the spec when it changes, until ctx ends. Of several changes the last counts.
+// followSpec sends the number of workers in the spec when it changes, until ctx ends. Of several
+// changes the last counts.
 func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 	maps := m.Client.CoreV1().ConfigMaps(m.Namespace)
 	name := manifest.SpecName(m.Job)
 	follow(ctx, m.Client, &core.ConfigMap{}, &wish{now: now, scale: scale, log: m.log}, "spec of "+m.Job, &cache.ListWatch{
-		// For servers that do not list what they watch: a list of one, which needs no permission to list.
+		// For servers that do not list what they watch: a list of one, which needs no permission to
+		// list.
 		ListWithContextFunc: func(ctx context.Context, _ meta.ListOptions) (runtime.Object, error) {
 			m, err := maps.Get(ctx, name, meta.GetOptions{})
 			if err != nil {
 				return nil, err
 			}
-			return &core.ConfigMapList{ListMeta: meta.ListMeta{ResourceVersion: "0"}, Items: []core.ConfigMap{*m}}, nil // watched from whenever the server can
+			// watched from whenever the server can
+			return &core.ConfigMapList{ListMeta: meta.ListMeta{ResourceVersion: "0"}, Items: []core.ConfigMap{*m}}, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = named(name)
@@ -359,7 +377,8 @@ type wish struct {
 
 func (w *wish) follow(o any) error {
 	spec := o.(*core.ConfigMap)
-	if w.seen != "" && older(spec.ResourceVersion, w.seen) { // a watch begins with what its server happens to know
+	// a watch begins with what its server happens to know
+	if w.seen != "" && older(spec.ResourceVersion, w.seen) {
 		return nil
 	}
 	w.seen = spec.ResourceVersion
@@ -373,7 +392,8 @@ func (w *wish) follow(o any) error {
 	}
 	w.now = n
 	select {
-	case <-w.scale: // what was not taken yet does not count any more
+	case <-w.scale:
+		// what was not taken yet does not count any more
 	default:
 	}
 	w.scale <- n

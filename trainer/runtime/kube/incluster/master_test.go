@@ -112,8 +112,8 @@ func (c *nodes) kubelet(ctx context.Context) {
 	}
 }
 
-// token writes a pod's token, for the audience of the pod's volume, as a kubelet does. It returns the file, and the path at which the pod's
-// container sees it.
+// token writes a pod's token, for the audience of the pod's volume, as a kubelet does. It returns
+// the file, and the path at which the pod's container sees it.
 func (c *nodes) token(p *core.Pod) (file, seen string) {
 	c.Helper()
 	for _, v := range p.Spec.Volumes {
@@ -137,7 +137,8 @@ func (c *nodes) token(p *core.Pod) (file, seen string) {
 	return "", ""
 }
 
-// environ returns the environment of a pod as a kubelet makes it, with the path of the token on this machine.
+// environ returns the environment of a pod as a kubelet makes it, with the path of the token on
+// this machine.
 func (c *nodes) environ(p *core.Pod) func(name string) string {
 	c.Helper()
 	file, seen := c.token(p)
@@ -176,7 +177,9 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	if main(ctx, its) != nil {
 		code = 1
 	}
-	c.apiServer.mu.Lock() // held for the end and the removal together: the API server removes a pod that has ended as soon as it is deleted
+	// held for the end and the removal together: the API server removes a pod that has ended as
+	// soon as it is deleted
+	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
 	now := c.pods[p.Name]
 	if now == nil || now.UID != p.UID {
@@ -192,7 +195,8 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	}
 }
 
-// Write takes the log of the master, and reads from it the address of the master, which is there before any pod.
+// Write takes the log of the master, and reads from it the address of the master, which is there
+// before any pod.
 func (c *nodes) Write(line []byte) (int, error) {
 	if found := listens.FindSubmatch(line); found != nil {
 		c.mu.Lock()
@@ -304,7 +308,8 @@ func (c *nodes) edit(name string, data map[string]string) {
 	c.note("configmaps", "MODIFIED", m)
 }
 
-// A job succeeds although it is scaled, loses a worker, and the API server does not answer at times.
+// A job succeeds although it is scaled, loses a worker, and the API server does not answer at
+// times.
 func TestMasterRunsAJob(t *testing.T) {
 	const epochs = 20
 	slow, hurry := patient(t, epochs)
@@ -343,7 +348,8 @@ func TestJobOnIPv6(t *testing.T) {
 	switch l, err := net.Listen("tcp", "[::1]:0"); {
 	case err == nil:
 		l.Close()
-	case os.Getenv("CI") != "": // where a skipped test would not be noticed
+	case os.Getenv("CI") != "":
+		// where a skipped test would not be noticed
 		t.Fatal("this machine has no IPv6: ", err)
 	default:
 		t.Skip("this machine has no IPv6: ", err)
@@ -369,7 +375,8 @@ func TestJobOnIPv6(t *testing.T) {
 	}
 }
 
-// Objects that kubectl apply has created outlive their Job. The next Job of the same name does not use their state.
+// Objects that kubectl apply has created outlive their Job. The next Job of the same name does not
+// use their state.
 func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 	for _, left := range []string{"Running", "Succeeded"} {
 		c := newNodes(t, nil)
@@ -392,8 +399,8 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 	}
 }
 
-// A master creates no pods while a worker of an earlier job of the same name runs: that worker knows the same address, and would take this
-// master for its own.
+// A master creates no pods while a worker of an earlier job of the same name runs: that worker
+// knows the same address, and would take this master for its own.
 func TestMasterWaitsForThePodsOfTheFormerJob(t *testing.T) {
 	c := newNodes(t, nil)
 	former := &core.Pod{
@@ -405,7 +412,8 @@ func TestMasterWaitsForThePodsOfTheFormerJob(t *testing.T) {
 	}
 	c.put(former)
 	done := former.DeepCopy()
-	done.Name, done.Status.Phase = "elasticdl-test-worker-7", core.PodSucceeded // a pod that has ended is not waited for
+	// a pod that has ended is not waited for
+	done.Name, done.Status.Phase = "elasticdl-test-worker-7", core.PodSucceeded
 	c.put(done)
 	end := c.begin(t.Context(), "master-b")
 	c.await("the job is begun", func() bool { return c.maps["elasticdl-test-state"].Data[keyMaster] != "" })
@@ -506,7 +514,8 @@ func TestStateIsNotTooLarge(t *testing.T) {
 	}
 }
 
-// Evaluations of many metrics may be too large for the state even without pods. Then only the latest are kept.
+// Evaluations of many metrics may be too large for the state even without pods. Then only the
+// latest are kept.
 func TestStateOfManyMetrics(t *testing.T) {
 	s := &wire.JobStatus{Name: "test", State: "Running", Pods: []*wire.PodStatus{{Role: wire.Role_WORKER, State: "Running"}}}
 	for i := range master.KeptEvaluations {
@@ -548,7 +557,8 @@ func TestGrowth(t *testing.T) {
 	j.Worker.Request["memory"], j.PS.Request["memory"], j.MaxMemory = "1Gi", "3Gi", "5Gi"
 	got, err := growth(j)
 	if err != nil || got[pod.Worker] != 3 || got[pod.PS] != 1 {
-		t.Errorf("%v, %v", got, err) // a worker grows by 1, 2, 4, 5 Gi, a server by 3, 5 Gi
+		// a worker grows by 1, 2, 4, 5 Gi, a server by 3, 5 Gi
+		t.Errorf("%v, %v", got, err)
 	}
 	j.MaxMemory = ""
 	if got, err = growth(j); err != nil || got[pod.Worker] != 0 || got[pod.PS] != 0 {

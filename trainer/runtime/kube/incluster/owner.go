@@ -20,8 +20,9 @@ func (m *kubeMaster) owner() checkpoint.Owner {
 	return checkpoint.Owner{Job: m.env[job.EnvUID], Name: m.Job, Namespace: m.Namespace, Cluster: m.cluster}
 }
 
-// clusterOf returns an identity of the cluster: that of the key which it signs ServiceAccount tokens with. No two clusters have the same.
-// It is "" if there is no token: then nobody can prove that the job is gone.
+// clusterOf returns an identity of the cluster: that of the key which it signs ServiceAccount
+// tokens with. No two clusters have the same. It is "" if there is no token: then nobody can prove
+// that the job is gone.
 func clusterOf(file string) string {
 	token, err := os.ReadFile(file)
 	if err != nil {
@@ -34,8 +35,9 @@ func clusterOf(file string) string {
 	return t.Headers[0].KeyID
 }
 
-// standing finds out whether an owner of a checkpoint directory lives, if it is a job of this namespace and cluster whose Job this master
-// may read. One whose UID is gone, or that has ended, is dead.
+// standing finds out whether an owner of a checkpoint directory lives, if it is a job of this
+// namespace and cluster whose Job this master may read. One whose UID is gone, or that has ended,
+// is dead.
 func (m *kubeMaster) standing(ctx context.Context, o checkpoint.Owner) checkpoint.Standing {
 	here := m.owner()
 	if o.Cluster == "" || o.Cluster != here.Cluster || o.Namespace != here.Namespace || o.Name == "" {

@@ -27,12 +27,17 @@ func TestStandingOfAnOwner(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		owner  func(*checkpoint.Owner) // nil: as it is
-		change func(*batch.Job)        // nil: as it is
-		absent bool                    // its Job is
-		fails  bool                    // the API server does
-		alone  bool                    // this master knows no identity of its cluster
-		want   checkpoint.Standing
+		// nil: as it is
+		owner func(*checkpoint.Owner)
+		// nil: as it is
+		change func(*batch.Job)
+		// its Job is
+		absent bool
+		// the API server does
+		fails bool
+		// this master knows no identity of its cluster
+		alone bool
+		want  checkpoint.Standing
 	}{
 		"it runs":                  {want: checkpoint.Alive},
 		"suspended":                {change: func(j *batch.Job) { j.Spec.Suspend = new(true) }, want: checkpoint.Suspended},

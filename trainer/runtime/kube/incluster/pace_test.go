@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patient returns a change that makes a job slow until hurry is called. So a test disturbs it on a machine of any speed.
+// patient returns a change that makes a job slow until hurry is called. So a test disturbs it on a
+// machine of any speed.
 func patient(t *testing.T, epochs int) (slow func(*job.Job), hurry func()) {
 	home := t.TempDir()
 	t.Setenv("ELASTICDL_HOME", home)

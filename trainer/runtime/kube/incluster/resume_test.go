@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// A job whose spec says that it is resumed goes on from its own checkpoints. Otherwise it moves them aside and begins anew. Its model is beside
-// them, because the job names no place for it.
+// A job whose spec says that it is resumed goes on from its own checkpoints. Otherwise it moves
+// them aside and begins anew. Its model is beside them, because the job names no place for it.
 func TestMasterResumes(t *testing.T) {
 	var j *job.Job
 	c := newNodes(t, func(of *job.Job) {
@@ -37,7 +37,8 @@ func TestMasterResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.edit("elasticdl-test", map[string]string{manifest.KeyJob: string(text), manifest.KeyResume: run.resume, manifest.KeyHistory: `{"history":[{"unixMs":"7","kind":"job","text":"the job Failed: no data"}]}`})
-		c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}}) // as if the state were another Job's
+		// as if the state were another Job's
+		c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}})
 		c.apiServer.mu.Lock()
 		clear(c.pods)
 		c.apiServer.mu.Unlock()

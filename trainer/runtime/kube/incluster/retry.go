@@ -13,15 +13,18 @@ import (
 )
 
 const (
-	requestLimit = 30 * time.Second       // for the answer to one request: admission may take its time
-	retryFirst   = 100 * time.Millisecond // before it is repeated; doubled each time,
-	retryLongest = 2 * time.Second        // up to this
-	retryName    = 200 * time.Millisecond // but for a name that will be free at any moment
-	retryWarned  = 2 * time.Second        // repeated so long it is worth a word
+	// for the answer to one request: admission may take its time
+	requestLimit = 30 * time.Second
+	// before it is repeated; doubled each time,
+	retryFirst   = 100 * time.Millisecond
+	retryLongest = 2 * time.Second // up to this
+	// but for a name that will be free at any moment
+	retryName   = 200 * time.Millisecond
+	retryWarned = 2 * time.Second // repeated so long it is worth a word
 )
 
-// insist does a request of the master's until it is answered, or ctx ends: an API server may be away for
-// a while, or have too much to do. A conflict is no answer either.
+// insist does a request of the master's until it is answered, or ctx ends: an API server may be
+// away for a while, or have too much to do. A conflict is no answer either.
 func insist(ctx context.Context, log *slog.Logger, doing string, request func(context.Context) error) error {
 	return repeat(ctx, log, doing, func() error { return limited(ctx, request) })
 }

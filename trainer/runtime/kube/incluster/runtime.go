@@ -28,7 +28,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// podRate is how many creations and deletions a second one job asks of the API server, and podBurst how many at once.
+// podRate is how many creations and deletions a second one job asks of the API server, and podBurst
+// how many at once.
 const (
 	podRate  = 100
 	podBurst = 100
@@ -39,52 +40,72 @@ const brokenLimit = 10 * time.Second
 
 // RuntimeConfig describes the job whose pods a Runtime creates.
 type RuntimeConfig struct {
-	Client  kubernetes.Interface
-	Job     *job.Job            // of its namespace
-	Owner   meta.OwnerReference // the master's Job, which all pods go with
-	Environ []string            // the master's environment, of which --populate_env_names takes over
-	// Authority is the certificate of the job's authority, in one line, by which pods verify the master.
+	Client kubernetes.Interface
+	// of its namespace
+	Job *job.Job
+	// the master's Job, which all pods go with
+	Owner meta.OwnerReference
+	// the master's environment, of which --populate_env_names takes over
+	Environ []string
+	// Authority is the certificate of the job's authority, in one line, by which pods verify the
+	// master.
 	Authority string
-	Rate      float32 // creations and deletions a second; 0: 100
-	Log       *slog.Logger
+	// creations and deletions a second; 0: 100
+	Rate float32
+	Log  *slog.Logger
 }
 
-// Runtime is the pods of one job in a cluster: a [master.Pods]. Of those that have failed it keeps a few, the newest.
+// Runtime is the pods of one job in a cluster: a [master.Pods]. Of those that have failed it keeps
+// a few, the newest.
 type Runtime struct {
-	config   RuntimeConfig
-	started  sync.Once
-	pods     typed.PodInterface
-	rate     flowcontrol.RateLimiter
-	broken   time.Duration
-	events   chan pod.Event
-	ctx      context.Context // until Close
+	config  RuntimeConfig
+	started sync.Once
+	pods    typed.PodInterface
+	rate    flowcontrol.RateLimiter
+	broken  time.Duration
+	events  chan pod.Event
+	// until Close
+	ctx      context.Context
 	cancel   context.CancelFunc
 	routines sync.WaitGroup
 
 	mu    sync.Mutex
 	known map[types.UID]*known
-	last  map[pod.ID]types.UID // of each pod that is there, the last that was made
-	ran   bool                 // a pod of the job has run
+	// of each pod that is there, the last that was made
+	last map[pod.ID]types.UID
+	// a pod of the job has run
+	ran bool
 }
 
 // known is a pod object that exists, or did at its last event.
 type known struct {
-	name  string
-	made  string      // the resource version at its creation, or when it was first seen
-	told  pod.Event   // the last
-	gone  pod.Event   // the event to send if the object is deleted
-	due   time.Time   // if it was asked to go: when it should be gone
-	lost  bool        // it has outlived that by far: its node does not answer
-	lacks time.Time   // since when its image is missing; zero: it is not
-	unfit time.Time   // since when it fits no node; zero: it does, or that is not known
-	born  time.Time   // when it was created, by the server's clock
-	swept bool        // it has failed, and was deleted
-	key   fingerprint // that it has certificates of; zero: none yet
+	name string
+	// the resource version at its creation, or when it was first seen
+	made string
+	// the last
+	told pod.Event
+	// the event to send if the object is deleted
+	gone pod.Event
+	// if it was asked to go: when it should be gone
+	due time.Time
+	// it has outlived that by far: its node does not answer
+	lost bool
+	// since when its image is missing; zero: it is not
+	lacks time.Time
+	// since when it fits no node; zero: it does, or that is not known
+	unfit time.Time
+	// when it was created, by the server's clock
+	born time.Time
+	// it has failed, and was deleted
+	swept bool
+	// that it has certificates of; zero: none yet
+	key fingerprint
 }
 
 var _ master.Pods = (*Runtime)(nil)
 
-// NewRuntime returns a runtime, which its owner closes. It watches pods from its first Create or Adopt on.
+// NewRuntime returns a runtime, which its owner closes. It watches pods from its first Create or
+// Adopt on.
 func NewRuntime(config RuntimeConfig) *Runtime {
 	config.Rate = cmp.Or(config.Rate, podRate)
 	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
@@ -120,12 +141,13 @@ func (r *Runtime) Close() {
 	r.routines.Wait()
 }
 
-// Events returns the channel of the pods' events. Each pod's end is sent once. Nothing is sent after Close.
+// Events returns the channel of the pods' events. Each pod's end is sent once. Nothing is sent
+// after Close.
 func (r *Runtime) Events() <-chan pod.Event { return r.events }
 
-// Create creates a pod, and repeats the request as long as the API server does not answer. It returns an error if the cluster refuses, for
-// lack of quota ([master.ErrFull]) or by its rules, or fails for brokenLimit. The error wraps [master.ErrHopeless] if the cluster will
-// always refuse.
+// Create creates a pod, and repeats the request as long as the API server does not answer. It
+// returns an error if the cluster refuses, for lack of quota ([master.ErrFull]) or by its rules, or
+// fails for brokenLimit. The error wraps [master.ErrHopeless] if the cluster will always refuse.
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
@@ -137,7 +159,8 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	began := time.Now()
 	err = r.insist(ctx, "create pod "+object.Name, func(ctx context.Context) error {
 		made, err := r.pods.Create(ctx, object, meta.CreateOptions{})
-		if api.IsInternalError(err) && time.Since(began) >= r.broken { // as a webhook that fails does
+		// as a webhook that fails does
+		if api.IsInternalError(err) && time.Since(began) >= r.broken {
 			return fmt.Errorf("refused for %v: %v", time.Since(began).Round(time.Second), err)
 		}
 		if api.IsAlreadyExists(err) {
@@ -164,8 +187,8 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 // errOccupied is returned while a pod of that name is still being deleted.
 var errOccupied = errors.New("its predecessor is not gone yet")
 
-// occupied handles a creation that found a pod of the same name: the same pod, if an earlier attempt had no answer, or an earlier
-// incarnation, which it waits to be deleted.
+// occupied handles a creation that found a pod of the same name: the same pod, if an earlier
+// attempt had no answer, or an earlier incarnation, which it waits to be deleted.
 func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, error) {
 	there, err := r.find(ctx, object.Name)
 	switch {
@@ -185,7 +208,8 @@ func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, er
 
 // find returns the pod of that name, nil if there is none.
 func (r *Runtime) find(ctx context.Context, name string) (*core.Pod, error) {
-	list, err := r.pods.List(ctx, meta.ListOptions{FieldSelector: "metadata.name=" + name}) // to get one is not permitted
+	// to get one is not permitted
+	list, err := r.pods.List(ctx, meta.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +231,8 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	}
 }
 
-// whose returns which start of which pod of the job a pod object is. known is false of one that was not heard of, yet or any more.
+// whose returns which start of which pod of the job a pod object is. known is false of one that was
+// not heard of, yet or any more.
 func (r *Runtime) whose(uid types.UID) (id pod.ID, launch int, ended, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,8 +255,8 @@ func (r *Runtime) pin(uid types.UID, key fingerprint) bool {
 	return k.key == key
 }
 
-// Adopt implements [master.Pods]. What is told here of a pod is not told again by Events, and what becomes of it between the list
-// and the watch is.
+// Adopt implements [master.Pods]. What is told here of a pod is not told again by Events, and what
+// becomes of it between the list and the watch is.
 func (r *Runtime) Adopt(ctx context.Context) ([]pod.Event, error) {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -254,8 +279,9 @@ func (r *Runtime) list(ctx context.Context) (list *core.PodList, err error) {
 	return list, err
 }
 
-// Delete deletes a pod, and repeats the request as long as the API server does not answer. It is no error if the pod does not exist. It
-// returns [master.ErrDisowned] if the master's token is not valid any more, as after the deletion of its own pod.
+// Delete deletes a pod, and repeats the request as long as the API server does not answer. It is no
+// error if the pod does not exist. It returns [master.ErrDisowned] if the master's token is not
+// valid any more, as after the deletion of its own pod.
 func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 	name := manifest.PodName(r.config.Job.Name, id)
 	r.mu.Lock()
@@ -266,7 +292,8 @@ func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 		return nil
 	}
 	err := r.insist(ctx, "delete pod "+name, func(ctx context.Context) error {
-		if uid == "" { // its creation was not answered, or it is none of ours
+		// its creation was not answered, or it is none of ours
+		if uid == "" {
 			p, err := r.find(ctx, name)
 			if err != nil || p == nil || !r.owns(p) {
 				return err
@@ -309,7 +336,8 @@ func (r *Runtime) Sweep(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// owns reports whether a pod is a server or worker of this job, and not of an earlier job of its name.
+// owns reports whether a pod is a server or worker of this job, and not of an earlier job of its
+// name.
 func (r *Runtime) owns(p *core.Pod) bool {
 	name, id, _, ok := manifest.ParseLabels(p.Labels)
 	return ok && name == r.config.Job.Name && id.Role != pod.Master &&
@@ -318,13 +346,15 @@ func (r *Runtime) owns(p *core.Pod) bool {
 
 func (r *Runtime) selector() string { return manifest.Selector(r.config.Job.Name) }
 
-// older reports whether the resource version a is not younger than b. It returns false if they cannot be compared.
+// older reports whether the resource version a is not younger than b. It returns false if they
+// cannot be compared.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order <= 0
 }
 
-// insist repeats a request, at the runtime's rate, until it is answered. It may wait long for its turn.
+// insist repeats a request, at the runtime's rate, until it is answered. It may wait long for its
+// turn.
 func (r *Runtime) insist(ctx context.Context, doing string, request func(context.Context) error) error {
 	return repeat(ctx, r.config.Log, doing, func() error {
 		if err := r.rate.Wait(ctx); err != nil {

@@ -25,15 +25,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// apiServer is a fake API server with the Jobs, pods, ConfigMaps, Secrets and events of the namespace "default". The test acts as the kubelet.
+// apiServer is a fake API server with the Jobs, pods, ConfigMaps, Secrets and events of the
+// namespace "default". The test acts as the kubelet.
 type apiServer struct {
 	*testing.T
-	http   *httptest.Server
-	issuer *issuer // signs the tokens
+	http *httptest.Server
+	// signs the tokens
+	issuer *issuer
 
 	mu      sync.Mutex
 	version int
-	oldest  int // watches cannot begin before this version
+	// watches cannot begin before this version
+	oldest  int
 	jobs    map[string]*batch.Job
 	pods    map[string]*core.Pod
 	maps    map[string]*core.ConfigMap
@@ -41,12 +44,17 @@ type apiServer struct {
 	events  []*core.Event
 	log     []change
 	changed chan struct{}
-	cut     chan struct{} // closed to end all watches
-	down    bool
-	missed  map[string]int                  // requests of a method that found it down
-	refuse  func(method, path string) error // error in the place of an answer, before the request is performed; after: when it was performed
-	after   func(method, path string) error
-	creates int // number of requests to create
+	// closed to end all watches
+	cut  chan struct{}
+	down bool
+	// requests of a method that found it down
+	missed map[string]int
+	// error in the place of an answer, before the request is performed; after: when it was
+	// performed
+	refuse func(method, path string) error
+	after  func(method, path string) error
+	// number of requests to create
+	creates int
 }
 
 // change is an event of a watch.

@@ -47,7 +47,8 @@ func (s *apiServer) create(r *Runtime, id pod.ID, launch int) {
 	}
 }
 
-// expect returns the next event, and checks that it is about the pod, of that launch and with that phase.
+// expect returns the next event, and checks that it is about the pod, of that launch and with that
+// phase.
 func (s *apiServer) expect(r *Runtime, id pod.ID, launch int, phase pod.Phase) pod.Event {
 	s.Helper()
 	select {
@@ -127,7 +128,8 @@ func TestRuntimeKeepsTheCause(t *testing.T) {
 	}
 }
 
-// During an outage of the API server no request fails, and afterwards the events of the outage are reported.
+// During an outage of the API server no request fails, and afterwards the events of the outage are
+// reported.
 func TestRuntimeSurvivesAnOutage(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -172,7 +174,8 @@ func TestRuntimeSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// If a server was deleted and another was created under its name while the API server was away, both the end and the beginning are reported.
+// If a server was deleted and another was created under its name while the API server was away,
+// both the end and the beginning are reported.
 func TestRuntimeTellsLaunchesApart(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -258,7 +261,8 @@ func TestRuntimeCreatesOnce(t *testing.T) {
 	s.expect(r, worker0, 1, pod.Leaving)
 }
 
-// The pod of an earlier launch of a server is deleted to make room for the next, which has the same name.
+// The pod of an earlier launch of a server is deleted to make room for the next, which has the same
+// name.
 func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 	for name, gone := range map[string]func(*apiServer, *Runtime){
 		"failed": func(s *apiServer, r *Runtime) {
@@ -392,7 +396,8 @@ func TestRuntimeOfDeletedMaster(t *testing.T) {
 	}
 }
 
-// A request that the API server fails repeatedly, for example because of a broken webhook, returns the error.
+// A request that the API server fails repeatedly, for example because of a broken webhook, returns
+// the error.
 func TestRuntimeTellsWhatIsBroken(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -443,8 +448,9 @@ func TestRuntimeHasPatienceWithItself(t *testing.T) {
 	})
 }
 
-// Of failed pods only the newest few are kept, for their logs and reasons, so that a node that rejects pods does not fill the cluster with them.
-// Rejected pods, which have no logs, are counted apart and do not displace crashed pods.
+// Of failed pods only the newest few are kept, for their logs and reasons, so that a node that
+// rejects pods does not fill the cluster with them. Rejected pods, which have no logs, are counted
+// apart and do not displace crashed pods.
 func TestRuntimeSweepsFailedPods(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -500,7 +506,8 @@ func TestRuntimeSweeps(t *testing.T) {
 	}
 }
 
-// A pod whose node does not answer is not deleted there. After some time it is deleted by force, as of a lost node.
+// A pod whose node does not answer is not deleted there. After some time it is deleted by force, as
+// of a lost node.
 func TestRuntimeTakesPodsFromDeadNodes(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
@@ -528,7 +535,8 @@ func TestRuntimeTakesPodsFromDeadNodes(t *testing.T) {
 	}
 }
 
-// A pod whose image cannot be pulled is hopeless after pullPatience, unless other pods of the job have run.
+// A pod whose image cannot be pulled is hopeless after pullPatience, unless other pods of the job
+// have run.
 func TestRuntimeGivesUpOnImages(t *testing.T) {
 	waiting := func(reason string) func(*core.Pod) {
 		return func(p *core.Pod) {

@@ -23,24 +23,29 @@ import (
 )
 
 const (
-	lookEvery    = 2 * time.Second
-	overdue      = 10 * time.Second // a pod that was to be gone so long ago is on a node that does not answer
-	pullPatience = 5 * time.Minute  // how long images may be missing before any pod has run
+	lookEvery = 2 * time.Second
+	// a pod that was to be gone so long ago is on a node that does not answer
+	overdue = 10 * time.Second
+	// how long images may be missing before any pod has run
+	pullPatience = 5 * time.Minute
 )
 
-// Of pods that have failed so many are kept, the newest: those that ran, for their logs, and those that never did.
+// Of pods that have failed so many are kept, the newest: those that ran, for their logs, and those
+// that never did.
 const (
 	keepFailed   = 10
 	keepRejected = 3
 )
 
-// watch hears of the job's pods until ctx ends: a list, a stream of changes, and a list again if the stream was cut off for
-// too long to be continued.
+// watch hears of the job's pods until ctx ends: a list, a stream of changes, and a list again if
+// the stream was cut off for too long to be continued.
 func (r *Runtime) watch(ctx context.Context) {
 	follow(ctx, r.config.Client, &core.Pod{}, mirror{r}, "pods of "+r.config.Job.Name, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = r.selector()
-			if o.ResourceVersion == "0" { // whatever the server happens to remember, which may be older than what was told already
+			// whatever the server happens to remember, which may be older than what was told
+			// already
+			if o.ResourceVersion == "0" {
 				o.ResourceVersion, o.ResourceVersionMatch = "", ""
 			}
 			return r.pods.List(ctx, o)
@@ -55,7 +60,8 @@ func (r *Runtime) watch(ctx context.Context) {
 // named selects one object.
 func named(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
 
-// follow keeps a store as the cluster is, until ctx ends. An API server that is away is asked again every two seconds.
+// follow keeps a store as the cluster is, until ctx ends. An API server that is away is asked again
+// every two seconds.
 func follow(ctx context.Context, client kubernetes.Interface, kind runtime.Object, store cache.ReflectorStore, name string, from *cache.ListWatch) {
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(from, client), kind, store, cache.ReflectorOptions{
 		Name: name, Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 2 * time.Second},
@@ -70,8 +76,8 @@ func (m mirror) Update(o any) error { m.send(m.seen(o.(*core.Pod), time.Now()));
 func (m mirror) Delete(o any) error { m.send(m.unseen(o.(*core.Pod))); return nil }
 func (m mirror) Resync() error      { return nil }
 
-// Replace handles a list of all pods: known pods that are not in it were deleted. A pod that was created after the list was taken is not
-// missed.
+// Replace handles a list of all pods: known pods that are not in it were deleted. A pod that was
+// created after the list was taken is not missed.
 func (m mirror) Replace(list []any, version string) error {
 	there := make(map[types.UID]bool, len(list))
 	for _, o := range list {
@@ -184,7 +190,8 @@ func (r *Runtime) send(events []pod.Event) {
 	}
 }
 
-// overlook handles what follows from the passing of time alone: pods that are overdue, and images that stay missing.
+// overlook handles what follows from the passing of time alone: pods that are overdue, and images
+// that stay missing.
 func (r *Runtime) overlook(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -208,7 +215,8 @@ func (r *Runtime) overlook(ctx context.Context) {
 	}
 }
 
-// tidy deletes the failed pods that are too many. One that cannot be deleted is tried again at the next look.
+// tidy deletes the failed pods that are too many. One that cannot be deleted is tried again at the
+// next look.
 func (r *Runtime) tidy(ctx context.Context) {
 	for _, p := range r.surplus() {
 		err := r.rate.Wait(ctx)
@@ -267,8 +275,8 @@ func (r *Runtime) surplus() []object {
 	return all
 }
 
-// stuck returns the pods that should have ended long ago. The process may be running on an unreachable node: it learns from the master that
-// it is not needed any more.
+// stuck returns the pods that should have ended long ago. The process may be running on an
+// unreachable node: it learns from the master that it is not needed any more.
 func (r *Runtime) stuck(now time.Time) map[types.UID]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,37 +28,50 @@ import (
 
 // Keys of the state beside the status.
 const (
-	keyIncarnation = "incarnation" // of the newest master, from 1: whoever has another number is locked out
-	keyMaster      = "master"      // the newest master, as "POD on NODE"
-	keyRecord      = "record.json" // what the next master has to know: see [master.Memory]
+	// of the newest master, from 1: whoever has another number is locked out
+	keyIncarnation = "incarnation"
+	keyMaster      = "master" // the newest master, as "POD on NODE"
+	// what the next master has to know: see [master.Memory]
+	keyRecord = "record.json"
 )
 
 const (
-	stateEvery = 2 * time.Second  // the status is not written more often,
-	stateGrain = 64 << 10         // and a large one less often: a second more for so many bytes
-	signsEvery = 10 * time.Second // nor more often than this if only signs of life have changed
-	stateLimit = 512 << 10        // bytes of it, with which, beside a record, a ConfigMap is not too large
+	stateEvery = 2 * time.Second // the status is not written more often,
+	// and a large one less often: a second more for so many bytes
+	stateGrain = 64 << 10
+	// nor more often than this if only signs of life have changed
+	signsEvery = 10 * time.Second
+	// bytes of it, with which, beside a record, a ConfigMap is not too large
+	stateLimit = 512 << 10
 )
 
-// recorder writes the state ConfigMap of a job, as one incarnation of its master: the status, for whoever asks, and the record, for
-// the next one. It implements [master.Memory].
+// recorder writes the state ConfigMap of a job, as one incarnation of its master: the status, for
+// whoever asks, and the record, for the next one. It implements [master.Memory].
 type recorder struct {
-	maps        typed.ConfigMapInterface
-	job         string
-	namespace   string
-	uid         string // of the Job
-	me          string
-	incarnation int // 0: not begun
+	maps      typed.ConfigMapInterface
+	job       string
+	namespace string
+	// of the Job
+	uid string
+	me  string
+	// 0: not begun
+	incarnation int
 	log         *slog.Logger
 
-	turn  chan struct{}   // of whoever writes
-	last  *core.ConfigMap // the state as this master wrote it last; nil: it is to be read. Whoever has the turn has it
-	wrote *wire.JobStatus // the status that the state holds
-	at    time.Time       // when it was written
-	fresh chan struct{}   // there is a status that was not looked at
+	// of whoever writes
+	turn chan struct{}
+	// the state as this master wrote it last; nil: it is to be read. Whoever has the turn has it
+	last *core.ConfigMap
+	// the status that the state holds
+	wrote *wire.JobStatus
+	// when it was written
+	at time.Time
+	// there is a status that was not looked at
+	fresh chan struct{}
 
-	mu     sync.Mutex
-	status *wire.JobStatus // the newest
+	mu sync.Mutex
+	// the newest
+	status *wire.JobStatus
 }
 
 var _ master.Memory = (*recorder)(nil)
@@ -72,10 +85,14 @@ func newRecorder(maps typed.ConfigMapInterface, namespace, job, uid, me string, 
 
 // past is what previous masters of a Job have left in its state. The zero value stands for none.
 type past struct {
-	incarnation int             // incarnation of the last of them
-	master      string          // the last of them, as "POD on NODE"
-	record      []byte          // nil: none was written, so that nothing of the job is begun
-	status      *wire.JobStatus // nil: none was written
+	// incarnation of the last of them
+	incarnation int
+	// the last of them, as "POD on NODE"
+	master string
+	// nil: none was written, so that nothing of the job is begun
+	record []byte
+	// nil: none was written
+	status *wire.JobStatus
 }
 
 // ended reports whether the job is over.
@@ -108,8 +125,8 @@ func pastOf(state *core.ConfigMap, uid string) (p past, err error) {
 // mostIncarnations is more than there can be: a number must fit into a header.
 const mostIncarnations = 1 << 30
 
-// begin raises the incarnation of the job's master, which locks out the master before, and returns what was left of those before.
-// The status is written if there is none.
+// begin raises the incarnation of the job's master, which locks out the master before, and returns
+// what was left of those before. The status is written if there is none.
 func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (p past, err error) {
 	err = r.update(ctx, func(m *core.ConfigMap) error {
 		if p, err = pastOf(m, r.uid); err != nil {
@@ -153,8 +170,8 @@ func (r *recorder) setStatus(status *wire.JobStatus) {
 	}
 }
 
-// run writes the statuses that are set, at once when that is the end of the job, until ctx ends or another master
-// has begun, which is its error.
+// run writes the statuses that are set, at once when that is the end of the job, until ctx ends or
+// another master has begun, which is its error.
 func (r *recorder) run(ctx context.Context) error {
 	for {
 		select {
@@ -221,8 +238,9 @@ func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {
 	return err
 }
 
-// worthWriting reports whether a status differs from the one that was written some time ago. Signs of life change all the time: those of the
-// processes of a program alone are written every signsEvery.
+// worthWriting reports whether a status differs from the one that was written some time ago. Signs
+// of life change all the time: those of the processes of a program alone are written every
+// signsEvery.
 func worthWriting(status, wrote *wire.JobStatus, ago time.Duration) bool {
 	if proto.Equal(status, wrote) {
 		return false
@@ -251,8 +269,9 @@ func (r *recorder) change(ctx context.Context, how func(*core.ConfigMap) error) 
 	})
 }
 
-// update reads the state, changes it and writes it back, and repeats that after a conflict. It does not read again what this master has
-// written last: if another has written since, the API server refuses the update.
+// update reads the state, changes it and writes it back, and repeats that after a conflict. It does
+// not read again what this master has written last: if another has written since, the API server
+// refuses the update.
 func (r *recorder) update(ctx context.Context, how func(*core.ConfigMap) error) error {
 	return insist(ctx, r.log, "write the job's state", func(ctx context.Context) (err error) {
 		select {
@@ -293,8 +312,8 @@ func (r *recorder) fill(m *core.ConfigMap, status *wire.JobStatus) error {
 	return nil
 }
 
-// encode returns a status as a text that fits into a ConfigMap. For a larger job the text has only the living pods, without their processes,
-// and the latest evaluations, as many as fit.
+// encode returns a status as a text that fits into a ConfigMap. For a larger job the text has only
+// the living pods, without their processes, and the latest evaluations, as many as fit.
 func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	status = proto.CloneOf(status)
 	status.Namespace = namespace
@@ -323,5 +342,6 @@ func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	}
 }
 
-// absentYet reports whether an object, or the permission to read it, is missing and may still come: kubectl apply creates them one after the other.
+// absentYet reports whether an object, or the permission to read it, is missing and may still come:
+// kubectl apply creates them one after the other.
 func absentYet(err error) bool { return api.IsNotFound(err) || api.IsForbidden(err) }

@@ -149,7 +149,8 @@ func TestRecordsAreNotPaced(t *testing.T) {
 	})
 }
 
-// The largest record and the largest status fit into a ConfigMap together. A larger record is refused before it is sent.
+// The largest record and the largest status fit into a ConfigMap together. A larger record is
+// refused before it is sent.
 func TestRecordFits(t *testing.T) {
 	set := fake.NewClientset(emptyState())
 	r := newRecorder(set.CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master", slog.New(slog.DiscardHandler))
@@ -186,7 +187,8 @@ func FuzzPast(f *testing.F) {
 	})
 }
 
-// A status of which only the signs of life have changed is written seldom, and one with other news at once.
+// A status of which only the signs of life have changed is written seldom, and one with other news
+// at once.
 func TestSignsOfLifeAreWrittenSeldom(t *testing.T) {
 	status := func(change func(*wire.JobStatus)) *wire.JobStatus {
 		s := &wire.JobStatus{State: "Running", Pods: []*wire.PodStatus{{Index: 1, Processes: []*wire.ProcessStatus{{Pid: 7, Cores: 1, Output: "step 1", OutputUnixMs: 5}}}}}

@@ -17,7 +17,8 @@ type NoAnswer struct{ Limit time.Duration }
 
 func (n NoAnswer) Error() string { return fmt.Sprintf("no answer in %v", n.Limit) }
 
-// Transient reports whether the same request may succeed later: the cluster was not reached, or was not itself.
+// Transient reports whether the same request may succeed later: the cluster was not reached, or was
+// not itself.
 func Transient(err error) bool {
 	if api.IsServerTimeout(err) || api.IsTimeout(err) || api.IsTooManyRequests(err) || api.IsInternalError(err) ||
 		api.IsServiceUnavailable(err) {

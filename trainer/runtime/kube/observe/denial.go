@@ -14,12 +14,15 @@ type Denial int
 const (
 	NotDenied    Denial = iota
 	NoPermission        // who asks has no role that allows it
-	OverQuota           // the namespace has no room left by a ResourceQuota
-	AgainstRule         // another rule of the cluster: a PriorityClass that is not there, a policy
+	// the namespace has no room left by a ResourceQuota
+	OverQuota
+	// another rule of the cluster: a PriorityClass that is not there, a policy
+	AgainstRule
 )
 
-// Denied returns why the answer to a request is that it is forbidden, and which kind of object it is about: "roles". Kubernetes has one
-// type of error for all of it, so that here, and nowhere else, its message is read.
+// Denied returns why the answer to a request is that it is forbidden, and which kind of object it
+// is about: "roles". Kubernetes has one type of error for all of it, so that here, and nowhere
+// else, its message is read.
 func Denied(err error) (why Denial, kind string) {
 	var status api.APIStatus
 	if !errors.As(err, &status) || !api.IsForbidden(err) {

@@ -1,5 +1,7 @@
-// Package observe reads what a cluster says of a job: how its pods are and why they ended, what its Job's conditions mean, and whether a request that
-// failed may succeed later. Both sides read it by this package: the user's (package kube) and the master's (package incluster). It asks nothing itself.
+// Package observe reads what a cluster says of a job: how its pods are and why they ended, what its
+// Job's conditions mean, and whether a request that failed may succeed later. Both sides read it by
+// this package: the user's (package kube) and the master's (package incluster). It asks nothing
+// itself.
 //
 //	core.Pod  ──Pod──> pod.Event, for the table of pods;  Exit, Waiting, ImageMissing say why
 //	batch.Job ──Failure, JobCondition, Suspended──> what becomes of the job
@@ -7,8 +9,9 @@
 //
 // Laws:
 //
-//  1. The same object reads the same, whoever reads it and when: there is neither a clock nor a memory here.
-//  2. Who ended a pod is told apart: the pod by itself, its memory, its node, whoever deleted, evicted or preempted it. What the cluster says of that
-//     counts more than the exit code.
+//  1. The same object reads the same, whoever reads it and when: there is neither a clock nor a
+//     memory here.
+//  2. Who ended a pod is told apart: the pod by itself, its memory, its node, whoever deleted,
+//     evicted or preempted it. What the cluster says of that counts more than the exit code.
 //  3. A reason is one line, the last one that is not empty; a killed process has none of its own.
 package observe

@@ -58,7 +58,8 @@ func Exit(p *core.Pod) pod.Exit {
 		e.OOM = end.Reason == oomKilled
 		e.Reason = lastWords(p, end)
 	} else if p.Status.Phase == core.PodFailed {
-		e.Rejected = p.DeletionTimestamp == nil // OutOfcpu, NodeAffinity, UnexpectedAdmissionError: no container of it has run
+		// OutOfcpu, NodeAffinity, UnexpectedAdmissionError: no container of it has run
+		e.Rejected = p.DeletionTimestamp == nil
 	}
 	if c := podCondition(p, core.DisruptionTarget); c != nil && c.Status == core.ConditionTrue {
 		e.Rejected = false
@@ -95,9 +96,11 @@ func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
 	return cmp.Or(lacks(p, end.Message), panicked(end.Message), LastLine(end.Message), usual(end.Reason))
 }
 
-// lacks returns what is missing in an image whose container could not be started, "" if the cause is another.
+// lacks returns what is missing in an image whose container could not be started, "" if the cause
+// is another.
 func lacks(p *core.Pod, message string) string {
-	if strings.Contains(message, `exec: "`+p.Labels[manifest.LabelRole]+`": executable file not found`) { // the first argument, as there is no entry point
+	// the first argument, as there is no entry point
+	if strings.Contains(message, `exec: "`+p.Labels[manifest.LabelRole]+`": executable file not found`) {
 		return "the image has no elasticdl; expected one that elasticdl zoo build made, or, for a program, --agent_image_name"
 	}
 	return ""
@@ -114,7 +117,8 @@ func memoryLimit(p *core.Pod) (resource.Quantity, bool) {
 	return resource.Quantity{}, false
 }
 
-// panicked returns the line of a log with the panic of a Go program, which is followed by its stack.
+// panicked returns the line of a log with the panic of a Go program, which is followed by its
+// stack.
 func panicked(log string) string {
 	for text := range strings.Lines(log) {
 		if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
@@ -131,14 +135,15 @@ func disrupted(e *pod.Exit, c *core.PodCondition) {
 		e.Preempted = true
 	case "DeletionByTaintManager", "DeletionByPodGC": // its node does not answer, or is no more
 		e.NodeLost = true
-	default: // TerminationByKubelet, EvictionByEvictionAPI
+	default:
+		// TerminationByKubelet, EvictionByEvictionAPI
 		e.Evicted = true
 	}
 	e.Reason = cmp.Or(LastLine(c.Message), e.Reason)
 }
 
-// terminated returns how the container of the pod's role ended, nil if it has not. If that container is not found, the first one that
-// failed counts.
+// terminated returns how the container of the pod's role ended, nil if it has not. If that
+// container is not found, the first one that failed counts.
 func terminated(p *core.Pod) *core.ContainerStateTerminated {
 	statuses := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 	ended := func(s core.ContainerStatus) bool { return s.State.Terminated != nil }
@@ -167,7 +172,8 @@ func usual(reason string) string {
 	return reason
 }
 
-// Waiting returns why a pod does not run yet, "" if that is its usual course; hopeless: it never will.
+// Waiting returns why a pod does not run yet, "" if that is its usual course; hopeless: it never
+// will.
 func Waiting(p *core.Pod) (why string, hopeless bool) {
 	if c := podCondition(p, core.PodScheduled); c != nil && c.Status == core.ConditionFalse {
 		return because(c.Reason, c.Message), false
@@ -175,7 +181,8 @@ func Waiting(p *core.Pod) (why string, hopeless bool) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			message := cmp.Or(lacks(p, w.Message), w.Message)
-			if last := s.LastTerminationState.Terminated; w.Reason == "CrashLoopBackOff" && last != nil { // that it waits is no cause
+			// that it waits is no cause
+			if last := s.LastTerminationState.Terminated; w.Reason == "CrashLoopBackOff" && last != nil {
 				message = cmp.Or(lastWords(p, last), message)
 			}
 			return because(w.Reason, message), w.Reason == invalidImage
@@ -209,7 +216,8 @@ var pullFailures = []string{
 	invalidImage, neverPulled, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// ImageMissing reports whether a pod lacks its image, and whether its node does not even try to pull it.
+// ImageMissing reports whether a pod lacks its image, and whether its node does not even try to
+// pull it.
 func ImageMissing(p *core.Pod) (missing, never bool) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && slices.Contains(pullFailures, w.Reason) {

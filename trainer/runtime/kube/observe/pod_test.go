@@ -196,7 +196,8 @@ func TestWaitingIsShort(t *testing.T) {
 	}
 }
 
-// The reason says if the image has no elasticdl, and for a container that ends again and again, its last error.
+// The reason says if the image has no elasticdl, and for a container that ends again and again, its
+// last error.
 func TestWaitingSaysWhy(t *testing.T) {
 	const text = `failed to create containerd task: OCI runtime create failed: exec: "worker": executable file not found in $PATH: unknown`
 	backOff := core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting failed container"}}

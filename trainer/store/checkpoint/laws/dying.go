@@ -12,7 +12,8 @@ type dying struct {
 	checkpoint.Files
 	t    *testing.T
 	left *int
-	late bool // the operation that fails has been performed: only the answer is lost
+	// the operation that fails has been performed: only the answer is lost
+	late bool
 }
 
 var errDisk = errors.New("no space left on device")

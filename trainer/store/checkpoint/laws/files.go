@@ -49,7 +49,8 @@ func list(t *testing.T, f checkpoint.Files, dir string) []string {
 	return names
 }
 
-// A file is there when it is committed, whole, and not before; one that is given up leaves nothing, and what was there.
+// A file is there when it is committed, whole, and not before; one that is given up leaves nothing,
+// and what was there.
 func fileAppearsWhole(t *testing.T, p Place) {
 	for _, size := range []int{0, 1, 1000, 12 << 20} { // the last one in several parts
 		f := p.Open(t)
@@ -66,7 +67,8 @@ func fileAppearsWhole(t *testing.T, p Place) {
 					t.Fatalf("%d bytes, round %d, %s: read %d bytes: %v", size, round, when, len(got), err)
 				}
 				names := list(t, f, "dir")
-				names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") }) // what a kind of place needs beside it
+				// what a kind of place needs beside it
+				names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") })
 				if slices.Equal(names, []string{"file"}) != there {
 					t.Fatalf("%d bytes, round %d, %s: there are %v", size, round, when, names)
 				}

@@ -60,7 +60,8 @@ func createdOnce(t *testing.T, p Place) {
 
 func owner(uid string) checkpoint.Owner { return checkpoint.Owner{Job: uid, Name: "job-" + uid} }
 
-// A directory has one owner: others are refused until it is released, inherited, or proved to be left.
+// A directory has one owner: others are refused until it is released, inherited, or proved to be
+// left.
 func oneOwner(t *testing.T, p Place) {
 	d, now := checkpoint.Dir{Files: p.Open(t)}, time.Unix(1e9, 0)
 	claim := func(uid string, permit checkpoint.Permit, number int64) checkpoint.Claim {
@@ -109,7 +110,8 @@ func oneOwner(t *testing.T, p Place) {
 	if owned, err := d.Owned(); err != nil || owned.Owner.Job != "e" {
 		t.Errorf("it is owned by %v: %v", owned, err)
 	}
-	put(t, d.Files, "owner-00000006", nil) // a record that nobody can read may be of a job
+	// a record that nobody can read may be of a job
+	put(t, d.Files, "owner-00000006", nil)
 	if err := d.MayClaim(owner("e"), checkpoint.Permit{}); !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "owner-00000006") {
 		t.Errorf("a record that is empty: %v", err)
 	}
@@ -118,7 +120,8 @@ func oneOwner(t *testing.T, p Place) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Of several jobs that claim a directory at the same time one gets it. The processes of one job all get the same claim.
+// Of several jobs that claim a directory at the same time one gets it. The processes of one job all
+// get the same claim.
 func claimsAtOnce(t *testing.T, p Place) {
 	if p.Weak {
 		t.Skip("the place has no exclusive creation")
@@ -145,7 +148,8 @@ func claimsAtOnce(t *testing.T, p Place) {
 	}
 }
 
-// Whenever a process dies that claims a directory, its job's next one gets it, and no other job does once the claim is there.
+// Whenever a process dies that claims a directory, its job's next one gets it, and no other job
+// does once the claim is there.
 func deathOfTheClaimant(t *testing.T, p Place) {
 	for _, late := range []bool{false, true} {
 		for steps := 0; ; steps++ {
@@ -168,7 +172,8 @@ func deathOfTheClaimant(t *testing.T, p Place) {
 	}
 }
 
-// Two jobs that own a directory at the same time, because a place or a user was wrong, read, replace and remove nothing of each other.
+// Two jobs that own a directory at the same time, because a place or a user was wrong, read,
+// replace and remove nothing of each other.
 func ownersApart(t *testing.T, p Place) {
 	f := p.Open(t)
 	var dirs []checkpoint.Dir
@@ -206,7 +211,8 @@ func ownersApart(t *testing.T, p Place) {
 	if _, err := checkpoint.WriteShard(dirs[0], checkpoint.Name{Number: 5, Claim: "3-01234567"}, "shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(later.Sweep(9), later.Retain(1)); err != nil { // whoever comes after them keeps the directory clean
+	// whoever comes after them keeps the directory clean
+	if err := errors.Join(later.Sweep(9), later.Retain(1)); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := numbers(later); err != nil || len(all) != 1 {

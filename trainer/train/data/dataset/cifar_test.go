@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/data/example"
 )
 
-// tinyCIFAR returns files of 2 images each, 12 in all. The first pixel of image i is 3*i, 3*i+1, 3*i+2, the last is 200, 201, 202.
+// tinyCIFAR returns files of 2 images each, 12 in all. The first pixel of image i is 3*i, 3*i+1,
+// 3*i+2, the last is 200, 201, 202.
 func tinyCIFAR() map[string][]byte {
 	files := map[string][]byte{}
 	for f, name := range cifar.files() {
@@ -100,7 +101,8 @@ func TestBadCIFAR(t *testing.T) {
 		}
 		checkOnly(t, parent)
 	}
-	for _, source := range []string{"", "http://localhost/cifar"} { // no checksum is known, so nothing is downloaded
+	// no checksum is known, so nothing is downloaded
+	for _, source := range []string{"", "http://localhost/cifar"} {
 		_, err := Make(t.Context(), Options{Name: "cifar10", Out: filepath.Join(t.TempDir(), "out"), Source: source}, nil)
 		if err == nil || !strings.Contains(err.Error(), "cifar-10-binary.tar.gz") || !strings.Contains(err.Error(), "--source") {
 			t.Errorf("source %q: error %v", source, err)

@@ -35,11 +35,16 @@ const (
 
 // format describes the source files of a data set.
 type format struct {
-	what  string                             // names the files in errors: "the four IDX files"
-	train []string                           // names of the files of the training part
-	test  []string                           // names of the files of the test part
-	image int                                // bytes of an image
-	open  func(files []input) (items, error) // opens the files of one part
+	// names the files in errors: "the four IDX files"
+	what string
+	// names of the files of the training part
+	train []string
+	// names of the files of the test part
+	test []string
+	// bytes of an image
+	image int
+	// opens the files of one part
+	open func(files []input) (items, error)
 }
 
 // items reads the images of a part with their labels, in order.
@@ -55,21 +60,31 @@ func (f *format) files() []string { return slices.Concat(f.train, f.test) }
 
 // Layout describes the output directory of a data set.
 type Layout struct {
-	Unit        string   // "record" or "image"
-	Train, Test string   // names of the directories of the two parts
-	Flags       []string // the flags of `elasticdl dataset` that have an effect on this data set
+	// "record" or "image"
+	Unit string
+	// names of the directories of the two parts
+	Train, Test string
+	// the flags of `elasticdl dataset` that have an effect on this data set
+	Flags []string
 }
 
 // set is a data set that this package can make.
 type set struct {
 	Layout
-	what    string                                     // names the source files in errors: "the four IDX files"
-	files   []string                                   // names of the source files; none: the set is generated
-	suffix  string                                     // added to the names on a mirror
-	mirrors []string                                   // URLs of directories; none: the user has to give --source
-	source  string                                     // tells the user where to get the files if there are no mirrors
-	sums    map[string]string                          // checksums by file, as sumOf returns them
-	fill    func(ctx context.Context, m *making) error // writes both parts
+	// names the source files in errors: "the four IDX files"
+	what string
+	// names of the source files; none: the set is generated
+	files []string
+	// added to the names on a mirror
+	suffix string
+	// URLs of directories; none: the user has to give --source
+	mirrors []string
+	// tells the user where to get the files if there are no mirrors
+	source string
+	// checksums by file, as sumOf returns them
+	sums map[string]string
+	// writes both parts
+	fill func(ctx context.Context, m *making) error
 }
 
 var (
@@ -110,8 +125,9 @@ var sets = map[string]set{
 	},
 	"tiny-imagenet": {
 		Layout: inFolders, what: "the archive", files: []string{tinyArchive}, fill: fillTiny,
-		// Stanford's course hosts the archive of 248,100,043 bytes and publishes no checksum. This MD5 is the one that public
-		// loaders check, for example Avalanche's (avalanche/benchmarks/datasets/tiny_imagenet). It detects damage, not an attack.
+		// Stanford's course hosts the archive of 248,100,043 bytes and publishes no checksum. This
+		// MD5 is the one that public loaders check, for example Avalanche's
+		// (avalanche/benchmarks/datasets/tiny_imagenet). It detects damage, not an attack.
 		mirrors: []string{"https://cs231n.stanford.edu", "http://cs231n.stanford.edu"},
 		sums:    map[string]string{tinyArchive: md5Sum + "90528d7ca1a48142e341f4ef8d21d0de"},
 	},
@@ -131,33 +147,46 @@ func LayoutOf(name string) (l Layout, known bool) {
 
 // Options describe the data set to make.
 type Options struct {
-	Name            string    // one of Names
-	Out             string    // output directory: gets the two directories of the layout and a manifest
-	Source          string    // directory or URL of the source files, with gzip or without; empty: the public mirrors
-	RecordsPerShard int       // records in a file; 0: 4096
-	Synthetic       Synthetic // parameters of images-synthetic
+	// one of Names
+	Name string
+	// output directory: gets the two directories of the layout and a manifest
+	Out string
+	// directory or URL of the source files, with gzip or without; empty: the public mirrors
+	Source string
+	// records in a file; 0: 4096
+	RecordsPerShard int
+	// parameters of images-synthetic
+	Synthetic Synthetic
 
-	Client  *http.Client      // nil: a client of this package
-	Mirrors []string          // URLs that replace the public mirrors; nil: the public ones
-	Sums    map[string]string // checksums by file that replace the published ones; nil: the published ones
+	// nil: a client of this package
+	Client *http.Client
+	// URLs that replace the public mirrors; nil: the public ones
+	Mirrors []string
+	// checksums by file that replace the published ones; nil: the published ones
+	Sums map[string]string
 }
 
 // Progress is the progress of one step.
 type Progress struct {
-	Step        string // "download train-images-idx3-ubyte.gz", "write train"
-	Bytes       bool   // Done and Total count bytes, not records or images
-	Done, Total int64  // Total is 0 while it is unknown
+	// "download train-images-idx3-ubyte.gz", "write train"
+	Step string
+	// Done and Total count bytes, not records or images
+	Bytes bool
+	// Total is 0 while it is unknown
+	Done, Total int64
 }
 
 // Result describes the content of the output directory.
 type Result struct {
-	Train, Test int64 // number of records or images
-	Existed     bool  // the data set was complete before, so nothing was written
+	// number of records or images
+	Train, Test int64
+	// the data set was complete before, so nothing was written
+	Existed bool
 }
 
-// Make makes a data set. progress, which may be nil, is called often, by one goroutine at a time. A record is an example of
-// two features: image is one byte string of the pixels row by row, 0 to 255, with three bytes per pixel of a colour image;
-// label is one int64.
+// Make makes a data set. progress, which may be nil, is called often, by one goroutine at a time. A
+// record is an example of two features: image is one byte string of the pixels row by row, 0 to
+// 255, with three bytes per pixel of a colour image; label is one int64.
 func Make(ctx context.Context, o Options, progress func(Progress)) (Result, error) {
 	s, ok := sets[o.Name]
 	switch {
@@ -229,7 +258,8 @@ func (s set) manifest(o Options) (manifest, error) {
 	return m, nil
 }
 
-// workspace is a temporary directory beside the output directory, on the same file system. It is made on first use.
+// workspace is a temporary directory beside the output directory, on the same file system. It is
+// made on first use.
 type workspace struct{ out, dir string }
 
 // path returns the path of a file in the workspace.

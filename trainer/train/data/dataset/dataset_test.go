@@ -92,7 +92,8 @@ func sourceDir(t *testing.T, files map[string][]byte) string {
 	return dir
 }
 
-// checkMade checks that out holds the records of tiny, and that there is nothing else beside or in it.
+// checkMade checks that out holds the records of tiny, and that there is nothing else beside or in
+// it.
 func checkMade(t *testing.T, out string, perShard int) {
 	t.Helper()
 	for part, n := range map[string]int{"train": 10, "test": 3} {
@@ -339,7 +340,8 @@ func TestDownload(t *testing.T) {
 			t.Errorf("%s: the progress did not reach the total", name)
 		}
 	}
-	second.Close() // the data set is complete, so nothing is downloaded again
+	// the data set is complete, so nothing is downloaded again
+	second.Close()
 	if res, err := Make(t.Context(), o, nil); err != nil || !res.Existed {
 		t.Errorf("again: %+v, %v", res, err)
 	}

@@ -27,7 +27,8 @@ func (m *making) folders(part string, total int64) *folders {
 	}
 }
 
-// add writes one image. path is relative to the directory of the part, with slashes. The file must not exist.
+// add writes one image. path is relative to the directory of the part, with slashes. The file must
+// not exist.
 func (f *folders) add(ctx context.Context, path string, picture []byte) error {
 	if !filepath.IsLocal(filepath.FromSlash(path)) {
 		return fmt.Errorf("write %s: the path leads out of the data set", path)
@@ -89,7 +90,8 @@ type oneBuffer struct{ b *png.EncoderBuffer }
 func (o *oneBuffer) Get() *png.EncoderBuffer  { return o.b }
 func (o *oneBuffer) Put(b *png.EncoderBuffer) { o.b = b }
 
-// pictures writes digits as grey PNG files LABEL/INDEX.png. A label without items gets an empty directory.
+// pictures writes digits as grey PNG files LABEL/INDEX.png. A label without items gets an empty
+// directory.
 func (f *format) pictures(ctx context.Context, m *making) error {
 	grey := image.NewGray(image.Rect(0, 0, side, side))
 	var picture bytes.Buffer

@@ -66,7 +66,8 @@ func TestMNISTPictures(t *testing.T) {
 	if got := tree(t, out); !slices.Equal(got, want) {
 		t.Errorf("files %q", got)
 	}
-	checkOnly(t, filepath.Join(out, "testing"), "0", "1", "2", "3", "4", "5", "6", "7", "8", "9") // also classes without an image
+	// also classes without an image
+	checkOnly(t, filepath.Join(out, "testing"), "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 	b, err := os.ReadFile(filepath.Join(out, "training/7/00007.png"))
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,8 @@ func TestMNISTPictures(t *testing.T) {
 	}
 }
 
-// The same seed gives the same images. They are small, and their mean colours alone tell the classes apart.
+// The same seed gives the same images. They are small, and their mean colours alone tell the
+// classes apart.
 func TestSynthetic(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{Name: "images-synthetic", Out: filepath.Join(dir, "a"), Synthetic: Synthetic{Seed: 7}}
@@ -254,7 +256,8 @@ func checkTiny(t *testing.T, out string) {
 	}
 }
 
-// The archive is read from a mirror whose connections break, from a directory, or from its own path.
+// The archive is read from a mirror whose connections break, from a directory, or from its own
+// path.
 func TestTinyImageNet(t *testing.T) {
 	archive := zipped(t, tinyEntries())
 	synctest.Test(t, func(t *testing.T) {
@@ -344,7 +347,8 @@ func TestBadArchive(t *testing.T) {
 	}
 }
 
-// damage changes a byte of a text in an archive. The text must be short, since longer ones are compressed.
+// damage changes a byte of a text in an archive. The text must be short, since longer ones are
+// compressed.
 func damage(archive []byte, text string) []byte {
 	b := bytes.Clone(archive)
 	b[bytes.Index(b, []byte(text))] ^= 1

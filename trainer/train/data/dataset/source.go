@@ -19,15 +19,20 @@ import (
 
 // input is a source file on this machine.
 type input struct {
-	name string // the path or URL that it came from, for errors
-	path string // the path of the file
-	sum  string // the checksum that sumOf returns
-	size int64  // bytes of the content, decompressed
+	// the path or URL that it came from, for errors
+	name string
+	// the path of the file
+	path string
+	// the checksum that sumOf returns
+	sum string
+	// bytes of the content, decompressed
+	size int64
 }
 
 func (in input) open() (*os.File, error) { return os.Open(in.path) }
 
-// open finds or downloads the source files of a set. It returns them by name, none for a generated set.
+// open finds or downloads the source files of a set. It returns them by name, none for a generated
+// set.
 func open(ctx context.Context, o Options, s set, space *workspace, progress func(Progress)) (map[string]input, error) {
 	if len(s.files) == 0 {
 		if o.Source != "" {
@@ -95,7 +100,8 @@ func (s set) openDir(dir string) (map[string]input, error) {
 	return inputs, nil
 }
 
-// single returns the name of the source file of a set that has only one; --source may then name the file itself.
+// single returns the name of the source file of a set that has only one; --source may then name the
+// file itself.
 func (s set) single() (string, bool) {
 	if len(s.files) != 1 {
 		return "", false
@@ -130,10 +136,12 @@ func (s set) find(dir, name string) (string, error) {
 
 // A downloader downloads files from the first mirror that serves them with the right checksum.
 type downloader struct {
-	client   *http.Client
-	mirrors  []string
-	sums     map[string]string // expected checksums by name; nil: any content is accepted
-	kind     string            // of the checksums: as set.kind returns it
+	client  *http.Client
+	mirrors []string
+	// expected checksums by name; nil: any content is accepted
+	sums map[string]string
+	// of the checksums: as set.kind returns it
+	kind     string
 	progress func(Progress)
 }
 

@@ -14,13 +14,18 @@ import (
 
 // Synthetic are the parameters of images-synthetic.
 type Synthetic struct {
-	Classes  int    `json:"classes"`   // number of classes; 0: 4
-	PerClass int    `json:"per_class"` // training images per class; 0: 50. Validation has a fifth of that, at least 1
-	Size     int    `json:"size"`      // width and height in pixels; 0: 64
-	Seed     uint64 `json:"seed"`      // of the random numbers; the same seed gives the same images
+	// number of classes; 0: 4
+	Classes int `json:"classes"`
+	// training images per class; 0: 50. Validation has a fifth of that, at least 1
+	PerClass int `json:"per_class"`
+	// width and height in pixels; 0: 64
+	Size int `json:"size"`
+	// of the random numbers; the same seed gives the same images
+	Seed uint64 `json:"seed"`
 }
 
-// complete returns s with defaults for fields that are 0. Its error names every field that is out of range.
+// complete returns s with defaults for fields that are 0. Its error names every field that is out
+// of range.
 func (s Synthetic) complete() (Synthetic, error) {
 	var problems []error
 	for _, f := range []struct {
@@ -66,7 +71,8 @@ func fillSynthetic(ctx context.Context, m *making) error {
 	return nil
 }
 
-// draw paints an image of a class: stripes with the hue and the direction of the class, at a random offset, with noise.
+// draw paints an image of a class: stripes with the hue and the direction of the class, at a random
+// offset, with noise.
 func (s Synthetic) draw(picture *image.RGBA, class int, r *rand.Rand) {
 	const stripes, noise = 4, 24
 	turn := float64(class) / float64(s.Classes)

@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// The archive of tiny-imagenet, and limits of its content. The published archive has 120,000 images of 250 MB in total.
+// The archive of tiny-imagenet, and limits of its content. The published archive has 120,000 images
+// of 250 MB in total.
 const (
 	tinyArchive = "tiny-imagenet-200.zip"
 	tinyRoot    = "tiny-imagenet-200/"
@@ -43,7 +44,8 @@ type tinyFiles struct {
 	words *zip.File            // the description of each WNID; may be nil
 }
 
-// fillTiny unpacks the archive in the layout of ImageFolder, for which every directory of train and of val is a class.
+// fillTiny unpacks the archive in the layout of ImageFolder, for which every directory of train and
+// of val is a class.
 func fillTiny(ctx context.Context, m *making) error {
 	in := m.inputs[tinyArchive]
 	if err := in.unpackTiny(ctx, m); err != nil {
@@ -99,7 +101,8 @@ func (m *making) unpack(ctx context.Context, part string, files map[string]*zip.
 	return nil
 }
 
-// sortTiny selects the files of the archive that are used. It refuses unsafe paths, files over the limits and a wrong layout.
+// sortTiny selects the files of the archive that are used. It refuses unsafe paths, files over the
+// limits and a wrong layout.
 func sortTiny(files []*zip.File) (*tinyFiles, error) {
 	t := &tinyFiles{train: map[string]*zip.File{}, val: map[string]*zip.File{}}
 	if len(files) > maxEntries {
@@ -139,7 +142,8 @@ func (t *tinyFiles) sort(f *zip.File) error {
 	parts, to, key := strings.Split(name, "/"), map[string]*zip.File(nil), ""
 	switch {
 	case name == f.Name:
-		return nil // outside the root directory, as the files that macOS adds
+		// outside the root directory, as the files that macOS adds
+		return nil
 	case f.Name == tinyNotes:
 		t.notes = f
 	case name == "words.txt":
@@ -199,7 +203,8 @@ func (t *tinyFiles) arrange() (map[string]*zip.File, error) {
 	return val, nil
 }
 
-// parseNotes parses lines of NAME, WNID and a bounding box, separated by tabs. It returns the WNID of each name.
+// parseNotes parses lines of NAME, WNID and a bounding box, separated by tabs. It returns the WNID
+// of each name.
 func parseNotes(b []byte) (map[string]string, error) {
 	classes := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(b))

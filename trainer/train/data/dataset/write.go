@@ -18,29 +18,33 @@ const (
 	side   = 28 // width and height of an image of MNIST
 	labels = 10 // number of classes
 
-	// chunkSize makes chunks of about 300 images of MNIST: large enough to compress well, and small enough that a task reads
-	// few records of other tasks.
+	// chunkSize makes chunks of about 300 images of MNIST: large enough to compress well, and small
+	// enough that a task reads few records of other tasks.
 	chunkSize = 256 << 10
 
-	// compressor is the default of the original RecordIO. MNIST takes 17 MB and 0.7 s with it, 12 MB and 2.6 s with gzip.
+	// compressor is the default of the original RecordIO. MNIST takes 17 MB and 0.7 s with it, 12
+	// MB and 2.6 s with gzip.
 	compressor = recordio.Snappy
 )
 
 // manifest describes what the output directory was made from. It is stored in a file
 // whose name begins with a dot, so that readers of records ignore it.
 type manifest struct {
-	Name            string            `json:"name"`
-	RecordsPerShard int               `json:"records_per_shard,omitempty"`
-	Synthetic       *Synthetic        `json:"synthetic,omitempty"`
-	Sums            map[string]string `json:"sha256,omitempty"` // checksums of the source files, as sumOf returns them
-	Train           int64             `json:"train"`            // number of training records or images
-	Test            int64             `json:"test"`             // number of test or validation records or images
+	Name            string     `json:"name"`
+	RecordsPerShard int        `json:"records_per_shard,omitempty"`
+	Synthetic       *Synthetic `json:"synthetic,omitempty"`
+	// checksums of the source files, as sumOf returns them
+	Sums map[string]string `json:"sha256,omitempty"`
+	// number of training records or images
+	Train int64 `json:"train"`
+	// number of test or validation records or images
+	Test int64 `json:"test"`
 }
 
 const manifestName = ".dataset.json"
 
-// readManifest reads the manifest of an output directory. made is false if the directory is missing or empty. A directory
-// with other files and no manifest is an error.
+// readManifest reads the manifest of an output directory. made is false if the directory is missing
+// or empty. A directory with other files and no manifest is an error.
 func readManifest(out string) (m manifest, made bool, err error) {
 	b, err := os.ReadFile(filepath.Join(out, manifestName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -68,7 +72,8 @@ func (m manifest) sameInput(o manifest) bool {
 	return same && m.Name == o.Name && m.RecordsPerShard == o.RecordsPerShard && maps.Equal(m.Sums, o.Sums)
 }
 
-// check counts the records or images in the output directory, and fails if their number is not the one that was written.
+// check counts the records or images in the output directory, and fails if their number is not the
+// one that was written.
 func (m manifest) check(out string, l Layout) (Result, error) {
 	count := countRecords
 	if l.Unit == "image" {
@@ -104,14 +109,17 @@ func countRecords(dir string) (n int64, err error) {
 type making struct {
 	Layout
 	manifest
-	dir      string           // the directory to be filled, which becomes the output directory
-	inputs   map[string]input // the source files by name
+	// the directory to be filled, which becomes the output directory
+	dir string
+	// the source files by name
+	inputs   map[string]input
 	progress func(Progress)
 }
 
 // write makes the data set in the workspace, and then renames it to the output directory.
 func write(ctx context.Context, s set, want manifest, space *workspace, inputs map[string]input, progress func(Progress)) (res Result, err error) {
-	fresh, err := space.path("out") // not the workspace itself, which other users may not read
+	// not the workspace itself, which other users may not read
+	fresh, err := space.path("out")
 	if err != nil {
 		return res, err
 	}

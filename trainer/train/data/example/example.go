@@ -5,7 +5,8 @@
 //	message Example   { Features features = 1; }
 //	message Features  { map<string, Feature> feature = 1; }
 //	message Feature   { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
-//	message BytesList { repeated bytes value = 1; }  // FloatList: repeated float, Int64List: repeated int64, packed or not
+//	message BytesList { repeated bytes value = 1; }  // FloatList: repeated float, Int64List:
+//	                                                 repeated int64, packed or not
 //
 // Parse checks the whole record. Reading a feature afterwards fails only if it is
 // missing, or if its kind or length is not the expected one.
@@ -49,8 +50,10 @@ func (k Kind) String() string {
 type Feature struct {
 	Name []byte
 	Kind Kind
-	Len  int    // number of values
-	list []byte // the BytesList, FloatList or Int64List, checked
+	// number of values
+	Len int
+	// the BytesList, FloatList or Int64List, checked
+	list []byte
 }
 
 // Features are the features of one record, in its order. Of several features
@@ -257,7 +260,8 @@ func (fs Features) Floats(name string, dst []float32) error {
 	return nil
 }
 
-// AppendBytes appends the byte strings of f to dst; none if f is of another kind. They share the record's memory.
+// AppendBytes appends the byte strings of f to dst; none if f is of another kind. They share the
+// record's memory.
 func (f Feature) AppendBytes(dst [][]byte) [][]byte {
 	f.values(Bytes, func(val []byte) { dst = append(dst, val) })
 	return dst

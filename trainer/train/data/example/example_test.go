@@ -57,7 +57,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Append writes the bytes that protoc --encode=tensorflow.Example writes, with the entries of its map in the given order.
+// Append writes the bytes that protoc --encode=tensorflow.Example writes, with the entries of its
+// map in the given order.
 func TestKnownBytes(t *testing.T) {
 	want, err := hex.DecodeString("0a3f" +
 		"0a110a0178120c120a0a080000803f000000c00a140a0179120f1a0d0a0b03ffffffffffffffffff010a0d0a017a12080a060a0261620a000a050a016e1200")

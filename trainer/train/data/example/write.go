@@ -89,7 +89,8 @@ func (v Value) listSize() int {
 	return n
 }
 
-// packedSize returns the size in bytes of the packed numbers, without tag and length; 0 if there are none.
+// packedSize returns the size in bytes of the packed numbers, without tag and length; 0 if there
+// are none.
 func (v Value) packedSize() int {
 	n := 4 * len(v.Floats)
 	for _, i := range v.Ints {

@@ -28,7 +28,8 @@ func fastest(b *testing.B, f func()) float64 {
 // peak measures GFLOP/s of the active set's multiply-add loop.
 func peak() float64 {
 	best := 0.0
-	for range 1000 { // many short runs, of which some are not interrupted
+	// many short runs, of which some are not interrupted
+	for range 1000 {
 		start := now()
 		flops := FMAPeak(5_000)
 		best = max(best, float64(flops)/(now()-start).Seconds()/1e9)
@@ -36,7 +37,8 @@ func peak() float64 {
 	return best
 }
 
-// conv returns the product of the forward pass of an image with stride 1 and no padding. dX is the same of a padded image.
+// conv returns the product of the forward pass of an image with stride 1 and no padding. dX is the
+// same of a padded image.
 func conv(h, w, c, k, f int) GemmArgs {
 	oh, ow := h-k+1, w-k+1
 	return GemmArgs{Blocks: oh, M: ow, N: f, Segs: k, K: k * c, ABlock: w * c, ARow: c, ASeg: w * c, AStep: 1,

@@ -13,8 +13,9 @@ const (
 
 // GemmArgs is one C = A·B (+ initial C). All strides are in elements, none negative.
 //
-// Rows come in Blocks (0 means 1) of M rows, the inner loop in Segs (0 means 1) segments of K steps, so
-// that a convolution over an NHWC image [H, W, C] is one call and needs no copy of the image:
+// Rows come in Blocks (0 means 1) of M rows, the inner loop in Segs (0 means 1) segments of K
+// steps, so that a convolution over an NHWC image [H, W, C] is one call and needs no copy of the
+// image:
 //
 //	          row i of block o is         segment s, step k are     B
 //	forward   output pixel (o, i)         kernel row, (kw, c)       weights [KH*KW*C, F]
@@ -25,21 +26,28 @@ const (
 //	          ARow 1, M = KW*C            AStep stride*C
 //	dX        the forward pass of zero-padded dY with flipped weights [KH*KW*F, C]
 //
-// A dense layer has one block and one segment: ARow = inputs, AStep 1; its dW has ARow 1, AStep = inputs.
+// A dense layer has one block and one segment: ARow = inputs, AStep 1; its dW has ARow 1, AStep =
+// inputs.
 type GemmArgs struct {
 	M, N, K      int
 	Blocks, Segs int
-	A            []float32 // element (o, i, s, k) is A[o*ABlock + i*ARow + s*ASeg + k*AStep]
+	// element (o, i, s, k) is A[o*ABlock + i*ARow + s*ASeg + k*AStep]
+	A            []float32
 	ABlock, ARow int
 	ASeg, AStep  int
-	B            []float32 // element (s, k, j) is B[(s*K+k)*BRow + j]
-	BRow         int
-	C            []float32 // element (o, i, j) is C[o*CBlock + i*CRow + j]; overlaps neither A nor B
+	// element (s, k, j) is B[(s*K+k)*BRow + j]
+	B    []float32
+	BRow int
+	// element (o, i, j) is C[o*CBlock + i*CRow + j]; overlaps neither A nor B
+	C            []float32
 	CBlock, CRow int
 	Init         Init
-	Bias         []float32 // N elements, for Init Bias
-	ReLU         bool      // negative results become 0
-	Scratch      *Scratch  // lets large matrices be packed; without it they are slower
+	// N elements, for Init Bias
+	Bias []float32
+	// negative results become 0
+	ReLU bool
+	// lets large matrices be packed; without it they are slower
+	Scratch *Scratch
 }
 
 // Scratch is memory that calls of [Gemm] reuse, grown as needed: one for each thread.
@@ -64,7 +72,8 @@ func (g *GemmArgs) check() {
 	if g.M == 0 || g.N == 0 {
 		return
 	}
-	block := (g.M-1)*g.CRow + g.N // elements of C from the first to the last of a block
+	// elements of C from the first to the last of a block
+	block := (g.M-1)*g.CRow + g.N
 	if g.M > 1 && g.CRow < g.N || g.Blocks > 1 && g.CBlock < g.N {
 		panic(fmt.Sprintf("kernel.Gemm: rows of C overlap: N %d, C %d %d", g.N, g.CBlock, g.CRow))
 	}
@@ -96,7 +105,8 @@ func (g *GemmArgs) row(a int, c []float32) {
 	}
 	for s := range g.Segs {
 		k := 0
-		for ; k+4 <= g.K; k += 4 { // the same sums, with a quarter of the traffic
+		// the same sums, with a quarter of the traffic
+		for ; k+4 <= g.K; k += 4 {
 			at := a + s*g.ASeg + k*g.AStep
 			x0, x1, x2, x3 := g.A[at], g.A[at+g.AStep], g.A[at+2*g.AStep], g.A[at+3*g.AStep]
 			b := g.B[(s*g.K+k)*g.BRow:]

@@ -39,7 +39,8 @@ func (g *GemmArgs) vector(w *width) {
 }
 
 // packs reports whether it pays to pack B: it does not stay in the second-level cache and is used
-// again, or its rows crowd the first-level cache, which one packed panel fits, and that is used often.
+// again, or its rows crowd the first-level cache, which one packed panel fits, and that is used
+// often.
 func (g *GemmArgs) packs(w *width) bool {
 	const cache = 1 << 18 // elements
 	steps, tiles := g.Segs*g.K, g.Blocks*((g.M+w.two-1)/w.two)
@@ -73,7 +74,8 @@ func (g *GemmArgs) direct(w *width) {
 // panel computes the columns from j with tiles of rows as equal as can be.
 func (g *GemmArgs) panel(w *width, t *avx.Tile, j int) {
 	n := min(2*w.lanes, g.N-j)
-	if n <= width256.lanes { // whole vectors of 8 rather than half ones of 16
+	// whole vectors of 8 rather than half ones of 16
+	if n <= width256.lanes {
 		w = &width256
 	}
 	last := n % w.lanes // lanes of the last vector, 0 for all
@@ -103,7 +105,8 @@ func (g *GemmArgs) panel(w *width, t *avx.Tile, j int) {
 	}
 }
 
-// chunk bounds the steps of the inner loop whose part of a panel of B stays in the first-level cache.
+// chunk bounds the steps of the inner loop whose part of a panel of B stays in the first-level
+// cache.
 const chunk = 256
 
 // packed computes C chunk by chunk of the inner loop, with B packed panel by panel.
@@ -160,8 +163,8 @@ func (g *GemmArgs) chunk(w *width) {
 	}
 }
 
-// short splits a single segment, so that the tiles of a panel, which prefetch one row of B at each start of
-// a segment, together prefetch the next panel.
+// short splits a single segment, so that the tiles of a panel, which prefetch one row of B at each
+// start of a segment, together prefetch the next panel.
 func (g *GemmArgs) short(w *width, t *avx.Tile) (k, segs, aseg int) {
 	tiles := g.Blocks * ((g.M + w.two - 1) / w.two)
 	for _, k := range []int{16, 8, 4} {
@@ -172,7 +175,8 @@ func (g *GemmArgs) short(w *width, t *avx.Tile) (k, segs, aseg int) {
 	return t.K, t.Segs, t.ASeg
 }
 
-// packA copies A if its rows, or its steps, lie at a stride that maps them to few sets of the cache.
+// packA copies A if its rows, or its steps, lie at a stride that maps them to few sets of the
+// cache.
 func (g *GemmArgs) packA() {
 	const gap = 16
 	if g.Blocks > 1 || g.Segs > 1 {

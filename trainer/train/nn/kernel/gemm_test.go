@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// guarded returns n elements, not aligned, between guards, and the check that the guards are untouched.
+// guarded returns n elements, not aligned, between guards, and the check that the guards are
+// untouched.
 func guarded(n, shift int) (x []float32, check func() error) {
 	const guard, mark = 40, -12345
 	all := make([]float32, n+2*guard+shift)
@@ -63,7 +64,8 @@ func drawGemm(t *rapid.T) GemmArgs {
 	return g
 }
 
-// reference computes g in float64 over c, which holds the initial C, and for every element the sum of magnitudes.
+// reference computes g in float64 over c, which holds the initial C, and for every element the sum
+// of magnitudes.
 func reference(g GemmArgs, c []float32) (want, scale []float64) {
 	want, scale = make([]float64, len(c)), make([]float64, len(c))
 	for i, v := range c {
@@ -126,7 +128,8 @@ func TestGemm(t *testing.T) {
 	})
 }
 
-// TestGemmBits checks that products of large matrices have the same bits with both vector sets, packed or not, and cut into parts or not.
+// TestGemmBits checks that products of large matrices have the same bits with both vector sets,
+// packed or not, and cut into parts or not.
 func TestGemmBits(t *testing.T) {
 	defer Use(Name())
 	rapid.Check(t, func(t *rapid.T) {

@@ -44,7 +44,8 @@ func TestChooseAtStart(t *testing.T) {
 	mustChoose("sse9")
 }
 
-// TestSets shows the sets of kernels that this processor lacks as skipped. The other tests leave them out.
+// TestSets shows the sets of kernels that this processor lacks as skipped. The other tests leave
+// them out.
 func TestSets(t *testing.T) {
 	for _, name := range []string{"avx512", "avx2", "generic"} {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,9 @@
 package kernel
 
 // The optimizers update the parameters p with the gradient g, and their slots; all slices have at
-// least len(p) elements. They are element-wise, so any stretch can be updated alone. The rates are float64
-// because 1-b2 is taken before rounding to float32: after it, it would be wrong by 1e-5 of its value.
+// least len(p) elements. They are element-wise, so any stretch can be updated alone. The rates are
+// float64 because 1-b2 is taken before rounding to float32: after it, it would be wrong by 1e-5 of
+// its value.
 
 // SGD: p -= lr*g.
 func SGD(p, g []float32, lr float64) {

@@ -62,7 +62,8 @@ func ColumnStats(s1, s2 []float64, x, z []float32) {
 	active.columnStats(s1, s2[:len(s1)], x, z[:len(x)])
 }
 
-// ScaleShift sets dst = x*a[c] + b[c] in every row, then its negative elements to 0 if relu. dst may be x.
+// ScaleShift sets dst = x*a[c] + b[c] in every row, then its negative elements to 0 if relu. dst
+// may be x.
 func ScaleShift(dst, x, a, b []float32, relu bool) {
 	checkRows("ScaleShift", len(x), len(a))
 	check("ScaleShift", "b", len(b), len(a))
@@ -108,8 +109,8 @@ func MaxPool2x2Grad(dtop, dbottom, dy []float32, index []uint8, channels int) {
 }
 
 // Dropout sets dst = x*scale where a hash of (seed, offset+i) is at least threshold, otherwise 0:
-// the probability of a zero is threshold/2³². The gradient is the same call with dy for x. Element i
-// depends on offset+i only, so any stretch can be done alone. dst may be x.
+// the probability of a zero is threshold/2³². The gradient is the same call with dy for x. Element
+// i depends on offset+i only, so any stretch can be done alone. dst may be x.
 func Dropout(dst, x []float32, seed uint64, offset, threshold uint32, scale float32) {
 	check("Dropout", "dst", len(dst), len(x))
 	// One round of splitmix64, so that similar seeds give unrelated masks.
@@ -147,6 +148,6 @@ func FirstNonFinite(x []float32) int {
 }
 
 // FMAPeak runs iterations of a loop of independent fused multiply-adds that touches no memory, of
-// the set's vector width, and returns the number of floating-point operations: over the time taken, the
-// peak of one core.
+// the set's vector width, and returns the number of floating-point operations: over the time taken,
+// the peak of one core.
 func FMAPeak(iterations int) (flops int) { return active.fmaPeak(iterations) }

@@ -148,7 +148,8 @@ var operations = map[string]func(a *arena, rows, columns int) any{
 	},
 }
 
-// TestSetsAgree checks that every set has the same bits as the portable one, and writes only to its slices.
+// TestSetsAgree checks that every set has the same bits as the portable one, and writes only to its
+// slices.
 func TestSetsAgree(t *testing.T) {
 	defer Use(Name())
 	for name, run := range operations {
@@ -302,7 +303,8 @@ func TestMaxPool(t *testing.T) {
 			t.Fatal(dst, index)
 		}
 		nan := float32(math.NaN())
-		for at := range 4 { // each element of the window; eight channels, as AVX2 needs
+		// each element of the window; eight channels, as AVX2 needs
+		for at := range 4 {
 			window := make([]float32, 4*8)
 			for i := range window {
 				window[i] = float32(i % 5)
@@ -344,7 +346,8 @@ func TestDropout(t *testing.T) {
 				}
 			}
 		}
-		// At most five standard deviations of the binomials: a quarter is dropped, and the quarter of another seed is independent.
+		// At most five standard deviations of the binomials: a quarter is dropped, and the quarter
+		// of another seed is independent.
 		if math.Abs(float64(zeros)-n/4) > 5*math.Sqrt(n*3./16) || math.Abs(float64(both)-n/16) > 5*math.Sqrt(n*15./256) {
 			t.Fatalf("%d of %d are dropped, %d with both seeds", zeros, n, both)
 		}
