@@ -36,8 +36,10 @@ const AnnotationStack = "elasticdl-stack"
 // provider does not: it takes over an object that exists already, and `pulumi destroy` then deletes
 // it.
 //
-//	BeforeCreate: the object exists without the mark of this stack     ──> refused, with the choices of the user
-//	BeforeUpdate: the object is in the state and not in the cluster    ──> refused, with the command that repairs it
+//	BeforeCreate: the object exists without the mark of this stack
+//	    ──> refused, with the choices of the user
+//	BeforeUpdate: the object is in the state and not in the cluster
+//	    ──> refused, with the command that repairs it
 //
 // Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi
 // up`, refuses nothing; the update checks again.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
@@ -472,6 +473,47 @@ func TestFilesAreShort(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Comments are read in diffs and in terminals: they are at most 100 columns wide, and those of more
+// than 40 characters stand above what they describe.
+func TestCommentsAreNarrow(t *testing.T) {
+	const widest, aside = 100, 40
+	for _, s := range load(t) {
+		if s.generated {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for _, group := range s.Comments {
+			for _, c := range group.List {
+				at := s.fset.Position(c.Pos())
+				before := strings.TrimSpace(lines[at.Line-1][:at.Column-1])
+				n := utf8.RuneCountInString(strings.TrimPrefix(c.Text, "// "))
+				switch {
+				case !strings.HasPrefix(c.Text, "// ") && !strings.HasPrefix(c.Text, "//\t"): // a directive
+				case before == "" && columns(lines[at.Line-1]) > widest:
+					t.Errorf("%s:%d: the comment is %d columns wide, more than %d", s.path, at.Line, columns(lines[at.Line-1]), widest)
+				case before != "" && n > aside && !strings.HasPrefix(before, "}"):
+					t.Errorf("%s:%d: the comment has %d characters: more than %d stand above what they describe", s.path, at.Line, n, aside)
+				}
+			}
+		}
+	}
+}
+
+// columns returns how wide a line is on a screen with a tab stop every four columns.
+func columns(line string) int {
+	n := 0
+	for _, r := range line {
+		if n++; r == '\t' {
+			n += (4 - n%4) % 4
+		}
+	}
+	return n
 }
 
 // Generated code has packages of its own, so that what is written is found and read without it.

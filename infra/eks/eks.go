@@ -2,8 +2,8 @@
 // files, a bucket for code and a registry of images.
 //
 //	VPC ──> control plane ──> vpc-cni, kube-proxy, pod identity ──┐
-//	 │           └──> access entries                              ├──> groups of nodes ──> coredns, EFS driver
-//	 └──> EFS ──> a mount target per zone, open to the cluster ───┘
+//	 │           └──> access entries                              ├──> groups of nodes ──> coredns,
+//	 └──> EFS ──> a mount target per zone, open to the cluster ───┘                    EFS driver
 //
 // An arrow points to the resource that is created later; deletion runs in reverse. So nodes, and
 // the pods on them, end while their files are still mounted; the network plugin and the network's

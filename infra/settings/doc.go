@@ -1,13 +1,14 @@
 // Package settings is the configuration of a stack: its fields, their defaults, and everything that
 // may be wrong with it.
 //
-//	stacks/Pulumi.<stack>.yaml ──> engine ──> infra.Load ──> Input ──> Parse ──┬──> *Settings, with Notes
-//	                                             others' checks: Check ────────┘    or every problem at once
+//	stacks/Pulumi.<stack>.yaml ──> engine ──> infra.Load ──> Input ──> Parse ──┐
+//	       *Settings, with Notes, or every problem at once <────────────────────┤
+//	                                             others' checks: Check ────────┘
 //
 //	    decode     fields by their JSON names; others are problems               decode.go
 //	    default    values of settings that a file leaves out                    default.go
 //	    settle     values that follow from others                               default.go
-//	    check      rules that types cannot express                              check.go, and a file for each section
+//	    check      rules that types cannot express                              check.go, and others
 //
 // A field of a file is a field of a struct here, named by its JSON tag. A new field is added to its
 // struct, to the check of its section and to the table of its page; tests check that they agree.

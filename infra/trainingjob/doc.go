@@ -2,7 +2,8 @@
 // the objects that `elasticdl train` creates, built by the same code (trainer/runtime/manifest),
 // and nothing else.
 //
-//	TrainingJob ── Job ──depends on──> ConfigMaps, ServiceAccount, Role, RoleBinding, Services ──> resources of the stack
+//	TrainingJob ── Job ──depends on──> ConfigMaps, ServiceAccount, Role, RoleBinding, Services
+//	                │                  ──depends on──> resources of the stack
 //	                └─owns─> pods of parameter servers and workers, which Pulumi does not manage
 //
 // Pulumi's objects have no owner reference, so that Kubernetes deletes none of them with another.

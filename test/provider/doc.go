@@ -1,8 +1,10 @@
 // Package provider simulates the clouds' providers for the real engine of Pulumi, in the process of
 // a test: Google's, Amazon's, Kubernetes' and that of commands.
 //
-//	engine ──PULUMI_DEBUG_PROVIDERS──> [Cloud]: gcp, aws, command: one [Provider] with a table of [Type]s
-//	                                            kubernetes: [Kubernetes], whose clusters the others create and delete
+//	engine ──PULUMI_DEBUG_PROVIDERS──┬──> [Cloud]: gcp, aws, command: one [Provider] with a
+//	                                 │    table of [Type]s
+//	                                 └──> kubernetes: [Kubernetes], whose clusters the others
+//	                                      create and delete
 //
 // They are as strict as clouds, so that tests do not pass because nothing was checked:
 //

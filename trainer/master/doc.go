@@ -1,11 +1,12 @@
 // Package master runs a job. It is the shell round the machines that decide:
 //
-//	workers, servers ──gRPC──> service ─┐   one mutex    ┌─ task.Queue            which records are whose
-//	runtime ────────pod.Event─> loop ───┼────────────────┼─ pod.Table             who lives, who is replaced
-//	timer ──────────────────────────────┘   (advance)    ├─ evaluation.Schedule   what is measured when
-//	                                            │        ├─ custody.Servers, Ring who holds the model
-//	                                            │        ├─ custody.Cut           when it is copied
-//	                                            │        └─ rendezvous.Rendezvous who is in the ring
+//	workers, servers ──gRPC──> service ─┐  one mutex  ┌─ task.Queue          which records are whose
+//	runtime ────────pod.Event─> loop ───┼─────────────┼─ pod.Table           who lives, who follows
+//	timer ──────────────────────────────┘  (advance)  ├─ evaluation.Schedule what is measured when
+//	                                            │     ├─ custody.Servers     who holds the model, as
+//	                                            │     │  and Ring            servers, as a ring
+//	                                            │     ├─ custody.Cut         when it is copied
+//	                                            │     └─ rendezvous          who is in the ring
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
 //	     links:    tell and ask the servers <───┤
 //	     seats:    worlds and recalls       <───┤
@@ -21,7 +22,8 @@
 //	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
 //	   ^ │                            (validation data) (--output)    ^
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
-//	   └──── the model, or a part of it, is lost: its next life begins with the newest checkpoint (also out of measuring and exporting)
+//	   └──── the model, or a part of it, is lost: its next life begins with the newest checkpoint
+//	         (also out of measuring and exporting)
 //
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter
 // (strategy.go). A job that trains nothing has a model that does not change (fixed.go): it begins
@@ -84,9 +86,13 @@
 // # A restored master
 //
 //	record of the master before ──┐
-//	pods, as the runtime lists ───┼─> life, pods, world ──> gathering ── all servers have said what they hold ──> the training goes on
-//	newest checkpoint ────────────┘                             │        a ring's members have arrived, or are gone
-//	                                                            └─ values are lost ──> a new life, with the newest checkpoint
+//	pods, as the runtime lists ───┼─> life, pods, world ──> gathering
+//	newest checkpoint ────────────┘                    │
+//	                                                   ├─ all servers have said what they hold,
+//	                                                   │  a ring's members have arrived or are gone
+//	                                                   │  ──> the training goes on
+//	                                                   └─ values are lost
+//	                                                      ──> a new life, with the newest checkpoint
 //
 // Workers and servers work on what they hold meanwhile. A worker's next heartbeat says which leases
 // it works on, and they are its own again; a server is asked to join again.

@@ -131,7 +131,7 @@ func static(parts []syntax.WordPart) string {
 // tools lists the commands that pages use beside elasticdl and make. The table [played] says which
 // test runs them.
 var tools = []string{
-	"awk", "aws", "cat", "cd", "chmod", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
+	"awk", "aws", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
 	"pulumi", "sed", "sort", "which",
 }
 

@@ -86,10 +86,10 @@ type CutOrder struct {
 // Cut brings all holders of a model to one common state, an aligned cut, and collects their reports
 // until it is on disk.
 //
-//	         Begin          all hold: the union               all have copied          all have written
-//	(none) ────────> gather ─────────────────> align ────────────────────────> write ──────────────────> [Commit]
-//	  ^                │                         │                               │
-//	  └────────────────┴─── too late, or a holder is lost: given up ─────────────┘
+//	         Begin          all hold: the union        all have copied        all have written
+//	(none) ────────> gather ─────────────────> align ────────────────> write ──────────> [Commit]
+//	  ^                │                         │                       │
+//	  └────────────────┴─ too late, or a holder is lost: given up ───────┘
 type Cut struct {
 	policy CutPolicy
 	// the highest number that a cut was given

@@ -4,21 +4,21 @@
 // answers with [Action]s, which the master's shell performs outside its lock. Each launch of a pod
 // is in one [Phase]:
 //
-//	                Tick: due                 Observe                  Observe               Observe
-//	   ┌────────┐ ──────────> ┌──────────┐ ──────────> ┌─────────┐ ──────────> ┌─────────┐ ──────────> ┌─────────┐
-//	──>│ Wanted │  (Create)   │ Creating │             │ Pending │             │ Running │             │ Leaving │
-//	   └────────┘ <────────── └──────────┘             └─────────┘             └─────────┘             └─────────┘
-//	       │        Refused        │ Refused, and           │                       │                       │
-//	       │ Scale, End            │ nobody wants it        └───────────────────────┴───────────┬───────────┘
-//	       v                       v                                                            │ Observe
-//	┌──────────────────────────────────┐                                       ┌────────────────┴─────────────┐
-//	│            Cancelled             │                                       │ Succeeded | Failed | Deleted │ (Lost)
-//	└──────────────────────────────────┘                                       └────────────────┬─────────────┘
-//	                                                                                            v
-//	                                                    Judge: relaunch? charged? rejected? more memory? fatal?
-//	                                                      │             │              │
-//	                         worker: next number, Wanted  │             │              └─ Err: the job fails
-//	                         server: next launch, Wanted <┘             └─ this line ends; the others go on
+//	            Tick: due            Observe             Observe             Observe
+//	┌────────┐ ──────────> ┌──────────┐ ────> ┌─────────┐ ────> ┌─────────┐ ────> ┌─────────┐
+//	│ Wanted │  (Create)   │ Creating │       │ Pending │       │ Running │       │ Leaving │
+//	└────────┘ <────────── └──────────┘       └─────────┘       └─────────┘       └─────────┘
+//	    │        Refused        │ Refused, and     │                 │                 │
+//	    │ Scale, End            │ nobody wants it  └─────────────────┼─────────────────┘
+//	    v                       v                                    │ Observe
+//	┌──────────────────────────────────┐            ┌────────────────┴─────────────┐
+//	│            Cancelled             │            │ Succeeded | Failed | Deleted │ (Lost)
+//	└──────────────────────────────────┘            └────────────────┬─────────────┘
+//	                                                                 v
+//	                             Judge: relaunch? charged? rejected? more memory? fatal?
+//	                               │             │              │
+//	  worker: next number, Wanted  │             │              └─ Err: the job fails
+//	  server: next launch, Wanted <┘             └─ this line ends; the others go on
 //
 // What is observed may skip phases, and comes also of a pod that is Wanted, if the answer to its
 // creation was lost. What the picture does not show is:
@@ -45,15 +45,14 @@
 // it likes besides. A new master, once the one before can perform nothing more but what was under
 // way, calls [Restore] with the last one and the list:
 //
-//		in the snapshot     in the list              then
-//		wanted, not due     -                        the same number, when it is due
-//		else                there, or its end        as observed: goes on; or judged, charged,
-//		                                             replaced
-//		else                - [Lost]; followed under another number (a server: launch). If it comes
-//		                    late: deleted
-//		-                   a live worker in the place of one that is lost; without such a place it is
-//	                    deleted, if it does not leave by itself
-//		-                   an ended one             nothing
+//	in the snapshot   in the list         then
+//	wanted, not due   -                   the same number, when it is due
+//	else              there, or its end   as observed: goes on; or judged, charged, replaced
+//	else              -                   [Lost]; followed under another number (a server: launch).
+//	                                      If it comes late: deleted
+//	-                 a live worker       in the place of one that is lost; without such a place it
+//	                                      is deleted, if it does not leave by itself
+//	-                 an ended one        nothing
 //
 // What a restored table does not know: orders to delete that were not performed (whoever is silent
 // or slow is found again), how long a pod has run (as long as the master), why a creation was

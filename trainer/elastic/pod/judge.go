@@ -144,10 +144,12 @@ type Verdict struct {
 
 // Judge is the one place that decides about relaunches.
 //
-//	node lost, preempted, evicted, deleted, killed (signal 1, 2, 9, 15)  relaunch, uncharged
-//	rejected by its node                                                 relaunch, uncharged, after a while
-//	out of memory, OOMs < MaxOOMs                                        relaunch with more memory, charged
-//	out of memory else, exit code, other signals, code 0 with work left  charged; relaunch if Charged < Relaunches
+//	node lost, preempted, evicted, deleted,   relaunch, uncharged
+//	killed (signal 1, 2, 9, 15)
+//	rejected by its node                      relaunch, uncharged, after a while
+//	out of memory, OOMs < MaxOOMs             relaunch with more memory, charged
+//	out of memory else, exit code,            charged; relaunch if Charged < Relaunches
+//	other signals, code 0 with work left
 //
 // A server that cannot be relaunched is fatal; a worker is not: the others go on without it.
 func Judge(role Role, e Exit, p Policy, before Past) Verdict {

@@ -5,15 +5,14 @@
 // the master performs outside its lock. It has no goroutines and no timers: [Rendezvous.Deadline]
 // returns when [Rendezvous.Tick] is to be called.
 //
-//	           all expected workers have arrived,               a newcomer waits, a member departs
-//	                                                            or was aside: Recall
-//	           or at least Min, and Settle (Gather) is over     a member left, or came back
-//	                                                            uncalled: Abort
-//	gathering ────────────────────────────────────────> working ────────────────────────────────> changing
-//	    ^                      Form                        ^                                         │
-//	    │                                                  │   all remaining members are back: Form  │
-//	    │                                                  └─────────────────────────────────────────┤
-//	    └─────────────────────── no member remains: Anew with the next Form ─────────────────────────┘
+//	     all expected workers have arrived, or     a newcomer waits, a member departs
+//	     at least Min, and Settle (Gather) is      or was aside: Recall; a member left,
+//	     over: Form                                or came back uncalled: Abort
+//	gathering ────────────────────────> working ────────────────────────────> changing
+//	    ^                                  ^                                     │
+//	    │                                  │ all remaining members are back: Form│
+//	    │                                  └─────────────────────────────────────┤
+//	    └───────────── no member remains: Anew with the next Form ───────────────┘
 //
 // A member is a process, not the number or address of a worker. A process that starts under the
 // number of another, or in another session, is a newcomer, and the earlier process has left. An

@@ -7,7 +7,8 @@
 //	gs://bucket/main.py                      an object of Google Cloud Storage
 //	https://host/main.py                     a file on the web
 //	s3://bucket/code.tar.gz main.py --epochs=2
-//	                                         an archive, and the script in it: .tar.gz, .tgz, .tar, .zip
+//	                                         an archive, and the script in it: .tar.gz, .tgz,
+//	                                         .tar, .zip
 //	https://host/main.py#sha256=9f86d0…      any of them, with the checksum that it must have
 //	http://files.lan/main.sh#sha256=9f86d0…  a file of a private network, only with its checksum
 //

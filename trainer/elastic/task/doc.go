@@ -17,10 +17,10 @@
 //	   todo ─────────────────────> leased ─────────────> settled
 //	    ^                            │
 //	    ├── first again ── Lose (uncharged)
-//	    ├── first again ── Return (uncharged) ───────> Returned = MaxAttempts in a row: the queue fails
-//	    └── last again ─── Fail, Lose with a charge ──> Attempts = MaxAttempts: the queue fails
+//	    ├── first again ── Return (uncharged) ───────> Returned = MaxAttempts in a row: it fails
+//	    └── last again ─── Fail, Lose with a charge ──> Attempts = MaxAttempts: it fails
 //
-//	epoch 1 ── Settled ── NextEpoch ──> epoch 2 ── … ── Settled ── NextEpoch = false ──> TrainingDone
+//	epoch 1 ── Settled ── NextEpoch ──> epoch 2 ── … ── NextEpoch = false ──> TrainingDone
 //
 // # Restart of the master
 //
@@ -29,8 +29,8 @@
 // before any other process learns it.
 //
 //	ledger of all holders ──┐
-//	[Snapshot] (a hint) ────┼── [Restore] ──> nothing leased ── [Queue.Adopt], for each lease announced ──> [Queue.Announced]
-//	incarnation ────────────┘
+//	[Snapshot] (a hint) ────┼── [Restore] ──> nothing leased ── [Queue.Adopt], for each lease
+//	incarnation ────────────┘                                   announced ──> [Queue.Announced]
 //
 // The ledger is the intersection of the ledgers of all parameter servers
 // ([ledger.Ledger.Intersect]), or that of the state with which a ring goes on. It holds every

@@ -2,7 +2,7 @@
 // the relations between these times can be read and tested. A time that matters to one package only
 // is defined there.
 //
-//	                       0.5  1    2    3      5          10         15        25   30           600 s
+//	                       0.5  1    2    3      5          10         15        25   30    600 s
 //	heartbeat              Beat ─────────────── BeatLimit
 //	a pod's silence             ring, least ─── Silence
 //	an order to a server             Order Account
@@ -13,7 +13,7 @@
 //	a connection at rest                      KernelAlive   Alive ─── Vanish
 //	a worker that leaves                        Drain ─────────────────────── Grace
 //	a job's end                                             Farewell ─────────── Grace + EndSlack
-//	a master that is away                                                                          Abandoned
+//	a master that is away                                                                 Abandoned
 //
 // Laws:
 //

@@ -3,9 +3,9 @@
 // when the world changes. A process that keeps its state says so over a socket, and is told of the
 // next world instead.
 //
-//	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the job's end
+//	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the end
 //	        ^                                       │
-//	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall the processes
+//	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall them
 //
 // The master decides about the program as a whole: whether a failure is charged, which workers are
 // in the world, when the job is done. An agent only reports what it observes.

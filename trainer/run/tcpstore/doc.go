@@ -4,7 +4,7 @@
 //	Listen ─> Server ── Addr ──> MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE=True
 //	             │
 //	connection ──┤ decoder (wire.go)   bytes ─> request; one for PyTorch 1.x, one for 2.x
-//	connection ──┤ store   (store.go)  request ─> answers, also to clients that waited; no I/O, no clock
+//	connection ──┤ store   (store.go)  request ─> answers, also to waiting clients; no I/O, no clock
 //	connection ──┘ outbox  (server.go) answers ─> bytes
 //
 // The server listens before any process connects, and outlives all of them: no process of the job

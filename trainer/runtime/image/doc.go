@@ -1,7 +1,7 @@
 // Package image builds container images for jobs without Docker, and pushes them.
 //
-//	a Go module ──Compile──> static binaries ──Assemble──> Image ──Save──> Store ──Push──> a registry
-//	                         (one a platform)   (+ a base)   └──WriteArchive──> a file, for docker load and the like
+//	a Go module ──Compile──> static binaries ──Assemble──> Image ──Save──> Store ──Push──> registry
+//	                         (one a platform)   (+ a base)   └──WriteArchive──> a file for docker
 //
 // An image is a base and one layer, which has the binary at /elasticdl, the entry point, and its
 // bill of materials at /elasticdl.cdx.json. Without a base a layer with /tmp and certificate

@@ -7,7 +7,7 @@
 //	───────────                            ──────────                          ────────────────
 //	Client.Submit ───────────────────────> the objects (package manifest) ───> incluster.RunMaster
 //	Client.Scale ────────────────────────> numWorkers of the spec ───────────> follows it
-//	Client.Suspend, Resume ──────────────> suspend of the Job ───────────────> ends its pods; another master goes on
+//	Client.Suspend, Resume ──────────────> suspend of the Job ───────────────> ends its pods
 //	Client.Status, List, Logs, Wait <───── the state, objects, logs <───────── writes the state
 //	Client.Stop ─────────────────────────> the Job is deleted, and with it all that it owns
 //	Client.CopyToClaim, CopyFromClaim <──> a pod that mounts the claim runs [Receive] or [Send]

@@ -63,7 +63,7 @@
 //
 //	launcher:  incarnation + 1 on the disk ──> start the master, with      --launch  its incarnation
 //	                                                                       a session, new for each
-//	                                                                       the listening socket, the same for all
+//	                                                                       the listening socket
 //	master:    Former = DIR/record, Pods.Adopt ──────────────────────────> master.Run
 //
 // The launcher owns the socket on which the masters listen, so their address stays the same, and a
@@ -86,8 +86,8 @@
 //	authority.pem  certificate and key that sign the certificates of the job: whoever has it can
 //	               pose as any process of the job
 //	launcher.json  pid of the launcher, and the scratch directory for its workers' sockets and
-//	               packages, which is a temporary one because
-//	               the path of a socket must be short. The launcher removes the files of a worker that has ended; if the launcher was
+//	               packages, which is a temporary one because the path of a socket must be short.
+//	               The launcher removes the files of a worker that has ended; if the launcher was
 //	               killed, the next job of the name removes the directory
 //	incarnation    number of masters started, written by the launcher before it starts the next
 //	record         state for the next master, written by each master: [master.Memory]

@@ -12,9 +12,11 @@ import (
 // Both ends have proved by TLS who they are. Who dials says hello, and is answered. Each says who
 // it is with a header of package identity. Numbers are little endian.
 //
-//	hello   0 "EDLM"  4 order u16    6 header u16                                              8 the header
-//	      + 0 formation i64          8 to worker u32  12 from rank u32  16 to rank u32  20 size u32  24 errand u32
-//	answer  0 "EDLN"  4 verdict u16  6 header u16      8 formation i64  16 sent i64     24 text u16  26 the header, the text
+//	hello   0 "EDLM"        4 order u16       6 header u16    8 the header
+//	      + 0 formation i64   8 to worker u32  12 from rank u32  16 to rank u32  20 size u32
+//	       24 errand u32
+//	answer  0 "EDLN"        4 verdict u16     6 header u16    8 formation i64   16 sent i64
+//	       24 text u16       26 the header, the text
 //
 // order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words
 // header and text are followed by as many bytes, which are bounded before memory is taken for them.

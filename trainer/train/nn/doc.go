@@ -4,7 +4,8 @@
 // then for every batch it computes its output on a [Tape] by calling layers, with any control flow:
 //
 //	b := nn.NewBuilder(seed)
-//	hidden, output := b.Dense(784, nn.Dense{Units: 256, ReLU: true}), b.Dense(256, nn.Dense{Units: 10})
+//	hidden := b.Dense(784, nn.Dense{Units: 256, ReLU: true})
+//	output := b.Dense(256, nn.Dense{Units: 10})
 //	params, err := b.Build()
 //	tape := nn.NewTape(params, threads, seed)
 //	err = tape.Pass(true, []nn.Array{images}, func(t *nn.Tape) {

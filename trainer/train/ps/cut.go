@@ -15,10 +15,10 @@ import (
 // what it has, takes what it lacks of what all are to have, copies, and writes the copy while it
 // goes on.
 //
-//	order: a number          order: the target            what it lacks has come
-//	───────────────> Held ─────────────────────> (Held) ──────────────────────> Copied ──────> Written
-//	                  │    another number, or none, or too late                    │  an error
-//	                  └──────────────────────────> (none), Failed                  └────────> Failed
+//	order: a number     order: the target          what it lacks has come
+//	───────────────> Held ───────────────> (Held) ───────────────> Copied ──────> Written
+//	                  │    another number, or none, or too late       │  an error
+//	                  └────────────────────> (none), Failed           └────────> Failed
 //
 // The server's mu guards it.
 type copying struct {

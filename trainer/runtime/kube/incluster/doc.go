@@ -14,7 +14,9 @@
 //
 // It is driven by one call, which returns when the job is over or the master has to leave:
 //
-//	err := incluster.RunMaster(ctx, incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: os.Stderr})
+//	err := incluster.RunMaster(ctx, incluster.MasterConfig{
+//		Job: name, Namespace: namespace, Environ: os.Environ(), Output: os.Stderr,
+//	})
 //
 // A master's requests are repeated as long as the API server does not answer, in bounded parallel
 // and at a bounded rate. What it refuses goes back to the table of pods, which waits longer each

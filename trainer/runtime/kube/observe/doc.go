@@ -5,7 +5,7 @@
 //
 //	core.Pod  ──Pod──> pod.Event, for the table of pods;  Exit, Waiting, ImageMissing say why
 //	batch.Job ──Failure, JobCondition, Suspended──> what becomes of the job
-//	error     ──Transient, Unreachable──> ask again, or tell the user;  Denied says why it is forbidden
+//	error     ──Transient, Unreachable──> ask again, or tell the user;  Denied says why not
 //
 // Laws:
 //

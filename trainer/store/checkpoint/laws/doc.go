@@ -1,7 +1,9 @@
 // Package laws tests that a place keeps checkpoints as [checkpoint.Files] and
 // trainer/store/checkpoint promise. It is for the tests of each kind of place:
 //
-//	laws.Test(t, laws.Place{Open: func(t *testing.T) checkpoint.Files { return checkpoint.Local(t.TempDir()) }})
+//	laws.Test(t, laws.Place{Open: func(t *testing.T) checkpoint.Files {
+//		return checkpoint.Local(t.TempDir())
+//	}})
 package laws
 
 import (

@@ -4,9 +4,11 @@
 //
 //	message Example   { Features features = 1; }
 //	message Features  { map<string, Feature> feature = 1; }
-//	message Feature   { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
-//	message BytesList { repeated bytes value = 1; }  // FloatList: repeated float, Int64List:
-//	                                                 repeated int64, packed or not
+//	message Feature   { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2;
+//	                                 Int64List int64_list = 3; } }
+//	message BytesList { repeated bytes value = 1; }
+//
+// FloatList is of repeated float, Int64List of repeated int64, packed or not.
 //
 // Parse checks the whole record. Reading a feature afterwards fails only if it is
 // missing, or if its kind or length is not the expected one.
