@@ -136,48 +136,6 @@ type agent struct {
 	unknown bool
 }
 
-// process is one process of the program.
-type process struct {
-	local int
-	// in its world; -1: it was told none yet
-	rank  int
-	pid   int
-	group *program.Group
-	// nil: the process is running
-	exit *program.Exit
-	// The fields below hold what the process has said over its socket.
-	// its connection; nil: it has said nothing, and keeps no state
-	script *script
-	// its arrival, while it waits for a world
-	waits *word
-	// it is in the current world, or will be in the next one
-	member bool
-	// it needs no world any more
-	done bool
-	// formation of the newest world that it was told
-	entered int64
-	// formation of the first world that it was told; 0: none
-	joined int64
-	// how often it was started again; nil: not known yet
-	starts *starts
-	// why it cannot be sure of its state; empty: it is, or has not said why
-	doubt string
-}
-
-// keeps reports whether a process enters the next world with its state.
-func (p *process) keeps() bool {
-	return p != nil && p.exit == nil && p.script != nil && p.script.keeps && !p.done
-}
-
-// retired reports whether a process that kept its state needs no further world.
-func (p *process) retired() bool { return p != nil && p.done }
-
-// late reports whether a process is running that has not come to the current world.
-func (p *process) late() bool { return p.lives() && !p.member }
-
-// lives reports whether a process is running.
-func (p *process) lives() bool { return p != nil && p.exit == nil }
-
 // Run works until the job has ended, the worker is asked to leave ([membership.ErrLeft]) or
 // replaced ([membership.ErrReplaced]), or ctx ends. No process of the program is left when it
 // returns.
@@ -575,79 +533,5 @@ func (a *agent) account() {
 	if !asked && !a.beats.ask() { // not told meanwhile, either
 		a.unknown = true
 		a.meeting.Recall()
-	}
-}
-
-// event is the end of a process, a message of one, the order of the master that the job is to stop,
-// or none of these: then the master asks for the account.
-type event struct {
-	exit *program.Exit
-	of   *process
-	said *message
-	stop time.Time // time by which the job is to stop
-}
-
-// absorb updates the state by the events that are waiting, and passes each to tell.
-func (a *agent) absorb(tell func(event)) {
-	events := a.mail.drain()
-	if len(events) > 0 {
-		defer func() { a.stages.watch(a.procs) }()
-	}
-	for _, e := range events {
-		switch {
-		case !e.stop.IsZero():
-			a.stops(e.stop)
-		case e.exit == nil && e.said == nil:
-			a.account()
-		case e.exit != nil:
-			e.of.exit = e.exit
-			a.show()
-			switch {
-			case e.of.exit.Failed(): // it failed in what follows the training
-				e.of.done = false
-			case e.of.script != nil && e.of.waits == nil:
-				// it has completed the training with its state
-				e.of.done = true
-			}
-			if e.of.script != nil {
-				a.letGo(e.of.script)
-			}
-		case e.said.Op == "":
-			e.said.from.ended = true
-			a.letGo(e.said.from)
-		case e.said.Op == "hello":
-			e.of = a.greet(e.said)
-		default:
-			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })
-			if i < 0 {
-				continue // the process has ended
-			}
-			e.of = a.procs[i]
-			switch e.said.Op {
-			case "arrive":
-				e.of.waits = &e.said.word
-			case "done":
-				e.of.done = true
-				a.beats.end()
-				a.pastTraining(e.of)
-			case "account":
-				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
-			case "saved":
-				a.beats.saves(&wire.Saved{Round: e.said.Round, Path: e.said.Path, UnixMs: time.Now().UnixMilli()})
-			case "unsaved":
-				a.beats.fails(fmt.Sprintf("%s: %s", e.said.Path, e.said.Why))
-			case "rest":
-				a.beats.rests(&wire.Rest{Round: e.said.Round, Problem: e.said.Why})
-			case "met":
-				a.beats.meet(e.said.Formation)
-			case "round":
-				// the master is to know of it when that world ends
-				a.beats.hasten()
-			case "doubt":
-				e.of.doubt = e.said.Why
-				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)
-			}
-		}
-		tell(e)
 	}
 }

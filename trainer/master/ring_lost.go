@@ -1,0 +1,156 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// recover continues with a world that has outlived the previous master, as soon as a member reports
+// what is in the model for good.
+func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+	w := r.custody.World()
+	if !r.m.gathering || w.Formation == 0 || beat.Formation != w.Formation {
+		return
+	}
+	var had ledger.Ledger
+	var err error
+	if r.m.program == nil || r.m.program.dataset != nil { // otherwise there are no records
+		if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
+			return
+		}
+		had, err = ledger.Parse(beat.Ledger)
+	}
+	if err == nil {
+		err = r.m.restoreQueue(&had)
+	}
+	if err != nil { // the ledger is not of this training
+		r.m.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", beat.Index, err), time.Now())
+		return
+	}
+	r.m.gathered(fmt.Sprintf("world %d works", w.ID))
+	r.settle(r.custody.Recovered(had))
+}
+
+// there reports whether there is a world whose members have the model.
+func (r *ring) there() bool { return r.works() }
+
+// bereft gives up the checkpoint of a worker that is lost.
+func (r *ring) bereft(worker int) {
+	if worker == r.writer {
+		r.writer = -1
+	}
+	if worker == r.copier {
+		r.m.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, was lost", worker), r.now())
+	}
+}
+
+// gone recalls the others when a worker has ended.
+func (r *ring) gone(id pod.ID, _ int, reason string) {
+	delete(r.seats, id.Index)
+	r.bereft(id.Index)
+	if !r.m.over {
+		r.perform(r.meeting.Leave(id.Index, 0, reason, r.now()))
+	}
+}
+
+// departs makes the others go on without a worker that was asked to leave, as soon as they can.
+func (r *ring) departs(worker int) {
+	s := r.seats[worker]
+	switch {
+	case r.m.over:
+		return
+	case s == nil: // it has not come yet
+		r.release(worker)
+		return
+	}
+	r.perform(r.meeting.Depart(worker, r.now()))
+	if r.meeting.Last(worker, s.session) {
+		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another has the model, or its grace period ends", "worker", worker)
+	}
+}
+
+// release lets a worker leave that was asked to, once the checkpoint that it writes is complete. It
+// does not wait for the worker's leases.
+func (r *ring) release(worker int) {
+	if worker == r.copier && r.m.checkpoints.copied() {
+		r.writer = worker
+		r.reclaim(worker, "")
+		return
+	}
+	r.m.Log.Info("Worker released", "worker", worker)
+	r.m.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
+}
+
+// dismiss takes back the leases of a worker that is not part of the ring any more, even if it runs:
+// nothing that it does reaches the model.
+func (r *ring) dismiss(id pod.ID, reason string) {
+	r.gone(id, 0, reason)
+	r.reclaim(id.Index, "")
+}
+
+// takeBack takes back the leases of a worker that has ended.
+func (r *ring) takeBack(_ context.Context, worker int, charge string) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if !r.m.over {
+		r.reclaim(worker, charge)
+		r.m.advance(time.Now())
+	}
+}
+
+// reclaim takes back a worker's leases, at once or when it is known which of their records are in
+// the model.
+func (r *ring) reclaim(worker int, charge string) {
+	if held := r.m.queue.Held(worker); len(held) > 0 {
+		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
+		r.settle(r.custody.Reclaim(worker, trains, charge))
+	}
+}
+
+// away reports whether the members of the world are reading the checkpoint that it begins with:
+// storage that does not answer is retried for some time, and the others wait. Otherwise the ring
+// waits only for its members.
+func (r *ring) away() bool {
+	w := r.custody.World()
+	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.m.checkpoints.base.Number > 0 && r.rounds < w.Formation
+	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
+}
+
+// stragglers returns at most one of the overdue workers while the ring works: its members wait for
+// each other, so any of them may be the cause. The others meet without it; if another was the
+// cause, that one does not arrive. No worker is a straggler before the limit has passed since the
+// last world was formed or aborted.
+func (r *ring) stragglers(overdue []int) []int {
+	rested := r.now().Sub(r.turned) >= r.m.Job.TaskTimeout.Duration
+	named := false
+	return slices.DeleteFunc(overdue, func(worker int) bool {
+		s := r.seats[worker]
+		switch {
+		case s == nil || s.away && s.waits:
+			return r.custody.Missed(worker)
+		case s.waits || !rested:
+			return true
+		case r.called || !r.custody.Member(worker):
+			return false
+		}
+		before := named
+		named = true
+		return before
+	})
+}
+
+func (r *ring) silence(role pod.Role) time.Duration {
+	if role != pod.Worker {
+		return 0
+	}
+	return r.m.Job.HeartbeatTimeout.Duration
+}
