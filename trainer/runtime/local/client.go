@@ -56,7 +56,7 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	if err = errors.Join(err, secretsHere(j)); err != nil {
 		return nil, err
 	}
-	lock, err := d.lock()
+	lock, err := d.lockOver(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err := d.lock()
+	lock, err := d.lockOver(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -141,6 +142,33 @@ func (d dir) lock() (*os.File, error) {
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 		}
 	}
+}
+
+// goneLimit is how long the processes of a job that has ended may take to go.
+const goneLimit = 10 * time.Second
+
+// lockOver locks the job as lock does. If it has ended or is suspended, by its status, its last
+// processes are about to go: it waits for them.
+func (d dir) lockOver(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, goneLimit)
+	defer cancel()
+	for {
+		lock, err := d.lock()
+		if !errors.Is(err, job.ErrRunning) || !d.over() {
+			return lock, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// over reports whether the job's last status says that it has ended or is suspended.
+func (d dir) over() bool {
+	s, err := d.stored()
+	return err == nil && (job.State(s.State).Ended() || s.State == string(job.Suspended))
 }
 
 // openLock makes the directory of a job, and opens its lock.

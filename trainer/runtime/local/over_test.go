@@ -1,0 +1,57 @@
+package local
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// A job whose status says that it is over is started or resumed again as soon as its last processes
+// have gone, and not refused because they have not.
+func TestLockOfAJobThatIsOver(t *testing.T) {
+	for state, want := range map[job.State]struct {
+		away time.Duration // until the lock is let go
+		took time.Duration
+		err  error
+	}{
+		job.Stopped:   {3 * time.Second, 3 * time.Second, nil},
+		job.Failed:    {time.Second, time.Second, nil},
+		job.Suspended: {2 * time.Second, 2 * time.Second, nil},
+		job.Running:   {3 * time.Second, 0, job.ErrRunning},
+		job.Succeeded: {time.Minute, goneLimit, job.ErrRunning},
+	} {
+		useHome(t)
+		d := home(t, "a")
+		held, err := d.lock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := encode(&wire.JobStatus{Name: "a", State: string(state)})
+		if err == nil {
+			err = d.write(statusFile, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			began, gone := time.Now(), make(chan struct{})
+			go func() {
+				time.Sleep(want.away)
+				held.Close()
+				close(gone)
+			}()
+			lock, err := d.lockOver(t.Context())
+			if took := time.Since(began).Round(100 * time.Millisecond); !errors.Is(err, want.err) || took != want.took {
+				t.Errorf("%s: %v after %v", state, err, took)
+			}
+			if lock != nil {
+				lock.Close()
+			}
+			<-gone
+		})
+	}
+}
