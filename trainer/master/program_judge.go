@@ -42,14 +42,13 @@ type worldEnd struct {
 	kept bool
 }
 
-// outcome is what a verdict does to the job.
+// outcome is what a verdict does to the job. It fails if the limit of charged failures is exceeded,
+// or if its program ends in the same way again and again.
 type outcome int
 
 const (
 	goesOn outcome = iota
-	// the job fails: the limit of charged failures is exceeded
 	exceeds
-	// the job fails: its program ends in the same way again and again
 	endsSame
 )
 

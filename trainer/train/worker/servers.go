@@ -18,12 +18,12 @@ import (
 // ElasticDL's limit.
 const maxStale = 64
 
-// States of the engine's values, besides the snapshot of a version.
+// States of the engine's values, besides the snapshot of a version. Live ones are those of the last
+// pull, with local updates since; final ones those after the last update, which an evaluation of
+// version 0 measures.
 const (
 	unknown int64 = iota - 2
-	// the current values of the last pull, with local updates since
 	live
-	// the values after the last update, which an evaluation of version 0 measures
 	final
 )
 
