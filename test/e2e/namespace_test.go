@@ -156,11 +156,8 @@ var small = []string{
 	"--worker_resource_request=cpu=20m,memory=64Mi", "--worker_resource_limit=cpu=0.2,memory=512Mi",
 }
 
-const (
-	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
-	// for tests in which the model does not matter
-	mlp = "--model_def=mnist.mnist_mlp.custom_model"
-)
+// mlp is for tests in which the model does not matter.
+const mlp = "--model_def=mnist.mnist_mlp.custom_model"
 
 // train submits a training job with these flags and the flags of all training jobs.
 func (ns *namespace) train(job string, flags ...string) *submitted {
