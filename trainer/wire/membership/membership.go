@@ -21,7 +21,7 @@ var (
 	ErrAbandoned = errors.New("the master could not be reached")
 )
 
-// retry calls f until the master answers, with growing pauses. It returns at once an error that
+// Retry calls f until the master answers, with growing pauses. It returns at once an error that
 // repeating cannot change.
 func Retry(ctx context.Context, f func() error) error {
 	const first, last = 10 * time.Millisecond, time.Second
