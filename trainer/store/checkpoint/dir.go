@@ -105,6 +105,8 @@ func (d Dir) Create(n Name, file string) (Writer, error) {
 // Entry is a commit that was begun.
 type Entry struct {
 	Name
+	// it has files: a place of objects lists a foreign one, named like a commit, as a commit without
+	Begun bool
 	// it has a record
 	Complete bool
 	// why that cannot be known; nil: it is known
@@ -135,7 +137,7 @@ func (d Dir) commits(of func(Name) bool) ([]Entry, error) {
 		if err != nil {
 			e.Err = fmt.Errorf("list checkpoint %s: %w", strings.TrimSuffix(d.Path(n, ""), "/"), lasting(err))
 		}
-		e.Complete = slices.Contains(files, recordFile)
+		e.Begun, e.Complete = len(files) > 0, slices.Contains(files, recordFile)
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return newer(a.Name, b.Name) })

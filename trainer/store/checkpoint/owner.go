@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -129,15 +130,19 @@ var ErrUsed = errors.New("it has checkpoints already")
 // error names the job that made the last claim, if that can be read.
 func (d Dir) Unused() error {
 	all, err := Dir{Files: d.Files}.Commits()
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return err
+	}
+	newest := slices.IndexFunc(all, func(e Entry) bool { return e.Begun || e.Err != nil })
+	if newest < 0 {
+		return nil
 	}
 	of := ""
 	if l, err := d.lastClaim(); err == nil && l.claim != nil {
 		of = fmt.Sprintf(", of %v", l.claim.Owner)
 	}
 	return fmt.Errorf("%w%s, the newest is number %d; expected a directory without any:"+
-		" give another, or begin from these by --checkpoint_dir_for_init", ErrUsed, of, all[0].Number)
+		" give another, or begin from these by --checkpoint_dir_for_init", ErrUsed, of, all[newest].Number)
 }
 
 // use decides whether a job may use the directory, and explains a refusal.

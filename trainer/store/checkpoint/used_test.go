@@ -26,7 +26,12 @@ func TestUnused(t *testing.T) {
 	if _, err := d.Claim(Owner{Name: "sweep", Job: "u1", Host: "h", PID: 7}, Permit{}, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "commit-00000012"), 0o700); err != nil {
+	for _, name := range []string{"commit-00000012", "commit-00000013"} { // the latter is empty
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "commit-00000012", "shard"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	err = d.Unused()

@@ -225,6 +225,11 @@ func ownersApart(t *testing.T, p Place) {
 
 // What is in a directory beside its commits hides none of them, whatever its name.
 func strangers(t *testing.T, p Place) {
+	empty := p.Open(t)
+	put(t, empty, "commit-00009999", []byte("x"))
+	if err := (checkpoint.Dir{Files: empty}).Unused(); err != nil {
+		t.Errorf("with a file named like a commit: %v", err)
+	}
 	f := p.Open(t)
 	d, m := checkpoint.Dir{Files: f}, newModel(40, 8, 1, 0)
 	if err := errors.Join(m.write(d, 1, 2), m.write(d, 2, 2)); err != nil {
