@@ -105,7 +105,7 @@ func (d Dir) Create(n Name, file string) (Writer, error) {
 // Entry is a commit that was begun.
 type Entry struct {
 	Name
-	// it has files: a place of objects lists a foreign one, named like a commit, as a commit without
+	// it has files: a bucket lists a foreign object, named like a commit, as a commit without any
 	Begun bool
 	// it has a record
 	Complete bool
