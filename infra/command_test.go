@@ -14,7 +14,8 @@ func TestProgram(t *testing.T) {
 	s := &settings.Settings{Root: root}
 	for _, test := range []struct{ command, from, want string }{
 		{"", "zoo", "elasticdl"}, {"edl", "zoo", "edl"}, {"/usr/bin/elasticdl", "zoo", "/usr/bin/elasticdl"},
-		{"build/elasticdl", "zoo", "../build/elasticdl"}, {"build/elasticdl", "build", "./elasticdl"}, {"./elasticdl", ".", "./elasticdl"},
+		{"build/elasticdl", "zoo", "../build/elasticdl"}, {"build/elasticdl", "build", "./elasticdl"},
+		{"./elasticdl", ".", "./elasticdl"},
 	} {
 		if got, err := Program(s, test.command, filepath.Join(root, test.from)); err != nil || got != test.want {
 			t.Errorf("%s from %s: %s, want %s; %v", test.command, test.from, got, test.want, err)

@@ -59,15 +59,20 @@ func NewGuard(ctx *pulumi.Context, s *settings.Settings, cluster *Cluster, live 
 	if ctx.RunningWithMocks() {
 		return g, nil
 	}
-	create, err := g.Hook("nothing of others is touched", func(a *pulumi.ResourceHookArgs) error { return g.beforeCreate(a.NewInputs) })
+	create, err := g.Hook("nothing of others is touched", func(a *pulumi.ResourceHookArgs) error {
+		return g.beforeCreate(a.NewInputs)
+	})
 	if err != nil {
 		return nil, err
 	}
-	update, err := g.Hook("what is changed is there", func(a *pulumi.ResourceHookArgs) error { return g.beforeUpdate(a.NewInputs) })
+	update, err := g.Hook("what is changed is there", func(a *pulumi.ResourceHookArgs) error {
+		return g.beforeUpdate(a.NewInputs)
+	})
 	if err != nil {
 		return nil, err
 	}
-	g.hooks = &pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{create}, BeforeUpdate: []*pulumi.ResourceHook{update}}
+	g.hooks = &pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{create},
+		BeforeUpdate: []*pulumi.ResourceHook{update}}
 	return g, nil
 }
 
@@ -126,7 +131,8 @@ func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
 	if !foreign(is, mark) {
 		return nil
 	}
-	if is.GetAnnotations()[AnnotationStack] == "" && o.GetNamespace() == g.settings.Platform.Namespace && !g.settings.Platform.ShareNamespace {
+	if is.GetAnnotations()[AnnotationStack] == "" &&
+		o.GetNamespace() == g.settings.Platform.Namespace && !g.settings.Platform.ShareNamespace {
 		in, err := g.get(KindNamespace, "", o.GetNamespace())
 		if err != nil {
 			return g.unseen(err)
@@ -150,7 +156,8 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 		return g.unseen(err)
 	}
 	if is == nil {
-		return fmt.Errorf("%s is to be changed, and was deleted since, by `elasticdl stop`, kubectl or the like: run `pulumi up --refresh`, which finds out what is gone and makes it again", describe(o))
+		return fmt.Errorf("%s is to be changed, and was deleted since, by `elasticdl stop`, kubectl "+
+			"or the like: run `pulumi up --refresh`, which finds out what is gone and makes it again", describe(o))
 	}
 	return nil
 }
@@ -214,7 +221,8 @@ func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unst
 
 // getFrom returns an object of the cluster that a kubeconfig names. With "" it uses this machine's
 // kubeconfig, which has the contexts of adopted clusters.
-func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind,
+	namespace, name string) (*unstructured.Unstructured, error) {
 	is, err := g.live.Get(g.ctx.Context(), kubeconfig, g.cluster.Context, kind, namespace, name)
 	if err != nil || is == nil {
 		return nil, err
@@ -355,21 +363,25 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	case o.GetKind() == "PriorityClass" && (name == "high" || name == "low"):
 		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s]", name)
 	case o.GetKind() == "PriorityClass" && own:
-		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s], or name another in platform.priorityClasses", name)
+		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s], or name another in "+
+			"platform.priorityClasses", name)
 	case o.GetKind() == "StorageClass":
 		choice = "name another: platform.storageClass"
 	case o.GetKind() == "DaemonSet":
 		choice = "remove the one that is there, or let eks.gpuGroup be"
 	case g.isOfJob(name):
-		choice = "name the job otherwise: job.name, or end the one that is there: elasticdl stop " + g.settings.Job.Name + " --namespace=" + o.GetNamespace()
+		choice = "name the job otherwise: job.name, or end the one that is there: elasticdl stop " +
+			g.settings.Job.Name + " --namespace=" + o.GetNamespace()
 	}
-	text := fmt.Sprintf("%s is there already, and not of this stack, which would change it, and delete it at its end: %s", describe(o), choice)
+	text := fmt.Sprintf("%s is there already, and not of this stack, which would change it, and "+
+		"delete it at its end: %s", describe(o), choice)
 	if mark != "" {
 		in := ""
 		if o.GetNamespace() != "" {
 			in = " --namespace=" + o.GetNamespace()
 		}
-		text += fmt.Sprintf(" (If it is this stack's, of a state that is lost: kubectl annotate --overwrite %s %s%s %s=%s)", strings.ToLower(o.GetKind()), name, in, AnnotationStack, mark)
+		text += fmt.Sprintf(" (If it is this stack's, of a state that is lost: kubectl annotate "+
+			"--overwrite %s %s%s %s=%s)", strings.ToLower(o.GetKind()), name, in, AnnotationStack, mark)
 	}
 	return errors.New(text)
 }

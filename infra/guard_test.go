@@ -86,7 +86,8 @@ type one struct {
 	asked  string
 }
 
-func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind,
+	namespace, name string) (map[string]any, error) {
 	o.asked = kind.GroupVersion().String() + "/" + kind.Kind + " " + namespace + "/" + name
 	return o.object, nil
 }
@@ -96,7 +97,8 @@ func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind, 
 func TestRunningIn(t *testing.T) {
 	const is = "job test has been running for 2h0m0s (`elasticdl status test --namespace=training` says how far it is)"
 	condition := func(kind, status string) map[string]any {
-		return map[string]any{"status": map[string]any{"startTime": "2026-11-21T10:00:00Z", "conditions": []any{map[string]any{"type": kind, "status": status}}}}
+		return map[string]any{"status": map[string]any{"startTime": "2026-11-21T10:00:00Z",
+			"conditions": []any{map[string]any{"type": kind, "status": status}}}}
 	}
 	for _, test := range []struct {
 		name   string
@@ -105,7 +107,8 @@ func TestRunningIn(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"started", map[string]any{"status": map[string]any{"startTime": "2026-11-21T10:00:00Z"}}, is},
-		{"not started yet", map[string]any{}, "job test is running (`elasticdl status test --namespace=training` says how far it is)"},
+		{"not started yet", map[string]any{},
+			"job test is running (`elasticdl status test --namespace=training` says how far it is)"},
 		{"complete", condition("Complete", "True"), ""},
 		{"failed", condition("Failed", "True"), ""},
 		{"about to fail", condition("FailureTarget", "True"), is},
@@ -144,19 +147,24 @@ func TestUnseen(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		_, err := graph.Record(graph.Cloud{Preview: preview}, func(ctx *pulumi.Context) error {
 			cluster := &Cluster{Kubeconfig: pulumi.String("a kubeconfig").ToStringOutput(), ID: pulumi.String("c")}
-			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &settings.Settings{}, hooks: &pulumi.ResourceHookBinding{}}
-			namespace, err := tree(&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}})
+			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &settings.Settings{},
+				hooks: &pulumi.ResourceHookBinding{}}
+			namespace, err := tree(&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1",
+				Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}})
 			if err != nil {
 				return err
 			}
 			g.plan = []*unstructured.Unstructured{namespace}
-			inputs := resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "n"}})
+			inputs := resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1",
+				"kind": "Namespace", "metadata": map[string]any{"name": "n"}})
 			found, lost := g.Find(KindNamespace, "", "n")
 			if found != nil {
 				t.Errorf("preview %t: found %v", preview, found)
 			}
-			for name, err := range map[string]error{"first": g.allNew(), "create": g.beforeCreate(inputs), "update": g.beforeUpdate(inputs), "find": lost} {
-				if want := "look at the cluster before it is changed: no route to host"; (err == nil) != preview || err != nil && err.Error() != want {
+			for name, err := range map[string]error{"first": g.allNew(),
+				"create": g.beforeCreate(inputs), "update": g.beforeUpdate(inputs), "find": lost} {
+				const want = "look at the cluster before it is changed: no route to host"
+				if (err == nil) != preview || err != nil && err.Error() != want {
 					t.Errorf("preview %t, %s: %v, want %s", preview, name, err, want)
 				}
 			}

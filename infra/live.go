@@ -12,5 +12,6 @@ import (
 type Live interface {
 	// Get returns an object as JSON has it, or nil if there is none of that name. The kubeconfig is
 	// its text; with "" the context is looked up in the files that kubectl reads.
-	Get(ctx context.Context, kubeconfig, context string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error)
+	Get(ctx context.Context, kubeconfig, context string, kind schema.GroupVersionKind,
+		namespace, name string) (map[string]any, error)
 }

@@ -39,7 +39,8 @@ func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settin
 		return nil, fmt.Errorf("find the project's directory: %w", err)
 	}
 	in := settings.Input{
-		Project: ctx.Project(), Stack: ctx.Stack(), Root: root, Now: now, Arch: runtime.GOARCH, Config: map[string]string{},
+		Project: ctx.Project(), Stack: ctx.Stack(), Root: root, Now: now, Arch: runtime.GOARCH,
+		Config: map[string]string{},
 		Stat: func(path string) (bool, error) {
 			info, err := os.Stat(path)
 			return err == nil && info.IsDir(), err

@@ -28,7 +28,8 @@ func engineConfig(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	stack.Config["gcp:project"] = "my-project"
-	stack.Config["elasticdl:gke"].(map[string]any)["authorizedNetworks"] = []any{map[string]any{"cidr": "203.0.113.7/32"}}
+	stack.Config["elasticdl:gke"].(map[string]any)["authorizedNetworks"] =
+		[]any{map[string]any{"cidr": "203.0.113.7/32"}}
 	config := map[string]string{}
 	for key, v := range stack.Config {
 		if text, ok := v.(string); ok {
@@ -67,11 +68,14 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	t.Setenv(pulumi.EnvConfig, `{"elasticdl:platfrom": "{}", "gcp:zone": "us-central1-c"}`)
-	if _, err := load(config); err == nil || err.Error() != "the configuration of stack test cannot be used:\nelasticdl:platfrom: unknown field; did you mean platform?" {
+	if _, err := load(config); err == nil ||
+		err.Error() != "the configuration of stack test cannot be used:\nelasticdl:platfrom: "+
+			"unknown field; did you mean platform?" {
 		t.Errorf("a misspelt key: %v", err)
 	}
 	delete(config, "elasticdl:cloud")
-	if _, err := load(config); err == nil || !strings.Contains(err.Error(), "elasticdl:cloud: missing: expected gke, eks or minikube") {
+	if _, err := load(config); err == nil ||
+		!strings.Contains(err.Error(), "elasticdl:cloud: missing: expected gke, eks or minikube") {
 		t.Errorf("no cloud: %v", err)
 	}
 }

@@ -31,7 +31,8 @@ type Object struct {
 // Register registers an object under its own kind, with the guard's mark, and checked by the guard;
 // a nil guard neither marks nor checks. So the objects of a stack are the same as those that the
 // command line creates, by the same code.
-func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
+func Register(ctx *pulumi.Context, g *Guard, is Object,
+	opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
 	name, o, holes := is.Name, is.Object, is.Holes
 	gvk := o.GetObjectKind().GroupVersionKind()
 	version := gvk.GroupVersion().String()

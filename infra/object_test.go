@@ -30,7 +30,8 @@ func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 		if r.Name != "source" || preview {
 			return nil
 		}
-		return resource.PropertyMap{"address": resource.NewProperty("10.1.2.3"), "name": resource.NewProperty("is " + holeAddress)}
+		return resource.PropertyMap{"address": resource.NewProperty("10.1.2.3"),
+			"name": resource.NewProperty("is " + holeAddress)}
 	}}
 	all, err := graph.Record(cloud, func(ctx *pulumi.Context) error {
 		var source struct {
@@ -58,12 +59,16 @@ func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 // alone and together, in maps and lists.
 func holed() *core.PersistentVolume {
 	return &core.PersistentVolume{
-		TypeMeta:   meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
-		ObjectMeta: meta.ObjectMeta{Name: "data", Annotations: map[string]string{"a.b/c": holeName + " at " + holeAddress, "plain": "as it is", "two": holeAddress + " " + holeAddress}},
+		TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+		ObjectMeta: meta.ObjectMeta{Name: "data",
+			Annotations: map[string]string{"a.b/c": holeName + " at " + holeAddress,
+				"plain": "as it is", "two": holeAddress + " " + holeAddress}},
 		Spec: core.PersistentVolumeSpec{
-			Capacity: core.ResourceList{}, StorageClassName: "", MountOptions: []string{"addr=" + holeAddress, "soft", "port={{known}},x"},
+			Capacity: core.ResourceList{}, StorageClassName: "",
+			MountOptions: []string{"addr=" + holeAddress, "soft", "port={{known}},x"},
 			PersistentVolumeSource: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
-				Driver: "d", VolumeHandle: "mode/{{known}}/" + holeAddress + "/share", VolumeAttributes: map[string]string{"ip": holeAddress},
+				Driver: "d", VolumeHandle: "mode/{{known}}/" + holeAddress + "/share",
+				VolumeAttributes: map[string]string{"ip": holeAddress},
 			}},
 		},
 	}
@@ -76,10 +81,13 @@ func TestHoles(t *testing.T) {
 	}
 	want := map[string]any{
 		"apiVersion": "v1", "kind": "PersistentVolume",
-		"metadata": map[string]any{"name": "data", "annotations": map[string]any{"a.b/c": "is " + holeAddress + " at 10.1.2.3", "plain": "as it is", "two": "10.1.2.3 10.1.2.3"}},
+		"metadata": map[string]any{"name": "data",
+			"annotations": map[string]any{"a.b/c": "is " + holeAddress + " at 10.1.2.3",
+				"plain": "as it is", "two": "10.1.2.3 10.1.2.3"}},
 		"spec": map[string]any{
 			"mountOptions": []any{"addr=10.1.2.3", "soft", "port=here,x"},
-			"csi":          map[string]any{"driver": "d", "volumeHandle": "mode/here/10.1.2.3/share", "volumeAttributes": map[string]any{"ip": "10.1.2.3"}},
+			"csi": map[string]any{"driver": "d", "volumeHandle": "mode/here/10.1.2.3/share",
+				"volumeAttributes": map[string]any{"ip": "10.1.2.3"}},
 		},
 	}
 	if got := r.Inputs.Mappable(); !reflect.DeepEqual(got, want) {
@@ -96,12 +104,14 @@ func TestHolesInPreview(t *testing.T) {
 	r := registered(t, true, holed())
 	spec := r.Inputs["spec"].ObjectValue()
 	options := spec["mountOptions"].ArrayValue()
-	for _, v := range []resource.PropertyValue{options[0], spec["csi"].ObjectValue()["volumeHandle"], r.Inputs["metadata"].ObjectValue()["annotations"].ObjectValue()["two"]} {
+	for _, v := range []resource.PropertyValue{options[0], spec["csi"].ObjectValue()["volumeHandle"],
+		r.Inputs["metadata"].ObjectValue()["annotations"].ObjectValue()["two"]} {
 		if !v.IsComputed() && !v.IsOutput() {
 			t.Errorf("%v is known", v)
 		}
 	}
-	for v, want := range map[string]string{options[1].StringValue(): "soft", options[2].StringValue(): "port=here,x", spec["csi"].ObjectValue()["driver"].StringValue(): "d"} {
+	for v, want := range map[string]string{options[1].StringValue(): "soft",
+		options[2].StringValue(): "port=here,x", spec["csi"].ObjectValue()["driver"].StringValue(): "d"} {
 		if v != want {
 			t.Errorf("%q, want %q", v, want)
 		}
@@ -130,22 +140,30 @@ func TestPlainObjects(t *testing.T) {
 		not    []string
 	}{
 		{&scheduling.PriorityClass{
-			TypeMeta: meta.TypeMeta{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass"}, ObjectMeta: meta.ObjectMeta{Name: "high"}, Value: 1_000_000_000,
-		}, "kubernetes:scheduling.k8s.io/v1:PriorityClass", []string{`"value":1000000000`}, []string{"creationTimestamp", "e+"}},
+			TypeMeta:   meta.TypeMeta{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass"},
+			ObjectMeta: meta.ObjectMeta{Name: "high"}, Value: 1_000_000_000,
+		}, "kubernetes:scheduling.k8s.io/v1:PriorityClass", []string{`"value":1000000000`},
+			[]string{"creationTimestamp", "e+"}},
 		{&core.PersistentVolumeClaim{
-			TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: meta.ObjectMeta{Name: "c"},
+			TypeMeta:   meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+			ObjectMeta: meta.ObjectMeta{Name: "c"},
 			// no class, and not the default one
 			Spec: core.PersistentVolumeClaimSpec{StorageClassName: new("")},
-		}, "kubernetes:core/v1:PersistentVolumeClaim", []string{`"storageClassName":""`}, []string{"status", "creationTimestamp"}},
+		}, "kubernetes:core/v1:PersistentVolumeClaim", []string{`"storageClassName":""`},
+			[]string{"status", "creationTimestamp"}},
 		{&apps.DaemonSet{
 			TypeMeta: meta.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: meta.ObjectMeta{Name: "d"},
 			Spec: apps.DaemonSetSpec{Template: core.PodTemplateSpec{Spec: core.PodSpec{
-				TerminationGracePeriodSeconds: new(int64(1 << 52)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+				TerminationGracePeriodSeconds: new(int64(1 << 52)),
+				AutomountServiceAccountToken:  new(false), EnableServiceLinks: new(false),
 			}}},
-		}, "kubernetes:apps/v1:DaemonSet", []string{`"terminationGracePeriodSeconds":4503599627370496`, `"automountServiceAccountToken":false`}, []string{"status", "creationTimestamp"}},
+		}, "kubernetes:apps/v1:DaemonSet", []string{`"terminationGracePeriodSeconds":4503599627370496`,
+			`"automountServiceAccountToken":false`}, []string{"status", "creationTimestamp"}},
 		{&rbac.Role{
-			TypeMeta: meta.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"}, ObjectMeta: meta.ObjectMeta{Name: "r"},
-			Rules: []rbac.PolicyRule{{APIGroups: []string{""}, Verbs: []string{"get", "list"}, Resources: []string{"pods"}}},
+			TypeMeta:   meta.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"},
+			ObjectMeta: meta.ObjectMeta{Name: "r"},
+			Rules: []rbac.PolicyRule{{APIGroups: []string{""}, Verbs: []string{"get", "list"},
+				Resources: []string{"pods"}}},
 		}, "kubernetes:rbac.authorization.k8s.io/v1:Role", []string{`"apiGroups":[""]`, `"verbs":["get","list"]`}, nil},
 	} {
 		r := registered(t, false, test.object)

@@ -43,12 +43,14 @@ func (g *Guard) RunningIn(kubeconfig string) string {
 // Active reports whether a Job runs: it is neither suspended nor ended, and is not being deleted.
 func Active(job map[string]any) bool {
 	o := unstructured.Unstructured{Object: job}
-	if suspended, _, _ := unstructured.NestedBool(job, "spec", "suspend"); suspended || o.GetDeletionTimestamp() != nil {
+	if suspended, _, _ := unstructured.NestedBool(job, "spec", "suspend"); suspended ||
+		o.GetDeletionTimestamp() != nil {
 		return false
 	}
 	conditions, _, _ := unstructured.NestedSlice(job, "status", "conditions")
 	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["status"] == "True" && (c["type"] == "Complete" || c["type"] == "Failed") {
+		if c, ok := c.(map[string]any); ok && c["status"] == "True" &&
+			(c["type"] == "Complete" || c["type"] == "Failed") {
 			return false
 		}
 	}

@@ -24,7 +24,8 @@ type command struct{ auto.PulumiCommand }
 // installed returns the CLI on PATH, whose version is looked up once.
 var installed = sync.OnceValues(func() (auto.PulumiCommand, error) { return auto.NewPulumiCommand(nil) })
 
-func (c command) Run(ctx context.Context, dir string, in io.Reader, out, problems []io.Writer, env []string, args ...string) (string, string, int, error) {
+func (c command) Run(ctx context.Context, dir string, in io.Reader, out, problems []io.Writer,
+	env []string, args ...string) (string, string, int, error) {
 	switch {
 	case len(args) > 1 && slices.Equal(args[:2], []string{"stack", "output"}):
 		return "{}", "", 0, nil

@@ -26,27 +26,33 @@ func TestData(t *testing.T) {
 			e := start(t, test.name)
 			e.up()
 			first := e.brought()
-			if want := "dataset mnist --to=claim:" + test.claim + "/mnist --namespace=elasticdl --image_name=" + test.image; !strings.HasPrefix(first.said, want) {
+			if want := "dataset mnist --to=claim:" + test.claim +
+				"/mnist --namespace=elasticdl --image_name=" + test.image; !strings.HasPrefix(first.said, want) {
 				t.Errorf("brought by %s, want %s", first.said, want)
 			}
 			r := e.named("dataset")
-			if environment := fmt.Sprint(r.Inputs["environment"], r.Outputs["environment"]); strings.Contains(environment, "apiVersion") || strings.Count(environment, "ciphertext:") != 2 {
+			if environment := fmt.Sprint(r.Inputs["environment"],
+				r.Outputs["environment"]); strings.Contains(environment, "apiVersion") ||
+				strings.Count(environment, "ciphertext:") != 2 {
 				t.Errorf("the state has the kubeconfig in clear: %s", environment)
 			}
-			if triggers, _ := r.Inputs["triggers"].([]any); len(triggers) != 4 || !strings.Contains(fmt.Sprint(triggers[3]), test.volume) {
+			if triggers, _ := r.Inputs["triggers"].([]any); len(triggers) != 4 ||
+				!strings.Contains(fmt.Sprint(triggers[3]), test.volume) {
 				t.Errorf("another volume has no data: %v", triggers)
 			}
 			e.comesBefore("dataset", "test-mnist-master")
 
 			e.set("elasticdl:image.base", "debian:stable")
 			did := fmt.Sprint(e.up())
-			if !strings.Contains(did, "command:local:Command image") || strings.Contains(did, bringsData) || e.brought() != first {
+			if !strings.Contains(did, "command:local:Command image") ||
+				strings.Contains(did, bringsData) || e.brought() != first {
 				t.Errorf("a new image brings the data again, or there is none:\n%s", did)
 			}
 			e.set("elasticdl:data.path", "other/mnist")
 			e.expect("another directory", e.up(), "replace "+bringsData)
 			then := e.brought()
-			if !strings.Contains(then.said, "/other/mnist ") || !strings.Contains(then.said, "--image_name="+test.image) || imageOf(then.said) == imageOf(first.said) {
+			if !strings.Contains(then.said, "/other/mnist ") ||
+				!strings.Contains(then.said, "--image_name="+test.image) || imageOf(then.said) == imageOf(first.said) {
 				t.Errorf("brought by %s, after %s", then.said, first.said)
 			}
 			e.unchanged("the data is there")

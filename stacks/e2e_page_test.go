@@ -50,7 +50,8 @@ func (s *site) testPage(t *testing.T) {
 		{"namespace: elasticdl\n", "namespace: " + tr.namespace + "\n"},
 		{"source: cmd/elasticdl\n", "source: " + s.zoo + "\n"}, // an image that no other test uses
 		// use local files instead of a download
-		{"path: mnist #", "source: " + filepath.Join(s.repository, "examples", "mnist", "data") + "\n    path: mnist #"},
+		{"path: mnist #", "source: " + filepath.Join(s.repository, "examples", "mnist", "data") +
+			"\n    path: mnist #"},
 		{"mnist_functional_api", "mnist_mlp"}, // a model that trains quickly
 		{"numEpochs: 2\n", "numEpochs: 1\n"},
 	})
@@ -66,7 +67,8 @@ func (s *site) testPage(t *testing.T) {
 		t.Setenv(k, v)
 	}
 	t.Setenv("HOME", home)
-	for name, is := range map[string]string{"minikube": filepath.Join(bin, "minikube"), "kubectl": s.kubectl, "elasticdl": filepath.Join(r.dir, "build", "elasticdl")} {
+	for name, is := range map[string]string{"minikube": filepath.Join(bin, "minikube"),
+		"kubectl": s.kubectl, "elasticdl": filepath.Join(r.dir, "build", "elasticdl")} {
 		path, err := tr.cloud.Find(name)
 		if err == nil {
 			err = os.Remove(path)
@@ -78,7 +80,8 @@ func (s *site) testPage(t *testing.T) {
 	}
 
 	began := time.Now()
-	page := script(sections(t, filepath.Join(s.repository, "docs", "infrastructure", stack+".md"), "Before the first time", fromNothing), map[string]string{login: loginTo(t)})
+	page := script(sections(t, filepath.Join(s.repository, "docs", "infrastructure", stack+".md"),
+		"Before the first time", fromNothing), map[string]string{login: loginTo(t)})
 	for _, when := range []string{"the first time", "again"} {
 		r.plays(when, page)
 	}
@@ -141,7 +144,8 @@ func (r *reader) settle(changes [][2]string) {
 func (tr *trial) live() (all []string) {
 	tr.t.Helper()
 	for _, c := range tr.left() {
-		if out := tr.run("kubectl", "get", resource(c), c.ID[strings.LastIndex(c.ID, "/")+1:], "--namespace="+namespaceOf(c), "--ignore-not-found", "-o", "name"); out != "" {
+		if out := tr.run("kubectl", "get", resource(c), c.ID[strings.LastIndex(c.ID, "/")+1:],
+			"--namespace="+namespaceOf(c), "--ignore-not-found", "-o", "name"); out != "" {
 			all = append(all, c.Kind+" "+c.ID)
 		}
 	}

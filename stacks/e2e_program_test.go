@@ -45,8 +45,10 @@ func (s *site) testProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, agent := strings.TrimSpace(string(registry))+"/torch:stack", strings.TrimSpace(string(registry))+"/elasticdl:agent"
-	if _, err := torch.PushImage(t.Context(), image, filepath.Join(s.repository, "test", "local", "testdata", "plain.py")); err != nil {
+	image, agent := strings.TrimSpace(string(registry))+"/torch:stack",
+		strings.TrimSpace(string(registry))+"/elasticdl:agent"
+	if _, err := torch.PushImage(t.Context(), image, filepath.Join(s.repository, "test", "local",
+		"testdata", "plain.py")); err != nil {
 		t.Fatal(err)
 	}
 	example := s.example(t, "torchelastic", "elasticdl:job")
@@ -57,10 +59,12 @@ func (s *site) testProgram(t *testing.T) {
 		config["elasticdl:job"] = example
 		delete(example, "gpus")
 		maps.Copy(example, section{
-			"image": image, "agentImage": agent, "volumes": []any{section{"mountPath": "/data", "claimName": "data-claim"}},
+			"image": image, "agentImage": agent,
+			"volumes":    []any{section{"mountPath": "/data", "claimName": "data-claim"}},
 			"envSecrets": section{"AWS_ACCESS_KEY_ID": "store/id", "AWS_SECRET_ACCESS_KEY": "store/key"},
 		})
-		maps.Copy(sub(example, "worker"), section{"request": section{"cpu": "20m", "memory": "128Mi"}, "limit": section{"cpu": "1", "memory": "1Gi"}})
+		maps.Copy(sub(example, "worker"), section{"request": section{"cpu": "20m", "memory": "128Mi"},
+			"limit": section{"cpu": "1", "memory": "1Gi"}})
 	})
 	tr.job = example["name"].(string)
 	spec, master := "v1/ConfigMap elasticdl-"+tr.job, "batch/v1/Job elasticdl-"+tr.job+"-master"
@@ -69,7 +73,8 @@ func (s *site) testProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"build", "--image=" + agent, s.elasticdl}, {"push", agent}} {
-		if out, err := exec.CommandContext(t.Context(), s.elasticdl, append([]string{"zoo"}, args...)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), s.elasticdl,
+			append([]string{"zoo"}, args...)...).CombinedOutput(); err != nil {
 			t.Fatalf("elasticdl zoo %v: %v\n%s", args, err, out)
 		}
 	}
@@ -144,7 +149,8 @@ func (tr *trial) bucket(name, key, content string) (query string) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	address := tr.run("kubectl", "get", "nodes", "-o", `jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}`)
+	address := tr.run("kubectl", "get", "nodes", "-o",
+		`jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}`)
 	listener, err := net.Listen("tcp", address+":0")
 	if err != nil {
 		tr.t.Fatal(err)

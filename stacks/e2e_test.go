@@ -34,7 +34,8 @@ func TestRealCluster(t *testing.T) {
 // The API server, which refuses unknown fields, accepts every object of every stack with every
 // option on, and the pods that its master would create. A second update changes nothing.
 func (s *site) testObjects(t *testing.T) {
-	quota := section{"pods": "50", "requests.cpu": "64", "requests.memory": "256Gi", "limits.cpu": "64", "limits.memory": "256Gi", "persistentvolumeclaims": "1"}
+	quota := section{"pods": "50", "requests.cpu": "64", "requests.memory": "256Gi", "limits.cpu": "64",
+		"limits.memory": "256Gi", "persistentvolumeclaims": "1"}
 	for _, test := range []struct {
 		stack  string
 		change func(config section)
@@ -48,7 +49,8 @@ func (s *site) testObjects(t *testing.T) {
 		}, "networking.k8s.io/v1/NetworkPolicy"},
 		{"eks", func(config section) {
 			sub(config, "elasticdl:eks")["authorizedNetworks"] = []any{section{"cidr": "198.51.100.7/32"}}
-			sub(config, "elasticdl:eks")["gpuGroup"] = section{"instanceTypes": []any{"g4dn.xlarge"}, "gpus": 1, "maxNodes": 1}
+			sub(config, "elasticdl:eks")["gpuGroup"] = section{"instanceTypes": []any{"g4dn.xlarge"},
+				"gpus": 1, "maxNodes": 1}
 			sub(config, "elasticdl:platform")["networkPolicy"] = true
 			sub(config, "elasticdl:platform")["storageClass"] = "elasticdl-efs"
 		}, "networking.k8s.io/v1/NetworkPolicy storage.k8s.io/v1/StorageClass apps/v1/DaemonSet"},
@@ -75,8 +77,11 @@ func (s *site) testObjects(t *testing.T) {
 				kinds[c.Kind]++
 			}
 			t.Logf("accepted of %s: %d objects: %v", test.stack, len(tr.left()), kinds)
-			for kind := range strings.FieldsSeq("v1/Namespace scheduling.k8s.io/v1/PriorityClass v1/PersistentVolume v1/PersistentVolumeClaim v1/ResourceQuota " +
-				"rbac.authorization.k8s.io/v1/Role rbac.authorization.k8s.io/v1/RoleBinding v1/ServiceAccount v1/ConfigMap v1/Secret v1/Service batch/v1/Job " + test.more) {
+			for kind := range strings.FieldsSeq(
+				"v1/Namespace scheduling.k8s.io/v1/PriorityClass v1/PersistentVolume " +
+					"v1/PersistentVolumeClaim v1/ResourceQuota " +
+					"rbac.authorization.k8s.io/v1/Role rbac.authorization.k8s.io/v1/RoleBinding " +
+					"v1/ServiceAccount v1/ConfigMap v1/Secret v1/Service batch/v1/Job " + test.more) {
 				if kinds[kind] == 0 {
 					t.Errorf("no %s was made", kind)
 				}
@@ -95,7 +100,8 @@ func (s *site) testObjects(t *testing.T) {
 				platform["networkPolicy"] = false
 			})
 			class := "scheduling.k8s.io/v1/PriorityClass urgent-" + test.stack
-			tr.does("delete "+class, "create "+class, "update v1/ResourceQuota elasticdl", "delete networking.k8s.io/v1/NetworkPolicy elasticdl")
+			tr.does("delete "+class, "create "+class, "update v1/ResourceQuota elasticdl",
+				"delete networking.k8s.io/v1/NetworkPolicy elasticdl")
 
 			before := len(tr.cluster.Calls())
 			tr.destroy()
@@ -159,7 +165,8 @@ func (tr *trial) masterMayMakePods() {
 	tr.t.Helper()
 	var spec struct{ Data map[string]string }
 	j := new(job.Job)
-	if err := json.Unmarshal([]byte(tr.run("kubectl", "get", "configmap", manifest.SpecName(jobName), "-o", "json")), &spec); err != nil {
+	if err := json.Unmarshal([]byte(tr.run("kubectl", "get", "configmap", manifest.SpecName(jobName),
+		"-o", "json")), &spec); err != nil {
 		tr.t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), j); err != nil {
@@ -170,7 +177,8 @@ func (tr *trial) masterMayMakePods() {
 		ids = append(ids, pod.ID{Role: pod.PS})
 	}
 	for _, id := range ids {
-		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Launch: 1}, meta.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: manifest.MasterName(j.Name), UID: "0"})
+		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Launch: 1},
+			meta.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: manifest.MasterName(j.Name), UID: "0"})
 		if err != nil {
 			tr.t.Fatal(err)
 		}
@@ -182,7 +190,8 @@ func (tr *trial) masterMayMakePods() {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			tr.t.Fatal(err)
 		}
-		if out := tr.run("kubectl", "create", "--dry-run=server", "--validate=strict", "-f", file); strings.Contains(out, "Warning") {
+		if out := tr.run("kubectl", "create", "--dry-run=server", "--validate=strict", "-f",
+			file); strings.Contains(out, "Warning") {
 			tr.t.Errorf("%s: %s", id, out)
 		}
 	}
@@ -215,11 +224,13 @@ func (s *site) testJob(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
 		// In an adopted profile objects are deleted one by one, and the cluster is kept.
 		maps.Copy(sub(config, "elasticdl:minikube"), section{"adopt": true})
-		config["elasticdl:data"] = section{"dataset": "mnist", "path": "mnist", "source": filepath.Join(s.repository, "examples/mnist/data"), "command": s.onCluster(t)}
+		config["elasticdl:data"] = section{"dataset": "mnist", "path": "mnist",
+			"source": filepath.Join(s.repository, "examples/mnist/data"), "command": s.onCluster(t)}
 		j := sub(config, "elasticdl:job")
 		maps.Copy(j, section{"modelDef": "mnist.mnist_mlp.custom_model", "numEpochs": 1, "numMinibatchesPerTask": 4})
 		for role, cpu := range map[string]string{"master": "50m", "ps": "50m", "worker": "20m"} {
-			maps.Copy(sub(j, role), section{"request": section{"cpu": cpu, "memory": "64Mi"}, "limit": section{"cpu": "500m", "memory": "512Mi"}})
+			maps.Copy(sub(j, role), section{"request": section{"cpu": cpu, "memory": "64Mi"},
+				"limit": section{"cpu": "500m", "memory": "512Mi"}})
 		}
 	})
 	tr.cluster.Mounts = map[string]string{"/data": s.data}
@@ -267,8 +278,11 @@ func (s *site) testJob(t *testing.T) {
 	tr.unchanged()
 
 	// The stack overwrites the number that another command has set.
-	tr.run("kubectl", "patch", "configmap", manifest.SpecName(jobName), "--type=merge", "-p", `{"data":{"numWorkers":"2"}}`)
-	tr.eventually("end of worker-2", func() bool { return tr.uid("worker-2") == "" || tr.phase("worker-2") != "Running" })
+	tr.run("kubectl", "patch", "configmap", manifest.SpecName(jobName), "--type=merge", "-p",
+		`{"data":{"numWorkers":"2"}}`)
+	tr.eventually("end of worker-2", func() bool {
+		return tr.uid("worker-2") == "" || tr.phase("worker-2") != "Running"
+	})
 	tr.refresh()
 	tr.does("update " + jobSpec)
 	tr.unchanged()
@@ -279,7 +293,9 @@ func (s *site) testJob(t *testing.T) {
 	if tr.master() == second {
 		t.Error("the job was not replaced")
 	}
-	tr.eventually("worker-0 of the new job", func() bool { return tr.uid("worker-0") != worker && tr.phase("worker-0") == "Running" })
+	tr.eventually("worker-0 of the new job", func() bool {
+		return tr.uid("worker-0") != worker && tr.phase("worker-0") == "Running"
+	})
 
 	tr.isDestroyed()
 }
@@ -295,7 +311,8 @@ func (tr *trial) drifts() {
 	if found["delete"] != 3 {
 		tr.t.Errorf("refresh found %v, want 3 deletions", found)
 	}
-	tr.does("create rbac.authorization.k8s.io/v1/Role elasticdl-test-mnist", "create rbac.authorization.k8s.io/v1/RoleBinding elasticdl-test-mnist",
+	tr.does("create rbac.authorization.k8s.io/v1/Role elasticdl-test-mnist",
+		"create rbac.authorization.k8s.io/v1/RoleBinding elasticdl-test-mnist",
 		"create v1/Service elasticdl-test-mnist-master", "update v1/Namespace "+tr.namespace)
 	tr.run("kubectl", "get", "role,rolebinding", manifest.SpecName(jobName))
 	tr.unchanged()
@@ -345,12 +362,14 @@ func (tr *trial) master() string {
 // uid returns the UID of a parameter server or worker, or "" if there is none.
 func (tr *trial) uid(name string) string {
 	tr.t.Helper()
-	return tr.run("kubectl", "get", "pod", manifest.SpecName(tr.job)+"-"+name, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
+	return tr.run("kubectl", "get", "pod", manifest.SpecName(tr.job)+"-"+name, "-o",
+		"jsonpath={.metadata.uid}", "--ignore-not-found")
 }
 
 func (tr *trial) phase(name string) string {
 	tr.t.Helper()
-	return tr.run("kubectl", "get", "pod", manifest.SpecName(tr.job)+"-"+name, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
+	return tr.run("kubectl", "get", "pod", manifest.SpecName(tr.job)+"-"+name, "-o",
+		"jsonpath={.status.phase}", "--ignore-not-found")
 }
 
 // running waits until these pods are running.

@@ -78,7 +78,8 @@ func newSite(t *testing.T) *site {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), s.elasticdl, "zoo", "init", "--model_zoo=model_zoo", "--local_pkg_dir="+repository)
+	cmd := exec.CommandContext(t.Context(), s.elasticdl, "zoo", "init", "--model_zoo=model_zoo",
+		"--local_pkg_dir="+repository)
 	cmd.Dir = s.zoo
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -148,8 +149,10 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	})
 	environment := tr.cloud.Env()
 	environment[debugProviders] = debug
-	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig, tr.cluster}, find: tr.cloud.Find}),
-		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
+	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name),
+		program(world{now: time.Now, live: realCluster{s.kubeconfig, tr.cluster}, find: tr.cloud.Find}),
+		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project),
+		auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +165,8 @@ const debugProviders = "PULUMI_DEBUG_PROVIDERS"
 // of [debugProviders]. Everything that was created in the cluster is deleted when the test ends.
 func (s *site) newProviders(t *testing.T, name string) (tr *trial, debug string) {
 	t.Helper()
-	tr = &trial{site: s, t: t, name: name, job: jobName, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
+	tr = &trial{site: s, t: t, name: name, job: jobName,
+		namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
 	var err error
 	if tr.cluster, err = cluster.New(s.kubeconfig); err != nil {
 		t.Fatal(err)
@@ -225,7 +229,8 @@ type realCluster struct {
 	provider   *cluster.Provider // the provider that applied the object
 }
 
-func (c realCluster) Get(ctx context.Context, _, _ string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+func (c realCluster) Get(ctx context.Context, _, _ string, kind schema.GroupVersionKind,
+	namespace, name string) (map[string]any, error) {
 	text, err := os.ReadFile(c.kubeconfig)
 	if err != nil {
 		return nil, err
@@ -331,7 +336,8 @@ func (tr *trial) said(name string) string {
 func (tr *trial) previewed(replace ...string) map[string]int {
 	tr.t.Helper()
 	began := time.Now()
-	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Replace(replace), optpreview.Diff(), optpreview.SuppressProgress())
+	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Replace(replace), optpreview.Diff(),
+		optpreview.SuppressProgress())
 	if err != nil {
 		tr.t.Fatalf("preview: %v", err)
 	}
@@ -396,13 +402,15 @@ func (tr *trial) changes(what string, began time.Time, all *map[string]int) map[
 // clean deletes the objects that the stack has created and not deleted.
 func (tr *trial) clean() {
 	if tr.t.Failed() {
-		for _, args := range []string{"get all,configmaps,persistentvolumeclaims -o wide", "get events", "describe pods", "logs --all-containers --prefix --tail=30 --selector=app=elasticdl"} {
+		for _, args := range []string{"get all,configmaps,persistentvolumeclaims -o wide", "get events",
+			"describe pods", "logs --all-containers --prefix --tail=30 --selector=app=elasticdl"} {
 			out, _ := tr.try("kubectl", strings.Fields(args)...)
 			tr.t.Logf("kubectl %s\n%s", args, out)
 		}
 	}
 	for _, c := range slices.Backward(tr.left()) {
-		out, err := tr.try("kubectl", "delete", resource(c), c.ID[strings.LastIndex(c.ID, "/")+1:], "--namespace="+namespaceOf(c), "--ignore-not-found", "--timeout=120s")
+		out, err := tr.try("kubectl", "delete", resource(c), c.ID[strings.LastIndex(c.ID, "/")+1:],
+			"--namespace="+namespaceOf(c), "--ignore-not-found", "--timeout=120s")
 		if err != nil {
 			tr.t.Errorf("%v\n%s", err, out)
 		}
@@ -416,7 +424,9 @@ func (tr *trial) left() []cluster.Call {
 	for _, c := range tr.cluster.Calls() {
 		op := c.Op
 		c.Op = ""
-		there = slices.DeleteFunc(there, func(other cluster.Call) bool { return other == c && op != "read" && op != "update" })
+		there = slices.DeleteFunc(there, func(other cluster.Call) bool {
+			return other == c && op != "read" && op != "update"
+		})
 		if op == "create" {
 			there = append(there, c)
 		}
@@ -459,7 +469,8 @@ func (tr *trial) try(program string, args ...string) (string, error) {
 	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--namespace=") }) {
 		args = append(slices.Clone(args), "--namespace="+tr.namespace)
 	}
-	cmd := exec.CommandContext(ctx, map[string]string{"kubectl": tr.kubectl, "elasticdl": tr.elasticdl}[program], args...)
+	cmd := exec.CommandContext(ctx, map[string]string{"kubectl": tr.kubectl,
+		"elasticdl": tr.elasticdl}[program], args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+tr.kubeconfig)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

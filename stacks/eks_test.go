@@ -18,7 +18,8 @@ func (s steps) only(kind string) steps {
 // nodes.
 func TestChangesOfEKS(t *testing.T) {
 	t.Parallel()
-	const group, template, cluster = "aws:eks/nodeGroup:NodeGroup", "aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/cluster:Cluster"
+	const group, template, cluster = "aws:eks/nodeGroup:NodeGroup",
+		"aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/cluster:Cluster"
 	e := start(t, "eks")
 	e.up()
 	preview := func() steps {
@@ -68,7 +69,8 @@ func TestChangesOfEKS(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.expect(test.why+": by hand", preview())
-		if did := change(test.why, "elasticdl:eks.workerGroup."+test.path, test.to); len(did) != 1 || !strings.HasPrefix(did[0], "update "+group+" worker ") {
+		if did := change(test.why, "elasticdl:eks.workerGroup."+test.path, test.to); len(did) != 1 ||
+			!strings.HasPrefix(did[0], "update "+group+" worker ") {
 			t.Errorf("%s:\n%s", test.why, did)
 		}
 		nodes(test.why, "worker", test.want)
@@ -82,7 +84,8 @@ func TestChangesOfEKS(t *testing.T) {
 
 	did := change("another label", "elasticdl:labels.team", "vision")
 	for _, step := range slices.Concat(did.only(group), did.only(template), did.only("replace ")) {
-		if !strings.HasPrefix(step, "update ") || strings.Contains(step, "launchTemplate.") || strings.Contains(step, "tagSpecifications") {
+		if !strings.HasPrefix(step, "update ") || strings.Contains(step, "launchTemplate.") ||
+			strings.Contains(step, "tagSpecifications") {
 			t.Errorf("another label: %s", step)
 		}
 	}
@@ -94,15 +97,18 @@ func TestChangesOfEKS(t *testing.T) {
 
 	did = change("a zone more", "elasticdl:eks.vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"})
 	e.expect("a zone more: the control plane", did.only(cluster))
-	if all := did.only(group); len(all) != 2 || len(did.only("create aws:efs/mountTarget:MountTarget")) != 1 || len(did.only("replace ")) != 2 {
+	if all := did.only(group); len(all) != 2 ||
+		len(did.only("create aws:efs/mountTarget:MountTarget")) != 1 || len(did.only("replace ")) != 2 {
 		t.Errorf("a zone more:\n%s", did)
 	}
 	nodes("a zone more", "worker", 4)
 	nodes("a zone more", "system", 1)
 	e.set("elasticdl:eks.vpc.zones", []any{"us-west-2b", "us-west-2a", "us-west-2c"})
-	refused("another order of zones", "eks.vpc.zones[1]: us-west-2a has the range 10.0.0.0/19, which is not that of its place")
+	refused("another order of zones",
+		"eks.vpc.zones[1]: us-west-2a has the range 10.0.0.0/19, which is not that of its place")
 	e.set("elasticdl:eks.vpc.zones", []any{"us-west-2a", "us-west-2c"})
-	refused("a zone of the control plane less", "eks.vpc.zones: us-west-2b is missing: the control plane was made with it")
+	refused("a zone of the control plane less",
+		"eks.vpc.zones: us-west-2b is missing: the control plane was made with it")
 	did = change("the added zone less", "elasticdl:eks.vpc.zones", []any{"us-west-2a", "us-west-2b"})
 	if len(did.only(cluster)) > 0 || len(did.only("delete aws:ec2/subnet:Subnet")) != 2 {
 		t.Errorf("the added zone less:\n%s", did)
@@ -118,7 +124,8 @@ func TestNewEKS(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
 	e.now = func() time.Time { return time.Date(2027, 3, 28, 0, 0, 0, 0, time.UTC) }
-	if did, err := e.tryPreview(); err == nil || !strings.Contains(err.Error(), "eks.version: 1.35: its standard support ended on 2027-03-27") {
+	if did, err := e.tryPreview(); err == nil ||
+		!strings.Contains(err.Error(), "eks.version: 1.35: its standard support ended on 2027-03-27") {
 		t.Errorf("a new cluster of an old version: %v\n%s", err, did)
 	}
 	e.now = func() time.Time { return today }
@@ -126,7 +133,8 @@ func TestNewEKS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, text, _ := strings.Cut(result.StdOut, "Diagnostics:"); strings.Count(text, "--quota-code L-1216C47A") != 1 || !strings.Contains(text, "eks.systemGroup, eks.workerGroup: needs 4 vCPUs") {
+	if _, text, _ := strings.Cut(result.StdOut, "Diagnostics:"); strings.Count(text,
+		"--quota-code L-1216C47A") != 1 || !strings.Contains(text, "eks.systemGroup, eks.workerGroup: needs 4 vCPUs") {
 		t.Errorf("nothing on quotas, once, in\n%s", text)
 	}
 	if calls := e.cloud.Calls(); len(calls) > 0 {

@@ -38,7 +38,9 @@ import (
 // need not compile it.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == programName {
-		pulumi.Run(program(world{now: func() time.Time { return today }, live: remote(os.Getenv(remoteURL)), find: exec.LookPath}))
+		pulumi.Run(program(world{now: func() time.Time {
+			return today
+		}, live: remote(os.Getenv(remoteURL)), find: exec.LookPath}))
 		return
 	}
 	err := os.Chdir("..")
@@ -58,7 +60,9 @@ func TestMain(m *testing.M) {
 		err = os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%v: the tests of the stacks need the Pulumi CLI and its language host: `make test-infra` builds them into build/tools and runs the tests; or PULUMI_BIN says where they are\n", err)
+		fmt.Fprintf(os.Stderr, "%v: the tests of the stacks need the Pulumi CLI and its language "+
+			"host: `make test-infra` builds them into build/tools and runs the tests; or PULUMI_BIN "+
+			"says where they are\n", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -123,8 +127,12 @@ func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine 
 	if err := os.Rename(userFile(t, dir, shipped), e.file); err != nil {
 		t.Fatal(err)
 	}
-	e.stack, err = auto.NewStackInlineSource(t.Context(), name, string(project.Name), program(world{now: func() time.Time { return e.now() }, live: e.cloud, find: e.cloud.Find}),
-		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.Pulumi(command{cli}), auto.SecretsProvider(keeper), auto.EnvVars(e.env))
+	e.stack, err = auto.NewStackInlineSource(t.Context(), name, string(project.Name),
+		program(world{now: func() time.Time {
+			return e.now()
+		}, live: e.cloud, find: e.cloud.Find}),
+		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project),
+		auto.Pulumi(command{cli}), auto.SecretsProvider(keeper), auto.EnvVars(e.env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +210,8 @@ func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 				continue
 			}
 			m := event.ResourcePreEvent.Metadata
-			if slices.Contains([]apitype.OpType{apitype.OpSame, apitype.OpRead, apitype.OpRefresh, apitype.OpCreateReplacement, apitype.OpDeleteReplaced}, m.Op) {
+			if slices.Contains([]apitype.OpType{apitype.OpSame, apitype.OpRead, apitype.OpRefresh,
+				apitype.OpCreateReplacement, apitype.OpDeleteReplaced}, m.Op) {
 				continue
 			}
 			step := string(m.Op) + " " + m.Type + " " + resource.URN(m.URN).Name()
@@ -258,17 +267,20 @@ func (e *engine) tryUp() (steps, error) {
 		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
 		return err
 	})
-	e.Logf("up: %d steps in %v, after a preview of %v", len(did), time.Since(previewed).Round(10*time.Millisecond), previewed.Sub(began).Round(10*time.Millisecond))
+	e.Logf("up: %d steps in %v, after a preview of %v", len(did),
+		time.Since(previewed).Round(10*time.Millisecond), previewed.Sub(began).Round(10*time.Millisecond))
 	if err != nil {
 		return did, err
 	}
 	// If a provider's arguments are not known yet, the engine shows a replacement of it, and
 	// updates without a difference of its objects, which may then not happen.
 	missing := slices.DeleteFunc(shown.without(did), func(step string) bool {
-		return strings.HasPrefix(step, "replace pulumi:providers:") || strings.HasPrefix(step, "update ") && strings.Count(step, " ") == 2
+		return strings.HasPrefix(step, "replace pulumi:providers:") ||
+			strings.HasPrefix(step, "update ") && strings.Count(step, " ") == 2
 	})
 	if more := did.without(shown); len(missing)+len(more) > 0 {
-		e.Errorf("the preview has shown, and up did not do:\n%s\nup did, and the preview had not shown:\n%s", missing, more)
+		e.Errorf("the preview has shown, and up did not do:\n%s\nup did, and the preview had not "+
+			"shown:\n%s", missing, more)
 	}
 	return did, nil
 }

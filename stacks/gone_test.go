@@ -29,7 +29,8 @@ func TestDestroyWithoutCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		const says = "ResourceAlreadyExistsException: The specified log group already exists"
-		if _, err := e.tryUp(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(string(page), "| `"+says+"` |") {
+		if _, err := e.tryUp(); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(string(page), "| `"+says+"` |") {
 			t.Errorf("logs that EKS wrote again: %v, expected %s, also in eks.md", err, says)
 		}
 		e.lose("aws:cloudwatch/logGroup:LogGroup", provider.LogsOfEKS)
@@ -58,7 +59,8 @@ func TestUpWithoutCluster(t *testing.T) {
 	e.up()
 	there := e.cloud.Left()
 	e.lose("gcp:container/cluster:Cluster", "cluster")
-	if _, err := e.stack.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "PULUMI_K8S_DELETE_UNREACHABLE") {
+	if _, err := e.stack.Refresh(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "PULUMI_K8S_DELETE_UNREACHABLE") {
 		t.Errorf("refresh did not say how to go on: %v", err)
 	}
 	e.cloud.Kubernetes.DeleteUnreachable.Store(true)
@@ -107,7 +109,8 @@ func TestGivesProfileAway(t *testing.T) {
 	e.up()
 	e.set("elasticdl:minikube.adopt", true)
 	e.set("elasticdl:minikube.cpus", 4)
-	e.expect("adopt", e.up(), "update command:local:Command kubeconfig create", "update command:local:Command start create update")
+	e.expect("adopt", e.up(), "update command:local:Command kubeconfig create",
+		"update command:local:Command start create update")
 	e.unchanged("it is adopted")
 	e.destroy()
 	e.gone()

@@ -65,22 +65,28 @@ func TestAdoptBesideOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := []provider.Props{
-		{"apiVersion": "v1", "kind": "Namespace", "metadata": provider.Props{"name": "elasticdl", "labels": provider.Props{"team": "theirs"}}},
-		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": provider.Props{"name": "precious", "namespace": "elasticdl"}},
-		{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": provider.Props{"name": "high"}, "value": 5},
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": provider.Props{"name": "elasticdl",
+			"labels": provider.Props{"team": "theirs"}}},
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": provider.Props{"name": "precious",
+			"namespace": "elasticdl"}},
+		{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+			"metadata": provider.Props{"name": "high"}, "value": 5},
 	}
 	if err := cloud.Kubernetes.Put("mine", theirs...); err != nil {
 		t.Fatal(err)
 	}
 	e := adopts(t, cloud, "minikube", "mine")
-	e.refused("Namespace elasticdl is there already, and not of this stack", "platform.shareNamespace: true, or name another: platform.namespace",
+	e.refused("Namespace elasticdl is there already, and not of this stack",
+		"platform.shareNamespace: true, or name another: platform.namespace",
 		"PriorityClass high is there already, and not of this stack", "platform.sharePriorityClasses: [high]")
 	e.set("elasticdl:platform.shareNamespace", true)
 	e.set("elasticdl:platform.sharePriorityClasses", []any{"high", "low"})
-	e.refused("platform.priorityClasses.high: 1000000: the class that is shared has 5", "platform.sharePriorityClasses: low: there is no such PriorityClass")
+	e.refused("platform.priorityClasses.high: 1000000: the class that is shared has 5",
+		"platform.sharePriorityClasses: low: there is no such PriorityClass")
 	e.set("elasticdl:platform.sharePriorityClasses", []any{"high"})
 	e.set("elasticdl:platform.priorityClasses", map[string]any{"high": 5, "low": 1})
-	keys := []string{"v1/Namespace elasticdl", "v1/ConfigMap elasticdl/precious", "scheduling.k8s.io/v1/PriorityClass high"}
+	keys := []string{"v1/Namespace elasticdl", "v1/ConfigMap elasticdl/precious",
+		"scheduling.k8s.io/v1/PriorityClass high"}
 	e.up()
 	were := objects(e, keys)
 	e.unchanged("nothing has changed")
@@ -123,7 +129,8 @@ func TestTwoStacks(t *testing.T) {
 		t.Errorf("objects are marked %v", marks)
 	}
 	second := adopts(t, cloud, "vision", "both")
-	second.refused("Namespace elasticdl is there already", "PriorityClass high is there", "PriorityClass low is there", "PersistentVolume elasticdl-data-claim is there",
+	second.refused("Namespace elasticdl is there already", "PriorityClass high is there",
+		"PriorityClass low is there", "PersistentVolume elasticdl-data-claim is there",
 		"Role elasticdl/elasticdl-submitter is there")
 	second.set("elasticdl:platform.namespace", "vision")
 	second.set("elasticdl:platform.sharePriorityClasses", []any{"high", "low"})
@@ -139,7 +146,8 @@ func TestTwoStacks(t *testing.T) {
 	// The stack cannot begin to share an object of its own: that would delete the object.
 	first.set("elasticdl:platform.shareNamespace", true)
 	first.set("elasticdl:platform.sharePriorityClasses", []any{"high"})
-	first.refused("shareNamespace: true: namespace elasticdl is this stack's own", "sharePriorityClasses: high: that PriorityClass is this stack's own")
+	first.refused("shareNamespace: true: namespace elasticdl is this stack's own",
+		"sharePriorityClasses: high: that PriorityClass is this stack's own")
 	first.set("elasticdl:platform.shareNamespace", nil)
 	first.set("elasticdl:platform.sharePriorityClasses", nil)
 	first.destroy()
@@ -177,7 +185,8 @@ func TestChangesOfObjects(t *testing.T) {
 	e.set("elasticdl:job", nil)
 	e.refresh()
 	did := fmt.Sprint(e.up())
-	for _, want := range []string{"replace kubernetes:core/v1:PersistentVolume volume", "replace kubernetes:core/v1:PersistentVolumeClaim claim"} {
+	for _, want := range []string{"replace kubernetes:core/v1:PersistentVolume volume",
+		"replace kubernetes:core/v1:PersistentVolumeClaim claim"} {
 		if !strings.Contains(did, want) {
 			t.Errorf("another source of the volume did not %s:\n%s", want, did)
 		}
@@ -225,14 +234,16 @@ func TestRunningJob(t *testing.T) {
 	quiet("the new job")
 
 	e.set("elasticdl:minikube.cpus", 4)
-	e.refused("policy replaced-cluster: the cluster elasticdl-minikube/start-", "job test-mnist has been running for", "`pulumi destroy`, then `pulumi up`")
+	e.refused("policy replaced-cluster: the cluster elasticdl-minikube/start-",
+		"job test-mnist has been running for", "`pulumi destroy`, then `pulumi up`")
 	e.set("elasticdl:policy.allow", []any{"replaced-cluster"})
 	if _, err := e.tryPreview(); err != nil {
 		t.Errorf("what is allowed is refused: %v", err)
 	}
 	e.set("elasticdl:minikube.cpus", nil)
 	e.change(jobObject, func(is provider.Props) {
-		is["status"] = provider.Props{"succeeded": 1, "conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
+		is["status"] = provider.Props{"succeeded": 1,
+			"conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
 	})
 	e.set("elasticdl:job.numEpochs", 8)
 	quiet("a job that has ended")

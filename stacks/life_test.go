@@ -45,8 +45,10 @@ func TestLife(t *testing.T) {
 		// what `pulumi destroy` keeps unless protection is turned off
 		keeps []string
 	}{
-		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
-			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
+		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4",
+			"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
+			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4",
+				"elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
 			[]string{"replace gcp:container/nodePool:NodePool gpu", remembers}, []string{"filestore", "registry"}},
 		{"eks", nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
 			[]string{"replace aws:eks/nodeGroup:NodeGroup worker", remembers}, []string{"data", "code", "images"}},
@@ -64,7 +66,9 @@ func TestLife(t *testing.T) {
 			e.drifts()
 			e.trainsLonger()
 			if test.name == "gke" {
-				e.replacesNoStorage("filestore", map[string]any{"elasticdl:gke.filestore.tier": "BASIC_SSD", "elasticdl:gke.filestore.capacityGb": 2560})
+				e.replacesNoStorage("filestore",
+					map[string]any{"elasticdl:gke.filestore.tier": "BASIC_SSD",
+						"elasticdl:gke.filestore.capacityGb": 2560})
 			}
 			if test.with != nil {
 				for path, value := range test.with {
@@ -141,11 +145,13 @@ func (e *engine) keepsSecrets() {
 	}
 	switch e.stack.Name() {
 	case "gke":
-		if !strings.Contains(kubeconfig, "command: gke-gcloud-auth-plugin") || strings.Contains(kubeconfig, "client-key") {
+		if !strings.Contains(kubeconfig, "command: gke-gcloud-auth-plugin") ||
+			strings.Contains(kubeconfig, "client-key") {
 			e.Errorf("credentials of\n%s", kubeconfig)
 		}
 	case "eks":
-		if !strings.Contains(kubeconfig, "get-token") || !strings.Contains(kubeconfig, provider.AmazonRegion) || strings.Contains(kubeconfig, "client-key") {
+		if !strings.Contains(kubeconfig, "get-token") ||
+			!strings.Contains(kubeconfig, provider.AmazonRegion) || strings.Contains(kubeconfig, "client-key") {
 			e.Errorf("credentials of\n%s", kubeconfig)
 		}
 	}
@@ -164,7 +170,8 @@ func (e *engine) keepsSecrets() {
 // outputs returns the outputs of the stack, as the CLI shows them.
 func (e *engine) outputs(flags ...string) (outputs map[string]any) {
 	e.Helper()
-	if err := json.Unmarshal([]byte(e.pulumi(append([]string{"stack", "output", "--json"}, flags...)...)), &outputs); err != nil {
+	if err := json.Unmarshal(
+		[]byte(e.pulumi(append([]string{"stack", "output", "--json"}, flags...)...)), &outputs); err != nil {
 		e.Fatal(err)
 	}
 	return outputs
@@ -264,7 +271,8 @@ func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	for path, value := range other {
 		e.set(path, value)
 	}
-	if did, err := e.tryPreview(); err == nil || !strings.Contains(err.Error(), "unable to replace resource") || !strings.Contains(err.Error(), "::"+name) {
+	if did, err := e.tryPreview(); err == nil ||
+		!strings.Contains(err.Error(), "unable to replace resource") || !strings.Contains(err.Error(), "::"+name) {
 		e.Errorf("with %v:\n%s\n%v", other, did, err)
 	}
 	if err := os.WriteFile(e.file, shipped, 0o600); err != nil {
@@ -279,7 +287,8 @@ func (e *engine) replacesStorage() {
 	e.ends()
 	e.set("elasticdl:gke.filestore.tier", "BASIC_SSD")
 	e.set("elasticdl:gke.filestore.capacityGb", 2560)
-	e.expect("another file system", e.up(), "replace gcp:filestore/instance:Instance filestore", "replace kubernetes:core/v1:PersistentVolume volume",
+	e.expect("another file system", e.up(), "replace gcp:filestore/instance:Instance filestore",
+		"replace kubernetes:core/v1:PersistentVolume volume",
 		"replace kubernetes:core/v1:PersistentVolumeClaim claim", "replace command:local:Command dataset")
 	e.unchangedAfterRefresh("the job has another volume")
 }
@@ -288,7 +297,8 @@ func (e *engine) replacesStorage() {
 func (e *engine) ends() {
 	e.Helper()
 	e.change(jobObject, func(is provider.Props) {
-		is["status"] = provider.Props{"succeeded": 1, "completionTime": "2026-11-21T10:00:00Z", "conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
+		is["status"] = provider.Props{"succeeded": 1, "completionTime": "2026-11-21T10:00:00Z",
+			"conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
 	})
 }
 

@@ -32,7 +32,8 @@ func TestLostBesideProtected(t *testing.T) {
 	kept := func(when string, calls int) {
 		t.Helper()
 		for _, c := range e.cloud.Calls()[calls:] {
-			if slices.Contains([]string{"data", "code", "images"}, c.Name) && c.Op != "update" && !strings.Contains(c.Type, "Policy") {
+			if slices.Contains([]string{"data", "code", "images"}, c.Name) && c.Op != "update" &&
+				!strings.Contains(c.Type, "Policy") {
 				t.Errorf("%s: %s", when, c)
 			}
 		}
@@ -43,7 +44,8 @@ func TestLostBesideProtected(t *testing.T) {
 
 	e.lose("aws:eks/cluster:Cluster", "cluster")
 	calls := len(e.cloud.Calls())
-	if _, err := e.stack.PreviewDestroy(t.Context(), optdestroy.SuppressProgress()); err == nil || !strings.Contains(err.Error(), "cannot be deleted") {
+	if _, err := e.stack.PreviewDestroy(t.Context(), optdestroy.SuppressProgress()); err == nil ||
+		!strings.Contains(err.Error(), "cannot be deleted") {
 		t.Errorf("the preview of destroy: %v", err)
 	}
 	e.cloud.Kubernetes.DeleteUnreachable.Store(true)

@@ -102,7 +102,8 @@ func script(all []step, values map[string]string) string {
 		for of, is := range values {
 			step.command = strings.ReplaceAll(step.command, of, is)
 		}
-		fmt.Fprintf(&s, "printf '# %%s\\n' %s\n%s", shellQuote(fmt.Sprintf("%s:%d: %s", step.page, step.line, strings.TrimSpace(step.command))), step.command)
+		fmt.Fprintf(&s, "printf '# %%s\\n' %s\n%s",
+			shellQuote(fmt.Sprintf("%s:%d: %s", step.page, step.line, strings.TrimSpace(step.command))), step.command)
 		s.WriteString("status=$?; [ $status = 0 ] || { echo \"# exit status $status\"; exit 1; }\n")
 	}
 	return s.String()

@@ -52,7 +52,8 @@ func TestPages(t *testing.T) {
 			inserted := map[string]bool{}
 			for _, s := range own {
 				for i, p := range played {
-					if p.on != tour.stack || p.before == "" || !strings.HasPrefix(s.command, p.before) || inserted[p.name()] {
+					if p.on != tour.stack || p.before == "" ||
+						!strings.HasPrefix(s.command, p.before) || inserted[p.name()] {
 						continue
 					}
 					inserted[p.name()] = true
@@ -109,7 +110,8 @@ func TestReadmeCloud(t *testing.T) {
 // the state and its key.
 func TestPageOfAccounts(t *testing.T) {
 	t.Parallel()
-	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project; export PULUMI_CONFIG_PASSPHRASE=…\n"}}
+	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project; export " +
+		"PULUMI_CONFIG_PASSPHRASE=…\n"}}
 	for _, b := range blocksOf(t, guide+"ci.md") {
 		if b.play(t).on == accounts {
 			all = append(all, b.steps(t)...)
@@ -138,7 +140,8 @@ func TestPageOfAccounts(t *testing.T) {
 func simulated(t *testing.T, stack string) *reader {
 	t.Helper()
 	bin, cloud := t.TempDir(), provider.Start(t)
-	for _, tool := range []string{"aws", "curl", "docker", "elasticdl", "gcloud", "gh", "git", "gke-gcloud-auth-plugin", "kubectl", "make", "minikube"} {
+	for _, tool := range []string{"aws", "curl", "docker", "elasticdl", "gcloud", "gh", "git",
+		"gke-gcloud-auth-plugin", "kubectl", "make", "minikube"} {
 		link(t, "stacks/testdata/page/tools.sh", filepath.Join(bin, tool))
 	}
 	objects := httptest.NewServer(serveObjects(cloud))
@@ -183,7 +186,8 @@ func (r *reader) happens(bin string) {
 		}
 	}))
 	r.Cleanup(server.Close)
-	r.command(bin, "happens", `exec 3<>/dev/tcp/`+strings.Replace(strings.TrimPrefix(server.URL, "http://"), ":", "/", 1)+`
+	r.command(bin, "happens", `exec 3<>/dev/tcp/`+
+		strings.Replace(strings.TrimPrefix(server.URL, "http://"), ":", "/", 1)+`
 printf 'POST /%s HTTP/1.0\r\n\r\n' "${1// /%20}" >&3
 answer=$(cat <&3)
 [[ $answer == *" 200 "* ]] || { echo "$answer" >&2; exit 1; }`)

@@ -40,20 +40,25 @@ var played = []play{
 
 	{page: guide + "gke.md", section: "Before the first time", on: "gke"},
 	{page: guide + "gke.md", section: fromNothing, on: "gke"},
-	{page: guide + "gke.md", section: "Taking it down", on: "gke", before: "pulumi config set --path job.numWorkers 8", after: "the cluster is lost"},
+	{page: guide + "gke.md", section: "Taking it down", on: "gke",
+		before: "pulumi config set --path job.numWorkers 8", after: "the cluster is lost"},
 
 	{page: guide + "eks.md", section: "Before the first time", on: "eks"},
 	{page: guide + "eks.md", section: fromNothing, on: "eks"},
-	{page: guide + "eks.md", section: "Taking it down", on: "eks", before: "pulumi destroy", after: "the cluster is lost"},
+	{page: guide + "eks.md", section: "Taking it down", on: "eks", before: "pulumi destroy",
+		after: "the cluster is lost"},
 
 	{page: guide + "minikube.md", section: "Before the first time", on: "minikube"},
 	{page: guide + "minikube.md", section: fromNothing, on: "minikube"},
 	{page: guide + "minikube.md", section: "Data", on: "minikube", before: "pulumi up"},
 
 	{page: guide + "platform.md", section: "Who may submit", on: "minikube", before: "kubectl logs"},
-	{page: guide + "platform.md", section: "A job that runs", on: "minikube", before: "elasticdl wait", after: "the job is stopped"},
-	{page: guide + "platform.md", section: "The image", on: "minikube", before: "pulumi config set --path job.numWorkers 2"},
-	{page: guide + "platform.md", section: "A cluster that is gone", on: "minikube", before: "pulumi destroy", after: "the cluster is lost"},
+	{page: guide + "platform.md", section: "A job that runs", on: "minikube", before: "elasticdl wait",
+		after: "the job is stopped"},
+	{page: guide + "platform.md", section: "The image", on: "minikube",
+		before: "pulumi config set --path job.numWorkers 2"},
+	{page: guide + "platform.md", section: "A cluster that is gone", on: "minikube",
+		before: "pulumi destroy", after: "the cluster is lost"},
 
 	{page: guide + "policy.md", section: "Exceptions", on: "gke", before: "pulumi destroy"},
 
@@ -71,12 +76,14 @@ func (b block) play(t *testing.T) *play {
 	var found *play
 	for i := range played {
 		p := &played[i]
-		if p.page == b.page && p.section == b.section && strings.HasPrefix(b.text, p.begins) && (found == nil || len(p.begins) > len(found.begins)) {
+		if p.page == b.page && p.section == b.section && strings.HasPrefix(b.text, p.begins) &&
+			(found == nil || len(p.begins) > len(found.begins)) {
 			found = p
 		}
 	}
 	if found == nil {
-		t.Errorf("%s:%d: these commands, of the section %s, are neither run nor excused by the table of stacks/played_test.go:\n%s", b.page, b.line, b.section, b.text)
+		t.Errorf("%s:%d: these commands, of the section %s, are neither run nor excused by the "+
+			"table of stacks/played_test.go:\n%s", b.page, b.line, b.section, b.text)
 		return &play{}
 	}
 	return found
@@ -119,7 +126,8 @@ func TestPlayed(t *testing.T) {
 		}
 		there := p.on == "" || p.on == accounts && p.page == guide+"ci.md"
 		for _, tour := range tours {
-			there = there || p.on == tour.stack && (p.before != "" || p.page == "README.md" || p.page == guide+tour.stack+".md")
+			there = there || p.on == tour.stack && (p.before != "" || p.page == "README.md" ||
+				p.page == guide+tour.stack+".md")
 		}
 		if !there {
 			t.Errorf("%s: nothing runs it on %s", p.name(), p.on)

@@ -35,7 +35,9 @@ func TestPolicyOfStacks(t *testing.T) {
 	for _, file := range slices.Concat(stacks, examples) {
 		cloud := graph.Cloud{Config: configOf(t, file), Preview: true}
 		cloud.Outputs = known
-		all, err := graph.Record(cloud, program(world{now: func() time.Time { return today }, find: func(name string) (string, error) { return name, nil }}))
+		all, err := graph.Record(cloud, program(world{now: func() time.Time {
+			return today
+		}, find: func(name string) (string, error) { return name, nil }}))
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
@@ -65,7 +67,8 @@ func TestPolicyRefuses(t *testing.T) {
 	if err == nil {
 		t.Fatal("an image with the tag latest passes")
 	}
-	for _, pod := range []string{`batch/v1:Job "test-mnist-master"`, `core/v1:Pod "elasticdl-test-mnist-ps-0"`, `core/v1:Pod "elasticdl-test-mnist-worker-0"`} {
+	for _, pod := range []string{`batch/v1:Job "test-mnist-master"`,
+		`core/v1:Pod "elasticdl-test-mnist-ps-0"`, `core/v1:Pod "elasticdl-test-mnist-worker-0"`} {
 		if want := "policy unpinned-image: kubernetes:" + pod; !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing says %s\n%v", want, err)
 		}
@@ -83,11 +86,14 @@ func known(r graph.Resource) resource.PropertyMap {
 	}
 	switch r.Type + " " + r.Name {
 	case "command:local:Command kubeconfig":
-		return resource.PropertyMap{"stdout": resource.NewProperty("users: [{name: u, user: {client-key-data: " + provider.Key + "}}]")}
+		return resource.PropertyMap{"stdout": resource.NewProperty("users: [{name: u, user: " +
+			"{client-key-data: " + provider.Key + "}}]")}
 	case "gcp:container/cluster:Cluster cluster":
-		return resource.PropertyMap{"name": resource.NewProperty("c"), "endpoint": resource.NewProperty("192.0.2.1"), "masterAuth": of("clusterCaCertificate")}
+		return resource.PropertyMap{"name": resource.NewProperty("c"),
+			"endpoint": resource.NewProperty("192.0.2.1"), "masterAuth": of("clusterCaCertificate")}
 	case "aws:eks/cluster:Cluster cluster":
-		return resource.PropertyMap{"name": resource.NewProperty("c"), "endpoint": resource.NewProperty("https://192.0.2.1"), "certificateAuthority": of("data")}
+		return resource.PropertyMap{"name": resource.NewProperty("c"),
+			"endpoint": resource.NewProperty("https://192.0.2.1"), "certificateAuthority": of("data")}
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ type reader struct {
 
 // newReader returns a reader with a home directory, who finds commands in bin before those on PATH.
 // The environment is that of the clouds, with changes.
-func newReader(t *testing.T, repository, stack, bin, home string, cloud *provider.Cloud, change map[string]string) *reader {
+func newReader(t *testing.T, repository, stack, bin, home string, cloud *provider.Cloud,
+	change map[string]string) *reader {
 	t.Helper()
 	r := &reader{T: t, repository: repository, stack: stack, dir: t.TempDir(), cloud: cloud, left: cloud.Left}
 	r.copy()
@@ -148,7 +149,8 @@ func (r *reader) plays(when, script string) {
 	if err != nil || strings.Contains(string(out), "no page's command") {
 		r.Fatalf("%s: %v\n%s", when, err, lastOf(string(out), 60))
 	}
-	r.Logf("%s: %d commands in %v", when, strings.Count("\n"+string(out), "\n# "), time.Since(began).Round(100*time.Millisecond))
+	r.Logf("%s: %d commands in %v", when, strings.Count("\n"+string(out), "\n# "),
+		time.Since(began).Round(100*time.Millisecond))
 	if left := r.left(); len(left) > 0 {
 		r.Errorf("%s: the page ends, and there is still\n\t%s", when, strings.Join(left, "\n\t"))
 	}

@@ -16,7 +16,8 @@ func TestRegion(t *testing.T) {
 	for path, value := range map[string]any{
 		"location": "us-central1", "filestore.location": "us-central1-a",
 		"systemPool": map[string]any{"machineType": "e2-standard-4", "minNodes": 1},
-		"gpuPool":    map[string]any{"machineType": "a2-ultragpu-1g", "accelerator": "nvidia-a100-80gb", "gpus": 1, "maxNodes": 2},
+		"gpuPool": map[string]any{"machineType": "a2-ultragpu-1g", "accelerator": "nvidia-a100-80gb",
+			"gpus": 1, "maxNodes": 2},
 	} {
 		e.set("elasticdl:gke."+path, value)
 	}
@@ -31,7 +32,8 @@ func TestRegion(t *testing.T) {
 	const pools = "gcp:container/nodePool:NodePool "
 	other := map[string]any{
 		"labels": map[string]any{"team": "vision"}, "gke.workerPool.maxNodes": 6, "gke.systemPool.minNodes": 2,
-		"gke.maintenance.exclusions": []any{map[string]any{"name": "a", "start": "2026-12-20T00:00:00Z", "end": "2027-01-04T00:00:00Z"}},
+		"gke.maintenance.exclusions": []any{map[string]any{"name": "a", "start": "2026-12-20T00:00:00Z",
+			"end": "2027-01-04T00:00:00Z"}},
 	}
 	for path, value := range other {
 		e.set("elasticdl:"+path, value)
@@ -45,7 +47,8 @@ func TestRegion(t *testing.T) {
 	)
 	e.set("elasticdl:gke.workerPool.maxNodes", 1)
 	e.set("elasticdl:gke.systemPool.diskGb", 60)
-	if said, err := e.stack.Preview(e.Context()); err != nil || !strings.Contains(said.StdOut, "warning: pool system: diskSizeGb: Google makes its nodes anew") {
+	if said, err := e.stack.Preview(e.Context()); err != nil ||
+		!strings.Contains(said.StdOut, "warning: pool system: diskSizeGb: Google makes its nodes anew") {
 		e.Errorf("the preview does not warn of nodes that are drained: %v\n%s", err, said.StdOut)
 	}
 	e.set("elasticdl:gke.systemPool.diskGb", nil)

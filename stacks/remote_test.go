@@ -34,7 +34,8 @@ type (
 )
 
 // Get asks the test for an object.
-func (url remote) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+func (url remote) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupVersionKind,
+	namespace, name string) (map[string]any, error) {
 	body, err := json.Marshal(question{kubeconfig, of, namespace, name, kind})
 	if err != nil {
 		return nil, err

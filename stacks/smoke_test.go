@@ -36,9 +36,11 @@ func TestCommandLine(t *testing.T) {
 			for k, v := range clouds {
 				env = append(env, k+"="+v)
 			}
-			env = append(env, "PATH="+bin+string(os.PathListSeparator)+clouds["PATH"], "PULUMI_HOME="+t.TempDir(), "PULUMI_BACKEND_URL=file://"+t.TempDir())
+			env = append(env, "PATH="+bin+string(os.PathListSeparator)+clouds["PATH"], "PULUMI_HOME="+
+				t.TempDir(), "PULUMI_BACKEND_URL=file://"+t.TempDir())
 			pulumi := func(dir string, args ...string) (string, error) {
-				c := exec.CommandContext(t.Context(), "pulumi", append(args, "--non-interactive", "--color=never", "--stack", name)...)
+				c := exec.CommandContext(t.Context(), "pulumi",
+					append(args, "--non-interactive", "--color=never", "--stack", name)...)
 				c.Dir, c.Env = dir, env
 				out, err := c.CombinedOutput()
 				return string(out), err
@@ -63,7 +65,9 @@ func TestCommandLine(t *testing.T) {
 			// only the environment of the real CLI has all keys of a file
 			if name == "minikube" {
 				setIn(t, file, "elasticdl:jobb", map[string]any{"numWorkers": 3})
-				if out, err := pulumi(".", "preview", "--config-file", file); err == nil || !strings.Contains(out, "elasticdl:jobb: unknown field") || strings.Contains(out, "program failed") || strings.Contains(out, "error occurred:") {
+				if out, err := pulumi(".", "preview", "--config-file", file); err == nil ||
+					!strings.Contains(out, "elasticdl:jobb: unknown field") ||
+					strings.Contains(out, "program failed") || strings.Contains(out, "error occurred:") {
 					t.Errorf("a section that nobody knows: %v\n%s", err, out)
 				}
 			}

@@ -45,14 +45,16 @@ func (b base) try(changes ...change) (all []trial) {
 // be no other.
 func TestTables(t *testing.T) {
 	t.Parallel()
-	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
+	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges,
+		"minikube": minikubeChanges} {
 		t.Run(stack, func(t *testing.T) {
 			t.Parallel()
 			rows := settingsOf(t, filepath.Join("docs", "infrastructure", stack+".md"))
 			bases := map[string]base{}
 			for _, name := range slices.Sorted(maps.Keys(rows)) {
 				if len(settings[name]) == 0 {
-					t.Errorf("%s.md:%d: %s: the test has no change of it: add one to its table", stack, rows[name].line, name)
+					t.Errorf("%s.md:%d: %s: the test has no change of it: add one to its table", stack,
+						rows[name].line, name)
 				}
 			}
 			for name, trials := range settings {
@@ -140,7 +142,8 @@ func (r row) holds(t *testing.T, page, name string, found []finding) {
 	}
 	slices.Sort(outcomes)
 	if !slices.Equal(outcomes, r.says) {
-		t.Errorf("%s:%d: %s: the page says %q (%s), and the engine %q:\n%s", page, r.line, name, r.says, r.cell, outcomes, strings.Join(details, "\n"))
+		t.Errorf("%s:%d: %s: the page says %q (%s), and the engine %q:\n%s", page, r.line, name, r.says,
+			r.cell, outcomes, strings.Join(details, "\n"))
 	}
 }
 
@@ -157,8 +160,9 @@ var replacements = []struct{ kind, outcome string }{
 
 // rolls matches updates that replace the nodes of a pool. A group of EKS follows its launch
 // template.
-var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeConfig\.(machineType|diskType|diskSizeGb|imageType)|` +
-	`aws:ec2/launchTemplate:LaunchTemplate .*(blockDeviceMappings|metadataOptions|tagSpecifications)|aws:eks/nodeGroup:NodeGroup .*version)`)
+var rolls = regexp.MustCompile(
+	`^update (gcp:container/nodePool:NodePool .*nodeConfig\.(machineType|diskType|diskSizeGb|imageType)|` +
+		`aws:ec2/launchTemplate:LaunchTemplate .*(blockDeviceMappings|metadataOptions|tagSpecifications)|aws:eks/nodeGroup:NodeGroup .*version)`)
 
 // outcomeOf returns what a preview would do, in the words of the pages.
 func outcomeOf(did steps, err error) string {
@@ -234,14 +238,20 @@ func settingsOf(t *testing.T, file string) map[string]row {
 }
 
 var (
-	regional = base{"regional", change{"elasticdl:gke.location": "us-central1", "elasticdl:gke.nodeZones": []any{"us-central1-a", "us-central1-b", "us-central1-c"},
-		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 4, "elasticdl:gke.filestore.location": "us-central1-a"}}
-	existing = base{"a VPC that is there", change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
-		"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
+	regional = base{"regional", change{"elasticdl:gke.location": "us-central1",
+		"elasticdl:gke.nodeZones":           []any{"us-central1-a", "us-central1-b", "us-central1-c"},
+		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 4,
+		"elasticdl:gke.filestore.location": "us-central1-a"}}
+	existing = base{"a VPC that is there",
+		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
+			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}}}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
-	withGPUs    = base{"GPUs and a chosen range", change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2}, "elasticdl:gke.filestore.range": "10.60.0.0/29"}}
+	withGPUs    = base{"GPUs and a chosen range",
+		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
+			"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2},
+			"elasticdl:gke.filestore.range": "10.60.0.0/29"}}
 )
 
 // inGKE and inEKS return a change of one setting of a section.
@@ -259,8 +269,11 @@ func subnets(zones ...string) (ids []any) {
 }
 
 var gkeChanges = map[string][]trial{
-	"location":               try(inGKE("location", "us-central1-b"), change{"elasticdl:gke.location": "us-central1-b", "elasticdl:gke.filestore.location": "us-central1-c"}),
-	"nodeZones":              regional.try(inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}), inGKE("nodeZones", []any{"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}), inGKE("nodeZones", nil)),
+	"location": try(inGKE("location", "us-central1-b"),
+		change{"elasticdl:gke.location": "us-central1-b", "elasticdl:gke.filestore.location": "us-central1-c"}),
+	"nodeZones": regional.try(inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}),
+		inGKE("nodeZones", []any{"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}),
+		inGKE("nodeZones", nil)),
 	"releaseChannel":         try(inGKE("releaseChannel", "STABLE")),
 	"privateNodes: true":     publicNodes.try(inGKE("privateNodes", true)),
 	"privateNodes: false":    try(inGKE("privateNodes", false)),
@@ -271,21 +284,27 @@ var gkeChanges = map[string][]trial{
 	"ranges.services":        try(inGKE("ranges.services", "10.0.48.0/20")),
 	"ranges.master":          try(inGKE("ranges.master", "172.16.0.48/28")),
 	"maintenance.dailyStart": try(inGKE("maintenance.dailyStart", "04:00")),
-	"maintenance.window":     try(inGKE("maintenance", change{"window": change{"start": "2026-12-05T02:00:00Z", "end": "2026-12-05T08:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU"}})),
-	"maintenance.exclusions": try(inGKE("maintenance.exclusions", []any{change{"name": "year-end", "start": "2026-12-20T00:00:00Z", "end": "2027-01-04T00:00:00Z"}})),
-	"labels":                 try(change{"elasticdl:labels": change{"team": "vision"}}),
-	"jobRoles":               try(inGKE("jobRoles", []any{"roles/storage.objectViewer"})),
-	"filestore":              try(inGKE("filestore", nil), change{"elasticdl:gke.filestore": nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}),
+	"maintenance.window": try(
+		inGKE("maintenance", change{"window": change{"start": "2026-12-05T02:00:00Z",
+			"end": "2026-12-05T08:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU"}})),
+	"maintenance.exclusions": try(inGKE("maintenance.exclusions",
+		[]any{change{"name": "year-end", "start": "2026-12-20T00:00:00Z", "end": "2027-01-04T00:00:00Z"}})),
+	"labels":   try(change{"elasticdl:labels": change{"team": "vision"}}),
+	"jobRoles": try(inGKE("jobRoles", []any{"roles/storage.objectViewer"})),
+	"filestore": try(inGKE("filestore", nil),
+		change{"elasticdl:gke.filestore": nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}),
 
 	"pool.machineType": try(inGKE("workerPool.machineType", "n1-standard-4")),
 	"pool.minNodes":    try(inGKE("systemPool.minNodes", 2), inGKE("workerPool.maxNodes", 4)),
 	"pool.spot":        try(inGKE("workerPool.spot", true)),
 	"pool.diskGb":      try(inGKE("workerPool.diskGb", 200)),
-	"pool.accelerator": withGPUs.try(change{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"}, inGKE("gpuPool.gpus", 2)),
-	"pool.gpuDriver":   withGPUs.try(inGKE("gpuPool.gpuDriver", "LATEST")),
-	"pool.labels":      try(inGKE("workerPool.labels", change{"disk": "fast"})),
+	"pool.accelerator": withGPUs.try(change{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4",
+		"elasticdl:gke.gpuPool.machineType": "g2-standard-4"}, inGKE("gpuPool.gpus", 2)),
+	"pool.gpuDriver": withGPUs.try(inGKE("gpuPool.gpuDriver", "LATEST")),
+	"pool.labels":    try(inGKE("workerPool.labels", change{"disk": "fast"})),
 
-	"filestore.tier":       try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD", "elasticdl:gke.filestore.capacityGb": 2560}),
+	"filestore.tier": try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
+		"elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": try(inGKE("filestore.capacityGb", 2048)),
 	"filestore.share":      try(inGKE("filestore.share", "other")),
 	"filestore.location":   try(inGKE("filestore.location", "us-central1-b")),
@@ -293,10 +312,11 @@ var gkeChanges = map[string][]trial{
 }
 
 var eksChanges = map[string][]trial{
-	"version":            try(inEKS("version", "1.36")),
-	"supportType":        try(inEKS("supportType", "EXTENDED")),
-	"vpc.cidr":           try(inEKS("vpc.cidr", "10.1.0.0/16")),
-	"vpc.zones":          try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2a", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2b", "us-west-2a"})),
+	"version":     try(inEKS("version", "1.36")),
+	"supportType": try(inEKS("supportType", "EXTENDED")),
+	"vpc.cidr":    try(inEKS("vpc.cidr", "10.1.0.0/16")),
+	"vpc.zones": try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}),
+		inEKS("vpc.zones", []any{"us-west-2a", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2b", "us-west-2a"})),
 	"vpc.natPerZone":     try(inEKS("vpc.natPerZone", true)),
 	"vpc.id":             existing.try(inEKS("vpc.id", "vpc-0fedcba9876543210")),
 	"vpc.privateSubnets": existing.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
@@ -304,19 +324,22 @@ var eksChanges = map[string][]trial{
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"admins":             try(inEKS("admins", []any{"arn:aws:iam::123456789012:role/admin"})),
-	"efs":                try(inEKS("efs", nil), change{"elasticdl:eks.efs": nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}),
-	"codeBucket":         try(inEKS("codeBucket", false)),
-	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
-	"labelNodes":         try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true, "elasticdl:labels.team": "vision"}),
+	"efs": try(inEKS("efs", nil), change{"elasticdl:eks.efs": nil, "elasticdl:data": nil,
+		"elasticdl:job": nil, "elasticdl:image": nil}),
+	"codeBucket":       try(inEKS("codeBucket", false)),
+	"logRetentionDays": try(inEKS("logRetentionDays", 7)),
+	"labelNodes": try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true,
+		"elasticdl:labels.team": "vision"}),
 
 	"group.instanceTypes": groups.try(inEKS("workerGroup.instanceTypes", []any{"m6i.xlarge"})),
 	"group.minNodes":      groups.try(inEKS("workerGroup.minNodes", 1)),
-	"group.maxNodes":      groups.try(inEKS("systemGroup.maxNodes", 4), change{"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}),
-	"group.desiredNodes":  groups.try(inEKS("workerGroup.desiredNodes", 1)),
-	"group.spot":          groups.try(inEKS("workerGroup.spot", true)),
-	"group.diskGb":        groups.try(inEKS("workerGroup.diskGb", 200)),
-	"group.gpus":          groups.try(inEKS("gpuGroup.gpus", 2)),
-	"group.labels":        groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
+	"group.maxNodes": groups.try(inEKS("systemGroup.maxNodes", 4),
+		change{"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}),
+	"group.desiredNodes": groups.try(inEKS("workerGroup.desiredNodes", 1)),
+	"group.spot":         groups.try(inEKS("workerGroup.spot", true)),
+	"group.diskGb":       groups.try(inEKS("workerGroup.diskGb", 200)),
+	"group.gpus":         groups.try(inEKS("gpuGroup.gpus", 2)),
+	"group.labels":       groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
 
 	"efs.throughputMode": try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            try(inEKS("efs.uid", 1000)),

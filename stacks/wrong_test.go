@@ -30,15 +30,22 @@ func TestWrongSettings(t *testing.T) {
 			"elasticdl:policy.allow":             []any{"unpined-image"},
 			"gcp:project":                        nil,
 		}, []string{
-			"elasticdl:cloud: gke needs programs that are not on PATH: gcloud (https://", "elasticdl:image.command: elasticdl is not on PATH",
+			"elasticdl:cloud: gke needs programs that are not on PATH: gcloud (https://",
+			"elasticdl:image.command: elasticdl is not on PATH",
 			"elasticdl:policy.allow[0]: unpined-image is no rule",
-			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?", "elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
-			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR", "elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.workerPool.gpus: 1: GPUs are in gke.gpuPool only",
-			"elasticdl:gke.filestore.capacityGb: 1000", "elasticdl:platform.networkPolicy: \"yes\": expected true or false",
+			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?",
+			"elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
+			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR",
+			"elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.workerPool.gpus: 1: GPUs are in gke.gpuPool only",
+			"elasticdl:gke.filestore.capacityGb: 1000",
+			"elasticdl:platform.networkPolicy: \"yes\": expected true or false",
 			"elasticdl:job.worker.priority.clas: unknown field", "elasticdl:job.minWorkers: 9: more than maxWorkers=3",
 		}},
-		{"minikube", []string{"minikube"}, map[string]any{"elasticdl:minikube.cpus": 0, "elasticdl:platform.namespace": "kube-system"},
-			[]string{"elasticdl:cloud: minikube needs programs that are not on PATH: minikube (https://", "elasticdl:minikube.cpus: 0", "elasticdl:platform.namespace: kube-system"}},
+		{"minikube", []string{"minikube"}, map[string]any{"elasticdl:minikube.cpus": 0,
+			"elasticdl:platform.namespace": "kube-system"},
+			[]string{
+				"elasticdl:cloud: minikube needs programs that are not on PATH: minikube (https://",
+				"elasticdl:minikube.cpus: 0", "elasticdl:platform.namespace: kube-system"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +86,8 @@ func TestSecretSetting(t *testing.T) {
 	e := start(t, "minikube")
 	e.pulumi("config", "set", "--secret", "--path", "job.envs.API_KEY", "hunter2")
 	did, err := e.tryPreview()
-	if err == nil || !strings.Contains(err.Error(), "elasticdl:job: contains a secret") || strings.Contains(err.Error(), "hunter2") {
+	if err == nil || !strings.Contains(err.Error(), "elasticdl:job: contains a secret") ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a secret setting: %s\n%v", did, err)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 )
 
 const (
@@ -83,7 +82,9 @@ var packages = map[string]struct {
 	"store/prediction":      {shell, "store/checkpoint"},
 	"store/safetensors":     {pure, "elastic/param"},
 
-	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job elastic/ledger elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing logline store/checkpoint store/prediction wire wire/rpc"},
+	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
+		"elastic/ledger elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing " +
+		"logline store/checkpoint store/prediction wire wire/rpc"},
 
 	"train":               {shell, ""},
 	"train/data":          {shell, "elastic/task store/outage train/recordio"},
@@ -94,28 +95,43 @@ var packages = map[string]struct {
 	"train/nn/kernel":     {pure, "train/nn/kernel/avx"},
 	"train/nn/kernel/avx": {pure, ""},
 	"train/optim":         {pure, "train/nn/kernel"},
-	"train/ps":            {shell, "elastic/custody elastic/identity elastic/job elastic/ledger elastic/param elastic/pod elastic/timing store/checkpoint store/outage train/nn/kernel train/optim train/zoo wire wire/credential wire/rpc"},
-	"train/recordio":      {pure, ""},
-	"train/ring":          {pure, "train/nn/kernel"},
-	"train/worker":        {shell, "elastic/job elastic/ledger elastic/param elastic/task elastic/timing store/checkpoint store/outage store/prediction train/data train/mesh train/nn train/nn/kernel train/optim train/ps train/ring train/zoo wire wire/membership wire/rpc"},
-	"train/zoo":           {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
+	"train/ps": {shell,
+		"elastic/custody elastic/identity elastic/job elastic/ledger elastic/param elastic/pod " +
+			"elastic/timing store/checkpoint store/outage train/nn/kernel train/optim train/zoo " +
+			"wire wire/credential wire/rpc"},
+	"train/recordio": {pure, ""},
+	"train/ring":     {pure, "train/nn/kernel"},
+	"train/worker": {shell,
+		"elastic/job elastic/ledger elastic/param elastic/task elastic/timing store/checkpoint " +
+			"store/outage store/prediction train/data train/mesh train/nn train/nn/kernel " +
+			"train/optim train/ps train/ring train/zoo wire wire/membership wire/rpc"},
+	"train/zoo": {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
-	"run":          {shell, ""},
-	"run/agent":    {shell, "elastic/job elastic/ledger elastic/source elastic/timing run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
+	"run": {shell, ""},
+	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/timing run/fetch " +
+		"run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},
 	"run/program":  {shell, "console logline"},
 	"run/python":   {shell, ""},
 	"run/tcpstore": {shell, ""},
 
-	"runtime":                {shell, ""},
-	"runtime/image":          {shell, "run/folder"},
-	"runtime/kube":           {shell, "elastic/job elastic/pod logline runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire"},
-	"runtime/kube/incluster": {shell, "elastic/identity elastic/job elastic/pod logline master runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
-	"runtime/kube/observe":   {shell, "elastic/pod runtime/manifest runtime/role"},
-	"runtime/local":          {shell, "console elastic/identity elastic/job elastic/pod elastic/timing logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
-	"runtime/manifest":       {pure, "elastic/job elastic/pod elastic/timing"},
-	"runtime/role":           {shell, "elastic/identity elastic/job elastic/pod elastic/task elastic/timing logline master run/agent run/program store/bucket store/outage store/prediction train/data train/ps train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
+	"runtime":       {shell, ""},
+	"runtime/image": {shell, "run/folder"},
+	"runtime/kube": {shell,
+		"elastic/job elastic/pod logline runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire"},
+	"runtime/kube/incluster": {shell,
+		"elastic/identity elastic/job elastic/pod logline master runtime/kube/observe " +
+			"runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
+	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
+	"runtime/local": {shell,
+		"console elastic/identity elastic/job elastic/pod elastic/timing logline master run/program " +
+			"runtime/role store/checkpoint wire wire/credential wire/rpc"},
+	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
+	"runtime/role": {shell,
+		"elastic/identity elastic/job elastic/pod elastic/task elastic/timing logline master " +
+			"run/agent run/program store/bucket store/outage store/prediction train/data train/ps " +
+			"train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
 
 	"console":  {shell, ""},
 	"logline":  {shell, ""},
@@ -124,19 +140,27 @@ var packages = map[string]struct {
 
 // confined is what only some packages of the module may import, and why.
 var confined = []struct{ path, to, why string }{
-	{"k8s.io/client-go", "trainer/runtime/kube infra/live", "one package of a job and one of a stack talk to Kubernetes, so that the rest needs no cluster"},
+	{"k8s.io/client-go", "trainer/runtime/kube infra/live",
+		"one package of a job and one of a stack talk to Kubernetes, so that the rest needs no cluster"},
 	{"k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra", "objects of Kubernetes are made in one place"},
-	{"sigs.k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra", "objects of Kubernetes are written in one place"},
+	{"sigs.k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra",
+		"objects of Kubernetes are written in one place"},
 	{"github.com/google/go-containerregistry", "trainer/runtime/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
-	{"os/exec", "trainer/runtime/local trainer/run/program trainer/runtime/image infra/image stacks", "starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
-	{"google.golang.org/grpc", "trainer/wire trainer/wire/rpc trainer/wire/membership trainer/run/agent trainer/master trainer/train/ps trainer/train/worker trainer/runtime/role trainer/runtime/local trainer/runtime/kube", "the wire ends at the shells"},
+	{"os/exec", "trainer/runtime/local trainer/run/program trainer/runtime/image infra/image stacks",
+		"starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
+	{"google.golang.org/grpc", "trainer/wire trainer/wire/rpc trainer/wire/membership " +
+		"trainer/run/agent trainer/master trainer/train/ps trainer/train/worker " +
+		"trainer/runtime/role trainer/runtime/local trainer/runtime/kube", "the wire ends at the shells"},
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
 	{"gocloud.dev", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
 	{"github.com/aws/", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
-	{"cloud.google.com/", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
-	{module + "/trainer/store/bucket", "trainer/runtime/role cmd", "the rest takes checkpoint.Files, and is tested without the clouds' SDKs"},
-	{module + "/trainer/train/nn/kernel/avx", "trainer/train/nn/kernel", "assembly checks no argument; package kernel does"},
+	{"cloud.google.com/", "trainer/store/bucket",
+		"the clouds' SDKs are large: who opens a place by its name links them"},
+	{module + "/trainer/store/bucket", "trainer/runtime/role cmd",
+		"the rest takes checkpoint.Files, and is tested without the clouds' SDKs"},
+	{module + "/trainer/train/nn/kernel/avx", "trainer/train/nn/kernel",
+		"assembly checks no argument; package kernel does"},
 	{module + "/trainer/store/checkpoint/laws", "", "it is for tests"},
 	{"github.com/charmbracelet/", "cmd", "views are the command's"},
 	{module + "/cmd", "cmd examples", "the command is on top"},
@@ -153,14 +177,17 @@ const settings = "infra/settings"
 // notPure is what a pure package does not import.
 var notPure = map[string]string{
 	"context": "nothing in it waits", "sync": "the shell holds the lock", "sync/atomic": "the shell holds the lock",
-	"os": "no I/O", "net": "no I/O", "net/http": "no I/O", "syscall": "no I/O", "io/fs": "no I/O", "runtime": "no scheduling",
-	"log": "shells log", "log/slog": "shells log",
-	"math/rand": "math/rand/v2 with a seed", "crypto/rand": "math/rand/v2 with a seed", "testing": "tests are elsewhere",
+	"os": "no I/O", "net": "no I/O", "net/http": "no I/O", "syscall": "no I/O", "io/fs": "no I/O",
+	"runtime": "no scheduling",
+	"log":     "shells log", "log/slog": "shells log",
+	"math/rand": "math/rand/v2 with a seed", "crypto/rand": "math/rand/v2 with a seed",
+	"testing": "tests are elsewhere",
 }
 
 // excused is what a pure package imports all the same, and why.
 var excused = map[string]string{
-	"train/nn sync": "its team of threads", "train/nn sync/atomic": "its team of threads", "train/nn go": "its team of threads",
+	"train/nn sync": "its team of threads", "train/nn sync/atomic": "its team of threads",
+	"train/nn go":                             "its team of threads",
 	"train/nn/kernel os":                      "ELASTICDL_KERNELS, for tests",
 	"train/nn/kernel golang.org/x/sys/cpu":    "which assembly there is for the processor",
 	"train/recordio github.com/golang/snappy": "a compression of the format",
@@ -228,7 +255,8 @@ var tree = sync.OnceValues(func() ([]source, error) {
 		}
 		if d.IsDir() {
 			_, other := os.Stat(filepath.Join(path, "go.mod"))
-			if path != root && (other == nil || strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"build", "testdata"}, d.Name())) {
+			if path != root && (other == nil || strings.HasPrefix(d.Name(), ".") ||
+				slices.Contains([]string{"build", "testdata"}, d.Name())) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -247,7 +275,8 @@ var tree = sync.OnceValues(func() ([]source, error) {
 		rel, _ := filepath.Rel(root, path)
 		rel = filepath.ToSlash(rel)
 		sources = append(sources, source{
-			path: rel, dir: strings.TrimSuffix(filepath.ToSlash(filepath.Dir(rel)), "/"), test: strings.HasSuffix(rel, "_test.go"),
+			path: rel, dir: strings.TrimSuffix(filepath.ToSlash(filepath.Dir(rel)), "/"),
+			test:      strings.HasSuffix(rel, "_test.go"),
 			generated: ast.IsGenerated(file), lines: bytes.Count(text, []byte("\n")), File: file, fset: fset,
 		})
 		return nil
@@ -277,7 +306,8 @@ func TestImportsGoOneWay(t *testing.T) {
 		for _, path := range s.imports() {
 			if other, ok := strings.CutPrefix(path, module+"/trainer/"); ok && inTrainer {
 				if !slices.Contains(strings.Fields(p.imports), other) {
-					t.Errorf("%s: %s (%s) imports %s (%s): imports go cmd → shells → models → pure", s.path, name, p.kind, other, packages[other].kind)
+					t.Errorf("%s: %s (%s) imports %s (%s): imports go cmd → shells → models → pure",
+						s.path, name, p.kind, other, packages[other].kind)
 				}
 				if why := upstairs(name, other); why != "" {
 					t.Errorf("%s: %s imports %s: %s", s.path, name, other, why)
@@ -288,7 +318,8 @@ func TestImportsGoOneWay(t *testing.T) {
 				seen[name][other] = true
 			}
 			for _, c := range confined {
-				if (path == c.path || strings.HasPrefix(path, strings.TrimSuffix(c.path, "/")+"/")) && !within(s.dir, c.to) && !within(s.dir, "test tools") {
+				if (path == c.path || strings.HasPrefix(path, strings.TrimSuffix(c.path, "/")+"/")) &&
+					!within(s.dir, c.to) && !within(s.dir, "test tools") {
 					t.Errorf("%s imports %s, which is for %s only: %s", s.path, path, c.to, c.why)
 				}
 			}
@@ -353,7 +384,8 @@ func TestPureIsPure(t *testing.T) {
 				refuse(path, why)
 			} else if strings.HasPrefix(path, "github.com/pulumi/") {
 				refuse(path, "its SDKs take minutes to compile")
-			} else if domain, _, _ := strings.Cut(path, "/"); strings.Contains(domain, ".") && !strings.HasPrefix(path, module) && !confinedTo(s.dir, path) {
+			} else if domain, _, _ := strings.Cut(path, "/"); strings.Contains(domain, ".") &&
+				!strings.HasPrefix(path, module) && !confinedTo(s.dir, path) {
 				refuse(path, "pure packages stand on the standard library, and on what is for them only")
 			}
 		}
@@ -401,7 +433,8 @@ func TestBinaryLinksNoInfrastructure(t *testing.T) {
 	if !slices.Contains(deps, module+"/trainer/runtime/local") {
 		t.Fatalf("%d dependencies, trainer/runtime/local is not among them", len(deps))
 	}
-	forbidden := []string{"github.com/pulumi/", "k8s.io/kubernetes/", "k8s.io/apiserver/", "github.com/aws/aws-sdk-go-v2/service/ec2", "cloud.google.com/go/container"}
+	forbidden := []string{"github.com/pulumi/", "k8s.io/kubernetes/", "k8s.io/apiserver/",
+		"github.com/aws/aws-sdk-go-v2/service/ec2", "cloud.google.com/go/container"}
 	if !slices.Contains(deps, module+"/trainer/runtime/kube") {
 		forbidden = append(forbidden, "k8s.io/")
 	}
@@ -454,68 +487,6 @@ func TestMapIsComplete(t *testing.T) {
 	}
 }
 
-func TestFilesAreShort(t *testing.T) {
-	const most, mostOfFunction = 600, 100
-	for _, s := range load(t) {
-		if s.generated {
-			continue
-		}
-		if s.lines > most {
-			t.Errorf("%s has %d lines, more than %d: it has more than one idea", s.path, s.lines, most)
-		}
-		for _, decl := range s.Decls {
-			f, ok := decl.(*ast.FuncDecl)
-			if !ok || s.test {
-				continue
-			}
-			if n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line; n > mostOfFunction {
-				t.Errorf("%s: %s has %d lines, more than %d", s.path, f.Name.Name, n, mostOfFunction)
-			}
-		}
-	}
-}
-
-// Comments are read in diffs and in terminals: they are at most 100 columns wide, and those of more
-// than 40 characters stand above what they describe.
-func TestCommentsAreNarrow(t *testing.T) {
-	const widest, aside = 100, 40
-	for _, s := range load(t) {
-		if s.generated {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(root, s.path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines := strings.Split(string(text), "\n")
-		for _, group := range s.Comments {
-			for _, c := range group.List {
-				at := s.fset.Position(c.Pos())
-				before := strings.TrimSpace(lines[at.Line-1][:at.Column-1])
-				n := utf8.RuneCountInString(strings.TrimPrefix(c.Text, "// "))
-				switch {
-				case !strings.HasPrefix(c.Text, "// ") && !strings.HasPrefix(c.Text, "//\t"): // a directive
-				case before == "" && columns(lines[at.Line-1]) > widest:
-					t.Errorf("%s:%d: the comment is %d columns wide, more than %d", s.path, at.Line, columns(lines[at.Line-1]), widest)
-				case before != "" && n > aside && !strings.HasPrefix(before, "}"):
-					t.Errorf("%s:%d: the comment has %d characters: more than %d stand above what they describe", s.path, at.Line, n, aside)
-				}
-			}
-		}
-	}
-}
-
-// columns returns how wide a line is on a screen with a tab stop every four columns.
-func columns(line string) int {
-	n := 0
-	for _, r := range line {
-		if n++; r == '\t' {
-			n += (4 - n%4) % 4
-		}
-	}
-	return n
-}
-
 // Generated code has packages of its own, so that what is written is found and read without it.
 // Beside it stands the package's doc, with the command that generates.
 func TestGeneratedStandsApart(t *testing.T) {
@@ -534,7 +505,8 @@ func TestGeneratedStandsApart(t *testing.T) {
 func TestPackagesHaveAnIdea(t *testing.T) {
 	for _, s := range load(t) {
 		for part := range strings.SplitSeq(s.dir, "/") {
-			if slices.Contains([]string{"pkg", "util", "utils", "common", "helper", "helpers", "types", "constants", "misc"}, part) {
+			if slices.Contains([]string{"pkg", "util", "utils", "common", "helper", "helpers", "types",
+				"constants", "misc"}, part) {
 				t.Errorf("%s: %q says nothing", s.path, part)
 			}
 		}

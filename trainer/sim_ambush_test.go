@@ -80,7 +80,8 @@ func (s *simulation) springs(e master.Event) {
 		}
 		s.spring(formation, "the master")
 	case master.Leased:
-		at := map[task.Kind]moment{task.Training: leased, task.Evaluation: evaluates, task.Export: exports}[e.Lease.Kind]
+		at := map[task.Kind]moment{task.Training: leased, task.Evaluation: evaluates,
+			task.Export: exports}[e.Lease.Kind]
 		s.spring(at, pod.ID{Role: pod.Worker, Index: e.Lease.Worker}.String())
 		if s.allLeased(e.Lease.Task) {
 			s.spring(lastLeases, "the job")

@@ -44,7 +44,8 @@ const (
 var errMute = status.Error(codes.Unavailable, "the answer was lost")
 
 // garbled makes a call as it goes wrong.
-func garbled[Q, R any](ctx context.Context, o *observer, r Q, call func(wire.MasterClient, context.Context, Q, ...grpc.CallOption) (R, error)) (R, error) {
+func garbled[Q, R any](ctx context.Context, o *observer, r Q,
+	call func(wire.MasterClient, context.Context, Q, ...grpc.CallOption) (R, error)) (R, error) {
 	reply, err := call(o.MasterClient, ctx, r)
 	if err != nil {
 		return reply, err
@@ -61,7 +62,8 @@ func garbled[Q, R any](ctx context.Context, o *observer, r Q, call func(wire.Mas
 	return reply, nil
 }
 
-func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
+func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest,
+	_ ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	reply, err := garbled(ctx, o, r, wire.MasterClient.GetTask)
 	if err == nil {
 		o.exporting.Store(reply.Task.Kind == wire.TaskKind_EXPORT)
@@ -72,15 +74,18 @@ func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, _ ...grp
 	return reply, err
 }
 
-func (o *observer) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, _ ...grpc.CallOption) (*wire.ReportTaskReply, error) {
+func (o *observer) ReportTask(ctx context.Context, r *wire.ReportTaskRequest,
+	_ ...grpc.CallOption) (*wire.ReportTaskReply, error) {
 	return garbled(ctx, o, r, wire.MasterClient.ReportTask)
 }
 
-func (o *observer) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (o *observer) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
+	_ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	return garbled(ctx, o, r, wire.MasterClient.Heartbeat)
 }
 
-func (o *observer) Rendezvous(ctx context.Context, options ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
+func (o *observer) Rendezvous(ctx context.Context,
+	options ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
 	stream, err := o.MasterClient.Rendezvous(ctx, options...)
 	return &arrivals{BidiStreamingClient: stream, garble: o.garble}, err
 }
@@ -149,7 +154,8 @@ func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context,
 				case <-ctx.Done():
 				}
 			}()
-			connection, err := rpc.Connect(masterAddress, s.network.dial(h), then, rpc.Callee{ID: pod.ID{Role: pod.Master}})
+			connection, err := rpc.Connect(masterAddress, s.network.dial(h), then,
+				rpc.Callee{ID: pod.ID{Role: pod.Master}})
 			if err != nil {
 				return
 			}

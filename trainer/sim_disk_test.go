@@ -38,7 +38,8 @@ type disk struct {
 
 func newDisk(seed uint64, n *network) *disk {
 	r := rand.New(rand.NewPCG(seed, 5))
-	return &disk{network: n, random: r, files: make(map[string][]byte), pace: []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond}[r.IntN(3)]}
+	return &disk{network: n, random: r, files: make(map[string][]byte),
+		pace: []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond}[r.IntN(3)]}
 }
 
 // open opens the directory of checkpoints from a host, or another, which is one of this machine.
@@ -135,7 +136,9 @@ func (m mount) Remove(name string) error {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	path := m.dir + "/" + name
-	maps.DeleteFunc(m.disk.files, func(name string, _ []byte) bool { return name == path || strings.HasPrefix(name, path+"/") })
+	maps.DeleteFunc(m.disk.files, func(name string, _ []byte) bool {
+		return name == path || strings.HasPrefix(name, path+"/")
+	})
 	return nil
 }
 
@@ -245,7 +248,8 @@ func (d *disk) share(ahead int64) (string, bool) {
 	shelf := &disk{files: make(map[string][]byte)}
 	dir := checkpoint.Dir{Files: mount{shelf, nil, checkpointDir}}
 	s, err := checkpoint.WriteShard(dir, c.Name(), checkpoint.ShardFile(0, 1), checkpoint.Part{
-		Values: make([]float32, c.ParamLayout().Len()), Slots: [][]float32{make([]float32, c.ParamLayout().Trainable())},
+		Values: make([]float32, c.ParamLayout().Len()),
+		Slots:  [][]float32{make([]float32, c.ParamLayout().Trainable())},
 	})
 	if c.Shards = []checkpoint.Shard{s}; err == nil {
 		err = dir.WriteCommit(*c)
@@ -264,7 +268,8 @@ func (d *disk) share(ahead int64) (string, bool) {
 func (d *disk) litter() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := []string{"commit-00009999", "commit-9999", "commit-00000001-1-0123456", "lost+found/x", "owner-", ".DS_Store"}[d.random.IntN(6)]
+	name := []string{"commit-00009999", "commit-9999", "commit-00000001-1-0123456", "lost+found/x",
+		"owner-", ".DS_Store"}[d.random.IntN(6)]
 	d.files[checkpointDir+"/"+name] = []byte("x")
 	d.others = append(d.others, checkpointDir+"/"+name)
 	return name
@@ -301,7 +306,8 @@ func (d *disk) own() checkpoint.Dir {
 	names, _ := dir.List("")
 	claim := checkpoint.Claim{Owner: checkpoint.Owner{Job: "uid"}}
 	for _, name := range names {
-		if n, err := strconv.ParseInt(strings.TrimPrefix(name, "owner-"), 10, 64); err == nil && strings.HasPrefix(name, "owner-") {
+		if n, err := strconv.ParseInt(strings.TrimPrefix(name, "owner-"), 10, 64); err == nil &&
+			strings.HasPrefix(name, "owner-") {
 			claim.Number = max(claim.Number, n)
 		}
 	}
@@ -421,7 +427,8 @@ func (s *simulation) shelve(e master.Event) {
 		s.base, s.damaged = 0, false
 	case master.RolledBack:
 		s.find(master.Resumed{Number: e.Checkpoint, Version: e.Version, Records: e.Kept})
-		if n := len(s.kept); n == 0 || s.kept[n-1] != (master.CheckpointWritten{Number: e.Checkpoint, Version: e.Version, Records: e.Kept}) {
+		if n := len(s.kept); n == 0 ||
+			s.kept[n-1] != (master.CheckpointWritten{Number: e.Checkpoint, Version: e.Version, Records: e.Kept}) {
 			s.complain("the training goes back to %+v of %v", e, s.kept)
 		}
 		s.base, s.damaged = e.Version, false
@@ -524,7 +531,8 @@ func (s *simulation) look(e master.CheckpointWritten) {
 			}
 		}
 		if records != e.Records || again > 0 || forgotten > 0 {
-			s.complain("part %d of %+v has %d records, %d more than once, and %d slots of other steps", part, e, records, again, forgotten)
+			s.complain("part %d of %+v has %d records, %d more than once, and %d slots of other steps",
+				part, e, records, again, forgotten)
 		}
 		if first == nil {
 			first = has

@@ -34,11 +34,17 @@ var killed = pod.Exit{Code: 137, Signal: 9}
 // faults is what goes wrong: each seed draws some of them.
 var faults = []fault{
 	{name: "kill", do: func(s *simulation) string { return s.kill(pod.Worker, killed) }},
-	{name: "preempt", do: func(s *simulation) string { return s.kill(pod.Worker, pod.Exit{Preempted: true, Code: 143}) }},
+	{name: "preempt", do: func(s *simulation) string {
+		return s.kill(pod.Worker, pod.Exit{Preempted: true, Code: 143})
+	}},
 	{name: "crash", rare: 4, do: (*simulation).crash},
-	{name: "kill a server", rare: 6, where: besideServers, do: func(s *simulation) string { return s.kill(pod.PS, killed) }},
+	{name: "kill a server", rare: 6, where: besideServers, do: func(s *simulation) string {
+		return s.kill(pod.PS, killed)
+	}},
 	{name: "restart in place", rare: 2, do: func(s *simulation) string { return s.restart(pod.Worker) }},
-	{name: "restart a server in place", rare: 8, where: besideServers, do: func(s *simulation) string { return s.restart(pod.PS) }},
+	{name: "restart a server in place", rare: 8, where: besideServers, do: func(s *simulation) string {
+		return s.restart(pod.PS)
+	}},
 	{name: "lose a node", rare: 8, do: (*simulation).loseNode},
 	{name: "kill all", rare: 16, do: func(s *simulation) string {
 		ids := s.pods.all()
@@ -50,8 +56,12 @@ var faults = []fault{
 	{name: "haunt", rare: 4, do: func(s *simulation) string { return s.haunt(pod.Worker) }},
 	{name: "haunt a server", rare: 12, where: besideServers, do: func(s *simulation) string { return s.haunt(pod.PS) }},
 	{name: "stop", do: func(s *simulation) string { return s.stop(pod.Worker, 100*time.Millisecond, 4*time.Second) }},
-	{name: "stop for any time", rare: 3, do: func(s *simulation) string { return s.stop(pod.Worker, 100*time.Millisecond, 2*time.Minute) }},
-	{name: "stop a server", where: besideServers, do: func(s *simulation) string { return s.stop(pod.PS, 100*time.Millisecond, 3*time.Second) }},
+	{name: "stop for any time", rare: 3, do: func(s *simulation) string {
+		return s.stop(pod.Worker, 100*time.Millisecond, 2*time.Minute)
+	}},
+	{name: "stop a server", where: besideServers, do: func(s *simulation) string {
+		return s.stop(pod.PS, 100*time.Millisecond, 3*time.Second)
+	}},
 	{name: "stop a server for any time", rare: 8, where: besideServers, do: func(s *simulation) string {
 		return s.stop(pod.PS, 100*time.Millisecond, 2*time.Minute)
 	}},
@@ -111,22 +121,34 @@ var faults = []fault{
 		s.note(func() { s.full = time.Now().Add(d) })
 		return fmt.Sprintf("the cluster is full for %v", d)
 	}},
-	{name: "scale", rare: 2, do: func(s *simulation) string { return s.scale(s.least() + s.random.IntN(s.most()-s.least()+1)) }},
+	{name: "scale", rare: 2, do: func(s *simulation) string {
+		return s.scale(s.least() + s.random.IntN(s.most()-s.least()+1))
+	}},
 }
 
 // ambushes are faults that wait for their moment.
 var ambushes = []fault{
-	{name: "kill at a formation", where: inRing, do: func(s *simulation) string { return s.ambush(formation, s.killAny) }},
-	{name: "cut at a formation", where: inRing, do: func(s *simulation) string { return s.ambush(formation, s.cutAny) }},
-	{name: "partition at a formation", where: inRing, do: func(s *simulation) string { return s.ambush(formation, s.partitionAny) }},
+	{name: "kill at a formation", where: inRing, do: func(s *simulation) string {
+		return s.ambush(formation, s.killAny)
+	}},
+	{name: "cut at a formation", where: inRing, do: func(s *simulation) string {
+		return s.ambush(formation, s.cutAny)
+	}},
+	{name: "partition at a formation", where: inRing, do: func(s *simulation) string {
+		return s.ambush(formation, s.partitionAny)
+	}},
 	{name: "kill after a step", where: inRing, do: func(s *simulation) string { return s.ambush(update, s.killThat) }},
-	{name: "kill another after a step", where: inRing, do: func(s *simulation) string { return s.ambush(update, s.killAny) }},
+	{name: "kill another after a step", where: inRing, do: func(s *simulation) string {
+		return s.ambush(update, s.killAny)
+	}},
 	{name: "kill the newest", where: inRing, do: func(s *simulation) string { return s.ambush(update, s.killNewest) }},
 	{name: "cut after a step", where: inRing, do: func(s *simulation) string { return s.ambush(update, s.cutAny) }},
 	{name: "kill at a lease", do: func(s *simulation) string { return s.ambush(leased, s.killThat) }},
 	{name: "kill at an evaluation", rare: 2, do: func(s *simulation) string { return s.ambush(evaluates, s.killAny) }},
 	{name: "kill at an epoch's end", rare: 2, do: func(s *simulation) string { return s.ambush(epochEnd, s.killAny) }},
-	{name: "partition at an epoch's end", where: besideServers, do: func(s *simulation) string { return s.ambush(lastLeases, s.partitionServer) }},
+	{name: "partition at an epoch's end", where: besideServers, do: func(s *simulation) string {
+		return s.ambush(lastLeases, s.partitionServer)
+	}},
 	{name: "kill at the end", do: func(s *simulation) string { return s.ambush(trainingEnd, s.killAny) }},
 	{name: "kill at the export", do: func(s *simulation) string { return s.ambush(exports, s.killAny) }},
 	{name: "haunt at the end", rare: 2, do: func(s *simulation) string { return s.ambush(trainingEnd, s.hauntAny) }},
@@ -281,7 +303,8 @@ func (s *simulation) between(least, most time.Duration) time.Duration {
 
 // any is a duration of any order of magnitude.
 func (s *simulation) any(least, most time.Duration) time.Duration {
-	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), s.random.Float64())).Round(time.Millisecond)
+	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least),
+		s.random.Float64())).Round(time.Millisecond)
 }
 
 func (s *simulation) pick(r pod.Role) (pod.ID, bool) {

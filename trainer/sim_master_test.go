@@ -178,7 +178,8 @@ func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobS
 		Self: speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: r.number, Life: 1}), Users: true,
 		Job: r.job, Resume: resume, Training: r.training.shards, Validation: r.validation.shards,
 		Former: former, Memory: r, Metric: metric,
-		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host), Log: r.log(fmt.Sprintf("master-%d", r.number)),
+		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host),
+		Log: r.log(fmt.Sprintf("master-%d", r.number)),
 		OnEvent: func(e master.Event) {
 			lease, ok := e.(master.Leased)
 			switch {
@@ -202,12 +203,21 @@ var coups = []fault{
 		for _, id := range s.pods.all() {
 			s.strike(id.String())
 		}
-		return said(s.dethrone(false, s.any(time.Millisecond, time.Second)), "another master begins, and the one before does not know")
+		return said(s.dethrone(false, s.any(time.Millisecond, time.Second)),
+			"another master begins, and the one before does not know")
 	}},
-	{name: "kill the master at a formation", rare: 4, where: inRing, do: func(s *simulation) string { return s.ambush(formation, s.killMaster) }},
-	{name: "kill the master at a lease", rare: 4, do: func(s *simulation) string { return s.ambush(leased, s.killMaster) }},
-	{name: "kill the master at an epoch's end", rare: 4, do: func(s *simulation) string { return s.ambush(epochEnd, s.killMaster) }},
-	{name: "kill the master at the end", rare: 4, do: func(s *simulation) string { return s.ambush(trainingEnd, s.killMaster) }},
+	{name: "kill the master at a formation", rare: 4, where: inRing, do: func(s *simulation) string {
+		return s.ambush(formation, s.killMaster)
+	}},
+	{name: "kill the master at a lease", rare: 4, do: func(s *simulation) string {
+		return s.ambush(leased, s.killMaster)
+	}},
+	{name: "kill the master at an epoch's end", rare: 4, do: func(s *simulation) string {
+		return s.ambush(epochEnd, s.killMaster)
+	}},
+	{name: "kill the master at the end", rare: 4, do: func(s *simulation) string {
+		return s.ambush(trainingEnd, s.killMaster)
+	}},
 	{name: "kill the master and another", rare: 12, do: func(s *simulation) string {
 		ok := s.dethrone(true, s.any(10*time.Millisecond, time.Minute))
 		id, some := s.pick(pod.Worker)
@@ -251,7 +261,8 @@ func TestWorldOutlivesMasters(t *testing.T) {
 			s.calm, s.gentle, s.stopped, s.measure, s.export = false, false, 0, 0, 0
 			s.faults = []fault{{name: "kill the master", do: func(s *simulation) string {
 				s.note(func() { s.ring.stands = s.ring.works && len(s.ring.members) == s.job.NumWorkers })
-				return said(s.ring.stands && s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
+				return said(s.ring.stands && s.dethrone(true, s.any(10*time.Millisecond, time.Minute)),
+					"kill the master")
 			}}}
 			simulate(t, seed, s)
 			lost, bridged = lost+s.lost, bridged+s.ring.bridged

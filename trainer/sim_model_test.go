@@ -120,7 +120,8 @@ var model = &zoo.Model{
 	},
 	Metrics: func() []zoo.Metric {
 		update := func([]float64, nn.Array, *zoo.Batch) error { return nil }
-		return []zoo.Metric{{Name: "error", Size: 2, Update: update}, {Name: "records", Size: 1, Update: update}, {Name: "print", Size: 3, Update: update}}
+		return []zoo.Metric{{Name: "error", Size: 2, Update: update},
+			{Name: "records", Size: 1, Update: update}, {Name: "print", Size: 3, Update: update}}
 	},
 }
 

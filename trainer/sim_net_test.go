@@ -172,7 +172,9 @@ func (n *network) kill(h *host) {
 	}
 	for _, l := range h.hears {
 		l.Close()
-		n.listeners[l.address] = slices.DeleteFunc(n.listeners[l.address], func(other *listener) bool { return other == l })
+		n.listeners[l.address] = slices.DeleteFunc(n.listeners[l.address], func(other *listener) bool {
+			return other == l
+		})
 	}
 	n.mu.Unlock()
 	for _, c := range conns {

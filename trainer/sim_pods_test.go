@@ -52,7 +52,8 @@ type process struct {
 }
 
 func newPods(n *network) *pods {
-	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process), closing: make(chan struct{})}
+	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process),
+		closing: make(chan struct{})}
 }
 
 // over is closed when the job is over.
@@ -98,7 +99,8 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 // begin starts a pod's process, and hears of its end. The mutex is held.
 func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	it := &process{Pod: c, host: &host{name: c.ID.String(), launch: c.Launch}, cancel: cancel, leave: make(chan struct{})}
+	it := &process{Pod: c, host: &host{name: c.ID.String(), launch: c.Launch}, cancel: cancel,
+		leave: make(chan struct{})}
 	p.live[c.ID] = it
 	p.wg.Go(func() {
 		select {

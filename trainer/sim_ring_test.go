@@ -72,8 +72,9 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 		c.Address = home
 	}
 	c.Peers = mesh.Listen(mesh.Config{
-		Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: s.log(h.name), Silence: s.job.HeartbeatTimeout.Duration,
-		Self: self(p.ID, p.Launch).Header, Credential: self(p.ID, p.Launch).Credential(),
+		Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: s.log(h.name),
+		Silence: s.job.HeartbeatTimeout.Duration,
+		Self:    self(p.ID, p.Launch).Header, Credential: self(p.ID, p.Launch).Credential(),
 	})
 	return func() { c.Peers.Close() }
 }
@@ -125,7 +126,8 @@ type trace struct {
 func newRingWatch(s *simulation) *ringWatch {
 	return &ringWatch{
 		simulation: s, left: make(map[string]error),
-		first: make(map[string]time.Time), marks: make(map[mark]trace), noise: make(map[int32]uint64), computed: make(map[int32]int),
+		first: make(map[string]time.Time), marks: make(map[mark]trace), noise: make(map[int32]uint64),
+		computed: make(map[int32]int),
 	}
 }
 
@@ -197,7 +199,8 @@ func (w *ringWatch) forget() {
 // hears of itself: then nobody has the model that it was to begin with.
 func (w *ringWatch) bereaved(reason string) {
 	if len(w.holders) > 0 && w.moved && !w.damaged {
-		w.complain("the training goes back (%s), and %v live who had its model", reason, slices.Collect(maps.Keys(w.holders)))
+		w.complain("the training goes back (%s), and %v live who had its model", reason,
+			slices.Collect(maps.Keys(w.holders)))
 	}
 	w.trained, w.moved, w.began = false, false, nil
 }
@@ -263,7 +266,8 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	time.AfterFunc(limit, func() {
 		asked := w.pods.isAsked(name)
 		w.note(func() {
-			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil && w.deaf.Before(since) && w.returned.Before(since) {
+			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil &&
+				w.deaf.Before(since) && w.returned.Before(since) {
 				w.complain("%s was silent for %v, and it is not replaced", name, limit)
 			}
 		})
@@ -279,7 +283,8 @@ func (w *ringWatch) part(a, b string, d time.Duration) {
 	var formed, struck int
 	var looks bool
 	undisturbed := func() bool {
-		return w.reign != nil && w.members[a] && w.members[b] && !w.trained && !w.ending && w.network.undisturbed() && time.Now().After(w.garbled)
+		return w.reign != nil && w.members[a] && w.members[b] && !w.trained && !w.ending &&
+			w.network.undisturbed() && time.Now().After(w.garbled)
 	}
 	w.note(func() {
 		formed, struck = w.formed, w.struck
@@ -320,19 +325,22 @@ func (w *ringWatch) update(name string, e *engine, m mark) {
 		case times == 0:
 			continue
 		case times > 1.01*rate:
-			w.complain("%s, world %d, version %d: record %d is applied %.2f times", name, m.world, m.version, record, times/rate)
+			w.complain("%s, world %d, version %d: record %d is applied %.2f times", name, m.world,
+				m.version, record, times/rate)
 		}
 		t.applied++
 	}
 	if off := e.share(m.version); math.Abs(off) > 1e-3 {
-		w.complain("%s, world %d, version %d: the updates are not means over their records: %v", name, m.world, m.version, off)
+		w.complain("%s, world %d, version %d: the updates are not means over their records: %v", name,
+			m.world, m.version, off)
 	}
 	if before, ok := w.marks[m]; ok && before != t {
 		w.complain("%s, world %d, version %d: %+v, another rank has %+v", name, m.world, m.version, t, before)
 	}
 	w.marks[m] = t
 	if g := int64(w.job.GlobalBatchSize); g > 0 && t.applied != m.version*g && t.applied != e.records {
-		w.complain("%s, world %d, version %d: %d records are applied, not %d in each update", name, m.world, m.version, t.applied, g)
+		w.complain("%s, world %d, version %d: %d records are applied, not %d in each update", name,
+			m.world, m.version, t.applied, g)
 	}
 }
 

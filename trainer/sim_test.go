@@ -120,7 +120,8 @@ func simulate(t *testing.T, seed uint64, s *simulation) {
 	s.logs = logline.New(&logs, slog.LevelDebug)
 	t.Cleanup(func() {
 		if t.Failed() || testing.Verbose() {
-			t.Logf("%v\n%s\n%s\nreplay: go test ./trainer -run '%s$' -seed %d -seeds 1 -v", s, strings.Join(s.happened, "\n"), &logs, t.Name()[:strings.IndexByte(t.Name(), '/')], seed)
+			t.Logf("%v\n%s\n%s\nreplay: go test ./trainer -run '%s$' -seed %d -seeds 1 -v", s,
+				strings.Join(s.happened, "\n"), &logs, t.Name()[:strings.IndexByte(t.Name(), '/')], seed)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +173,8 @@ func newSimulationOf(r *rand.Rand, j *job.Job) *simulation {
 	}
 	s := &simulation{
 		job: j, training: newDataset("train", counts), validation: newDataset("test", []int{30}),
-		step: time.Duration(20+r.IntN(130)) * time.Millisecond, pause: time.Duration(200+r.IntN(2000)) * time.Millisecond,
+		step:   time.Duration(20+r.IntN(130)) * time.Millisecond,
+		pause:  time.Duration(200+r.IntN(2000)) * time.Millisecond,
 		random: rand.New(rand.NewPCG(j.Seed, 1)), network: newNetwork(j.Seed), hit: make(map[string]bool),
 		watch: watch{tries: make(map[pod.ID]int)},
 	}
@@ -224,7 +226,8 @@ func (s *simulation) String() string {
 	for _, f := range s.faults {
 		names = append(names, f.name)
 	}
-	return fmt.Sprintf("job %+v\nrecords %d, step %v, measure %v, export %v, faults %v every %v", *s.job, s.training.total, s.step, s.measure, s.export, names, s.pause)
+	return fmt.Sprintf("job %+v\nrecords %d, step %v, measure %v, export %v, faults %v every %v",
+		*s.job, s.training.total, s.step, s.measure, s.export, names, s.pause)
 }
 
 // run runs the job to its end: at once, or stopped in the middle, and resumed with as many servers
@@ -280,7 +283,8 @@ func (s *simulation) resume() {
 	if s.job.MinWorkers == 0 && s.job.MaxWorkers == 0 {
 		s.job.NumWorkers = 1 + r.IntN(6)
 	}
-	s.say(fmt.Sprintf("the job was stopped, and is resumed with %d servers and %d workers", s.job.NumPS, s.job.NumWorkers))
+	s.say(fmt.Sprintf("the job was stopped, and is resumed with %d servers and %d workers", s.job.NumPS,
+		s.job.NumWorkers))
 	s.pods.reopen()
 	s.note(func() {
 		s.ending, s.life, s.cause, s.again = false, 0, false, 0
@@ -330,7 +334,8 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	}
 	records := s.training.total * int64(s.job.NumEpochs)
 	if status.State != "Succeeded" || status.RecordsDone != records || status.RecordsTotal != records {
-		t.Errorf("%s with %d of %d records credited, want all of %d", status.State, status.RecordsDone, status.RecordsTotal, records)
+		t.Errorf("%s with %d of %d records credited, want all of %d", status.State, status.RecordsDone,
+			status.RecordsTotal, records)
 	}
 	for _, wrong := range s.wrong {
 		t.Error(wrong)
@@ -342,7 +347,8 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 		s.checkRing(t, status)
 	}
 	if s.gentle && s.lives > 0 {
-		t.Errorf("the training began anew %d times, and all workers that left had the time to hand back what they had", s.lives)
+		t.Errorf("the training began anew %d times, and all workers that left had the time to hand "+
+			"back what they had", s.lives)
 	}
 	n := len(status.Evaluations)
 	if n == 0 {
@@ -351,7 +357,8 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	last := status.Evaluations[n-1].Metrics["error"]
 	untrained, alone := s.alone(0), s.alone(status.Version)
 	if !(untrained-last > (untrained-alone)/2) {
-		t.Errorf("the error is %v in the end after %d updates, %v without training, and %v if one trains alone", last, status.Version, untrained, alone)
+		t.Errorf("the error is %v in the end after %d updates, %v without training, and %v if one "+
+			"trains alone", last, status.Version, untrained, alone)
 	}
 	for _, e := range status.Evaluations {
 		if n := e.Metrics["records"]; n != float64(s.validation.total) {
@@ -469,7 +476,8 @@ func (s *simulation) checkApplied(t *testing.T) {
 			}
 		}
 		if missing > 0 || again > 0 {
-			t.Errorf("part %d of the exported model lacks %d of %d records, and has %d more than once", part, missing, s.shape.records, again)
+			t.Errorf("part %d of the exported model lacks %d of %d records, and has %d more than once",
+				part, missing, s.shape.records, again)
 		}
 	}
 }

@@ -71,7 +71,8 @@ func (s *simulation) hear(e master.Event) {
 			}
 			s.back, s.follows = false, false
 			if e.Epoch != s.epochs || e.Records != s.training.total {
-				s.complain("epoch %d finished with %d records, want epoch %d with %d", e.Epoch, e.Records, s.epochs, s.training.total)
+				s.complain("epoch %d finished with %d records, want epoch %d with %d", e.Epoch,
+					e.Records, s.epochs, s.training.total)
 			}
 		case master.TrainingFinished:
 			if s.follows {

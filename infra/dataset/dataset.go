@@ -41,7 +41,8 @@ const patience = "30m"
 
 // New registers the command that copies the data set of s.Data to the platform's claim, through a
 // pod of the job's image.
-func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
+func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
+	job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
 	args, err := command(s, cluster, on, job)
 	if err != nil {
 		return nil, fmt.Errorf("data.dataset=%s: %w", s.Data.Dataset, err)
@@ -55,7 +56,8 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *
 	)...)
 }
 
-func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args) (*local.CommandArgs, error) {
+func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
+	job *trainingjob.Args) (*local.CommandArgs, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -92,7 +94,8 @@ func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform
 		// without an update command, an update would run the create command
 		Create: pulumi.String(line + " >&2"), Update: pulumi.String(":"),
 		Environment: environment,
-		Triggers:    pulumi.Array{pulumi.String(s.Data.Dataset), pulumi.String(s.Data.Path), pulumi.String(source), cluster.Volume.ID},
-		Logging:     local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(false),
+		Triggers: pulumi.Array{pulumi.String(s.Data.Dataset), pulumi.String(s.Data.Path),
+			pulumi.String(source), cluster.Volume.ID},
+		Logging: local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(false),
 	}, nil
 }

@@ -34,7 +34,8 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 			// Pulumi's mocks refuse unknown secrets
 			return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig)}
 		}
-		return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig), "volume": resource.NewProperty("fs-1"), "image": resource.NewProperty("r/mnist@sha256:1")}
+		return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig),
+			"volume": resource.NewProperty("fs-1"), "image": resource.NewProperty("r/mnist@sha256:1")}
 	}}, func(ctx *pulumi.Context) error {
 		var world struct {
 			pulumi.CustomResourceState
@@ -45,7 +46,8 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 		if err := ctx.RegisterResource("test:index:World", "world", pulumi.Map{}, &world); err != nil {
 			return err
 		}
-		cluster := &infra.Cluster{Context: context, Kubeconfig: world.Kubeconfig, Volume: &infra.Volume{ID: world.Volume}}
+		cluster := &infra.Cluster{Context: context, Kubeconfig: world.Kubeconfig,
+			Volume: &infra.Volume{ID: world.Volume}}
 		on := &platform.Platform{Namespace: "team", Claim: "efs-claim", Ready: []pulumi.Resource{&world}}
 		if of == nil {
 			of = &trainingjob.Args{Image: world.Image, PullPolicy: "Never"}
@@ -71,7 +73,8 @@ func TestGolden(t *testing.T) {
 	graph.Golden(t, "up", record(t, false, s, "minikube", nil))
 	for _, all := range [][]graph.Resource{record(t, true, s, "", nil), record(t, false, s, "", nil)} {
 		made := graph.Find(all, kindCommand, Name)
-		if o := made.Options; !slices.Contains(o.DependsOn, "test:index:World world") || !slices.Equal(o.IgnoreChanges, []string{"environment"}) {
+		if o := made.Options; !slices.Contains(o.DependsOn, "test:index:World world") ||
+			!slices.Equal(o.IgnoreChanges, []string{"environment"}) {
 			t.Errorf("%+v", o)
 		}
 		if !made.Inputs["environment"].ObjectValue()["CREDENTIALS"].IsSecret() {
@@ -156,7 +159,8 @@ func TestImageOfJob(t *testing.T) {
 	j := job.Default()
 	j.Image, j.ImagePullPolicy = "r/there:1", "IfNotPresent"
 	said, _, err := run(t, record(t, false, configured(), "", &trainingjob.Args{Job: j}), "create", tells)
-	if err != nil || !strings.Contains(said, "[--image_name=r/there:1]") || !strings.Contains(said, "[--image_pull_policy=IfNotPresent]") || strings.Contains(said, "--context") {
+	if err != nil || !strings.Contains(said, "[--image_name=r/there:1]") ||
+		!strings.Contains(said, "[--image_pull_policy=IfNotPresent]") || strings.Contains(said, "--context") {
 		t.Errorf("%v\n%s", err, said)
 	}
 }

@@ -74,7 +74,8 @@ func (p *parts) addCluster() error {
 		pulumi.DeleteBeforeReplace(true),
 		// EKS refuses subnets in zones other than those with which the cluster was created, and
 		// needs none: nodes may be in any subnet of the VPC.
-		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
+		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions",
+			"bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
 	)); err != nil {
 		return err
 	}
@@ -86,7 +87,8 @@ func (p *parts) addCluster() error {
 func (p *parts) exportVPC() {
 	p.ctx.Export("vpc", p.cluster.VpcConfig.VpcId().Elem().ApplyT(func(is string) (string, error) {
 		if want := p.e.VPC.ID; want != "" && is != "" && is != want {
-			return "", fmt.Errorf("eks.vpc.id: %s: the stack's cluster is in %s, and cannot move: make another stack", want, is)
+			return "", fmt.Errorf("eks.vpc.id: %s: the stack's cluster is in %s, and cannot move: "+
+				"make another stack", want, is)
 		}
 		return is, nil
 	}))
@@ -121,14 +123,16 @@ func (p *parts) addAccess() error {
 // addAdmin gives one role or user administrator access.
 func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error {
 	entry, err := eks.NewAccessEntry(p.ctx, name, &eks.AccessEntryArgs{
-		ClusterName: p.cluster.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"), Tags: p.tags(p.name),
+		ClusterName: p.cluster.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"),
+		Tags: p.tags(p.name),
 	}, p.options(opts...))
 	if err != nil {
 		return err
 	}
 	may, err := eks.NewAccessPolicyAssociation(p.ctx, name, &eks.AccessPolicyAssociationArgs{
 		ClusterName: p.cluster.Name, PrincipalArn: entry.PrincipalArn,
-		PolicyArn:   pulumi.String("arn:" + p.partition.Partition + ":eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"),
+		PolicyArn: pulumi.String("arn:" + p.partition.Partition +
+			":eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"),
 		AccessScope: &eks.AccessPolicyAssociationAccessScopeArgs{Type: pulumi.String("cluster")},
 	}, p.options(opts...))
 	p.ready = append(p.ready, may)
@@ -174,5 +178,6 @@ contexts:
 - name: %[1]s
   context: {cluster: %[1]s, user: %[1]s, namespace: %[5]q}
 current-context: %[1]s
-`, p.cluster.Name, p.cluster.Endpoint, p.cluster.CertificateAuthority.Data().Elem(), p.e.Region, p.s.Platform.Namespace, env)
+`, p.cluster.Name, p.cluster.Endpoint, p.cluster.CertificateAuthority.Data().Elem(), p.e.Region,
+		p.s.Platform.Namespace, env)
 }

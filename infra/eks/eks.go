@@ -42,7 +42,8 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		}
 	}
 	c := p.result()
-	return c, ctx.RegisterResourceOutputs(p, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig, "registry": c.Registry})
+	return c, ctx.RegisterResourceOutputs(p, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig,
+		"registry": c.Registry})
 }
 
 // maxCluster is the greatest length of the name of a cluster: longer names are derived from it.

@@ -38,14 +38,18 @@ func own() *settings.Settings {
 		Image:    &settings.Image{Source: "model", Name: "mnist"},
 		EKS: &settings.EKS{
 			Region: "us-west-2", Version: "1.35", LogRetentionDays: 30,
-			VPC:                settings.VPC{CIDR: "10.0.0.0/16", Zones: []string{"us-west-2c", "us-west-2a", "us-west-2b"}},
+			VPC: settings.VPC{CIDR: "10.0.0.0/16",
+				Zones: []string{"us-west-2c", "us-west-2a", "us-west-2b"}},
 			PublicAccess:       true,
 			AuthorizedNetworks: []settings.Network{{CIDR: "198.51.100.7/32", Name: "office"}},
-			SystemGroup:        settings.EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, MaxNodes: 2, DesiredNodes: 2},
-			WorkerGroup:        &settings.EKSGroup{InstanceTypes: []string{"m6i.2xlarge", "m5.2xlarge"}, MaxNodes: 8, DesiredNodes: 3, Spot: true, Labels: map[string]string{"tier": "cheap"}},
-			GPUGroup:           &settings.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4, DesiredNodes: 2, DiskGB: 200, GPUs: 1},
-			EFS:                &settings.EFS{UID: new(65532)},
-			CodeBucket:         true,
+			SystemGroup: settings.EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2,
+				MaxNodes: 2, DesiredNodes: 2},
+			WorkerGroup: &settings.EKSGroup{InstanceTypes: []string{"m6i.2xlarge", "m5.2xlarge"},
+				MaxNodes: 8, DesiredNodes: 3, Spot: true, Labels: map[string]string{"tier": "cheap"}},
+			GPUGroup: &settings.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4,
+				DesiredNodes: 2, DiskGB: 200, GPUs: 1},
+			EFS:        &settings.EFS{UID: new(65532)},
+			CodeBucket: true,
 		},
 	}
 }
@@ -54,7 +58,8 @@ func own() *settings.Settings {
 func existing() *settings.Settings {
 	s := own()
 	s.ProtectStorage, s.Image, s.Job = false, nil, nil
-	s.EKS.VPC = settings.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"}, PublicSubnets: []string{"subnet-d"}}
+	s.EKS.VPC = settings.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"},
+		PublicSubnets: []string{"subnet-d"}}
 	s.EKS.PublicAccess, s.EKS.AuthorizedNetworks = false, nil
 	s.EKS.Admins = []string{caller, "arn:aws:iam::" + account + ":user/ann"}
 	s.EKS.WorkerGroup, s.EKS.GPUGroup, s.EKS.CodeBucket = nil, nil, false
@@ -75,15 +80,17 @@ type view struct {
 	preview bool
 }
 
-func record(s *settings.Settings, preview bool, change ...func(token string, args, result resource.PropertyMap)) (*view, error) {
+func record(s *settings.Settings, preview bool,
+	change ...func(token string, args, result resource.PropertyMap)) (*view, error) {
 	v := &view{s: s, preview: preview, texts: map[string]string{}}
-	cloud := graph.Cloud{Preview: preview, Config: map[string]string{"aws:region": "us-west-2"}, Call: func(token string, args resource.PropertyMap) resource.PropertyMap {
-		result := call(token, args)
-		for _, c := range change {
-			c(token, args, result)
-		}
-		return result
-	}}
+	cloud := graph.Cloud{Preview: preview, Config: map[string]string{"aws:region": "us-west-2"},
+		Call: func(token string, args resource.PropertyMap) resource.PropertyMap {
+			result := call(token, args)
+			for _, c := range change {
+				c(token, args, result)
+			}
+			return result
+		}}
 	cloud.Outputs = func(r graph.Resource) resource.PropertyMap {
 		if preview {
 			return unknown(r)
@@ -105,7 +112,8 @@ func record(s *settings.Settings, preview bool, change ...func(token string, arg
 				return 0
 			})
 		}
-		known := map[string]pulumi.StringOutput{"kubeconfig": c.Kubeconfig, "registry": c.Registry, "name": c.Name, "id": c.ID.ToStringOutput()}
+		known := map[string]pulumi.StringOutput{"kubeconfig": c.Kubeconfig, "registry": c.Registry,
+			"name": c.Name, "id": c.ID.ToStringOutput()}
 		if c.Volume != nil {
 			for hole, in := range c.Volume.Holes {
 				known[hole] = in.ToStringOutput()
@@ -131,9 +139,11 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 	case "aws:index/getPartition:getPartition":
 		return props("partition", "aws", "dnsSuffix", "amazonaws.com", "reverseDnsPrefix", "com.amazonaws", "id", "aws")
 	case "aws:index/getCallerIdentity:getCallerIdentity":
-		return props("accountId", account, "arn", "arn:aws:sts::"+account+":assumed-role/deploy/ci-run-7", "id", account, "userId", "AROA:ci-run-7")
+		return props("accountId", account, "arn", "arn:aws:sts::"+account+
+			":assumed-role/deploy/ci-run-7", "id", account, "userId", "AROA:ci-run-7")
 	case "aws:iam/getSessionContext:getSessionContext":
-		return props("arn", args["arn"], "issuerArn", caller, "id", "x", "issuerId", "x", "issuerName", "deploy", "sessionName", "ci-run-7")
+		return props("arn", args["arn"], "issuerArn", caller, "id", "x", "issuerId", "x", "issuerName",
+			"deploy", "sessionName", "ci-run-7")
 	case "aws:ec2/getVpc:getVpc":
 		return props("id", args["id"], "enableDnsSupport", true, "enableDnsHostnames", true)
 	case "aws:ec2/getSubnet:getSubnet":
@@ -149,7 +159,8 @@ func outputs(r graph.Resource) resource.PropertyMap {
 	case "aws:eks/cluster:Cluster":
 		vpc := r.Inputs["vpcConfig"].ObjectValue().Copy()
 		vpc["clusterSecurityGroupId"] = resource.NewProperty("sg-cluster")
-		return props("arn", "arn:aws:eks:us-west-2:"+account+":cluster/x", "endpoint", "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com",
+		return props("arn", "arn:aws:eks:us-west-2:"+account+":cluster/x", "endpoint",
+			"https://ABCDEF.gr7.us-west-2.eks.amazonaws.com",
 			"certificateAuthority", props("data", "Q0E="), "vpcConfig", vpc)
 	case "aws:iam/role:Role":
 		return props("arn", "arn:aws:iam::"+account+":role/"+r.Inputs["name"].StringValue())
@@ -217,7 +228,8 @@ func TestCluster(t *testing.T) {
 	if c.Login.User != "AWS" || c.Login.Command != "aws ecr get-login-password --region us-west-2" {
 		t.Errorf("login is %+v", c.Login)
 	}
-	if !c.GPU.DevicePlugin || !maps.Equal(c.GPU.NodeSelector, map[string]string{"nvidia.com/gpu.present": "true"}) || !c.NetPolicies {
+	if !c.GPU.DevicePlugin ||
+		!maps.Equal(c.GPU.NodeSelector, map[string]string{"nvidia.com/gpu.present": "true"}) || !c.NetPolicies {
 		t.Errorf("GPU is %+v, policies are %v", c.GPU, c.NetPolicies)
 	}
 	if v, err = record(existing(), false); err != nil {
@@ -259,12 +271,14 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, v.texts["kubeconfig"])
 	}
-	server := map[string]string{"server": "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", "certificate-authority-data": "Q0E="}
+	server := map[string]string{"server": "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com",
+		"certificate-authority-data": "Q0E="}
 	if !maps.Equal(config.Clusters[0].Cluster, server) {
 		t.Errorf("cluster is %v", config.Clusters[0].Cluster)
 	}
 	user := config.Users[0].User
-	if exec := user["exec"]; len(user) != 1 || exec.Command != "aws" || exec.APIVersion != "client.authentication.k8s.io/v1beta1" ||
+	if exec := user["exec"]; len(user) != 1 || exec.Command != "aws" ||
+		exec.APIVersion != "client.authentication.k8s.io/v1beta1" ||
 		strings.Join(exec.Args, " ") != "--region us-west-2 eks get-token --cluster-name elasticdl-test --output json" {
 		t.Errorf("user is %+v", user)
 	}
@@ -275,7 +289,8 @@ func TestKubeconfig(t *testing.T) {
 	if c := v.cluster.Login.Command; c != "aws ecr get-login-password --region us-west-2 --profile 'team.a'" {
 		t.Errorf("login is %s", c)
 	}
-	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context || config.Contexts[0].Context.Namespace != "2026" {
+	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context ||
+		config.Contexts[0].Context.Namespace != "2026" {
 		t.Errorf("context is %q of %v, expected %q", config.CurrentContext, config.Contexts, v.cluster.Context)
 	}
 }
@@ -323,8 +338,10 @@ func TestVPCStays(t *testing.T) {
 		is   resource.PropertyMap
 		want string
 	}{
-		"range": {own(), vpcType, props("cidrBlock", "10.1.0.0/16"), "eks.vpc.cidr: 10.0.0.0/16: the stack's VPC has 10.1.0.0/16, which cannot change: make another stack"},
-		"VPC":   {existing(), clusterType, props("vpcConfig", props("vpcId", "vpc-0")), "eks.vpc.id: vpc-1: the stack's cluster is in vpc-0, and cannot move: make another stack"},
+		"range": {own(), vpcType, props("cidrBlock", "10.1.0.0/16"),
+			"eks.vpc.cidr: 10.0.0.0/16: the stack's VPC has 10.1.0.0/16, which cannot change: make another stack"},
+		"VPC": {existing(), clusterType, props("vpcConfig", props("vpcId", "vpc-0")),
+			"eks.vpc.id: vpc-1: the stack's cluster is in vpc-0, and cannot move: make another stack"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := graph.Cloud{Preview: true, Call: call, Outputs: func(r graph.Resource) resource.PropertyMap {
@@ -421,7 +438,8 @@ func TestAdministratorsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	deploy := "admin-" + account + ":role/deploy"
-	if want := (aliases{entryType + " " + deploy: "creator", mayType + " " + deploy: "creator"}); !maps.Equal(got, want) {
+	if want := (aliases{entryType + " " + deploy: "creator", mayType + " " +
+		deploy: "creator"}); !maps.Equal(got, want) {
 		t.Errorf("once were %v, want %v", got, want)
 	}
 }

@@ -43,7 +43,8 @@ func trusts(service string) string {
 // role creates a role with policies of Amazon, and their attachments.
 func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
 	role, err := iam.NewRole(p.ctx, name, &iam.RoleArgs{
-		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
+		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust),
+		ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
 	}, p.options(pulumi.DeleteBeforeReplace(true)))
 	if err != nil {
 		return nil, nil, err

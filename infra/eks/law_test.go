@@ -107,30 +107,31 @@ var laws = []law{
 		unset(v.named(clusterType, "cluster")[0], "accessConfig.bootstrapClusterCreatorAdminPermissions")
 	}},
 
-	{"E03 administrators are those of the settings, and Kubernetes waits for them and for nodes", func(v *view) (wrong []string) {
-		var got []string
-		for _, e := range v.of(entryType) {
-			got = append(got, text(e, "principalArn"))
-		}
-		want := v.s.EKS.Admins
-		if len(want) == 0 {
-			want = []string{caller}
-			if !slices.Contains(v.named(entryType, "creator")[0].Options.IgnoreChanges, "principalArn") {
-				wrong = append(wrong, "the administrator is whoever runs the stack next")
+	{"E03 administrators are those of the settings, and Kubernetes waits for them and for nodes",
+		func(v *view) (wrong []string) {
+			var got []string
+			for _, e := range v.of(entryType) {
+				got = append(got, text(e, "principalArn"))
 			}
-		}
-		if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-			wrong = append(wrong, fmt.Sprintf("administrators are %v, not %v", got, want))
-		}
-		for _, kind := range []string{mayType, groupType, addonType} {
-			for _, r := range v.of(kind) {
-				if !slices.Contains(v.ready, kind+" "+r.Name) {
-					wrong = append(wrong, "nothing waits for "+kind+" "+r.Name)
+			want := v.s.EKS.Admins
+			if len(want) == 0 {
+				want = []string{caller}
+				if !slices.Contains(v.named(entryType, "creator")[0].Options.IgnoreChanges, "principalArn") {
+					wrong = append(wrong, "the administrator is whoever runs the stack next")
 				}
 			}
-		}
-		return append(wrong, count(v.of(mayType), len(want))...)
-	}, func(v *view) { drop(&v.ready, mayType) }},
+			if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+				wrong = append(wrong, fmt.Sprintf("administrators are %v, not %v", got, want))
+			}
+			for _, kind := range []string{mayType, groupType, addonType} {
+				for _, r := range v.of(kind) {
+					if !slices.Contains(v.ready, kind+" "+r.Name) {
+						wrong = append(wrong, "nothing waits for "+kind+" "+r.Name)
+					}
+				}
+			}
+			return append(wrong, count(v.of(mayType), len(want))...)
+		}, func(v *view) { drop(&v.ready, mayType) }},
 
 	{"E04 version and support are said", func(v *view) (wrong []string) {
 		c := v.named(clusterType, "cluster")[0]
@@ -143,7 +144,8 @@ var laws = []law{
 
 	{"E05 the API is private, and public for whom the settings name", func(v *view) (wrong []string) {
 		c := v.named(clusterType, "cluster")[0]
-		wrong = append(is(c, "vpcConfig.endpointPrivateAccess", "true"), is(c, "vpcConfig.endpointPublicAccess", fmt.Sprint(v.s.EKS.PublicAccess))...)
+		wrong = append(is(c, "vpcConfig.endpointPrivateAccess", "true"),
+			is(c, "vpcConfig.endpointPublicAccess", fmt.Sprint(v.s.EKS.PublicAccess))...)
 		want := "<none>"
 		if v.s.EKS.PublicAccess {
 			want = "[{198.51.100.7/32}]"
@@ -167,7 +169,8 @@ var laws = []law{
 		for _, name := range late {
 			wrong = append(wrong, v.wait(v.named(addonType, name), system...)...)
 		}
-		wrong = append(wrong, is(v.named(addonType, "vpc-cni")[0], "configurationValues", `{"enableNetworkPolicy":"true"}`)...)
+		wrong = append(wrong, is(v.named(addonType, "vpc-cni")[0], "configurationValues",
+			`{"enableNetworkPolicy":"true"}`)...)
 		return append(wrong, is(system[0], "taints", "<none>")...)
 	}, func(v *view) { drop(&v.named(addonType, "coredns")[0].Options.DependsOn, groupType) }},
 
@@ -203,9 +206,11 @@ var laws = []law{
 				wrong = append(wrong, fmt.Sprintf("%s has a disk of %v", g.Name, size))
 			}
 			for path, want := range map[string]string{
-				"blockDeviceMappings[0].deviceName": "/dev/xvda", "blockDeviceMappings[0].ebs.encrypted": "true", "blockDeviceMappings[0].ebs.volumeType": "gp3",
+				"blockDeviceMappings[0].deviceName":    "/dev/xvda",
+				"blockDeviceMappings[0].ebs.encrypted": "true", "blockDeviceMappings[0].ebs.volumeType": "gp3",
 				"metadataOptions.httpTokens": "required", "metadataOptions.httpPutResponseHopLimit": "1",
-				"vpcSecurityGroupIds": "<none>", "networkInterfaces": "<none>", "instanceType": "<none>", "imageId": "<none>", "iamInstanceProfile": "<none>",
+				"vpcSecurityGroupIds": "<none>", "networkInterfaces": "<none>",
+				"instanceType": "<none>", "imageId": "<none>", "iamInstanceProfile": "<none>",
 			} {
 				wrong = append(wrong, is(l, path, want)...)
 			}
@@ -217,10 +222,12 @@ var laws = []law{
 		for _, g := range v.of(groupType) {
 			switch g.Name {
 			case "gpu":
-				wrong = append(wrong, is(g, "taints", "[{map[effect:{NO_SCHEDULE} key:{nvidia.com/gpu} value:{present}]}]")...)
+				wrong = append(wrong, is(g, "taints", "[{map[effect:{NO_SCHEDULE} "+
+					"key:{nvidia.com/gpu} value:{present}]}]")...)
 				j := own().Job
 				j.Worker.Limit = job.Resources{"nvidia.com/gpu": "1"}
-				p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
+				p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1},
+					meta.OwnerReference{})
 				if err != nil {
 					return append(wrong, err.Error())
 				}
@@ -228,9 +235,12 @@ var laws = []law{
 					wrong = append(wrong, fmt.Sprintf("a worker with GPUs tolerates %v", p.Spec.Tolerations))
 				}
 			case "worker":
-				wrong = append(wrong, is(g, "taints", "[{map[effect:{NO_SCHEDULE} key:{elasticdl.org/spot} value:{true}]}]")...)
+				wrong = append(wrong, is(g, "taints", "[{map[effect:{NO_SCHEDULE} "+
+					"key:{elasticdl.org/spot} value:{true}]}]")...)
 				says := v.cluster.Spot
-				if says == nil || len(says.Tolerations) != 1 || says.Tolerations[0] != (job.Toleration{Key: "elasticdl.org/spot", Operator: "Equal", Value: "true", Effect: "NoSchedule"}) {
+				if says == nil || len(says.Tolerations) != 1 ||
+					says.Tolerations[0] != (job.Toleration{Key: "elasticdl.org/spot", Operator: "Equal",
+						Value: "true", Effect: "NoSchedule"}) {
 					return append(wrong, fmt.Sprintf("workers are told %+v", says))
 				}
 				for k, want := range says.NodeSelector {
@@ -260,10 +270,12 @@ var laws = []law{
 		for _, g := range v.of(groupType) {
 			wrong = append(wrong, is(g, "nodeGroupName", "<none>")...)
 		}
-		for kind, name := range map[string]string{clusterType: "name", logType: "name", repoType: "name", roleType: "name", launchType: "name", sgType: "name", bucketType: "bucket"} {
+		for kind, name := range map[string]string{clusterType: "name", logType: "name",
+			repoType: "name", roleType: "name", launchType: "name", sgType: "name", bucketType: "bucket"} {
 			for _, r := range v.of(kind) {
 				if given := text(r, name) != "<none>"; given != r.Options.DeleteBeforeReplace {
-					wrong = append(wrong, fmt.Sprintf("%s %s: of a name of its own: %v, deleted before it is replaced: %v", kind, r.Name, given, r.Options.DeleteBeforeReplace))
+					wrong = append(wrong, fmt.Sprintf("%s %s: of a name of its own: %v, deleted "+
+						"before it is replaced: %v", kind, r.Name, given, r.Options.DeleteBeforeReplace))
 				}
 			}
 		}
@@ -277,18 +289,21 @@ var laws = []law{
 		n := v.named(vpcType, "network")[0]
 		wrong = append(is(n, "enableDnsHostnames", "true"), is(n, "enableDnsSupport", "true")...)
 		for _, zone := range v.s.EKS.VPC.Zones {
-			for name, tag := range map[string]string{"public-": "kubernetes.io/role/elb", "private-": "kubernetes.io/role/internal-elb"} {
+			for name, tag := range map[string]string{"public-": "kubernetes.io/role/elb",
+				"private-": "kubernetes.io/role/internal-elb"} {
 				s := v.named(subnetType, name+zone)[0]
 				wrong = append(wrong, is(s, `tags["`+tag+`"]`, "1")...)
 				wrong = append(wrong, is(s, "availabilityZone", zone)...)
 				wrong = append(wrong, is(s, "mapPublicIpOnLaunch", fmt.Sprint(name == "public-"))...)
 			}
 		}
-		for _, way := range append(v.of("aws:ec2/route:Route"), v.of("aws:ec2/routeTableAssociation:RouteTableAssociation")...) {
+		for _, way := range append(v.of("aws:ec2/route:Route"),
+			v.of("aws:ec2/routeTableAssociation:RouteTableAssociation")...) {
 			wrong = append(wrong, v.wait(v.of(groupType), way)...)
 		}
 		for _, nat := range v.of("aws:ec2/natGateway:NatGateway") {
-			wrong = append(wrong, v.wait([]*graph.Resource{nat}, v.named("aws:ec2/internetGateway:InternetGateway", "internet")...)...)
+			wrong = append(wrong, v.wait([]*graph.Resource{nat},
+				v.named("aws:ec2/internetGateway:InternetGateway", "internet")...)...)
 		}
 		for _, table := range v.of("aws:ec2/routeTable:RouteTable") {
 			wrong = append(wrong, is(table, "routes", "<none>")...)
@@ -301,25 +316,26 @@ var laws = []law{
 		unset(v.named(subnetType, "private-us-west-2a")[0], `tags["kubernetes.io/role/internal-elb"]`)
 	}},
 
-	{"E14 files can be mounted in every zone before there are nodes, and until they are gone", func(v *view) (wrong []string) {
-		mounts := v.of(mountType)
-		zones := max(len(v.s.EKS.VPC.Zones), len(v.s.EKS.VPC.PrivateSubnets))
-		wrong = append(count(mounts, zones), v.wait(v.of(groupType), mounts...)...)
-		subnets := map[string]bool{}
-		for _, m := range mounts {
-			subnets[text(m, "subnetId")] = true
-			if !slices.Contains(v.ready, mountType+" "+m.Name) {
-				wrong = append(wrong, "nothing waits for "+m.Name)
+	{"E14 files can be mounted in every zone before there are nodes, and until they are gone",
+		func(v *view) (wrong []string) {
+			mounts := v.of(mountType)
+			zones := max(len(v.s.EKS.VPC.Zones), len(v.s.EKS.VPC.PrivateSubnets))
+			wrong = append(count(mounts, zones), v.wait(v.of(groupType), mounts...)...)
+			subnets := map[string]bool{}
+			for _, m := range mounts {
+				subnets[text(m, "subnetId")] = true
+				if !slices.Contains(v.ready, mountType+" "+m.Name) {
+					wrong = append(wrong, "nothing waits for "+m.Name)
+				}
+				if !m.Options.DeleteBeforeReplace {
+					wrong = append(wrong, m.Name+" meets its successor, and there is one in a zone")
+				}
 			}
-			if !m.Options.DeleteBeforeReplace {
-				wrong = append(wrong, m.Name+" meets its successor, and there is one in a zone")
+			if len(subnets) != zones {
+				wrong = append(wrong, fmt.Sprintf("they are in %v", slices.Sorted(maps.Keys(subnets))))
 			}
-		}
-		if len(subnets) != zones {
-			wrong = append(wrong, fmt.Sprintf("they are in %v", slices.Sorted(maps.Keys(subnets))))
-		}
-		return wrong
-	}, func(v *view) { drop(&v.named(groupType, "system")[0].Options.DependsOn, mountType) }},
+			return wrong
+		}, func(v *view) { drop(&v.named(groupType, "system")[0].Options.DependsOn, mountType) }},
 
 	{"E15 NFS is open to the cluster's nodes only", func(v *view) (wrong []string) {
 		r := v.named(ruleType, "efs")[0]
@@ -327,7 +343,8 @@ var laws = []law{
 		if v.preview {
 			source = "(unknown)"
 		}
-		for path, want := range map[string]string{"ipProtocol": "tcp", "fromPort": "2049", "toPort": "2049", "cidrIpv4": "<none>", "referencedSecurityGroupId": source} {
+		for path, want := range map[string]string{"ipProtocol": "tcp", "fromPort": "2049",
+			"toPort": "2049", "cidrIpv4": "<none>", "referencedSecurityGroupId": source} {
 			wrong = append(wrong, is(r, path, want)...)
 		}
 		for _, g := range v.of(sgType) {
@@ -365,7 +382,9 @@ var laws = []law{
 			return append(wrong, count(v.of(pointType), 0)...)
 		}
 		p := v.named(pointType, "data")[0]
-		for path, want := range map[string]string{"posixUser.uid": "65532", "posixUser.gid": "65532", "rootDirectory.path": "/data", "rootDirectory.creationInfo.ownerUid": "65532", "rootDirectory.creationInfo.permissions": "0755"} {
+		for path, want := range map[string]string{"posixUser.uid": "65532", "posixUser.gid": "65532",
+			"rootDirectory.path": "/data", "rootDirectory.creationInfo.ownerUid": "65532",
+			"rootDirectory.creationInfo.permissions": "0755"} {
 			wrong = append(wrong, is(p, path, want)...)
 		}
 		return wrong
@@ -392,7 +411,8 @@ var laws = []law{
 	{"E18 pods get their roles by Pod Identity", func(v *view) (wrong []string) {
 		for _, r := range v.of(roleType) {
 			trust := text(r, "assumeRolePolicy")
-			if strings.Contains(trust, "pods.eks") && !strings.Contains(trust, `"Action":["sts:AssumeRole","sts:TagSession"]`) {
+			if strings.Contains(trust, "pods.eks") &&
+				!strings.Contains(trust, `"Action":["sts:AssumeRole","sts:TagSession"]`) {
 				wrong = append(wrong, r.Name+" trusts "+trust)
 			}
 		}
@@ -435,7 +455,8 @@ var laws = []law{
 			`{"Effect":"Allow","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::elasticdl-test-code-123456789012/*"]},`+
 			`{"Effect":"Allow","Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::elasticdl-test-code-123456789012"]}]}`)...)
 	}, func(v *view) {
-		set(v.named(attachType, "node-AmazonEKS_CNI_Policy")[0], "policyArn", "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess")
+		set(v.named(attachType, "node-AmazonEKS_CNI_Policy")[0], "policyArn",
+			"arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess")
 	}},
 
 	{"E20 logs end, and are there before the cluster", func(v *view) (wrong []string) {
@@ -445,30 +466,31 @@ var laws = []law{
 		return append(wrong, is(l[0], "name", "/aws/eks/"+text(c[0], "name")+"/cluster")...)
 	}, func(v *view) { set(v.named(logType, "cluster")[0], "name", "/aws/eks/other/cluster") }},
 
-	{"E21 what protects storage says from the first up whether it may go when it is full", func(v *view) (wrong []string) {
-		may := fmt.Sprint(!v.s.ProtectStorage)
-		for _, r := range v.of(repoType) {
-			wrong = append(wrong, is(r, "forceDelete", may)...)
-			wrong = append(wrong, is(r, "imageScanningConfiguration.scanOnPush", "true")...)
-		}
-		for _, r := range v.of(bucketType) {
-			wrong = append(wrong, is(r, "forceDestroy", may)...)
-		}
-		for kind, path := range map[string]string{
-			"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock":                                     "restrictPublicBuckets",
-			"aws:s3/bucketVersioningV2:BucketVersioningV2":                                               "versioningConfiguration.status",
-			"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": "rules[0].applyServerSideEncryptionByDefault.sseAlgorithm",
-		} {
-			all := v.of(kind)
-			wrong = append(wrong, count(all, len(v.of(bucketType)))...)
-			for _, r := range all {
-				if _, ok := at(r, path); !ok {
-					wrong = append(wrong, kind+" has no "+path)
+	{"E21 what protects storage says from the first up whether it may go when it is full",
+		func(v *view) (wrong []string) {
+			may := fmt.Sprint(!v.s.ProtectStorage)
+			for _, r := range v.of(repoType) {
+				wrong = append(wrong, is(r, "forceDelete", may)...)
+				wrong = append(wrong, is(r, "imageScanningConfiguration.scanOnPush", "true")...)
+			}
+			for _, r := range v.of(bucketType) {
+				wrong = append(wrong, is(r, "forceDestroy", may)...)
+			}
+			for kind, path := range map[string]string{
+				"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock":                                     "restrictPublicBuckets",
+				"aws:s3/bucketVersioningV2:BucketVersioningV2":                                               "versioningConfiguration.status",
+				"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": "rules[0].applyServerSideEncryptionByDefault.sseAlgorithm",
+			} {
+				all := v.of(kind)
+				wrong = append(wrong, count(all, len(v.of(bucketType)))...)
+				for _, r := range all {
+					if _, ok := at(r, path); !ok {
+						wrong = append(wrong, kind+" has no "+path)
+					}
 				}
 			}
-		}
-		return append(wrong, count(v.of("aws:ecr/lifecyclePolicy:LifecyclePolicy"), 1)...)
-	}, func(v *view) { unset(v.named(bucketType, "code")[0], "forceDestroy") }},
+			return append(wrong, count(v.of("aws:ecr/lifecyclePolicy:LifecyclePolicy"), 1)...)
+		}, func(v *view) { unset(v.named(bucketType, "code")[0], "forceDestroy") }},
 }
 
 func toSet(all []string) map[string]bool {

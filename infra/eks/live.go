@@ -54,7 +54,8 @@ func (p *parts) lookUpLive() (*live, error) {
 		for _, id := range slices.Sorted(slices.Values(cluster.VpcConfig.SubnetIds)) {
 			s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
 			if err != nil {
-				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, %s): %w", id, p.name, why, err)
+				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, "+
+					"%s): %w", id, p.name, why, err)
 			}
 			l.control = append(l.control, subnetRange{s.AvailabilityZone, s.CidrBlock})
 		}
@@ -66,7 +67,8 @@ func (p *parts) lookUpLive() (*live, error) {
 	for _, id := range slices.Sorted(slices.Values(names.Names)) {
 		g, err := eks.LookupNodeGroup(p.ctx, &eks.LookupNodeGroupArgs{ClusterName: p.name, NodeGroupName: id})
 		if err != nil {
-			return nil, fmt.Errorf("look up the node group %s of cluster %s (eks:DescribeNodegroup, %s): %w", id, p.name, why, err)
+			return nil, fmt.Errorf("look up the node group %s of cluster %s (eks:DescribeNodegroup, "+
+				"%s): %w", id, p.name, why, err)
 		}
 		name, ours := strings.CutPrefix(g.Tags["Name"], p.name+"-")
 		if !ours || g.Status == "DELETING" || len(g.ScalingConfigs) == 0 {
@@ -83,7 +85,8 @@ func (p *parts) lookUpLive() (*live, error) {
 
 // stays reports whether a group can be updated to what is wanted, without being replaced.
 func (g group) stays(want *settings.EKSGroup, subnets int) bool {
-	return slices.Equal(slices.Sorted(slices.Values(g.types)), slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
+	return slices.Equal(slices.Sorted(slices.Values(g.types)),
+		slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
 }
 
 // desired returns the number of nodes to request, and whether the engine must ignore that number.
@@ -105,7 +108,9 @@ func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore
 		return want.DesiredNodes, true, nil
 	}
 	if g.desired > want.MaxNodes {
-		return 0, false, fmt.Errorf("eks.%[1]sGroup.maxNodes: %[2]d: the group %[3]s has %[4]d nodes, and `pulumi up` ends none: first run aws eks update-nodegroup-config with desiredSize=%[2]d, or give %[4]d or more",
+		return 0, false, fmt.Errorf("eks.%[1]sGroup.maxNodes: %[2]d: the group %[3]s has %[4]d "+
+			"nodes, and `pulumi up` ends none: first run aws eks update-nodegroup-config with "+
+			"desiredSize=%[2]d, or give %[4]d or more",
 			want.Name, want.MaxNodes, g.id, g.desired)
 	}
 	return max(g.desired, want.MinNodes), false, nil
@@ -128,9 +133,11 @@ func (l *live) check(vpc settings.VPC) error {
 		i := slices.Index(vpc.Zones, is.zone)
 		switch {
 		case i < 0:
-			wrong = append(wrong, fmt.Errorf("eks.vpc.zones: %s is missing: the control plane was made with it and keeps it: put it back; zones that were added later can be removed", is.zone))
+			wrong = append(wrong, fmt.Errorf("eks.vpc.zones: %s is missing: the control plane was "+
+				"made with it and keeps it: put it back; zones that were added later can be removed", is.zone))
 		case is.cidr != privateRange(cidr, i) && is.cidr != publicRange(cidr, i):
-			wrong = append(wrong, fmt.Errorf("eks.vpc.zones[%d]: %s has the range %s, which is not that of its place in the list: keep the order, and add zones at the end", i, is.zone, is.cidr))
+			wrong = append(wrong, fmt.Errorf("eks.vpc.zones[%d]: %s has the range %s, which is not "+
+				"that of its place in the list: keep the order, and add zones at the end", i, is.zone, is.cidr))
 		default:
 			continue
 		}

@@ -18,7 +18,8 @@ import (
 // changed.
 func TestDesired(t *testing.T) {
 	is := func(min, desired, max int) group {
-		return group{id: "worker-1", name: "worker", types: []string{"m6i.large"}, min: min, desired: desired, max: max, subnets: 2}
+		return group{id: "worker-1", name: "worker", types: []string{"m6i.large"}, min: min,
+			desired: desired, max: max, subnets: 2}
 	}
 	other := is(0, 5, 9)
 	other.types, other.id = []string{"g4dn.xlarge"}, "worker-2"
@@ -41,19 +42,23 @@ func TestDesired(t *testing.T) {
 		{"scaled to 0, more at least", []group{is(0, 0, 3)}, 1, 3, "m6i.large", false, 2, 1, false, ""},
 		{"scaled up, fewer at least", []group{is(2, 3, 3)}, 0, 3, "m6i.large", false, 2, 3, false, ""},
 		{"fewer at most", []group{is(0, 3, 5)}, 0, 3, "m6i.large", false, 2, 3, false, ""},
-		{"fewer at most than run", []group{is(0, 4, 5)}, 0, 3, "m6i.large", false, 2, 0, false, "eks.workerGroup.maxNodes: 3: the group worker-1 has 4 nodes"},
+		{"fewer at most than run", []group{is(0, 4, 5)}, 0, 3, "m6i.large", false, 2, 0, false,
+			"eks.workerGroup.maxNodes: 3: the group worker-1 has 4 nodes"},
 		{"another type", []group{is(0, 0, 3)}, 0, 3, "m6i.xlarge", false, 2, 0, false, ""},
 		{"spot", []group{is(0, 3, 3)}, 0, 3, "m6i.large", true, 2, 3, false, ""},
 		{"a zone more", []group{is(0, 1, 3)}, 0, 3, "m6i.large", false, 3, 1, false, ""},
 		{"a predecessor that is still there", []group{is(0, 1, 3), other}, 0, 3, "m6i.large", false, 2, 2, true, ""},
-		{"a predecessor that is still there, first", []group{other, is(0, 1, 3)}, 0, 4, "m6i.large", false, 2, 1, false, ""},
+		{"a predecessor that is still there, first", []group{other, is(0, 1, 3)}, 0, 4, "m6i.large",
+			false, 2, 1, false, ""},
 	} {
 		l := &live{groups: test.live}
 		want := settings.NamedGroup{Name: "worker", EKSGroup: &settings.EKSGroup{
-			InstanceTypes: []string{test.types}, Spot: test.spot, MinNodes: test.min, DesiredNodes: 2, MaxNodes: test.max,
+			InstanceTypes: []string{test.types}, Spot: test.spot, MinNodes: test.min, DesiredNodes: 2,
+			MaxNodes: test.max,
 		}}
 		n, ignored, err := l.desired(want, test.subnets)
-		if fmt.Sprint(err) == "<nil>" != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
+		if fmt.Sprint(err) == "<nil>" != (test.wrong == "") || err != nil &&
+			!strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("%s: %v, expected %q", test.name, err, test.wrong)
 		}
 		if n != test.want || ignored != test.ignored {
@@ -68,10 +73,12 @@ func answers(token string, args resource.PropertyMap) resource.PropertyMap {
 	case "aws:eks/getClusters:getClusters":
 		return props("id", "x", "names", []any{"elasticdl-test"})
 	case "aws:eks/getCluster:getCluster":
-		return props("id", "x", "name", "elasticdl-test", "vpcConfig", props("subnetIds", []any{"subnet-a", "subnet-c"}))
+		return props("id", "x", "name", "elasticdl-test", "vpcConfig",
+			props("subnetIds", []any{"subnet-a", "subnet-c"}))
 	case "aws:ec2/getSubnet:getSubnet":
 		zone := strings.TrimPrefix(args["id"].StringValue(), "subnet-")
-		return props("id", args["id"], "vpcId", "vpc-1", "availabilityZone", "us-west-2"+zone, "cidrBlock", map[string]string{"a": "10.0.32.0/19", "c": "10.0.224.0/22"}[zone])
+		return props("id", args["id"], "vpcId", "vpc-1", "availabilityZone", "us-west-2"+zone,
+			"cidrBlock", map[string]string{"a": "10.0.32.0/19", "c": "10.0.224.0/22"}[zone])
 	case "aws:eks/getNodeGroups:getNodeGroups":
 		return props("id", "x", "clusterName", "elasticdl-test", "names", []any{"by-hand", "gpu-1", "gpu-0"})
 	case "aws:eks/getNodeGroup:getNodeGroup":
@@ -81,8 +88,10 @@ func answers(token string, args resource.PropertyMap) resource.PropertyMap {
 			status = "DELETING"
 		}
 		size := props("minSize", 0.0, "maxSize", 3.0, "desiredSize", 0.0)
-		return props("id", "x", "nodeGroupName", name, "status", status, "capacityType", "ON_DEMAND", "tags", props("Name", tag),
-			"instanceTypes", []any{"g4dn.xlarge"}, "subnetIds", []any{"1", "2", "3"}, "scalingConfigs", resource.NewProperty([]resource.PropertyValue{resource.NewProperty(size)}))
+		return props("id", "x", "nodeGroupName", name, "status", status, "capacityType", "ON_DEMAND",
+			"tags", props("Name", tag),
+			"instanceTypes", []any{"g4dn.xlarge"}, "subnetIds", []any{"1", "2", "3"}, "scalingConfigs",
+			resource.NewProperty([]resource.PropertyValue{resource.NewProperty(size)}))
 	}
 	return nil
 }
@@ -106,15 +115,19 @@ func (d denied) Call(c pulumi.MockCallArgs) (resource.PropertyMap, error) {
 // If a look-up is denied, the error names the missing right and what it is needed for.
 func TestLookUpDenied(t *testing.T) {
 	for token, want := range map[string]string{
-		"getClusters": "list the clusters of us-west-2 (eks:ListClusters, needed so that no change sets back the number of nodes",
-		"getCluster":  "look up the cluster elasticdl-test (eks:DescribeCluster, ", "getSubnet": "look up the subnet subnet-a of cluster elasticdl-test (ec2:DescribeSubnets, ",
-		"getNodeGroups": "list the node groups of cluster elasticdl-test (eks:ListNodegroups, ", "getNodeGroup": "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
+		"getClusters": "list the clusters of us-west-2 (eks:ListClusters, needed so that no change " +
+			"sets back the number of nodes",
+		"getCluster":    "look up the cluster elasticdl-test (eks:DescribeCluster, ",
+		"getSubnet":     "look up the subnet subnet-a of cluster elasticdl-test (ec2:DescribeSubnets, ",
+		"getNodeGroups": "list the node groups of cluster elasticdl-test (eks:ListNodegroups, ",
+		"getNodeGroup":  "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
 	} {
 		err := pulumi.RunErr(func(ctx *pulumi.Context) error {
 			_, err := New(ctx, own())
 			return err
 		}, pulumi.WithMocks(graph.Project, graph.Stack, denied{token}))
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "AccessDeniedException") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "AccessDeniedException") {
 			t.Errorf("%s: %v, expected %s", token, err, want)
 		}
 	}
@@ -131,7 +144,8 @@ func TestLookUps(t *testing.T) {
 		t.Fatal(err)
 	}
 	gpu := v.named(groupType, "gpu")[0]
-	for _, wrong := range append(is(gpu, "scalingConfig.desiredSize", "0"), is(v.named(groupType, "system")[0], "scalingConfig.desiredSize", "2")...) {
+	for _, wrong := range append(is(gpu, "scalingConfig.desiredSize", "0"),
+		is(v.named(groupType, "system")[0], "scalingConfig.desiredSize", "2")...) {
 		t.Error(wrong)
 	}
 	if len(gpu.Options.IgnoreChanges) > 0 {
@@ -140,7 +154,8 @@ func TestLookUps(t *testing.T) {
 	s := own()
 	s.EKS.VPC.Zones = []string{"us-west-2a", "us-west-2b"}
 	v, err = record(s, true, answer)
-	for _, want := range []string{"eks.vpc.zones[0]: us-west-2a has the range 10.0.32.0/19", "eks.vpc.zones: us-west-2c is missing"} {
+	for _, want := range []string{"eks.vpc.zones[0]: us-west-2a has the range 10.0.32.0/19",
+		"eks.vpc.zones: us-west-2c is missing"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, expected %s", err, want)
 		}

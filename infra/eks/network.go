@@ -45,7 +45,9 @@ func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 	}
 	var problems []error
 	if !vpc.EnableDnsSupport || !vpc.EnableDnsHostnames {
-		problems = append(problems, fmt.Errorf("eks.vpc.id: %s does not resolve names: its enableDnsSupport and enableDnsHostnames must be true", given.ID))
+		problems = append(problems,
+			fmt.Errorf("eks.vpc.id: %s does not resolve names: its enableDnsSupport and "+
+				"enableDnsHostnames must be true", given.ID))
 	}
 	in := map[string]string{}
 	for i, id := range slices.Concat(given.PrivateSubnets, given.PublicSubnets) {
@@ -66,7 +68,9 @@ func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 			continue
 		}
 		if other, ok := in[s.AvailabilityZone]; ok {
-			problems = append(problems, fmt.Errorf("%s: %s is in zone %s, as %s is: one per zone is expected", path, id, s.AvailabilityZone, other))
+			problems = append(problems,
+				fmt.Errorf("%s: %s is in zone %s, as %s is: one per zone is expected", path, id,
+					s.AvailabilityZone, other))
 		}
 		in[s.AvailabilityZone] = id
 		subnets = append(subnets, subnet{s.AvailabilityZone, pulumi.String(id)})
@@ -78,7 +82,8 @@ func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 // load balancers and NAT, and a private one, for nodes and pods.
 func (p *parts) addNetwork() error {
 	if p.e.VPC.ID != "" {
-		p.net = &network{vpc: pulumi.String(p.e.VPC.ID), private: p.existing, public: pulumi.ToStringArray(p.e.VPC.PublicSubnets)}
+		p.net = &network{vpc: pulumi.String(p.e.VPC.ID), private: p.existing,
+			public: pulumi.ToStringArray(p.e.VPC.PublicSubnets)}
 		return nil
 	}
 	cidr, err := netip.ParsePrefix(p.e.VPC.CIDR)
@@ -99,13 +104,15 @@ func (p *parts) addNetwork() error {
 	// change of the range would replace both.
 	stays := pulumi.All(vpc.ID(), vpc.CidrBlock).ApplyT(func(is []any) (string, error) {
 		if was := is[1].(string); was != cidr.String() {
-			return "", fmt.Errorf("eks.vpc.cidr: %s: the stack's VPC has %s, which cannot change: make another stack", cidr, was)
+			return "", fmt.Errorf("eks.vpc.cidr: %s: the stack's VPC has %s, which cannot change: "+
+				"make another stack", cidr, was)
 		}
 		return string(is[0].(pulumi.ID)), nil
 	}).(pulumi.StringOutput)
 	n := &network{vpc: stays}
 	p.net = n
-	gateway, err := ec2.NewInternetGateway(p.ctx, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(), Tags: p.tags(p.name)}, p.options())
+	gateway, err := ec2.NewInternetGateway(p.ctx, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(),
+		Tags: p.tags(p.name)}, p.options())
 	if err != nil {
 		return err
 	}
@@ -131,7 +138,8 @@ func (p *parts) addNetwork() error {
 		if err != nil {
 			return err
 		}
-		inside, err := p.subnet(private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
+		inside, err := p.subnet(private, "private-"+zone, zone, privateRange(cidr, i),
+			"kubernetes.io/role/internal-elb")
 		if err != nil {
 			return err
 		}
@@ -154,7 +162,8 @@ const loadBalancer = "kubernetes.io/role/elb"
 // table creates a route table with a route out of the VPC. The route is a resource of its own: a
 // table that also lists routes inline would delete it.
 func (p *parts) table(name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
-	table, err := ec2.NewRouteTable(p.ctx, name, &ec2.RouteTableArgs{VpcId: p.net.vpc, Tags: p.tags(p.name + "-" + name)}, p.options())
+	table, err := ec2.NewRouteTable(p.ctx, name,
+		&ec2.RouteTableArgs{VpcId: p.net.vpc, Tags: p.tags(p.name + "-" + name)}, p.options())
 	if err != nil {
 		return nil, err
 	}
@@ -174,18 +183,21 @@ func (p *parts) subnet(table *ec2.RouteTable, name, zone, cidr, tag string) (*ec
 	if err != nil {
 		return nil, err
 	}
-	joined, err := ec2.NewRouteTableAssociation(p.ctx, name, &ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, p.options())
+	joined, err := ec2.NewRouteTableAssociation(p.ctx, name,
+		&ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, p.options())
 	p.net.ways = append(p.net.ways, joined)
 	return s, err
 }
 
 func (p *parts) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (*ec2.NatGateway, error) {
 	name := "nat-" + zone
-	ip, err := ec2.NewEip(p.ctx, name, &ec2.EipArgs{Domain: pulumi.String("vpc"), Tags: p.tags(p.name + "-" + name)}, p.options())
+	ip, err := ec2.NewEip(p.ctx, name, &ec2.EipArgs{Domain: pulumi.String("vpc"),
+		Tags: p.tags(p.name + "-" + name)}, p.options())
 	if err != nil {
 		return nil, err
 	}
-	return ec2.NewNatGateway(p.ctx, name, &ec2.NatGatewayArgs{AllocationId: ip.ID(), SubnetId: in.ID(), Tags: p.tags(p.name + "-" + name)},
+	return ec2.NewNatGateway(p.ctx, name, &ec2.NatGatewayArgs{AllocationId: ip.ID(), SubnetId: in.ID(),
+		Tags: p.tags(p.name + "-" + name)},
 		p.options(after([]pulumi.Resource{gateway})))
 }
 

@@ -35,7 +35,8 @@ func spot() *infra.Spot {
 // addNodes creates the groups of nodes and the addons that come before and after them. The mount
 // targets of the file system are deleted after the nodes.
 func (p *parts) addNodes() error {
-	role, attached, err := p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
+	role, attached, err := p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy",
+		"AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,8 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 	labels := pulumi.ToStringMap(g.Labels)
 	var taints eks.NodeGroupTaintArray
 	taint := func(key, value string) {
-		taints = append(taints, &eks.NodeGroupTaintArgs{Key: pulumi.String(key), Value: pulumi.String(value), Effect: pulumi.String("NO_SCHEDULE")})
+		taints = append(taints, &eks.NodeGroupTaintArgs{Key: pulumi.String(key),
+			Value: pulumi.String(value), Effect: pulumi.String("NO_SCHEDULE")})
 	}
 	image, capacity := "AL2023_x86_64_STANDARD", "ON_DEMAND"
 	if g.Spot {
@@ -141,10 +143,11 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 	}
 	return eks.NewNodeGroup(p.ctx, g.Name, &eks.NodeGroupArgs{
 		ClusterName: p.cluster.Name, NodeRoleArn: role.Arn, SubnetIds: p.net.subnets(), Version: p.cluster.Version,
-		AmiType:        pulumi.String(image),
-		CapacityType:   pulumi.String(capacity),
-		InstanceTypes:  pulumi.ToStringArray(g.InstanceTypes),
-		LaunchTemplate: &eks.NodeGroupLaunchTemplateArgs{Id: template.ID(), Version: pulumi.Sprintf("%d", template.LatestVersion)},
+		AmiType:       pulumi.String(image),
+		CapacityType:  pulumi.String(capacity),
+		InstanceTypes: pulumi.ToStringArray(g.InstanceTypes),
+		LaunchTemplate: &eks.NodeGroupLaunchTemplateArgs{Id: template.ID(),
+			Version: pulumi.Sprintf("%d", template.LatestVersion)},
 		ScalingConfig: &eks.NodeGroupScalingConfigArgs{
 			MinSize: pulumi.Int(g.MinNodes), MaxSize: pulumi.Int(g.MaxNodes), DesiredSize: pulumi.Int(desired),
 		},
@@ -170,14 +173,16 @@ func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 	var tags ec2.LaunchTemplateTagSpecificationArray
 	// these are billed, and do not inherit the tags of the group
 	for _, kind := range []string{"instance", "volume", "network-interface"} {
-		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: p.tags(full)})
+		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind),
+			Tags: p.tags(full)})
 	}
 	return ec2.NewLaunchTemplate(p.ctx, g.Name, &ec2.LaunchTemplateArgs{
 		Name: pulumi.String(p.s.Name(100, g.Name)),
 		BlockDeviceMappings: ec2.LaunchTemplateBlockDeviceMappingArray{&ec2.LaunchTemplateBlockDeviceMappingArgs{
 			DeviceName: pulumi.String("/dev/xvda"),
 			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
-				VolumeType: pulumi.String("gp3"), Encrypted: pulumi.String("true"), DeleteOnTermination: pulumi.String("true"),
+				VolumeType: pulumi.String("gp3"), Encrypted: pulumi.String("true"),
+				DeleteOnTermination: pulumi.String("true"),
 				// images with CUDA do not fit on the 20 GiB that EKS gives by default
 				VolumeSize: pulumi.Int(cmp.Or(g.DiskGB, 100)),
 			},
@@ -185,7 +190,8 @@ func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 		// With one hop the metadata service answers nodes, but not pods: pods do not get the role
 		// of the nodes.
 		MetadataOptions: &ec2.LaunchTemplateMetadataOptionsArgs{
-			HttpEndpoint: pulumi.String("enabled"), HttpTokens: pulumi.String("required"), HttpPutResponseHopLimit: pulumi.Int(1),
+			HttpEndpoint: pulumi.String("enabled"), HttpTokens: pulumi.String("required"),
+			HttpPutResponseHopLimit: pulumi.Int(1),
 		},
 		TagSpecifications: tags,
 		Tags:              p.tags(full),

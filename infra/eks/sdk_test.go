@@ -55,7 +55,8 @@ func TestInputsOfTheSDK(t *testing.T) {
 
 // sdk returns the directory of Amazon's SDK, and its version.
 func sdk(t *testing.T) (dir, version string) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/pulumi/pulumi-aws/sdk/v6").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}",
+		"github.com/pulumi/pulumi-aws/sdk/v6").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,8 @@ func sdk(t *testing.T) (dir, version string) {
 func argsOf(t *testing.T, dir, kind string) map[string]bool {
 	_, file, _ := strings.Cut(kind, ":")
 	file, _, _ = strings.Cut(file, ":") // "eks/cluster"
-	source, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, "go", "aws", file+".go"), nil, parser.SkipObjectResolution)
+	source, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, "go", "aws", file+".go"),
+		nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,8 +59,9 @@ func (p *parts) addFiles() error {
 		FileSystemId: fs.ID(),
 		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
 		RootDirectory: &efs.AccessPointRootDirectoryArgs{
-			Path:         pulumi.String("/data"),
-			CreationInfo: &efs.AccessPointRootDirectoryCreationInfoArgs{OwnerUid: uid, OwnerGid: uid, Permissions: pulumi.String("0755")},
+			Path: pulumi.String("/data"),
+			CreationInfo: &efs.AccessPointRootDirectoryCreationInfoArgs{OwnerUid: uid, OwnerGid: uid,
+				Permissions: pulumi.String("0755")},
 		},
 		Tags: p.tags(name),
 	}, p.options())
@@ -85,7 +86,8 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 	}
 	rule, err := vpc.NewSecurityGroupIngressRule(p.ctx, "efs", &vpc.SecurityGroupIngressRuleArgs{
 		SecurityGroupId: group.ID(), ReferencedSecurityGroupId: p.cluster.VpcConfig.ClusterSecurityGroupId(),
-		IpProtocol: pulumi.String("tcp"), FromPort: pulumi.Int(nfs), ToPort: pulumi.Int(nfs), Tags: p.tags(p.name + "-efs"),
+		IpProtocol: pulumi.String("tcp"), FromPort: pulumi.Int(nfs), ToPort: pulumi.Int(nfs),
+		Tags: p.tags(p.name + "-efs"),
 	}, p.options())
 	if err != nil {
 		return err
@@ -112,9 +114,11 @@ func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 	}
 	// When the stack is destroyed, addons that need nodes are deleted before the nodes. The
 	// driver's pods are preserved, so that they can unmount files.
-	return p.addon("aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true), PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
-		&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"), RoleArn: role.Arn},
-	}}, nodes, attached)
+	return p.addon("aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true),
+		PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
+			&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"),
+				RoleArn: role.Arn},
+		}}, nodes, attached)
 }
 
 // addCode creates the bucket for training code, and gives the job's pods, not the nodes, the right
@@ -135,18 +139,20 @@ func (p *parts) addCode() error {
 	if err != nil {
 		return err
 	}
-	may, err := iam.NewRolePolicy(p.ctx, "job", &iam.RolePolicyArgs{Role: role.Name, Policy: bucket.Arn.ApplyT(func(arn string) string {
-		return document(
-			statement{Effect: "Allow", Action: []string{"s3:GetObject"}, Resource: []string{arn + "/*"}},
-			statement{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
-		)
-	}).(pulumi.StringOutput)}, p.options())
+	may, err := iam.NewRolePolicy(p.ctx, "job",
+		&iam.RolePolicyArgs{Role: role.Name, Policy: bucket.Arn.ApplyT(func(arn string) string {
+			return document(
+				statement{Effect: "Allow", Action: []string{"s3:GetObject"}, Resource: []string{arn + "/*"}},
+				statement{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
+			)
+		}).(pulumi.StringOutput)}, p.options())
 	if err != nil {
 		return err
 	}
 	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
-		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace), ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
-		RoleArn: role.Arn, Tags: p.tags(p.name),
+		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace),
+		ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
+		RoleArn:        role.Arn, Tags: p.tags(p.name),
 	}, p.options(after([]pulumi.Resource{may})))
 	// pods that start before the association have no role
 	p.ready = append(p.ready, is)
@@ -175,9 +181,11 @@ func (p *parts) bucket(name string) (*untyped, error) {
 			"ignorePublicAcls": pulumi.Bool(true), "restrictPublicBuckets": pulumi.Bool(true),
 		}},
 		{"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2", pulumi.Map{
-			"rules": pulumi.Array{pulumi.Map{"applyServerSideEncryptionByDefault": pulumi.Map{"sseAlgorithm": pulumi.String("AES256")}}},
+			"rules": pulumi.Array{pulumi.Map{"applyServerSideEncryptionByDefault": pulumi.Map{
+				"sseAlgorithm": pulumi.String("AES256")}}},
 		}},
-		{"aws:s3/bucketVersioningV2:BucketVersioningV2", pulumi.Map{"versioningConfiguration": pulumi.Map{"status": pulumi.String("Enabled")}}},
+		{"aws:s3/bucketVersioningV2:BucketVersioningV2",
+			pulumi.Map{"versioningConfiguration": pulumi.Map{"status": pulumi.String("Enabled")}}},
 	} {
 		of.inputs["bucket"] = bucket.ID()
 		if _, err := p.register(of.token, name, of.inputs, kept); err != nil {
@@ -217,8 +225,11 @@ func (p *parts) addRegistry() error {
 	if err != nil {
 		return err
 	}
-	_, err = ecr.NewLifecyclePolicy(p.ctx, "images", &ecr.LifecyclePolicyArgs{Repository: images.Name, Policy: pulumi.String(string(expiry))}, p.options())
-	p.registry = images.RepositoryUrl.ApplyT(func(url string) string { return strings.TrimSuffix(url, "/"+image) }).(pulumi.StringOutput)
+	_, err = ecr.NewLifecyclePolicy(p.ctx, "images", &ecr.LifecyclePolicyArgs{Repository: images.Name,
+		Policy: pulumi.String(string(expiry))}, p.options())
+	p.registry = images.RepositoryUrl.ApplyT(func(url string) string {
+		return strings.TrimSuffix(url, "/"+image)
+	}).(pulumi.StringOutput)
 	return err
 }
 
@@ -229,7 +240,8 @@ func volume(handle string, id pulumi.StringInput, holes map[string]pulumi.String
 		ID:    id,
 		// EFS has no limit; Kubernetes wants a number
 		CapacityGB: 1024,
-		Source:     core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{Driver: "efs.csi.aws.com", VolumeHandle: handle}},
-		Holes:      holes,
+		Source: core.PersistentVolumeSource{
+			CSI: &core.CSIPersistentVolumeSource{Driver: "efs.csi.aws.com", VolumeHandle: handle}},
+		Holes: holes,
 	}
 }

@@ -131,5 +131,6 @@ func drop(list *[]string, kind string) {
 }
 
 func isGPUToleration(t core.Toleration) bool {
-	return t.Key == "nvidia.com/gpu" && (t.Effect == core.TaintEffectNoSchedule || t.Effect == "") && (t.Operator == core.TolerationOpExists || t.Value == "present")
+	return t.Key == "nvidia.com/gpu" && (t.Effect == core.TaintEffectNoSchedule || t.Effect == "") &&
+		(t.Operator == core.TolerationOpExists || t.Value == "present")
 }

@@ -21,15 +21,20 @@ func (p *parts) addCluster() (err error) {
 		RemoveDefaultNodePool: pulumi.Bool(true),
 		InitialNodeCount:      pulumi.Int(1),
 		NodeConfig:            p.firstNode(),
-		ReleaseChannel:        &container.ClusterReleaseChannelArgs{Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
-		ResourceLabels:        p.labels(), // they are also set on nodes and disks
-		CostManagementConfig:  &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
+		ReleaseChannel: &container.ClusterReleaseChannelArgs{
+			Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
+		ResourceLabels:       p.labels(), // they are also set on nodes and disks
+		CostManagementConfig: &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
 		AddonsConfig: &container.ClusterAddonsConfigArgs{
-			GcpFilestoreCsiDriverConfig:      &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
-			GcePersistentDiskCsiDriverConfig: &container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
-			DnsCacheConfig:                   &container.ClusterAddonsConfigDnsCacheConfigArgs{Enabled: pulumi.Bool(true)},
+			GcpFilestoreCsiDriverConfig: &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{
+				Enabled: pulumi.Bool(true)},
+			GcePersistentDiskCsiDriverConfig: &container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs{
+				Enabled: pulumi.Bool(true)},
+			DnsCacheConfig: &container.ClusterAddonsConfigDnsCacheConfigArgs{
+				Enabled: pulumi.Bool(true)},
 		},
-		LoggingConfig: &container.ClusterLoggingConfigArgs{EnableComponents: pulumi.ToStringArray([]string{"SYSTEM_COMPONENTS", "WORKLOADS"})},
+		LoggingConfig: &container.ClusterLoggingConfigArgs{EnableComponents: pulumi.ToStringArray(
+			[]string{"SYSTEM_COMPONENTS", "WORKLOADS"})},
 		MonitoringConfig: &container.ClusterMonitoringConfigArgs{
 			EnableComponents:  pulumi.ToStringArray([]string{"SYSTEM_COMPONENTS"}),
 			ManagedPrometheus: &container.ClusterMonitoringConfigManagedPrometheusArgs{Enabled: pulumi.Bool(true)},
@@ -61,7 +66,8 @@ func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArg
 			StartTime: pulumi.String(w.Start), EndTime: pulumi.String(w.End), Recurrence: pulumi.String(w.Recurrence),
 		}
 	} else {
-		args.DailyMaintenanceWindow = &container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs{StartTime: pulumi.String(m.DailyStart)}
+		args.DailyMaintenanceWindow = &container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs{
+			StartTime: pulumi.String(m.DailyStart)}
 	}
 	var exclusions container.ClusterMaintenancePolicyMaintenanceExclusionArray
 	for _, e := range m.Exclusions {
@@ -81,10 +87,12 @@ func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArg
 // secure sets the identities and the authentication of the cluster.
 func (p *parts) secure(args *container.ClusterArgs) {
 	args.EnableShieldedNodes = pulumi.Bool(true)
-	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{WorkloadPool: pulumi.String(p.workloadPool())}
+	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{
+		WorkloadPool: pulumi.String(p.workloadPool())}
 	// the key of a client certificate would be stored in the state in plain text
 	args.MasterAuth = &container.ClusterMasterAuthArgs{
-		ClientCertificateConfig: &container.ClusterMasterAuthClientCertificateConfigArgs{IssueClientCertificate: pulumi.Bool(false)},
+		ClientCertificateConfig: &container.ClusterMasterAuthClientCertificateConfigArgs{
+			IssueClientCertificate: pulumi.Bool(false)},
 	}
 }
 
@@ -115,9 +123,10 @@ func (p *parts) connect(args *container.ClusterArgs) {
 		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{
 			EnablePrivateNodes: pulumi.Bool(true),
 			// otherwise the stack's Kubernetes objects could not be created from outside
-			EnablePrivateEndpoint:    pulumi.Bool(false),
-			MasterIpv4CidrBlock:      pulumi.String(p.g.Ranges.Master),
-			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{Enabled: pulumi.Bool(true)},
+			EnablePrivateEndpoint: pulumi.Bool(false),
+			MasterIpv4CidrBlock:   pulumi.String(p.g.Ranges.Master),
+			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{
+				Enabled: pulumi.Bool(true)},
 		}
 	}
 }
@@ -131,8 +140,9 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 		ShieldedInstanceConfig: &container.ClusterNodeConfigShieldedInstanceConfigArgs{
 			EnableSecureBoot: pulumi.Bool(true), EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
-		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
-		Metadata:               pulumi.ToStringMap(metadata),
+		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{
+			Mode: pulumi.String("GKE_METADATA")},
+		Metadata: pulumi.ToStringMap(metadata),
 	}
 }
 

@@ -16,7 +16,8 @@ const drained = "workers there are replaced, and a job whose master is there fai
 
 // drains lists the inputs of a pool whose change makes Google recreate all of its nodes, although
 // the pool itself is updated in place.
-var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.diskSizeGb", "nodeConfig.imageType", "networkConfig.enablePrivateNodes"}
+var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.diskSizeGb",
+	"nodeConfig.imageType", "networkConfig.enablePrivateNodes"}
 
 // warnOfDrains returns the option for the cluster and its pools that warns, also in a preview, of
 // updates that drain nodes.
@@ -36,7 +37,8 @@ func whyDrained(name string, was, is resource.PropertyMap) string {
 		return fmt.Sprintf("gke.nodeZones: without %s: Google takes away the nodes there", strings.Join(zones, ", "))
 	}
 	if changed := remade(was, is); len(changed) > 0 {
-		return fmt.Sprintf("pool %s: %s: Google makes its nodes anew, one after the other", name, strings.Join(changed, ", "))
+		return fmt.Sprintf("pool %s: %s: Google makes its nodes anew, one after the other", name,
+			strings.Join(changed, ", "))
 	}
 	return ""
 }
@@ -45,7 +47,8 @@ func whyDrained(name string, was, is resource.PropertyMap) string {
 func remade(was, is resource.PropertyMap) (changed []string) {
 	for _, path := range drains {
 		section, field, _ := strings.Cut(path, ".")
-		if a, b := within(was, section, field), within(is, section, field); !a.IsNull() && !b.IsNull() && !a.DeepEquals(b) {
+		if a, b := within(was, section, field), within(is, section, field); !a.IsNull() &&
+			!b.IsNull() && !a.DeepEquals(b) {
 			changed = append(changed, field)
 		}
 	}

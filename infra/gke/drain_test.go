@@ -10,7 +10,8 @@ import (
 func TestDrains(t *testing.T) {
 	pool := func(machine string, disk, least int, private bool) resource.PropertyMap {
 		return resource.NewPropertyMapFromMap(map[string]any{
-			"nodeConfig":    map[string]any{"machineType": machine, "diskSizeGb": disk, "diskType": "pd-balanced", "imageType": "COS_CONTAINERD"},
+			"nodeConfig": map[string]any{"machineType": machine, "diskSizeGb": disk,
+				"diskType": "pd-balanced", "imageType": "COS_CONTAINERD"},
 			"autoscaling":   map[string]any{"totalMinNodeCount": least},
 			"networkConfig": map[string]any{"enablePrivateNodes": private},
 		})
@@ -29,11 +30,15 @@ func TestDrains(t *testing.T) {
 	}{
 		{"the same", pool("n1-standard-8", 50, 0, true), pool("n1-standard-8", 50, 0, true), ""},
 		{"limits", pool("n1-standard-8", 50, 0, true), pool("n1-standard-8", 50, 3, true), ""},
-		{"a machine and its disk", pool("n1-standard-8", 50, 0, true), pool("n1-standard-4", 100, 0, true), "pool workers: machineType, diskSizeGb: Google makes its nodes anew, one after the other"},
-		{"addresses", pool("n1-standard-8", 50, 0, true), pool("n1-standard-8", 50, 0, false), "pool workers: enablePrivateNodes: Google makes its nodes anew, one after the other"},
+		{"a machine and its disk", pool("n1-standard-8", 50, 0, true),
+			pool("n1-standard-4", 100, 0, true),
+			"pool workers: machineType, diskSizeGb: Google makes its nodes anew, one after the other"},
+		{"addresses", pool("n1-standard-8", 50, 0, true), pool("n1-standard-8", 50, 0, false),
+			"pool workers: enablePrivateNodes: Google makes its nodes anew, one after the other"},
 		{"labels", cluster("a", "x-a", "x-b"), cluster("b", "x-b", "x-a"), ""},
 		{"one more zone", cluster("a", "x-a"), cluster("a", "x-a", "x-b"), ""},
-		{"one zone fewer", cluster("a", "x-a", "x-b"), cluster("a", "x-a"), "gke.nodeZones: without x-b: Google takes away the nodes there"},
+		{"one zone fewer", cluster("a", "x-a", "x-b"), cluster("a", "x-a"),
+			"gke.nodeZones: without x-b: Google takes away the nodes there"},
 		{"no word of zones", cluster("a", "x-a", "x-b"), cluster("a"), ""},
 	} {
 		if got := whyDrained("workers", test.was, test.is); got != test.want {

@@ -45,11 +45,14 @@ func configured() *settings.Settings {
 		GKE: &settings.GKE{
 			Project: "acme", Location: "us-central1-c", ReleaseChannel: "REGULAR", PrivateNodes: true,
 			AuthorizedNetworks: []settings.Network{{CIDR: "203.0.113.7/32", Name: "office"}},
-			Ranges:             settings.GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
-			SystemPool:         settings.GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 3},
-			WorkerPool:         &settings.GKEPool{MachineType: "n1-standard-8", MinNodes: 3, MaxNodes: 6},
-			GPUPool:            &settings.GKEPool{MachineType: "n1-standard-4", MaxNodes: 2, Accelerator: "nvidia-tesla-t4", GPUs: 1, Labels: map[string]string{"team": "vision"}},
-			Filestore:          &settings.Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data", Location: "us-central1-c"},
+			Ranges: settings.GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14",
+				Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
+			SystemPool: settings.GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 3},
+			WorkerPool: &settings.GKEPool{MachineType: "n1-standard-8", MinNodes: 3, MaxNodes: 6},
+			GPUPool: &settings.GKEPool{MachineType: "n1-standard-4", MaxNodes: 2,
+				Accelerator: "nvidia-tesla-t4", GPUs: 1, Labels: map[string]string{"team": "vision"}},
+			Filestore: &settings.Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data",
+				Location: "us-central1-c"},
 			Maintenance: &settings.Maintenance{DailyStart: "03:00", Exclusions: []settings.MaintenanceExclusion{
 				{Name: "year-end", Start: "2026-12-20T00:00:00Z", End: "2027-01-04T00:00:00Z"},
 			}},
@@ -68,13 +71,15 @@ func google(r graph.Resource) resource.PropertyMap {
 	switch r.Type {
 	case typeAccount:
 		email := r.Inputs["accountId"].StringValue() + "@acme.iam.gserviceaccount.com"
-		m = map[string]any{"email": email, "member": "serviceAccount:" + email, "name": "projects/acme/serviceAccounts/" + email}
+		m = map[string]any{"email": email, "member": "serviceAccount:" + email,
+			"name": "projects/acme/serviceAccounts/" + email}
 	case typeCluster:
 		m = map[string]any{"endpoint": "198.51.100.4", "masterAuth": map[string]any{
 			"clusterCaCertificate": "Q0E=", "clientCertificateConfig": map[string]any{"issueClientCertificate": false}}}
 	case typeFilestore:
 		m = map[string]any{"networks": []any{map[string]any{
-			"network": "elasticdl-test", "modes": []any{"MODE_IPV4"}, "reservedIpRange": "10.1.2.0/29", "ipAddresses": []any{"10.1.2.2"}}}}
+			"network": "elasticdl-test", "modes": []any{"MODE_IPV4"}, "reservedIpRange": "10.1.2.0/29",
+			"ipAddresses": []any{"10.1.2.2"}}}}
 	}
 	return resource.NewPropertyMapFromMap(m)
 }
@@ -103,12 +108,15 @@ func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource,
 // platform registers resources that use the cluster's values, so that tests can see them.
 func platform(ctx *pulumi.Context, c *infra.Cluster) error {
 	account := &core.ServiceAccount{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}}
-	account.Annotations = map[string]string{"kubeconfig": "{{kubeconfig}}", "registry": "{{registry}}", "id": "{{id}}", "name": "{{name}}"}
-	holes := map[string]pulumi.StringInput{"{{kubeconfig}}": c.Kubeconfig, "{{registry}}": c.Registry, "{{id}}": c.ID, "{{name}}": c.Name}
+	account.Annotations = map[string]string{"kubeconfig": "{{kubeconfig}}", "registry": "{{registry}}",
+		"id": "{{id}}", "name": "{{name}}"}
+	holes := map[string]pulumi.StringInput{"{{kubeconfig}}": c.Kubeconfig, "{{registry}}": c.Registry,
+		"{{id}}": c.ID, "{{name}}": c.Name}
 	for k, v := range c.Identity {
 		account.Annotations[k], holes["{{"+k+"}}"] = "{{"+k+"}}", v
 	}
-	if _, err := infra.Register(ctx, nil, infra.Object{Name: "cluster", Object: account, Holes: holes}, pulumi.DependsOn(c.Ready), pulumi.DeletedWith(c.Resource)); err != nil || c.Volume == nil {
+	if _, err := infra.Register(ctx, nil, infra.Object{Name: "cluster", Object: account, Holes: holes},
+		pulumi.DependsOn(c.Ready), pulumi.DeletedWith(c.Resource)); err != nil || c.Volume == nil {
 		return err
 	}
 	volume := &core.PersistentVolume{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}}
@@ -149,8 +157,10 @@ func TestPreviewShowsAll(t *testing.T) {
 			t.Fatalf("%d resources in the preview, %d in the update", len(now), len(then))
 		}
 		for i, r := range now {
-			if o := then[i]; r.Type != o.Type || r.Name != o.Name || !slices.Equal(r.Inputs.StableKeys(), o.Inputs.StableKeys()) ||
-				r.Options.Protect != o.Options.Protect || !slices.Equal(r.Options.IgnoreChanges, o.Options.IgnoreChanges) {
+			if o := then[i]; r.Type != o.Type || r.Name != o.Name ||
+				!slices.Equal(r.Inputs.StableKeys(), o.Inputs.StableKeys()) ||
+				r.Options.Protect != o.Options.Protect ||
+				!slices.Equal(r.Options.IgnoreChanges, o.Options.IgnoreChanges) {
 				t.Errorf("preview: %+v\nupdate: %+v", r, o)
 			}
 		}
@@ -167,12 +177,14 @@ func TestVolume(t *testing.T) {
 		t.Errorf("volumeHandle %s", got)
 	}
 	attributes := csi["volumeAttributes"].ObjectValue()
-	if csi["driver"].StringValue() != "filestore.csi.storage.gke.io" || attributes["ip"].StringValue() != "10.1.2.2" || attributes["volume"].StringValue() != "data" {
+	if csi["driver"].StringValue() != "filestore.csi.storage.gke.io" ||
+		attributes["ip"].StringValue() != "10.1.2.2" || attributes["volume"].StringValue() != "data" {
 		t.Errorf("%v", csi)
 	}
 	all, _ = record(t, configured(), true)
 	for _, part := range []string{"volumeHandle", "volumeAttributes.ip"} {
-		if v := at(t, find(t, all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec.csi."+part); !v.IsComputed() && !v.IsOutput() && v.IsString() && strings.Contains(v.StringValue(), "{{") {
+		if v := at(t, find(t, all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec.csi."+
+			part); !v.IsComputed() && !v.IsOutput() && v.IsString() && strings.Contains(v.StringValue(), "{{") {
 			t.Errorf("the preview's %s is %v", part, v)
 		}
 	}
@@ -225,11 +237,14 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" || config.Current != c.Context || config.Contexts[0].Name != c.Context || config.Contexts[0].Context.Namespace != "2026" {
+	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" ||
+		config.Current != c.Context || config.Contexts[0].Name != c.Context ||
+		config.Contexts[0].Context.Namespace != "2026" {
 		t.Errorf("%s", text)
 	}
 	u := config.Users[0].User
-	if e := u["exec"]; len(u) != 1 || e.Command != "gke-gcloud-auth-plugin" || e.APIVersion != "client.authentication.k8s.io/v1beta1" {
+	if e := u["exec"]; len(u) != 1 || e.Command != "gke-gcloud-auth-plugin" ||
+		e.APIVersion != "client.authentication.k8s.io/v1beta1" {
 		t.Errorf("credentials: %+v", u)
 	}
 	if got := values["registry"].StringValue(); got != "us-central1-docker.pkg.dev/acme/elasticdl-test" {
@@ -254,10 +269,12 @@ func TestLeftOut(t *testing.T) {
 			t.Errorf("there is a %s", kind)
 		}
 	}
-	if c := find(t, all, typeCluster, "cluster").Inputs; c.HasValue("privateClusterConfig") || c.HasValue("maintenancePolicy") || c.HasValue("nodeLocations") {
+	if c := find(t, all, typeCluster, "cluster").Inputs; c.HasValue("privateClusterConfig") ||
+		c.HasValue("maintenancePolicy") || c.HasValue("nodeLocations") {
 		t.Errorf("%v", c)
 	}
-	if l := find(t, all, typeAccount, "nodes"); of(all, typeAccount)[0].Name != l.Name || len(of(all, typeAccount)) != 1 {
+	if l := find(t, all, typeAccount, "nodes"); of(all, typeAccount)[0].Name != l.Name ||
+		len(of(all, typeAccount)) != 1 {
 		t.Error("there is an account for no job")
 	}
 }

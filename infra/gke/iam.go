@@ -81,8 +81,11 @@ func (p *parts) addJobAccount() error {
 	m, err := serviceaccount.NewIAMMember(p.ctx, "job-workloadIdentityUser", &serviceaccount.IAMMemberArgs{
 		ServiceAccountId: account.Name,
 		Role:             pulumi.String("roles/iam.workloadIdentityUser"),
-		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), p.s.Platform.Namespace, manifest.AccountName(j))),
-	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))) // the first cluster of a project creates the identity pool
+		Member: pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(),
+			p.s.Platform.Namespace, manifest.AccountName(j))),
+	},
+		// the first cluster of a project creates the identity pool
+		p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster})))
 	p.ready = append(p.ready, m)
 	p.identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": account.Email}
 	return err

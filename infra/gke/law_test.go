@@ -51,7 +51,9 @@ func each(t *testing.T, test func(t *testing.T, s *settings.Settings, all []grap
 	t.Helper()
 	for name, s := range map[string]*settings.Settings{"zone": configured(), "region": regional(), "little": little()} {
 		for _, preview := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,preview=%t", name, preview), func(t *testing.T) { test(t, s, first(record(t, s, preview))) })
+			t.Run(fmt.Sprintf("%s,preview=%t", name, preview), func(t *testing.T) {
+				test(t, s, first(record(t, s, preview)))
+			})
 		}
 	}
 }
@@ -77,9 +79,12 @@ func TestCluster(t *testing.T) {
 		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true")
 		// D12: false, the default, would replace the cluster once GKE turned it on
 		want(t, c, "enableL4IlbSubsetting=true")
-		want(t, c, "networkingMode=VPC_NATIVE", "enableShieldedNodes=true", "loggingService", "monitoringService")         //
-		want(t, c, "masterAuth.clientCertificateConfig.issueClientCertificate=false", "costManagementConfig.enabled=true") //
-		want(t, c, "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true", "location="+s.GKE.Location)                  //
+		want(t, c, "networkingMode=VPC_NATIVE", "enableShieldedNodes=true", "loggingService",
+			"monitoringService") //
+		want(t, c, "masterAuth.clientCertificateConfig.issueClientCertificate=false",
+			"costManagementConfig.enabled=true") //
+		want(t, c, "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true", "location="+
+			s.GKE.Location) //
 		if !slices.Equal(c.Options.Timeouts, []string{"1h", "1h", "1h"}) || !c.Options.DeleteBeforeReplace {
 			t.Errorf("options %+v", c.Options) // G20
 		}
@@ -96,24 +101,31 @@ func TestPools(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, p := range of(all, typePool) {
 			// G03, G11, G04
-			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints")
+			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true",
+				"management.autoRepair=true", "nodeConfig.effectiveTaints")
 			// G13: of all zones
 			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")
 			// GKE fills these in; a provider of 2024 would revert them
-			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig", "nodeConfig.containerdConfig")
+			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
+				"nodeConfig.containerdConfig")
 			// D12: goog-gke-node-pool-provisioning-model; D2: an edit rolls no node
 			ignores(t, &p, "nodeConfig.labels", "nodeConfig.resourceLabels")
 			// D12: would replace the pool
-			ignores(t, &p, "nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", "nodeConfig.gcfsConfig")
-			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA", "nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
-			want(t, &p, "nodeConfig.imageType=COS_CONTAINERD", "nodeConfig.gvnic.enabled=true", "nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
-			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true", fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))
+			ignores(t, &p, "nodeConfig.ephemeralStorageLocalSsdConfig",
+				"nodeConfig.localNvmeSsdBlockConfig", "nodeConfig.gcfsConfig")
+			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA",
+				"nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
+			want(t, &p, "nodeConfig.imageType=COS_CONTAINERD", "nodeConfig.gvnic.enabled=true",
+				"nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
+			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true",
+				fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))
 			if !slices.Equal(p.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 				t.Errorf("%s: timeouts %v", p.Name, p.Options.Timeouts) // G20
 			}
 			// What nodes need is created before them, and deleted after them: G07, G10, and the
 			// volume.
-			for _, before := range []string{typeReader + " nodes-artifactregistry.reader", typeRole + " nodes-logging.logWriter", typeRole + " nodes-monitoring.metricWriter"} {
+			for _, before := range []string{typeReader + " nodes-artifactregistry.reader",
+				typeRole + " nodes-logging.logWriter", typeRole + " nodes-monitoring.metricWriter"} {
 				if !slices.Contains(p.Options.DependsOn, before) {
 					t.Errorf("%s does not depend on %s", p.Name, before)
 				}
@@ -127,7 +139,8 @@ func TestPools(t *testing.T) {
 		}
 		system := find(t, all, typePool, "system")
 		want(t, system, "nodeConfig.taints", "nodeConfig.spot=false", "nodeConfig.guestAccelerators",
-			"upgradeSettings.maxSurge=1", "upgradeSettings.maxUnavailable=0", "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true")
+			"upgradeSettings.maxSurge=1", "upgradeSettings.maxUnavailable=0",
+			"nodeConfig.shieldedInstanceConfig.enableSecureBoot=true")
 	})
 }
 
@@ -138,12 +151,14 @@ func TestGPUPool(t *testing.T) {
 		}
 		g := find(t, all, typePool, "gpu")
 		// G04
-		want(t, g, "nodeConfig.taints[0].key=nvidia.com/gpu", "nodeConfig.taints[0].value=present", "nodeConfig.taints[0].effect=NO_SCHEDULE", "nodeConfig.taints[1]")
+		want(t, g, "nodeConfig.taints[0].key=nvidia.com/gpu", "nodeConfig.taints[0].value=present",
+			"nodeConfig.taints[0].effect=NO_SCHEDULE", "nodeConfig.taints[1]")
 		want(t, g, "nodeConfig.guestAccelerators[0].type=nvidia-tesla-t4", "nodeConfig.guestAccelerators[0].count=1")
 		// G05
 		want(t, g, "nodeConfig.guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion=DEFAULT")
 		want(t, g, "upgradeSettings.maxSurge=0", "upgradeSettings.maxUnavailable=1") // G20
-		want(t, g, "nodeConfig.labels[\"nvidia.com/gpu.present\"]=true", "autoscaling.totalMinNodeCount=0", "initialNodeCount=0", "autoscaling.locationPolicy=ANY")
+		want(t, g, "nodeConfig.labels[\"nvidia.com/gpu.present\"]=true",
+			"autoscaling.totalMinNodeCount=0", "initialNodeCount=0", "autoscaling.locationPolicy=ANY")
 		if !slices.Contains(g.Options.DependsOn, typePool+" system") {
 			t.Error("the GPU pool may be the only one") // G04
 		}
@@ -185,8 +200,10 @@ func TestSpot(t *testing.T) {
 	w := find(t, all, typePool, "workers")
 	want(t, w, "nodeConfig.spot=true", "nodeConfig.taints[0].effect=NO_SCHEDULE", "autoscaling.locationPolicy=ANY")
 	taint := at(t, w, "nodeConfig.taints[0]").ObjectValue()
-	tolerated := job.Toleration{Key: taint["key"].StringValue(), Operator: "Equal", Value: taint["value"].StringValue(), Effect: "NoSchedule"}
-	if !slices.Equal(c.Spot.Tolerations, []job.Toleration{tolerated}) || c.Spot.NodeSelector["cloud.google.com/gke-spot"] != "true" {
+	tolerated := job.Toleration{Key: taint["key"].StringValue(), Operator: "Equal",
+		Value: taint["value"].StringValue(), Effect: "NoSchedule"}
+	if !slices.Equal(c.Spot.Tolerations, []job.Toleration{tolerated}) ||
+		c.Spot.NodeSelector["cloud.google.com/gke-spot"] != "true" {
 		t.Errorf("%+v are tolerated, not %v", c.Spot, taint)
 	}
 	if _, c := record(t, configured(), false); c.Spot != nil {
@@ -216,13 +233,15 @@ func TestTotals(t *testing.T) {
 		s.GKE.Location, s.GKE.NodeZones, s.GKE.Filestore = c.location, c.zones, nil
 		s.GKE.WorkerPool.MinNodes, s.GKE.WorkerPool.MaxNodes = c.least, c.most
 		w := find(t, first(record(t, s, true)), typePool, "workers")
-		want(t, w, fmt.Sprint("autoscaling.totalMinNodeCount=", c.least), fmt.Sprint("autoscaling.totalMaxNodeCount=", c.most), fmt.Sprint("initialNodeCount=", c.initial))
+		want(t, w, fmt.Sprint("autoscaling.totalMinNodeCount=", c.least),
+			fmt.Sprint("autoscaling.totalMaxNodeCount=", c.most), fmt.Sprint("initialNodeCount=", c.initial))
 	}
 }
 
 // D7: the pool that runs the cluster's own pods has nodes in every zone from the start.
 func TestRegionStarts(t *testing.T) {
-	for _, zones := range [][]string{nil, {"us-central1-a"}, {"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}} {
+	for _, zones := range [][]string{nil, {"us-central1-a"},
+		{"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}} {
 		s := regional()
 		s.GKE.NodeZones = zones
 		s.GKE.SystemPool.MinNodes, s.GKE.SystemPool.MaxNodes = 1, max(s.GKE.Zones(), 1)
@@ -261,37 +280,51 @@ func TestMaintenance(t *testing.T) {
 			return
 		}
 		const at = "maintenancePolicy."
-		want(t, c, at+"dailyMaintenanceWindow.startTime=03:00", at+"recurringWindow", at+"maintenanceExclusions[0].exclusionName=year-end",
-			at+"maintenanceExclusions[0].startTime=2026-12-20T00:00:00Z", at+"maintenanceExclusions[0].endTime=2027-01-04T00:00:00Z",
-			at+"maintenanceExclusions[0].exclusionOptions.scope=NO_MINOR_OR_NODE_UPGRADES", at+"maintenanceExclusions[1]")
+		want(t, c, at+"dailyMaintenanceWindow.startTime=03:00", at+"recurringWindow",
+			at+"maintenanceExclusions[0].exclusionName=year-end",
+			at+"maintenanceExclusions[0].startTime=2026-12-20T00:00:00Z",
+			at+"maintenanceExclusions[0].endTime=2027-01-04T00:00:00Z",
+			at+"maintenanceExclusions[0].exclusionOptions.scope=NO_MINOR_OR_NODE_UPGRADES",
+			at+"maintenanceExclusions[1]")
 	})
 	s := configured()
-	s.GKE.Maintenance = &settings.Maintenance{Window: &settings.MaintenanceWindow{Start: "2026-12-05T02:00:00Z", End: "2026-12-05T08:00:00Z", Recurrence: "FREQ=WEEKLY;BYDAY=SA,SU"}}
+	s.GKE.Maintenance = &settings.Maintenance{
+		Window: &settings.MaintenanceWindow{Start: "2026-12-05T02:00:00Z", End: "2026-12-05T08:00:00Z",
+			Recurrence: "FREQ=WEEKLY;BYDAY=SA,SU"}}
 	c := find(t, first(record(t, s, true)), typeCluster, "cluster")
-	want(t, c, "maintenancePolicy.dailyMaintenanceWindow", "maintenancePolicy.maintenanceExclusions", "maintenancePolicy.recurringWindow.startTime=2026-12-05T02:00:00Z",
-		"maintenancePolicy.recurringWindow.endTime=2026-12-05T08:00:00Z", "maintenancePolicy.recurringWindow.recurrence=FREQ=WEEKLY;BYDAY=SA,SU")
+	want(t, c, "maintenancePolicy.dailyMaintenanceWindow", "maintenancePolicy.maintenanceExclusions",
+		"maintenancePolicy.recurringWindow.startTime=2026-12-05T02:00:00Z",
+		"maintenancePolicy.recurringWindow.endTime=2026-12-05T08:00:00Z",
+		"maintenancePolicy.recurringWindow.recurrence=FREQ=WEEKLY;BYDAY=SA,SU")
 }
 
 func TestNetwork(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
-		want(t, find(t, all, typeNetwork, "network"), "autoCreateSubnetworks=false", "routingMode=REGIONAL", "deleteDefaultRoutesOnCreate")
+		want(t, find(t, all, typeNetwork, "network"), "autoCreateSubnetworks=false",
+			"routingMode=REGIONAL", "deleteDefaultRoutesOnCreate")
 		subnet, cluster := find(t, all, typeSubnet, "subnet"), find(t, all, typeCluster, "cluster")
 		// G07
 		want(t, subnet, "privateIpGoogleAccess=true", "ipCidrRange=10.0.0.0/20", "region="+region(s.GKE.Location))
 		// G14
 		for i, path := range []string{"clusterSecondaryRangeName", "servicesSecondaryRangeName"} {
-			want(t, cluster, "ipAllocationPolicy."+path+"="+at(t, subnet, fmt.Sprintf("secondaryIpRanges[%d].rangeName", i)).StringValue())
+			want(t, cluster, "ipAllocationPolicy."+path+"="+
+				at(t, subnet, fmt.Sprintf("secondaryIpRanges[%d].rangeName", i)).StringValue())
 		}
-		if p := s.GKE.PrivateNodes; p != (of(all, typeNAT) != nil) || p != !at(t, cluster, "privateClusterConfig").IsNull() {
+		if p := s.GKE.PrivateNodes; p != (of(all, typeNAT) != nil) ||
+			p != !at(t, cluster, "privateClusterConfig").IsNull() {
 			t.Errorf("private nodes: %t, NAT: %v", p, of(all, typeNAT)) // G07
 		}
 		if s.GKE.PrivateNodes {
 			// G08
-			want(t, cluster, "privateClusterConfig.enablePrivateNodes=true", "privateClusterConfig.enablePrivateEndpoint=false", "privateClusterConfig.masterIpv4CidrBlock=172.16.0.32/28")
-			want(t, find(t, all, typeNAT, "nat"), "natIpAllocateOption=AUTO_ONLY", "sourceSubnetworkIpRangesToNat=ALL_SUBNETWORKS_ALL_IP_RANGES", "logConfig.filter=ERRORS_ONLY")
+			want(t, cluster, "privateClusterConfig.enablePrivateNodes=true",
+				"privateClusterConfig.enablePrivateEndpoint=false",
+				"privateClusterConfig.masterIpv4CidrBlock=172.16.0.32/28")
+			want(t, find(t, all, typeNAT, "nat"), "natIpAllocateOption=AUTO_ONLY",
+				"sourceSubnetworkIpRangesToNat=ALL_SUBNETWORKS_ALL_IP_RANGES", "logConfig.filter=ERRORS_ONLY")
 		}
 		// G08
-		want(t, cluster, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled=false", "masterAuthorizedNetworksConfig.cidrBlocks[1]")
+		want(t, cluster, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled=false",
+			"masterAuthorizedNetworksConfig.cidrBlocks[1]")
 		cidr := at(t, cluster, "masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock").StringValue()
 		if p, err := netip.ParsePrefix(cidr); err != nil || p.Bits() == 0 {
 			t.Errorf("%s may reach the API", cidr)
@@ -304,14 +337,16 @@ func TestNodeAccount(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		var roles []string
 		for _, r := range all {
-			if strings.Contains(strings.ToLower(r.Type), "iambinding") || strings.Contains(strings.ToLower(r.Type), "iampolicy") {
+			if strings.Contains(strings.ToLower(r.Type), "iambinding") ||
+				strings.Contains(strings.ToLower(r.Type), "iampolicy") {
 				t.Errorf("%s takes roles away from others", r.Type)
 			}
 			if r.Type == typeRole && strings.HasPrefix(r.Name, "nodes-") {
 				roles = append(roles, at(t, &r, "role").StringValue())
 			}
 		}
-		for _, role := range []string{"roles/logging.logWriter", "roles/monitoring.metricWriter", "roles/monitoring.viewer", "roles/stackdriver.resourceMetadata.writer"} {
+		for _, role := range []string{"roles/logging.logWriter", "roles/monitoring.metricWriter",
+			"roles/monitoring.viewer", "roles/stackdriver.resourceMetadata.writer"} {
 			if !slices.Contains(roles, role) {
 				t.Errorf("nodes are not given %s", role)
 			}
@@ -339,16 +374,20 @@ func TestIdentity(t *testing.T) {
 		for _, preview := range []bool{false, true} {
 			all, c := record(t, s, preview)
 			user := find(t, all, typeUser, "job-workloadIdentityUser")
-			want(t, user, "role=roles/iam.workloadIdentityUser", "member=serviceAccount:acme.svc.id.goog[training/"+ksa+"]")
-			if !slices.Contains(user.Options.DependsOn, typeCluster+" cluster") || !slices.Contains(user.Options.DependsOn, typeAccount+" job") {
+			want(t, user, "role=roles/iam.workloadIdentityUser",
+				"member=serviceAccount:acme.svc.id.goog[training/"+ksa+"]")
+			if !slices.Contains(user.Options.DependsOn, typeCluster+" cluster") ||
+				!slices.Contains(user.Options.DependsOn, typeAccount+" job") {
 				t.Errorf("it depends on %v", user.Options.DependsOn)
 			}
 			if _, ok := c.Identity["iam.gke.io/gcp-service-account"]; !ok || len(c.Identity) != 1 {
 				t.Errorf("annotations %v", c.Identity)
 			}
 			if !preview {
-				want(t, user, "serviceAccountId=projects/acme/serviceAccounts/elasticdl-test-job@acme.iam.gserviceaccount.com")
-				want(t, find(t, all, typeRole, "job-storage.objectViewer"), "role=roles/storage.objectViewer", "project=acme",
+				want(t, user,
+					"serviceAccountId=projects/acme/serviceAccounts/elasticdl-test-job@acme.iam.gserviceaccount.com")
+				want(t, find(t, all, typeRole, "job-storage.objectViewer"),
+					"role=roles/storage.objectViewer", "project=acme",
 					"member=serviceAccount:elasticdl-test-job@acme.iam.gserviceaccount.com")
 			}
 		}
@@ -360,9 +399,11 @@ func TestFilestore(t *testing.T) {
 		all := first(record(t, configured(), preview))
 		f := find(t, all, typeFilestore, "filestore")
 		// G15, G17
-		want(t, f, "tier=BASIC_HDD", "fileShares.name=data", "fileShares.capacityGb=1024", "location=us-central1-c", "zone", "protocol", "deletionProtectionEnabled")
+		want(t, f, "tier=BASIC_HDD", "fileShares.name=data", "fileShares.capacityGb=1024",
+			"location=us-central1-c", "zone", "protocol", "deletionProtectionEnabled")
 		// G16
-		want(t, f, "networks[0].network=elasticdl-test", "networks[0].modes[0]=MODE_IPV4", "networks[0].reservedIpRange", "networks[1]")
+		want(t, f, "networks[0].network=elasticdl-test", "networks[0].modes[0]=MODE_IPV4",
+			"networks[0].reservedIpRange", "networks[1]")
 		ignores(t, f, "networks[0].network")
 		if !f.Options.Protect || !slices.Equal(f.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 			t.Errorf("options %+v", f.Options) // G17, G20
@@ -387,10 +428,13 @@ func TestFilestore(t *testing.T) {
 // G19: every resource is created after the service that it needs.
 func TestServices(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
-		for _, api := range []string{"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam", "logging", "monitoring"} {
-			want(t, find(t, all, typeService, api), "service="+api+".googleapis.com", "disableOnDestroy=false", "disableDependentServices")
+		for _, api := range []string{"artifactregistry", "cloudresourcemanager", "compute", "container",
+			"file", "iam", "logging", "monitoring"} {
+			want(t, find(t, all, typeService, api), "service="+api+".googleapis.com",
+				"disableOnDestroy=false", "disableDependentServices")
 			for _, r := range all {
-				if strings.HasPrefix(r.Type, "gcp:") && r.Type != typeService && !reaches(all, r.Type+" "+r.Name, typeService+" "+api) {
+				if strings.HasPrefix(r.Type, "gcp:") && r.Type != typeService &&
+					!reaches(all, r.Type+" "+r.Name, typeService+" "+api) {
 					t.Errorf("%s %s may come before %s", r.Type, r.Name, api)
 				}
 			}
@@ -416,7 +460,8 @@ func TestNames(t *testing.T) {
 	}
 	long := strings.Repeat("abcdefghi-", 4)
 	names := map[string]string{}
-	for _, stack := range []string{"gke", "g", long[:40], long[:39] + "x", long + long, "Prod", "prod", "a_b", "a.b", "a-b", "x-", "---"} {
+	for _, stack := range []string{"gke", "g", long[:40], long[:39] + "x", long + long, "Prod", "prod",
+		"a_b", "a.b", "a-b", "x-", "---"} {
 		s := configured()
 		s.Stack = stack
 		for _, r := range first(record(t, s, true)) {
@@ -446,7 +491,8 @@ func TestLabels(t *testing.T) {
 	for _, p := range of(all, typePool) {
 		want(t, &p, "nodeConfig.resourceLabels")
 	}
-	for _, path := range []string{typeCluster + " resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
+	for _, path := range []string{typeCluster + " resourceLabels", typeFilestore + " labels",
+		typeRegistry + " labels"} {
 		kind, property, _ := strings.Cut(path, " ")
 		for _, r := range of(all, kind) {
 			want(t, &r, property+`.cost-center=ml`, property+`.elasticdl-stack=elasticdl-test`)
@@ -459,12 +505,14 @@ func TestLabels(t *testing.T) {
 func TestOptions(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, r := range all {
-			if strings.HasPrefix(r.Type, "gcp:") && (r.Options.Parent != "elasticdl:gke:Cluster gke" || resource.NewProperty(r.Inputs).ContainsSecrets()) {
+			if strings.HasPrefix(r.Type, "gcp:") && (r.Options.Parent != "elasticdl:gke:Cluster gke" ||
+				resource.NewProperty(r.Inputs).ContainsSecrets()) {
 				t.Errorf("%s %s: %+v", r.Type, r.Name, r.Options)
 			}
 		}
 		registry := find(t, all, typeRegistry, "registry")
-		want(t, registry, "format=DOCKER", "cleanupPolicyDryRun=false", "cleanupPolicies[0].action=KEEP", "cleanupPolicies[1].action=DELETE", "location="+region(s.GKE.Location))
+		want(t, registry, "format=DOCKER", "cleanupPolicyDryRun=false",
+			"cleanupPolicies[0].action=KEEP", "cleanupPolicies[1].action=DELETE", "location="+region(s.GKE.Location))
 		if registry.Options.Protect != s.ProtectStorage {
 			t.Errorf("options %+v", registry.Options)
 		}

@@ -25,7 +25,8 @@ type computed struct {
 func (p *parts) compute(kind, name string, args pulumi.Map, opts ...pulumi.ResourceOption) (*computed, error) {
 	r := new(computed)
 	args["name"] = pulumi.String(p.s.Name(maxName))
-	return r, p.ctx.RegisterResource("gcp:compute/"+kind, name, args, r, p.named(append(opts, pulumi.Version(sdkVersion))...))
+	return r, p.ctx.RegisterResource("gcp:compute/"+kind, name, args, r,
+		p.named(append(opts, pulumi.Version(sdkVersion))...))
 }
 
 // addNetwork creates the cluster's own network, and Cloud NAT for nodes without a public address.
@@ -60,7 +61,8 @@ func (p *parts) addNetwork() (err error) {
 		"natIpAllocateOption": pulumi.String("AUTO_ONLY"),
 		// also the ranges of pods
 		"sourceSubnetworkIpRangesToNat": pulumi.String("ALL_SUBNETWORKS_ALL_IP_RANGES"),
-		"logConfig":                     pulumi.Map{"enable": pulumi.Bool(true), "filter": pulumi.String("ERRORS_ONLY")},
+		"logConfig": pulumi.Map{"enable": pulumi.Bool(true),
+			"filter": pulumi.String("ERRORS_ONLY")},
 	}, pulumi.DependsOn([]pulumi.Resource{p.subnet}))
 	p.beneath = append(p.beneath, nat)
 	return err

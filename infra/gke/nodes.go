@@ -69,7 +69,8 @@ func (p *parts) addNodes() error {
 // cluster: GKE copies them to nodes and disks within an hour, and replaces no node for them.
 var filledIn = []string{
 	"nodeConfig.labels", "nodeConfig.resourceLabels",
-	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket", "nodeConfig.gcfsConfig",
+	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket",
+	"nodeConfig.gcfsConfig",
 	"nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
 	// filled in for machine types with local SSDs
 	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig",
@@ -77,7 +78,8 @@ var filledIn = []string{
 
 func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
 	first := p.firstNodes(of)
-	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.g.Zones())
+	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes,
+		of.MaxNodes, of.MachineType, first*p.g.Zones())
 	if err := p.ctx.Log.Info(told, &pulumi.LogArgs{Resource: p}); err != nil {
 		return nil, err
 	}
@@ -92,8 +94,9 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		NetworkConfig: &container.NodePoolNetworkConfigArgs{EnablePrivateNodes: pulumi.Bool(p.g.PrivateNodes)},
 		UpgradeSettings: &container.NodePoolUpgradeSettingsArgs{
 			// upgrades add one more node at a time; but there may be no further GPU available
-			Strategy: pulumi.String("SURGE"),
-			MaxSurge: pulumi.Int(oneOf(of.Accelerator != "", 0, 1)), MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
+			Strategy:       pulumi.String("SURGE"),
+			MaxSurge:       pulumi.Int(oneOf(of.Accelerator != "", 0, 1)),
+			MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
 		},
 		NodeConfig: p.nodeConfig(of),
 	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(), p.warns,
@@ -106,11 +109,13 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigArgs {
 	c := &container.NodePoolNodeConfigArgs{
 		MachineType: pulumi.String(of.MachineType), Spot: pulumi.Bool(of.Spot),
-		ImageType: pulumi.String("COS_CONTAINERD"), Gvnic: &container.NodePoolNodeConfigGvnicArgs{Enabled: pulumi.Bool(true)},
-		DiskType: pulumi.String(of.DiskType()), DiskSizeGb: pulumi.Int(cmp.Or(of.DiskGB, 100)),
+		ImageType: pulumi.String("COS_CONTAINERD"),
+		Gvnic:     &container.NodePoolNodeConfigGvnicArgs{Enabled: pulumi.Bool(true)},
+		DiskType:  pulumi.String(of.DiskType()), DiskSizeGb: pulumi.Int(cmp.Or(of.DiskGB, 100)),
 		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
-		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
-		Metadata:               pulumi.ToStringMap(metadata),
+		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{
+			Mode: pulumi.String("GKE_METADATA")},
+		Metadata: pulumi.ToStringMap(metadata),
 		ShieldedInstanceConfig: &container.NodePoolNodeConfigShieldedInstanceConfigArgs{
 			// with secure boot an unsigned driver would not load, without any message
 			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""),
@@ -120,13 +125,15 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 	}
 	switch {
 	case of.Accelerator != "":
-		c.GuestAccelerators = container.NodePoolNodeConfigGuestAcceleratorArray{&container.NodePoolNodeConfigGuestAcceleratorArgs{
-			Type: pulumi.String(of.Accelerator), Count: pulumi.Int(max(of.GPUs, 1)),
-			GpuDriverInstallationConfig: &container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs{
-				// without it older clusters install no driver
-				GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")),
-			},
-		}}
+		// without it older clusters install no driver
+		driver := &container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs{
+			GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")),
+		}
+		c.GuestAccelerators = container.NodePoolNodeConfigGuestAcceleratorArray{
+			&container.NodePoolNodeConfigGuestAcceleratorArgs{
+				Type: pulumi.String(of.Accelerator), Count: pulumi.Int(max(of.GPUs, 1)),
+				GpuDriverInstallationConfig: driver,
+			}}
 		c.Taints = taint(gpuTaint, gpuTaintValue)
 	case of.Spot:
 		c.Taints = taint(spotLabel, "true")

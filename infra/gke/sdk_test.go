@@ -14,7 +14,8 @@ import (
 // The SDK knows every property of the resources that are registered by the names of their types,
 // and their version is the SDK's.
 func TestSDK(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute").Output()
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}",
+		"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,8 @@ func TestSDK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := map[string]string{typeNetwork: "network.go", typeSubnet: "subnetwork.go", typeRouter: "router.go", typeNAT: "routerNat.go"}
+	source := map[string]string{typeNetwork: "network.go", typeSubnet: "subnetwork.go",
+		typeRouter: "router.go", typeNAT: "routerNat.go"}
 	for _, r := range first(record(t, configured(), false)) {
 		if source[r.Type] == "" {
 			continue

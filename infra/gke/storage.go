@@ -31,7 +31,8 @@ func (p *parts) addRegistry() (err error) {
 		CleanupPolicies: artifactregistry.RepositoryCleanupPolicyArray{
 			&artifactregistry.RepositoryCleanupPolicyArgs{
 				Id: pulumi.String("keep-newest"), Action: pulumi.String("KEEP"),
-				MostRecentVersions: &artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs{KeepCount: pulumi.Int(keepImages)},
+				MostRecentVersions: &artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs{
+					KeepCount: pulumi.Int(keepImages)},
 			},
 			&artifactregistry.RepositoryCleanupPolicyArgs{
 				Id: pulumi.String("delete-old"), Action: pulumi.String("DELETE"),
@@ -44,10 +45,11 @@ func (p *parts) addRegistry() (err error) {
 	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage))); err != nil {
 		return err
 	}
-	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader", &artifactregistry.RepositoryIamMemberArgs{
-		Location: p.registry.Location, Repository: p.registry.RepositoryId,
-		Role: pulumi.String("roles/artifactregistry.reader"), Member: p.nodes.Member,
-	}, p.options())
+	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader",
+		&artifactregistry.RepositoryIamMemberArgs{
+			Location: p.registry.Location, Repository: p.registry.RepositoryId,
+			Role: pulumi.String("roles/artifactregistry.reader"), Member: p.nodes.Member,
+		}, p.options())
 	p.beneath = append(p.beneath, m)
 	return err
 }
@@ -69,23 +71,27 @@ func (p *parts) addFiles() (err error) {
 		network.ReservedIpRange = pulumi.String(f.Range)
 	}
 	p.volume, err = filestore.NewInstance(p.ctx, "filestore", &filestore.InstanceArgs{
-		Name:       pulumi.String(p.s.Name(maxName)),
-		Location:   pulumi.String(f.Location),
-		Tier:       pulumi.String(f.Tier),
-		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share), CapacityGb: pulumi.Int(f.CapacityGB)},
-		Networks:   filestore.InstanceNetworkArray{network},
-		Labels:     p.labels(),
-	}, p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)), // without this Google may choose addresses that the subnet needs
-		patient(), pulumi.Protect(p.s.ProtectStorage),
-		// in case Google returns another form of the name after all
-		pulumi.IgnoreChanges([]string{"networks[0].network"})))
+		Name:     pulumi.String(p.s.Name(maxName)),
+		Location: pulumi.String(f.Location),
+		Tier:     pulumi.String(f.Tier),
+		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share),
+			CapacityGb: pulumi.Int(f.CapacityGB)},
+		Networks: filestore.InstanceNetworkArray{network},
+		Labels:   p.labels(),
+	},
+		// without the subnet Google may choose addresses that it needs
+		p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)),
+			patient(), pulumi.Protect(p.s.ProtectStorage),
+			// in case Google returns another form of the name after all
+			pulumi.IgnoreChanges([]string{"networks[0].network"})))
 	p.mounted = append(p.mounted, p.volume)
 	return err
 }
 
 // claim returns the instance as a volume. Its address is unknown until it exists.
 func (p *parts) claim() *infra.Volume {
-	const location, name, share, ip = "{{filestore.location}}", "{{filestore.name}}", "{{filestore.share}}", "{{filestore.ip}}"
+	const location, name, share, ip = "{{filestore.location}}", "{{filestore.name}}",
+		"{{filestore.share}}", "{{filestore.ip}}"
 	address := p.volume.Networks.ApplyT(func(all []filestore.InstanceNetwork) (string, error) {
 		switch {
 		case len(all) > 0 && len(all[0].IpAddresses) > 0:
@@ -96,7 +102,8 @@ func (p *parts) claim() *infra.Volume {
 		return "", errors.New("the Filestore instance has no address")
 	}).(pulumi.StringOutput)
 	return &infra.Volume{
-		Claim: settings.ClaimGKE, ID: pulumi.Sprintf("%s of %s", p.volume.ID(), p.volume.CreateTime), CapacityGB: p.g.Filestore.CapacityGB,
+		Claim: settings.ClaimGKE, ID: pulumi.Sprintf("%s of %s", p.volume.ID(), p.volume.CreateTime),
+		CapacityGB: p.g.Filestore.CapacityGB,
 		Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
 			Driver:           "filestore.csi.storage.gke.io",
 			VolumeHandle:     "modeInstance/" + location + "/" + name + "/" + share,

@@ -44,7 +44,8 @@ echo "$IMAGE"`
 var whatBuilds = []string{"create", "dir", "environment"}
 
 // New registers the command that builds the image of s.Image.
-func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts ...pulumi.ResourceOption) (*Image, error) {
+func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster,
+	opts ...pulumi.ResourceOption) (*Image, error) {
 	args, err := command(ctx.Context(), s, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("image.source=%s: %w", s.Image.Source, err)
@@ -63,7 +64,9 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts
 	if err != nil {
 		return nil, err
 	}
-	i.Reference = made.Stdout.ApplyT(func(out string) (string, error) { return reference(out, hasRegistry(cluster)) }).(pulumi.StringOutput)
+	i.Reference = made.Stdout.ApplyT(func(out string) (string, error) {
+		return reference(out, hasRegistry(cluster))
+	}).(pulumi.StringOutput)
 	return i, nil
 }
 
@@ -105,7 +108,8 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
 	}
 	// not the SDK's default
-	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)}
+	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment,
+		AddPreviousOutputInEnv: pulumi.Bool(true)}
 	building := `"$ELASTICDL" zoo build --image="$IMAGE" --platform="$PLATFORMS"`
 	if s.Image.Base != "" {
 		environment["BASE"] = pulumi.String(s.Image.Base)
@@ -139,7 +143,8 @@ func reference(out string, digest bool) (string, error) {
 	last := strings.TrimSpace(lines[len(lines)-1])
 	name, sum, ok := strings.Cut(last, "@sha256:")
 	if last == "" || strings.ContainsAny(last, " \t") || digest && !ok {
-		return "", fmt.Errorf("image: expected the name of an image as the last line that elasticdl prints, not %q", last)
+		return "", fmt.Errorf("image: expected the name of an image as the last line that elasticdl "+
+			"prints, not %q", last)
 	}
 	if !ok {
 		return last, nil

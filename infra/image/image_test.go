@@ -26,7 +26,8 @@ const (
 
 // record returns the resources of a stack whose image is built, and the image's name as others get
 // it; "" while it is unknown.
-func record(t *testing.T, preview bool, s *settings.Settings, cloud string, printed string) ([]graph.Resource, *Image, string, error) {
+func record(t *testing.T, preview bool, s *settings.Settings, cloud string,
+	printed string) ([]graph.Resource, *Image, string, error) {
 	t.Helper()
 	var made *Image
 	var got string
@@ -44,7 +45,8 @@ func record(t *testing.T, preview bool, s *settings.Settings, cloud string, prin
 			URL pulumi.StringOutput `pulumi:"url"`
 		}
 		var start pulumi.CustomResourceState
-		cluster := &infra.Cluster{Context: "elasticdl-test", ID: pulumi.String("elasticdl-test/1"), Resource: &start, Ready: []pulumi.Resource{&start}}
+		cluster := &infra.Cluster{Context: "elasticdl-test", ID: pulumi.String("elasticdl-test/1"),
+			Resource: &start, Ready: []pulumi.Resource{&start}}
 		if err := ctx.RegisterResource("test:index:Start", "start", pulumi.Map{}, &start); err != nil {
 			return err
 		}
@@ -114,7 +116,8 @@ func TestGolden(t *testing.T) {
 	}{
 		{"registry-preview", settings.CloudGKE, printed, true, "", ""},
 		{"registry-up", settings.CloudGKE, printed, false, named, ""},
-		{"minikube-up", settings.CloudMinikube, "elasticdl/test-mnist:0123", false, "elasticdl/test-mnist:0123", "Never"},
+		{"minikube-up", settings.CloudMinikube, "elasticdl/test-mnist:0123", false,
+			"elasticdl/test-mnist:0123", "Never"},
 	} {
 		all, made, got, err := record(t, test.preview, s, test.cloud, test.printed)
 		if err != nil {
@@ -177,7 +180,8 @@ esac
 
 func TestCommands(t *testing.T) {
 	s := project(t)
-	s.Image.Name, s.Image.Base, s.Image.Platforms = "mnist", "debian:$(touch owned) '\"stable", []string{"linux/amd64", "linux/arm64"}
+	s.Image.Name, s.Image.Base, s.Image.Platforms = "mnist", "debian:$(touch owned) '\"stable",
+		[]string{"linux/amd64", "linux/arm64"}
 	hash, err := Hash(t.Context(), "../zoo", s.Image.Base, s.Image.Platforms)
 	if err != nil {
 		t.Fatal(err)
@@ -192,8 +196,10 @@ func TestCommands(t *testing.T) {
 		t.Errorf("printed %q, want %q: %v\n%s", stdout, want, err, log)
 	}
 	for _, want := range []string{
-		`[zoo][build][--image=` + image + `][--platform=linux/amd64,linux/arm64][--base_image=debian:$(touch owned) '"stable][.] in zoo`,
-		"built, and says so", `[zoo][push][--username=oauth2accesstoken][--password_stdin][` + image + `] in zoo`, "password secret",
+		`[zoo][build][--image=` + image +
+			`][--platform=linux/amd64,linux/arm64][--base_image=debian:$(touch owned) '"stable][.] in zoo`,
+		"built, and says so", `[zoo][push][--username=oauth2accesstoken][--password_stdin][` + image +
+			`] in zoo`, "password secret",
 	} {
 		if !strings.Contains(log, want+"\n") {
 			t.Errorf("lacks %s\n%s", want, log)
@@ -234,19 +240,23 @@ func TestMinikube(t *testing.T) {
 	if want := image + "\n"; err != nil || stdout != want {
 		t.Errorf("printed %q, want %q: %v\n%s", stdout, want, err, log)
 	}
-	if want := "minikube -p elasticdl-test image load TMP/image.tar\nminikube -p elasticdl-test image ls\n"; !strings.Contains(log, want) {
+	if want := "minikube -p elasticdl-test image load TMP/image.tar\nminikube -p elasticdl-test " +
+		"image ls\n"; !strings.Contains(log, want) {
 		t.Errorf("lacks %s\n%s", want, log)
 	}
 	// minikube may not report an image that it has not loaded
 	t.Setenv("FORGETS", "1")
-	if stdout, log, err := run(t, all, programs); err == nil || stdout != "" || !strings.Contains(log, "minikube -p elasticdl-test has not loaded "+image) {
+	if stdout, log, err := run(t, all, programs); err == nil || stdout != "" ||
+		!strings.Contains(log, "minikube -p elasticdl-test has not loaded "+image) {
 		t.Errorf("%q %v\n%s", stdout, err, log)
 	}
 	command := graph.Find(all, kindCommand, "image")
-	if o := command.Options; o.DeletedWith != "test:index:Start start" || !slices.Contains(o.DependsOn, "test:index:Start start") {
+	if o := command.Options; o.DeletedWith != "test:index:Start start" ||
+		!slices.Contains(o.DependsOn, "test:index:Start start") {
 		t.Errorf("%+v", o)
 	}
-	if triggers := command.Inputs["triggers"].ArrayValue(); len(triggers) != 3 || triggers[2].StringValue() != "elasticdl-test/1" {
+	if triggers := command.Inputs["triggers"].ArrayValue(); len(triggers) != 3 ||
+		triggers[2].StringValue() != "elasticdl-test/1" {
 		t.Errorf("another minikube of the name gets no image: %v", triggers)
 	}
 }

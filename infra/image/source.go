@@ -124,7 +124,8 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 		return slices.Contains([]string{"mod", "modfile", "modcacherw", "buildvcs", "trimpath", "v", "x", "p"}, name)
 	})
 	fmt.Fprintf(sum, "%s %q %q %q\n", arch, settings, values[2:], flags)
-	out, err = askGo(ctx, dir, arch, "list", "-buildvcs=false", "-deps", "-json=Dir,ImportPath,Name,DefaultGODEBUG,Standard,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles,Match,Module", ".")
+	out, err = askGo(ctx, dir, arch, "list", "-buildvcs=false", "-deps",
+		"-json=Dir,ImportPath,Name,DefaultGODEBUG,Standard,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles,Match,Module", ".")
 	if err != nil {
 		return fmt.Errorf("expected a Go program that can be built: %w", err)
 	}
@@ -138,7 +139,8 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 			return fmt.Errorf("read what go list prints: %w", err)
 		}
 		if len(p.Match) > 0 && p.Name != "main" {
-			return fmt.Errorf("expected a Go program, as elasticdl zoo init --model_zoo=DIR writes one: %s is package %s, not main", p.ImportPath, p.Name)
+			return fmt.Errorf("expected a Go program, as elasticdl zoo init --model_zoo=DIR writes "+
+				"one: %s is package %s, not main", p.ImportPath, p.Name)
 		}
 		if err := p.add(sum); err != nil {
 			return err
@@ -183,7 +185,8 @@ func add(sum hash.Hash, name, path string) error {
 // askGo runs go in a directory, with the environment of zoo build: for Linux, without cgo.
 func askGo(ctx context.Context, dir, arch string, args ...string) ([]byte, error) {
 	if _, err := exec.LookPath("go"); err != nil {
-		return nil, errors.New("the image is compiled from Go source, and there is no go on PATH: https://go.dev/dl has it")
+		return nil, errors.New("the image is compiled from Go source, and there is no go on PATH: " +
+			"https://go.dev/dl has it")
 	}
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = dir

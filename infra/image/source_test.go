@@ -22,13 +22,15 @@ func proxy(t *testing.T, modules ...string) string {
 		for _, version := range []string{"v1.0.0", "v1.1.0"} {
 			at := filepath.Join(path, "@v", version)
 			mod := "module " + path + "\n\ngo 1.25\n"
-			write(t, dir, map[string]string{at + ".info": fmt.Sprintf(`{"Version": %q}`, version), at + ".mod": mod, at + ".zip": ""})
+			write(t, dir, map[string]string{at + ".info": fmt.Sprintf(`{"Version": %q}`, version),
+				at + ".mod": mod, at + ".zip": ""})
 			archive, err := os.Create(filepath.Join(dir, at+".zip"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			files := zip.NewWriter(archive)
-			for name, text := range map[string]string{"go.mod": mod, "is.go": "package is\n\nfunc Is() string { return \"" + version + "\" }\n"} {
+			for name, text := range map[string]string{"go.mod": mod,
+				"is.go": "package is\n\nfunc Is() string { return \"" + version + "\" }\n"} {
 				f, err := files.Create(path + "@" + version + "/" + name)
 				if err != nil {
 					t.Fatal(err)
@@ -52,8 +54,9 @@ func proxy(t *testing.T, modules ...string) string {
 func offline(t *testing.T, modules ...string) {
 	t.Helper()
 	for name, value := range map[string]string{
-		"GOPROXY": "file://" + proxy(t, modules...), "GOSUMDB": "off", "GOMODCACHE": t.TempDir(), "GOFLAGS": "-mod=mod -modcacherw",
-		"GOWORK": "off", "GOTOOLCHAIN": "local", "GOENV": "off",
+		"GOPROXY": "file://" + proxy(t, modules...), "GOSUMDB": "off", "GOMODCACHE": t.TempDir(),
+		"GOFLAGS": "-mod=mod -modcacherw",
+		"GOWORK":  "off", "GOTOOLCHAIN": "local", "GOENV": "off",
 	} {
 		t.Setenv(name, value)
 	}
@@ -66,23 +69,28 @@ func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	write(t, root, map[string]string{
-		"zoo/go.mod":                "module example.com/zoo\n\ngo 1.25.0\n\nrequire (\n\texample.com/linked v1.0.0\n\texample.com/other v1.0.0\n\tgithub.com/elasticdl/elasticdl v0.0.0\n)\n\nreplace github.com/elasticdl/elasticdl => ../lib\n",
-		"zoo/main.go":               "package main\n\nimport (\n\t\"example.com/linked\"\n\t\"example.com/zoo/models\"\n\t\"github.com/elasticdl/elasticdl/deep\"\n)\n\nfunc main() { println(is.Is(), models.Text, deep.Deep) }\n",
-		"zoo/main_test.go":          "package main\n",
-		"zoo/models/models.go":      "package models\n\nimport _ \"embed\"\n\n//go:embed words\nvar Text string\n",
-		"zoo/models/words":          "w",
-		"zoo/models/more.go":        "package models\n\nimport \"embed\"\n\n//go:embed all:more\nvar More embed.FS\n\nfunc init() { More.Open(Text) }\n",
+		"zoo/go.mod": "module example.com/zoo\n\ngo 1.25.0\n\nrequire " +
+			"(\n\texample.com/linked v1.0.0\n\texample.com/other " +
+			"v1.0.0\n\tgithub.com/elasticdl/elasticdl v0.0.0\n)\n\nreplace github.com/elasticdl/elasticdl => ../lib\n",
+		"zoo/main.go": "package main\n\nimport " +
+			"(\n\t\"example.com/linked\"\n\t\"example.com/zoo/models\"\n\t\"github.com/elasticdl/elasticdl/deep\"\n)\n\nfunc main() { println(is.Is(), models.Text, deep.Deep) }\n",
+		"zoo/main_test.go":     "package main\n",
+		"zoo/models/models.go": "package models\n\nimport _ \"embed\"\n\n//go:embed words\nvar Text string\n",
+		"zoo/models/words":     "w",
+		"zoo/models/more.go": "package models\n\nimport \"embed\"\n\n//go:embed " +
+			"all:more\nvar More embed.FS\n\nfunc init() { More.Open(Text) }\n",
 		"zoo/models/more/.hidden/a": "a",
 		"zoo/models/other.txt":      "not embedded",
 		"zoo/unused/unused.go":      "package unused\n",
 		"zoo/Pulumi.gke.yaml":       "config: {}\n",
 		"zoo/build/elasticdl":       "binary",
-		"lib/go.mod":                "module github.com/elasticdl/elasticdl\n\ngo 1.25.0\n\nrequire example.com/other v1.0.0\n",
-		"lib/deep/deep.go":          "package deep\n\nvar Deep = \"deep\" + arch\n",
-		"lib/deep/deep_amd64.go":    "package deep\n\nconst arch = \"amd64\"\n",
-		"lib/deep/deep_arm64.go":    "package deep\n\nconst arch = \"arm64\"\n",
-		"lib/deep/deep_windows.go":  "package deep\n",
-		"lib/shallow.go":            "package lib\n",
+		"lib/go.mod": "module github.com/elasticdl/elasticdl\n\ngo 1.25.0\n\nrequire " +
+			"example.com/other v1.0.0\n",
+		"lib/deep/deep.go":         "package deep\n\nvar Deep = \"deep\" + arch\n",
+		"lib/deep/deep_amd64.go":   "package deep\n\nconst arch = \"amd64\"\n",
+		"lib/deep/deep_arm64.go":   "package deep\n\nconst arch = \"arm64\"\n",
+		"lib/deep/deep_windows.go": "package deep\n",
+		"lib/shallow.go":           "package lib\n",
 	})
 	return root
 }
@@ -150,9 +158,11 @@ func TestHash(t *testing.T) {
 		{"a comment in go.mod", change("zoo/go.mod", "", "\n// changed\n"), true},
 		{"another requirement", change("zoo/go.mod", "", "\nrequire example.com/more v1.0.0\n"), true},
 		{"a bump of a requirement that is not linked", change("zoo/go.mod", "other v1.0.0", "other v1.1.0"), true},
-		{"a bump within the checkout of what is not linked", change("lib/go.mod", "other v1.0.0", "other v1.1.0"), true},
+		{"a bump within the checkout of what is not linked",
+			change("lib/go.mod", "other v1.0.0", "other v1.1.0"), true},
 		{"a release of the same language", change("zoo/go.mod", "go 1.25.0", "go 1.25.1"), true},
-		{"go.sum", change("zoo/go.sum", "", "example.com/more v1.0.0/go.mod h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"), true},
+		{"go.sum", change("zoo/go.sum", "", "example.com/more v1.0.0/go.mod "+
+			"h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"), true},
 		{"a test", change("zoo/models/models_test.go", "", "package models\n"), true},
 		{"a file that is not embedded", change("zoo/models/other.txt", "", "more"), true},
 		{"a package that is not linked", change("zoo/unused/unused.go", "", "\nvar More = 1\n"), true},
@@ -173,7 +183,8 @@ func TestHash(t *testing.T) {
 		{"a bump by a module that is linked", change("lib/go.mod", "other v1.0.0", "linked v1.1.0"), false},
 		{"an older language", change("zoo/go.mod", "replace", "godebug default=go1.21\n\nreplace"), false},
 		{"a setting of the runtime", change("zoo/go.mod", "replace", "godebug panicnil=1\n\nreplace"), false},
-		{"a setting of the runtime in the program", change("zoo/main.go", "package main", "//go:debug panicnil=1\npackage main"), false},
+		{"a setting of the runtime in the program",
+			change("zoo/main.go", "package main", "//go:debug panicnil=1\npackage main"), false},
 		{"a checkout elsewhere", func(t *testing.T, root string) {
 			if err := os.Rename(filepath.Join(root, "lib"), filepath.Join(root, "lib2")); err != nil {
 				t.Fatal(err)
@@ -185,7 +196,8 @@ func TestHash(t *testing.T) {
 		test.change(t, root)
 		gotHash, gotBinary := digests(root)
 		if (gotHash == hash) != test.same || (gotBinary == binary) != test.same {
-			t.Errorf("%s: the same hash is %v, the same binary is %v, want %v", test.name, gotHash == hash, gotBinary == binary, test.same)
+			t.Errorf("%s: the same hash is %v, the same binary is %v, want %v", test.name,
+				gotHash == hash, gotBinary == binary, test.same)
 		}
 	}
 }
@@ -269,14 +281,17 @@ func TestHashOfElasticDL(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"sdk/go.mod": "module github.com/pulumi/pulumi-command/sdk\n\ngo 1.26\n", "snappy/go.mod": "module github.com/golang/snappy\n",
-		"snappy/snappy.go": "package snappy\n\nfunc Decode(dst, src []byte) ([]byte, error) { return src, nil }\n\nfunc Encode(dst, src []byte) []byte { return src }\n",
+		"sdk/go.mod":    "module github.com/pulumi/pulumi-command/sdk\n\ngo 1.26\n",
+		"snappy/go.mod": "module github.com/golang/snappy\n",
+		"snappy/snappy.go": "package snappy\n\nfunc Decode(dst, src []byte) ([]byte, error) { " +
+			"return src, nil }\n\nfunc Encode(dst, src []byte) []byte { return src }\n",
 	})
 	for _, test := range []struct {
 		name, line string
 		same       bool
 	}{
-		{"a release of pulumi-command", "replace github.com/pulumi/pulumi-command/sdk => " + filepath.Join(dir, "sdk"), true},
+		{"a release of pulumi-command", "replace github.com/pulumi/pulumi-command/sdk => " +
+			filepath.Join(dir, "sdk"), true},
 		{"a module less to fetch", "exclude example.com/nothing v1.0.0", true},
 		{"another snappy", "replace github.com/golang/snappy => " + filepath.Join(dir, "snappy"), false},
 	} {
@@ -294,11 +309,13 @@ func TestHashRefuses(t *testing.T) {
 	write(t, dir, map[string]string{
 		"bare/README": "", "module/go.mod": "module m\n", "bad/elasticdl.json": "{",
 		"lib/go.mod": "module m\n", "lib/lib.go": "package lib\n",
-		"lacks/go.mod": "module m\n", "lacks/main.go": "package main\n\nimport _ \"example.com/nowhere\"\n\nfunc main() {}\n",
+		"lacks/go.mod":  "module m\n",
+		"lacks/main.go": "package main\n\nimport _ \"example.com/nowhere\"\n\nfunc main() {}\n",
 	})
 	refuses := func(source, want string) {
 		t.Helper()
-		if _, err := Hash(t.Context(), filepath.Join(dir, source), "", []string{"linux/amd64"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Hash(t.Context(), filepath.Join(dir, source), "",
+			[]string{"linux/amd64"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", source, err, want)
 		}
 	}

@@ -26,7 +26,8 @@ const most = 4 << 20
 type Reader struct{}
 
 // Get returns an object, or nil if the server has none of that name.
-func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupVersionKind,
+	namespace, name string) (map[string]any, error) {
 	config, err := configOf(kubeconfig, of)
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
@@ -69,7 +70,8 @@ func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupV
 func configOf(kubeconfig, of string) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: of}
 	if kubeconfig == "" {
-		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), overrides).ClientConfig()
+		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+			clientcmd.NewDefaultClientConfigLoadingRules(), overrides).ClientConfig()
 	}
 	config, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {

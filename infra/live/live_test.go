@@ -23,15 +23,23 @@ import (
 // exist.
 func TestGet(t *testing.T) {
 	answers := map[string]string{
-		"/api/v1/namespaces/training":                                               "200 " + `{"kind":"Namespace","metadata":{"name":"training"}}`,
-		"/api/v1/namespaces/training/configmaps/spec":                               "200 " + `{"kind":"ConfigMap","metadata":{"name":"spec"}}`,
-		"/api/v1/namespaces/training/persistentvolumeclaims/data":                   "200 " + `{"kind":"PersistentVolumeClaim","metadata":{"name":"data"}}`,
-		"/apis/batch/v1/namespaces/training/jobs/master":                            "200 " + `{"kind":"Job","metadata":{"name":"master"}}`,
-		"/apis/scheduling.k8s.io/v1/priorityclasses/high":                           "200 " + `{"kind":"PriorityClass","metadata":{"name":"high"}}`,
-		"/apis/networking.k8s.io/v1/namespaces/training/networkpolicies/deny":       "200 " + `{"kind":"NetworkPolicy","metadata":{"name":"deny"}}`,
-		"/apis/rbac.authorization.k8s.io/v1/namespaces/training/rolebindings/admin": "200 " + `{"kind":"RoleBinding","metadata":{"name":"admin"}}`,
-		"/api/v1/namespaces/theirs":                                                 "403 " + `{"kind":"Status","message":"namespaces \"theirs\" is forbidden"}`,
-		"/api/v1/namespaces/broken":                                                 "200 <html>",
+		"/api/v1/namespaces/training": "200 " +
+			`{"kind":"Namespace","metadata":{"name":"training"}}`,
+		"/api/v1/namespaces/training/configmaps/spec": "200 " +
+			`{"kind":"ConfigMap","metadata":{"name":"spec"}}`,
+		"/api/v1/namespaces/training/persistentvolumeclaims/data": "200 " +
+			`{"kind":"PersistentVolumeClaim","metadata":{"name":"data"}}`,
+		"/apis/batch/v1/namespaces/training/jobs/master": "200 " +
+			`{"kind":"Job","metadata":{"name":"master"}}`,
+		"/apis/scheduling.k8s.io/v1/priorityclasses/high": "200 " +
+			`{"kind":"PriorityClass","metadata":{"name":"high"}}`,
+		"/apis/networking.k8s.io/v1/namespaces/training/networkpolicies/deny": "200 " +
+			`{"kind":"NetworkPolicy","metadata":{"name":"deny"}}`,
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/training/rolebindings/admin": "200 " +
+			`{"kind":"RoleBinding","metadata":{"name":"admin"}}`,
+		"/api/v1/namespaces/theirs": "403 " +
+			`{"kind":"Status","message":"namespaces \"theirs\" is forbidden"}`,
+		"/api/v1/namespaces/broken": "200 <html>",
 	}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, text, found := strings.Cut(answers[r.URL.Path], " ")
@@ -68,7 +76,8 @@ func TestGet(t *testing.T) {
 		{"", "", "low", infra.KindPriorityClass, false, ""},
 		{"", "another", "master", infra.KindJob, false, ""},
 		{"", "", "theirs", infra.KindNamespace, false, "get Namespace theirs: the API server says 403 Forbidden"},
-		{"nobody", "", "training", infra.KindNamespace, false, "get Namespace training: the API server says 401 Unauthorized"},
+		{"nobody", "", "training", infra.KindNamespace, false,
+			"get Namespace training: the API server says 401 Unauthorized"},
 		{"", "", "broken", infra.KindNamespace, false, "get Namespace broken: "},
 		{"gone", "", "training", infra.KindNamespace, false, "connection refused"},
 		{"other", "", "training", infra.KindNamespace, false, `read the kubeconfig: context "other" does not exist`},
@@ -86,7 +95,9 @@ func TestGet(t *testing.T) {
 // The context of an adopted cluster is found in this machine's kubeconfig, whatever its current
 // context is.
 func TestGetOfContext(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"Namespace"}`) }))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"kind":"Namespace"}`)
+	}))
 	t.Cleanup(server.Close)
 	gone := httptest.NewTLSServer(http.NotFoundHandler())
 	gone.Close()
@@ -113,7 +124,8 @@ func TestGetOfContext(t *testing.T) {
 // same cluster but without rights; and "gone", with another cluster.
 func kubeconfig(stack, gone *httptest.Server) string {
 	authority := func(s *httptest.Server) string {
-		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+		return base64.StdEncoding.EncodeToString(
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config

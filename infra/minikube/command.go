@@ -70,20 +70,26 @@ const own = "unset KUBECONFIG\n"
 // find a profile that exists already.
 func (p *profile) create() string {
 	name := quote(p.Profile)
-	find := "command -v minikube >/dev/null || { echo 'minikube is not on PATH: see https://minikube.sigs.k8s.io/docs/start' >&2; exit 127; }\n" +
+	find := "command -v minikube >/dev/null || { echo 'minikube is not on PATH: see " +
+		"https://minikube.sigs.k8s.io/docs/start' >&2; exit 127; }\n" +
 		"code=0; minikube status -p " + name + " >/dev/null 2>&1 || code=$?\n"
 	if p.Adopt {
 		return find + fmt.Sprintf(`[ $code -ne %d ] || { echo %s >&2; exit 1; }
 [ $code -eq 0 ] || minikube start -p %s %s >&2 || exit $?
 printf %s
-`, notFound, quote("minikube.adopt: true: there is no profile "+p.Profile+"; start it, or set minikube.adopt: false"), name, manners, adopted)
+`, notFound, quote("minikube.adopt: true: there is no profile "+p.Profile+
+			"; start it, or set minikube.adopt: false"), name, manners, adopted)
 	}
-	there := quote("minikube.profile: " + p.Profile + " is there already, and not of this stack: set minikube.adopt: true, or give another name, or delete it: minikube delete -p " + p.Profile)
+	there := quote("minikube.profile: " + p.Profile +
+		" is there already, and not of this stack: set minikube.adopt: true, or give another name, " +
+		"or delete it: minikube delete -p " + p.Profile)
 	script := find + fmt.Sprintf("[ $code -eq %d ] || { echo %s >&2; exit 1; }\n", notFound, there)
 	if p.Data != "" {
-		script += fmt.Sprintf("[ -d %s ] || { echo %s >&2; exit 1; }\n", quote(p.Data), quote("minikube.data: "+p.Data+": there is no such directory"))
+		script += fmt.Sprintf("[ -d %s ] || { echo %s >&2; exit 1; }\n", quote(p.Data),
+			quote("minikube.data: "+p.Data+": there is no such directory"))
 	}
-	return own + script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s >&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
+	return own + script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s "+
+		">&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
 }
 
 // update returns the script that runs when no flag has changed, but the owner may have. The stack
@@ -94,13 +100,15 @@ func (p *profile) update() string {
 		return p.create()
 	}
 	const owned = `minikube.adopt: false: the stack did not start the profile, and would not delete it: leave it true, or start another one by another minikube.profile`
-	return fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" = %s ] || { echo %s >&2; exit 1; }\nprintf %s\n", started, quote(owned), started)
+	return fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" = %s ] || { echo %s >&2; exit 1; }\nprintf %s\n",
+		started, quote(owned), started)
 }
 
 // delete returns the script that deletes the profile if the stack started it. minikube does not
 // fail if the profile is deleted already.
 func (p *profile) delete() string {
-	return own + fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" != %s ] || minikube delete -p %s >&2\n", started, quote(p.Profile))
+	return own + fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" != %s ] || minikube delete -p %s >&2\n",
+		started, quote(p.Profile))
 }
 
 // view returns the script that prints the kubeconfig of the profile alone, with its certificates

@@ -64,7 +64,8 @@ func (m machine) write(name, text string) {
 func (m machine) run(script, before string) (stdout, stderr string, code int) {
 	m.Helper()
 	c := exec.CommandContext(m.Context(), "/bin/sh", "-c", script)
-	c.Env = []string{"PATH=" + m.dir + ":/usr/bin:/bin", "FAKE=" + m.dir, "KUBECONFIG=" + m.dir + "/kubectl", "PULUMI_COMMAND_STDOUT=" + before}
+	c.Env = []string{"PATH=" + m.dir + ":/usr/bin:/bin", "FAKE=" + m.dir, "KUBECONFIG=" + m.dir +
+		"/kubectl", "PULUMI_COMMAND_STDOUT=" + before}
 	var out, err strings.Builder
 	c.Stdout, c.Stderr = &out, &err
 	if e := c.Run(); e != nil && c.ProcessState == nil {
@@ -139,7 +140,8 @@ func TestStartAndDelete(t *testing.T) {
 	if out := m.must(p.create(), ""); out != started {
 		t.Errorf("says %q", out)
 	}
-	want := []string{"minikube", "start", "-p", "a b'c", "--driver=docker", "--cpus=2", "--memory=6144mb", "--disk-size=50g", "--kubernetes-version=v1.35.0",
+	want := []string{"minikube", "start", "-p", "a b'c", "--driver=docker", "--cpus=2",
+		"--memory=6144mb", "--disk-size=50g", "--kubernetes-version=v1.35.0",
 		"--mount", "--mount-string=" + p.Data + ":/data", "--keep-context", "--interactive=false", "--wait=all"}
 	if got := m.calls("start"); len(got) != 1 || !slices.Equal(got[0], want) {
 		t.Errorf("ran %q, want %q", got, want)
@@ -147,7 +149,8 @@ func TestStartAndDelete(t *testing.T) {
 	if out := m.must(p.view(), ""); out != "apiVersion: v1" {
 		t.Errorf("kubeconfig %q", out)
 	}
-	if got, want := m.calls("config"), "kubectl config view --minify --flatten --context=a b'c"; len(got) != 1 || strings.Join(got[0], " ") != want {
+	if got, want := m.calls("config"), "kubectl config view --minify --flatten --context=a b'c"; len(
+		got) != 1 || strings.Join(got[0], " ") != want {
 		t.Errorf("ran %q, want %s", got, want)
 	}
 	if out := m.must(p.update(), started); out != started {
@@ -208,7 +211,9 @@ func TestAdopt(t *testing.T) {
 // The stack may give up a profile that it started, and cannot come to own one that it adopted.
 func TestAdoptLater(t *testing.T) {
 	m := newMachine(t)
-	own, adopt := aProfile("p", func(*settings.Minikube) {}), aProfile("p", func(m *settings.Minikube) { m.Adopt = true })
+	own, adopt := aProfile("p", func(*settings.Minikube) {}), aProfile("p", func(m *settings.Minikube) {
+		m.Adopt = true
+	})
 	out := m.must(own.create(), "")
 	out = m.must(adopt.update(), out)
 	m.must(adopt.delete(), out)

@@ -75,7 +75,9 @@ type parts struct {
 
 // result returns the cluster for the rest of the stack.
 func (p *parts) result() *infra.Cluster {
-	config := p.kubeconfig.Stdout.ApplyT(func(text string) (string, error) { return into(text, p.s.Platform.Namespace) })
+	config := p.kubeconfig.Stdout.ApplyT(func(text string) (string, error) {
+		return into(text, p.s.Platform.Namespace)
+	})
 	c := &infra.Cluster{
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, p.cluster.ID()),
 		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile, Adopted: p.Adopt,
@@ -102,9 +104,10 @@ func (p *parts) claim(id pulumi.StringInput) *infra.Volume {
 		// a directory that is not mounted any more must not be created again, empty
 		kind = core.HostPathDirectory
 	}
-	return &infra.Volume{Claim: settings.ClaimMinikube, ID: id, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
-		HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
-	}}
+	return &infra.Volume{Claim: settings.ClaimMinikube, ID: id, CapacityGB: p.DiskGB,
+		Source: core.PersistentVolumeSource{
+			HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
+		}}
 }
 
 // options returns the options of a part of the cluster.
@@ -123,7 +126,8 @@ func (p *parts) addCluster() (err error) {
 		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"}))
 	}
 	p.cluster, err = local.NewCommand(p.ctx, "start", &local.CommandArgs{
-		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),
+		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()),
+		Delete:   pulumi.String(p.delete()),
 		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
 		// passes on who owns the profile, see update and delete
 		Logging: local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true),

@@ -22,9 +22,11 @@ const (
 )
 
 func configured(change func(*settings.Minikube)) *settings.Settings {
-	m := &settings.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
+	m := &settings.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50,
+		KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
 	change(m)
-	return &settings.Settings{Project: "elasticdl", Stack: "test", Cloud: settings.CloudMinikube, Minikube: m, Platform: settings.Platform{Namespace: "research"}}
+	return &settings.Settings{Project: "elasticdl", Stack: "test", Cloud: settings.CloudMinikube,
+		Minikube: m, Platform: settings.Platform{Namespace: "research"}}
 }
 
 func record(t *testing.T, preview bool, change func(*settings.Minikube)) ([]graph.Resource, *infra.Cluster) {
@@ -34,7 +36,8 @@ func record(t *testing.T, preview bool, change func(*settings.Minikube)) ([]grap
 		if preview {
 			return nil
 		}
-		return resource.PropertyMap{"stdout": resource.NewProperty("contexts: [{name: elasticdl-test, context: {user: elasticdl-test}}]"), "stderr": resource.NewProperty("")}
+		return resource.PropertyMap{"stdout": resource.NewProperty("contexts: [{name: " +
+			"elasticdl-test, context: {user: elasticdl-test}}]"), "stderr": resource.NewProperty("")}
 	}
 	all, err := graph.Record(graph.Cloud{Outputs: outputs, Preview: preview}, func(ctx *pulumi.Context) (err error) {
 		if c, err = New(ctx, configured(change)); err != nil {
@@ -44,7 +47,8 @@ func record(t *testing.T, preview bool, change func(*settings.Minikube)) ([]grap
 			return nil
 		}
 		var user pulumi.CustomResourceState
-		return ctx.RegisterResource(userType, "user", pulumi.Map{"kubeconfig": c.Kubeconfig, "clusterIdentifier": c.ID}, &user)
+		return ctx.RegisterResource(userType, "user",
+			pulumi.Map{"kubeconfig": c.Kubeconfig, "clusterIdentifier": c.ID}, &user)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +73,8 @@ func TestLaws(t *testing.T) {
 		if !start.Options.DeleteBeforeReplace || !slices.Contains(start.Options.ReplaceOnChanges, "triggers[*]") {
 			t.Errorf("start has %+v", start.Options)
 		}
-		if o := kubeconfig.Options; !slices.Equal(o.SecretOutputs, []string{"stdout"}) || !slices.Contains(o.DependsOn, commandType+" start") {
+		if o := kubeconfig.Options; !slices.Equal(o.SecretOutputs, []string{"stdout"}) ||
+			!slices.Contains(o.DependsOn, commandType+" start") {
 			t.Errorf("kubeconfig has %+v", o)
 		}
 		if logging := kubeconfig.Inputs["logging"]; !logging.DeepEquals(resource.NewProperty("none")) {
@@ -85,10 +90,13 @@ func TestLaws(t *testing.T) {
 				t.Errorf("%s has %+v", r.Name, r.Options)
 			}
 		}
-		if ignored := slices.Equal(start.Options.IgnoreChanges, []string{"triggers"}); ignored != adopt || (c.Resource == nil) != adopt {
-			t.Errorf("adopt %v: ignores %q, what is within goes with %v", adopt, start.Options.IgnoreChanges, c.Resource)
+		if ignored := slices.Equal(start.Options.IgnoreChanges,
+			[]string{"triggers"}); ignored != adopt || (c.Resource == nil) != adopt {
+			t.Errorf("adopt %v: ignores %q, what is within goes with %v", adopt,
+				start.Options.IgnoreChanges, c.Resource)
 		}
-		if c.Context != "elasticdl-test" || len(c.Ready) != 2 || c.Login != nil || c.Registry.OutputState != nil || c.GPU.NodeSelector != nil {
+		if c.Context != "elasticdl-test" || len(c.Ready) != 2 || c.Login != nil ||
+			c.Registry.OutputState != nil || c.GPU.NodeSelector != nil {
 			t.Errorf("%+v", c)
 		}
 		if v := c.Volume; v.Claim != "data-claim" || v.CapacityGB != 50 || v.Source.HostPath.Path != "/data" {
@@ -120,7 +128,9 @@ func TestTriggers(t *testing.T) {
 			t.Errorf("%s starts the profile as %s does: %s", name, same, flags)
 		}
 		seen[flags] = name
-		if create := graph.Find(all, commandType, "start").Inputs["create"].StringValue(); !strings.Contains(create, "minikube start "+flags+" --keep-context") {
+		if create := graph.Find(all, commandType,
+			"start").Inputs["create"].StringValue(); !strings.Contains(create, "minikube start "+flags+
+			" --keep-context") {
 			t.Errorf("%s: flags %s are not those of: %s", name, flags, create)
 		}
 	}
@@ -149,7 +159,8 @@ func TestCluster(t *testing.T) {
 }
 
 func TestInto(t *testing.T) {
-	const before = "apiVersion: v1\nclusters:\n- name: p\ncontexts:\n- context:\n    cluster: p\n    namespace: default\n    user: p\n  name: p\ncurrent-context: p\nkind: Config\n"
+	const before = "apiVersion: v1\nclusters:\n- name: p\ncontexts:\n- context:\n    cluster: " +
+		"p\n    namespace: default\n    user: p\n  name: p\ncurrent-context: p\nkind: Config\n"
 	if got, err := into(before, "research"); err != nil || got != strings.Replace(before, "default", "research", 1) {
 		t.Errorf("got %s, %v", got, err)
 	}

@@ -24,7 +24,8 @@ func Check(s *settings.Settings, p *settings.Problems) {
 	p.Check(class == "" || shared, "platform.storageClass", "%s: %s", class, needsEFS)
 }
 
-const needsEFS = "expected eks.efs, where volumes on demand are directories; elsewhere each were a disk or file server that outlives the stack: use subPath with the stack's claim"
+const needsEFS = "expected eks.efs, where volumes on demand are directories; elsewhere each were a " +
+	"disk or file server that outlives the stack: use subPath with the stack's claim"
 
 // checkPodSecurity refuses a job whose pods violate the Pod Security level of the namespace.
 func checkPodSecurity(s *settings.Settings, p *settings.Problems) {
@@ -35,7 +36,8 @@ func checkPodSecurity(s *settings.Settings, p *settings.Problems) {
 			bad[complaint] = true
 		}
 	}
-	p.Check(len(bad) == 0, "platform.podSecurity", "%s: the job's pods would be refused: %s", level, strings.Join(slices.Sorted(maps.Keys(bad)), "; "))
+	p.Check(len(bad) == 0, "platform.podSecurity", "%s: the job's pods would be refused: %s", level,
+		strings.Join(slices.Sorted(maps.Keys(bad)), "; "))
 }
 
 // checkQuota refuses a job whose pods do not set the requests or limits that the quota counts.
@@ -58,7 +60,9 @@ func checkQuota(s *settings.Settings, p *settings.Problems) {
 				}
 			}
 		}
-		p.Check(len(silent) == 0, settings.Join("platform.quota", name), "the job's pods would be refused: they do not say how much they want of that: %s", strings.Join(silent, ", "))
+		p.Check(len(silent) == 0, settings.Join("platform.quota", name),
+			"the job's pods would be refused: they do not say how much they want of that: %s",
+			strings.Join(silent, ", "))
 	}
 }
 
@@ -67,7 +71,9 @@ func checkQuota(s *settings.Settings, p *settings.Problems) {
 // refuse pods that people start by hand.
 func podSecurity(s *settings.Settings) string {
 	level := cmp.Or(s.Platform.PodSecurity, baseline)
-	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool { return len(against(baseline, &t)) > 0 }) {
+	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool {
+		return len(against(baseline, &t)) > 0
+	}) {
 		level = privileged
 	}
 	return level
@@ -91,7 +97,8 @@ func pods(of *job.Job) []core.PodTemplateSpec {
 		roles = append(roles, pod.PS)
 	}
 	for _, role := range roles {
-		if p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1}, meta.OwnerReference{}); err == nil {
+		if p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1},
+			meta.OwnerReference{}); err == nil {
 			all = append(all, core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec})
 		}
 	}

@@ -17,7 +17,10 @@ import (
 // aJob returns a job with all that is required, changed by flags.
 func aJob(t *testing.T, flags ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(job.Train, append(strings.Fields(`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
+	c, err := job.Parse(job.Train,
+		append(
+			strings.Fields(
+				`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,18 +34,30 @@ func TestCheck(t *testing.T) {
 		change func(*settings.Settings)
 		want   string
 	}{
-		"good":       {func(s *settings.Settings) {}, ""},
-		"no job":     {func(s *settings.Settings) { s.Job, s.Platform.PodSecurity = nil, restricted }, ""},
-		"restricted": {func(s *settings.Settings) { s.Platform.PodSecurity = restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has not runAsNonRoot true; container ps has not runAsNonRoot true; container worker has not runAsNonRoot true"},
+		"good":   {func(s *settings.Settings) {}, ""},
+		"no job": {func(s *settings.Settings) { s.Job, s.Platform.PodSecurity = nil, restricted }, ""},
+		"restricted": {func(s *settings.Settings) {
+			s.Platform.PodSecurity = restricted
+		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container " +
+			"master has not runAsNonRoot true; container ps has not runAsNonRoot true; container " +
+			"worker has not runAsNonRoot true"},
 		"host path": {func(s *settings.Settings) {
 			s.Job, s.Platform.PodSecurity = aJob(t, "--volume=host_path=/data,mount_path=/data"), baseline
 		}, "elasticdl:platform.podSecurity: baseline: the job's pods would be refused: volume volume-0 is a hostPath"},
-		"as it allows": {func(s *settings.Settings) { s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data") }, ""},
+		"as it allows": {func(s *settings.Settings) {
+			s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data")
+		}, ""},
 		"quota": {func(s *settings.Settings) {
-			s.Job, s.Platform.Quota = few, map[string]string{"pods": "9", "limits.cpu": "9", "memory": "9Gi", "limits.memory": "9Gi"}
-		}, "elasticdl:platform.quota[\"limits.memory\"]: the job's pods would be refused: they do not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
-		"built image":   {func(s *settings.Settings) { s.Job.Image, s.Platform.PodSecurity = "", restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
-		"storage class": {func(s *settings.Settings) { s.EKS.EFS, s.Platform.StorageClass = nil, "c" }, "elasticdl:platform.storageClass: c: expected eks.efs"},
+			s.Job, s.Platform.Quota = few, map[string]string{"pods": "9", "limits.cpu": "9",
+				"memory": "9Gi", "limits.memory": "9Gi"}
+		}, "elasticdl:platform.quota[\"limits.memory\"]: the job's pods would be refused: they do " +
+			"not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
+		"built image": {func(s *settings.Settings) {
+			s.Job.Image, s.Platform.PodSecurity = "", restricted
+		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
+		"storage class": {func(s *settings.Settings) {
+			s.EKS.EFS, s.Platform.StorageClass = nil, "c"
+		}, "elasticdl:platform.storageClass: c: expected eks.efs"},
 	} {
 		s := configured(settings.CloudEKS)
 		s.Job = aJob(t)
@@ -66,7 +81,8 @@ func TestNamespaceTakesPods(t *testing.T) {
 		set, level string
 	}{
 		{nil, "", baseline},
-		{[]string{"--num_ps_pods=0", "--distribution_strategy=AllreduceStrategy", "--worker_resource_request=cpu=1,memory=1Gi,gpu=1"}, "", baseline},
+		{[]string{"--num_ps_pods=0", "--distribution_strategy=AllreduceStrategy",
+			"--worker_resource_request=cpu=1,memory=1Gi,gpu=1"}, "", baseline},
 		{[]string{"--volume=claim_name=data-claim,mount_path=/data"}, "", baseline},
 		{[]string{"--volume=host_path=/data,mount_path=/data"}, "", privileged},
 		{[]string{"--volume=host_path=/data,mount_path=/data"}, privileged, privileged},
@@ -77,11 +93,17 @@ func TestNamespaceTakesPods(t *testing.T) {
 		{[]string{nonRoot, "--volume=host_path=/data,mount_path=/data"}, restricted, ""},
 		{[]string{hook(`{"worker_pod_spec":{"hostNetwork":true}}`)}, "", privileged},
 		{[]string{hook(`{"ps_pod_spec":{"hostIPC":true}}`)}, baseline, ""},
-		{[]string{hook(`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}`)}, "", privileged},
-		{[]string{hook(`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["NET_BIND_SERVICE"]}}}]}}`)}, "", baseline},
-		{[]string{hook(`{"worker_pod_spec":{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]}}`)}, "", baseline},
+		{[]string{
+			hook(
+				`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}`)}, "", privileged},
+		{[]string{
+			hook(
+				`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["NET_BIND_SERVICE"]}}}]}}`)}, "", baseline},
+		{[]string{
+			hook(`{"worker_pod_spec":{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]}}`)}, "", baseline},
 	} {
-		s := &settings.Settings{Project: "elasticdl", Cloud: settings.CloudGKE, Job: aJob(t, test.flags...), Platform: settings.Platform{Namespace: "research", PodSecurity: test.set}}
+		s := &settings.Settings{Project: "elasticdl", Cloud: settings.CloudGKE,
+			Job: aJob(t, test.flags...), Platform: settings.Platform{Namespace: "research", PodSecurity: test.set}}
 		if err := s.Verify(Check); (err == nil) != (test.level != "") {
 			t.Errorf("%q with %q: %v", test.flags, test.set, err)
 		} else if err != nil {
@@ -102,7 +124,8 @@ func TestNamespaceTakesPods(t *testing.T) {
 			}
 		}
 		for _, mode := range []string{"warn", "enforce", "audit"} {
-			if v := n.Labels["pod-security.kubernetes.io/"+mode+"-version"]; v != podSecurityVersion || n.Labels["pod-security.kubernetes.io/"+mode] == "" {
+			if v := n.Labels["pod-security.kubernetes.io/"+mode+"-version"]; v != podSecurityVersion ||
+				n.Labels["pod-security.kubernetes.io/"+mode] == "" {
 				t.Errorf("%s has version %q", mode, v)
 			}
 		}
@@ -141,11 +164,13 @@ func TestSubmitter(t *testing.T) {
 	for _, r := range roles("research") {
 		for _, rule := range r.Rules {
 			for _, text := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
-				if slices.Contains([]string{"*", "bind", "escalate", "impersonate", "pods/attach", "pods/portforward"}, text) {
+				if slices.Contains([]string{"*", "bind", "escalate", "impersonate", "pods/attach",
+					"pods/portforward"}, text) {
 					t.Errorf("%s: %+v", r.Name, rule)
 				}
 			}
-			if slices.Contains(rule.Resources, "secrets") && !slices.Equal(rule.Verbs, []string{"create", "delete", "get", "update"}) {
+			if slices.Contains(rule.Resources, "secrets") &&
+				!slices.Equal(rule.Verbs, []string{"create", "delete", "get", "update"}) {
 				t.Errorf("%s: %+v: of Secrets a job needs the one that is named by it, and never a list", r.Name, rule)
 			}
 		}
@@ -157,7 +182,8 @@ func TestSubmitter(t *testing.T) {
 
 func allows(r *rbac.Role, group, resource, verb string) bool {
 	return slices.ContainsFunc(r.Rules, func(p rbac.PolicyRule) bool {
-		return slices.Contains(p.APIGroups, group) && slices.Contains(p.Resources, resource) && slices.Contains(p.Verbs, verb)
+		return slices.Contains(p.APIGroups, group) && slices.Contains(p.Resources, resource) &&
+			slices.Contains(p.Verbs, verb)
 	})
 }
 
@@ -169,17 +195,21 @@ func TestDevicePlugin(t *testing.T) {
 	if _, digest, ok := strings.Cut(c.Image, "@sha256:"); !ok || len(digest) != 64 || !strings.Contains(c.Image, ":v") {
 		t.Errorf("image %s has no version and digest", c.Image)
 	}
-	if d.Namespace != "kube-system" || p.NodeSelector["nvidia.com/gpu.present"] != "true" || p.PriorityClassName != "system-node-critical" {
+	if d.Namespace != "kube-system" || p.NodeSelector["nvidia.com/gpu.present"] != "true" ||
+		p.PriorityClassName != "system-node-critical" {
 		t.Errorf("%+v", d)
 	}
 	taint := &core.Taint{Key: "nvidia.com/gpu", Value: "present", Effect: core.TaintEffectNoSchedule}
-	if len(p.Tolerations) != 1 || p.Tolerations[0].Key != taint.Key || p.Tolerations[0].Operator != core.TolerationOpExists || p.Tolerations[0].Effect != taint.Effect {
+	if len(p.Tolerations) != 1 || p.Tolerations[0].Key != taint.Key ||
+		p.Tolerations[0].Operator != core.TolerationOpExists || p.Tolerations[0].Effect != taint.Effect {
 		t.Errorf("%+v", p.Tolerations)
 	}
-	if s := c.SecurityContext; s.Privileged != nil || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+	if s := c.SecurityContext; s.Privileged != nil || *s.AllowPrivilegeEscalation ||
+		!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
 		t.Errorf("%+v", s)
 	}
-	if got := devicePlugin("registry.example/plugin@sha256:1", nil).Spec.Template.Spec.Containers[0].Image; got != "registry.example/plugin@sha256:1" {
+	if got := devicePlugin("registry.example/plugin@sha256:1",
+		nil).Spec.Template.Spec.Containers[0].Image; got != "registry.example/plugin@sha256:1" {
 		t.Errorf("image %s", got)
 	}
 }

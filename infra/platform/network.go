@@ -25,7 +25,8 @@ func networkPolicy(in, cloud string) *networking.NetworkPolicy {
 	}
 	for _, m := range metadata[cloud] {
 		egress = append(egress, networking.NetworkPolicyEgressRule{
-			To: []networking.NetworkPolicyPeer{{IPBlock: &networking.IPBlock{CIDR: m.cidr}}}, Ports: ports(core.ProtocolTCP, m.port),
+			To:    []networking.NetworkPolicyPeer{{IPBlock: &networking.IPBlock{CIDR: m.cidr}}},
+			Ports: ports(core.ProtocolTCP, m.port),
 		})
 	}
 	return &networking.NetworkPolicy{

@@ -80,7 +80,8 @@ func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 			Capacity: capacity(v.CapacityGB), AccessModes: []core.PersistentVolumeAccessMode{core.ReadWriteMany},
 			PersistentVolumeSource: v.Source, VolumeMode: new(core.PersistentVolumeFilesystem),
 			PersistentVolumeReclaimPolicy: core.PersistentVolumeReclaimRetain,
-			ClaimRef:                      &core.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: in, Name: v.Claim},
+			ClaimRef: &core.ObjectReference{APIVersion: "v1",
+				Kind: "PersistentVolumeClaim", Namespace: in, Name: v.Claim},
 		},
 	}
 }
@@ -92,7 +93,8 @@ func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeCla
 	return &core.PersistentVolumeClaim{
 		TypeMeta: kind("v1", "PersistentVolumeClaim"), ObjectMeta: object(in, v.Claim),
 		Spec: core.PersistentVolumeClaimSpec{
-			AccessModes: []core.PersistentVolumeAccessMode{core.ReadWriteMany}, VolumeMode: new(core.PersistentVolumeFilesystem),
+			AccessModes:      []core.PersistentVolumeAccessMode{core.ReadWriteMany},
+			VolumeMode:       new(core.PersistentVolumeFilesystem),
 			Resources:        core.VolumeResourceRequirements{Requests: capacity(1)},
 			StorageClassName: new(""), VolumeName: volumeName(in, v.Claim),
 		},
@@ -127,7 +129,8 @@ func quota(in string, most map[string]string) *core.ResourceQuota {
 	for name, amount := range most {
 		hard[core.ResourceName(name)] = resource.MustParse(amount)
 	}
-	return &core.ResourceQuota{TypeMeta: kind("v1", "ResourceQuota"), ObjectMeta: object(in, manifest.App), Spec: core.ResourceQuotaSpec{Hard: hard}}
+	return &core.ResourceQuota{TypeMeta: kind("v1", "ResourceQuota"),
+		ObjectMeta: object(in, manifest.App), Spec: core.ResourceQuotaSpec{Hard: hard}}
 }
 
 // DevicePluginImage is the image of NVIDIA's device plugin, with the digest of its version.
@@ -142,9 +145,11 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 	}
 	labels := map[string]string{"app.kubernetes.io/name": name}
 	pod := core.PodSpec{
-		PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-		NodeSelector: nodes,
-		Tolerations:  []core.Toleration{{Key: "nvidia.com/gpu", Operator: core.TolerationOpExists, Effect: core.TaintEffectNoSchedule}},
+		PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false),
+		EnableServiceLinks: new(false),
+		NodeSelector:       nodes,
+		Tolerations: []core.Toleration{{Key: "nvidia.com/gpu", Operator: core.TolerationOpExists,
+			Effect: core.TaintEffectNoSchedule}},
 		Containers: []core.Container{{
 			Name: name, Image: image,
 			// without the driver of its node it waits instead of exiting
@@ -180,10 +185,12 @@ const (
 // submitter may do all that a master may.
 func roles(in string) []*rbac.Role {
 	rule := func(group, resources, verbs string) rbac.PolicyRule {
-		return rbac.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+		return rbac.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources),
+			Verbs: strings.Fields(verbs)}
 	}
 	role := func(name string, rules ...rbac.PolicyRule) *rbac.Role {
-		return &rbac.Role{TypeMeta: kind("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: object(in, name), Rules: rules}
+		return &rbac.Role{TypeMeta: kind("rbac.authorization.k8s.io/v1", "Role"),
+			ObjectMeta: object(in, name), Rules: rules}
 	}
 	return []*rbac.Role{
 		role(Submitter,

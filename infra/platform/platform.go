@@ -62,7 +62,8 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", "platform", inputs(ctx, s, cluster), p, rails,
+	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", "platform",
+		inputs(ctx, s, cluster), p, rails,
 		pulumi.IgnoreChanges([]string{"kubeconfig"})); err != nil {
 		return nil, err
 	}
@@ -76,14 +77,16 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 	if err := p.register(ctx, cluster, plan); err != nil {
 		return nil, err
 	}
-	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace), "claim": pulumi.String(p.Claim)})
+	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace),
+		"claim": pulumi.String(p.Claim)})
 }
 
 // provide creates the provider by which all objects in the cluster are managed. It does not set
 // deleteUnreachable, with which Pulumi would forget all objects during a short failure of the
 // network. A user who knows that the cluster is deleted sets PULUMI_K8S_DELETE_UNREACHABLE for one
 // command.
-func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []infra.Object) (*kubernetes.Provider, error) {
+func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster,
+	plan []infra.Object) (*kubernetes.Provider, error) {
 	args := &kubernetes.ProviderArgs{
 		Kubeconfig: cluster.Kubeconfig,
 		// otherwise an unknown kubeconfig replaces all objects
@@ -125,12 +128,14 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 	classes := priorities(of.PriorityClasses)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		if !slices.Contains(of.SharePriorityClasses, name) {
-			all = append(all, infra.Object{Name: "priority-" + name, Object: priorityClass(name, classes[name]), Fixed: []string{"value", "preemptionPolicy"}})
+			all = append(all, infra.Object{Name: "priority-" + name,
+				Object: priorityClass(name, classes[name]), Fixed: []string{"value", "preemptionPolicy"}})
 		}
 	}
 	if v := cluster.Volume; v != nil {
 		all = append(all,
-			infra.Object{Name: nameVolume, Object: persistentVolume(of.Namespace, v), Holes: v.Holes, Fixed: []string{"spec.csi", "spec.hostPath", "spec.nfs"}},
+			infra.Object{Name: nameVolume, Object: persistentVolume(of.Namespace, v), Holes: v.Holes,
+				Fixed: []string{"spec.csi", "spec.hostPath", "spec.nfs"}},
 			infra.Object{Name: nameClaim, Object: persistentVolumeClaim(of.Namespace, v)})
 	}
 	if of.StorageClass != "" {
@@ -138,7 +143,8 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, infra.Object{Name: "storage-class", Object: class, Holes: cluster.Volume.Holes, Fixed: []string{"parameters", "reclaimPolicy", "volumeBindingMode"}})
+		all = append(all, infra.Object{Name: "storage-class", Object: class,
+			Holes: cluster.Volume.Holes, Fixed: []string{"parameters", "reclaimPolicy", "volumeBindingMode"}})
 	}
 	if len(of.Quota) > 0 {
 		add("quota", quota(of.Namespace, of.Quota))
@@ -160,14 +166,17 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 	var first []pulumi.Resource
 	var volume pulumi.CustomResource
 	for _, o := range plan {
-		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider), pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
+		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider),
+			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
 		switch {
 		case o.Name == nameClaim:
 			// The name is known before; by using the volume's output instead, a new volume also
 			// replaces the claim.
 			name := o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName
 			o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
-			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string { return name }).(pulumi.StringOutput)}
+			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string {
+				return name
+			}).(pulumi.StringOutput)}
 			p.Claim = cluster.Volume.Claim
 			unused, err := claimIsUnused(ctx, cluster.Guard)
 			if err != nil {

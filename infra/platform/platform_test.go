@@ -40,18 +40,21 @@ var clusters = map[string]func(*infra.Cluster, pulumi.StringInput){
 		c.NetPolicies = true
 		c.Volume = &infra.Volume{
 			Claim: "efs-claim", CapacityGB: 1024, Holes: map[string]pulumi.StringInput{"{file-system}": address},
-			Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{Driver: efsDriver, VolumeHandle: "{file-system}::fsap-1"}},
+			Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{Driver: efsDriver,
+				VolumeHandle: "{file-system}::fsap-1"}},
 		}
 		c.GPU = infra.GPU{NodeSelector: map[string]string{"nvidia.com/gpu.present": "true"}, DevicePlugin: true}
 	},
 	settings.CloudMinikube: func(c *infra.Cluster, _ pulumi.StringInput) {
 		c.Context = "elasticdl-test"
-		c.Volume = &infra.Volume{Claim: "data-claim", CapacityGB: 50, Source: core.PersistentVolumeSource{HostPath: &core.HostPathVolumeSource{Path: "/data"}}}
+		c.Volume = &infra.Volume{Claim: "data-claim", CapacityGB: 50,
+			Source: core.PersistentVolumeSource{HostPath: &core.HostPathVolumeSource{Path: "/data"}}}
 	},
 }
 
 func configured(cloud string) *settings.Settings {
-	s := &settings.Settings{Project: "elasticdl", Stack: "test", Cloud: cloud, Platform: settings.Platform{Namespace: "research"}}
+	s := &settings.Settings{Project: "elasticdl", Stack: "test", Cloud: cloud,
+		Platform: settings.Platform{Namespace: "research"}}
 	switch cloud {
 	case settings.CloudGKE:
 		s.GKE = &settings.GKE{}
@@ -59,7 +62,8 @@ func configured(cloud string) *settings.Settings {
 		s.Platform.NetworkPolicy = true
 	case settings.CloudEKS:
 		s.EKS = &settings.EKS{EFS: &settings.EFS{}}
-		s.Platform.Quota = map[string]string{"requests.cpu": "64", "limits.memory": "256Gi", "requests.nvidia.com/gpu": "8"}
+		s.Platform.Quota = map[string]string{"requests.cpu": "64", "limits.memory": "256Gi",
+			"requests.nvidia.com/gpu": "8"}
 		s.Platform.NetworkPolicy, s.Platform.StorageClass = true, "shared"
 	default:
 		s.Minikube = &settings.Minikube{}
@@ -68,13 +72,15 @@ func configured(cloud string) *settings.Settings {
 }
 
 // record returns the resources that New requests on a cluster with changes.
-func record(t *testing.T, s *settings.Settings, preview bool, changes ...func(*infra.Cluster)) (all []graph.Resource, p *Platform, err error) {
+func record(t *testing.T, s *settings.Settings, preview bool,
+	changes ...func(*infra.Cluster)) (all []graph.Resource, p *Platform, err error) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
 		if r.Type != cloudCluster || preview {
 			return nil
 		}
-		return resource.PropertyMap{"address": resource.NewProperty("10.0.0.2"), "kubeconfig": resource.NewProperty("apiVersion: v1")}
+		return resource.PropertyMap{"address": resource.NewProperty("10.0.0.2"),
+			"kubeconfig": resource.NewProperty("apiVersion: v1")}
 	}}
 	all, err = graph.Record(cloud, func(ctx *pulumi.Context) error {
 		var made struct {
@@ -89,7 +95,8 @@ func record(t *testing.T, s *settings.Settings, preview bool, changes ...func(*i
 		if err := ctx.RegisterResource(cloudNodes, "nodes", pulumi.Map{}, &nodes); err != nil {
 			return err
 		}
-		c := &infra.Cluster{Name: pulumi.String("c").ToStringOutput(), ID: pulumi.String("the-one"), Kubeconfig: made.Kubeconfig, Resource: &made, Ready: []pulumi.Resource{&made, &nodes}}
+		c := &infra.Cluster{Name: pulumi.String("c").ToStringOutput(), ID: pulumi.String("the-one"),
+			Kubeconfig: made.Kubeconfig, Resource: &made, Ready: []pulumi.Resource{&made, &nodes}}
 		clusters[s.Cloud](c, made.Address)
 		for _, change := range changes {
 			change(c)
@@ -119,7 +126,9 @@ func TestGolden(t *testing.T) {
 
 // within returns the objects of Kubernetes.
 func within(all []graph.Resource) []graph.Resource {
-	return slices.DeleteFunc(slices.Clone(all), func(r graph.Resource) bool { return !strings.HasPrefix(r.Type, "kubernetes:") })
+	return slices.DeleteFunc(slices.Clone(all), func(r graph.Resource) bool {
+		return !strings.HasPrefix(r.Type, "kubernetes:")
+	})
 }
 
 // K05, K08, K09, K10, K12: the laws that hold of all objects.
@@ -130,7 +139,9 @@ func TestLaws(t *testing.T) {
 			t.Fatal(err)
 		}
 		provider := graph.Find(all, providerType, "kubernetes")
-		for key, want := range map[string]resource.PropertyValue{"clusterIdentifier": resource.NewProperty("the-one"), "enableConfigMapMutable": resource.NewProperty(true)} {
+		for key, want := range map[string]resource.PropertyValue{
+			"clusterIdentifier":      resource.NewProperty("the-one"),
+			"enableConfigMapMutable": resource.NewProperty(true)} {
 			if got := provider.Inputs[resource.PropertyKey(key)]; !got.DeepEquals(want) {
 				t.Errorf("%s: provider has %s %v", cloud, key, got)
 			}
@@ -138,12 +149,14 @@ func TestLaws(t *testing.T) {
 		if _, ok := provider.Inputs["deleteUnreachable"]; ok {
 			t.Errorf("%s: a network that is down makes Pulumi forget what there is", cloud)
 		}
-		if o := provider.Options; !slices.Contains(o.DependsOn, cloudNodes+" nodes") || !slices.Contains(o.DependsOn, cloudCluster+" cluster") {
+		if o := provider.Options; !slices.Contains(o.DependsOn, cloudNodes+" nodes") ||
+			!slices.Contains(o.DependsOn, cloudCluster+" cluster") {
 			t.Errorf("%s: provider depends on %v", cloud, o.DependsOn)
 		}
 		for _, r := range within(all) {
 			o := r.Options
-			if o.Provider != providerType+" kubernetes" || o.DeletedWith != cloudCluster+" cluster" || o.Parent != "elasticdl:platform:Platform platform" {
+			if o.Provider != providerType+" kubernetes" || o.DeletedWith != cloudCluster+" cluster" ||
+				o.Parent != "elasticdl:platform:Platform platform" {
 				t.Errorf("%s: %s has %+v", cloud, r.Name, o)
 			}
 			if r.Name != "namespace" && !slices.Contains(o.DependsOn, "kubernetes:core/v1:Namespace namespace") {
@@ -152,10 +165,12 @@ func TestLaws(t *testing.T) {
 			if name := at(r, "metadata", "name"); !name.IsString() || name.StringValue() == "" {
 				t.Errorf("%s: %s is named %v", cloud, r.Name, name)
 			}
-			if in := at(r, "metadata", "namespace"); in.IsString() && in.StringValue() != "research" && r.Name != "device-plugin" {
+			if in := at(r, "metadata", "namespace"); in.IsString() && in.StringValue() != "research" &&
+				r.Name != "device-plugin" {
 				t.Errorf("%s: %s is in %v", cloud, r.Name, in)
 			}
-			if kind := at(r, "kind").StringValue(); slices.Contains([]string{"Service", "Ingress", "Secret", "ClusterRole", "ClusterRoleBinding"}, kind) {
+			if kind := at(r, "kind").StringValue(); slices.Contains([]string{"Service", "Ingress",
+				"Secret", "ClusterRole", "ClusterRoleBinding"}, kind) {
 				t.Errorf("%s: %s is a %s", cloud, r.Name, kind)
 			}
 		}
@@ -181,7 +196,8 @@ func TestDeleteUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := graph.Find(all, providerType, "kubernetes").Inputs["deleteUnreachable"]; !got.DeepEquals(resource.NewProperty(true)) {
+	if got := graph.Find(all, providerType, "kubernetes").Inputs["deleteUnreachable"]; !got.DeepEquals(
+		resource.NewProperty(true)) {
 		t.Errorf("deleteUnreachable is %v", got)
 	}
 }
@@ -198,10 +214,12 @@ func TestPriorityClasses(t *testing.T) {
 			continue
 		}
 		values[at(r, "metadata", "name").StringValue()] = at(r, "value").NumberValue()
-		if o := r.Options; !o.DeleteBeforeReplace || !slices.Equal(o.ReplaceOnChanges, []string{"value", "preemptionPolicy"}) {
+		if o := r.Options; !o.DeleteBeforeReplace ||
+			!slices.Equal(o.ReplaceOnChanges, []string{"value", "preemptionPolicy"}) {
 			t.Errorf("%s: %+v", r.Name, o)
 		}
-		if v := at(r, "globalDefault"); v.IsBool() && v.BoolValue() || at(r, "preemptionPolicy").StringValue() != "PreemptLowerPriority" {
+		if v := at(r, "globalDefault"); v.IsBool() && v.BoolValue() ||
+			at(r, "preemptionPolicy").StringValue() != "PreemptLowerPriority" {
 			t.Errorf("%s: %v", r.Name, r.Inputs)
 		}
 	}
@@ -212,12 +230,14 @@ func TestPriorityClasses(t *testing.T) {
 
 // K04: a static claim.
 func TestVolume(t *testing.T) {
-	for cloud, source := range map[string]string{settings.CloudGKE: "10.0.0.2", settings.CloudEKS: "10.0.0.2::fsap-1", settings.CloudMinikube: "/data"} {
+	for cloud, source := range map[string]string{settings.CloudGKE: "10.0.0.2",
+		settings.CloudEKS: "10.0.0.2::fsap-1", settings.CloudMinikube: "/data"} {
 		all, p, err := record(t, configured(cloud), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		volume, claim := graph.Find(all, "kubernetes:core/v1:PersistentVolume", "volume"), graph.Find(all, "kubernetes:core/v1:PersistentVolumeClaim", "claim")
+		volume, claim := graph.Find(all, "kubernetes:core/v1:PersistentVolume", "volume"),
+			graph.Find(all, "kubernetes:core/v1:PersistentVolumeClaim", "claim")
 		name := "research-" + p.Claim
 		for _, want := range []struct {
 			r    *graph.Resource
@@ -239,14 +259,16 @@ func TestVolume(t *testing.T) {
 			}
 		}
 		for _, r := range []*graph.Resource{volume, claim} {
-			if modes := at(*r, "spec", "accessModes"); !modes.DeepEquals(resource.NewProperty([]resource.PropertyValue{resource.NewProperty("ReadWriteMany")})) {
+			if modes := at(*r, "spec", "accessModes"); !modes.DeepEquals(
+				resource.NewProperty([]resource.PropertyValue{resource.NewProperty("ReadWriteMany")})) {
 				t.Errorf("%s: %v", r.Name, modes)
 			}
 		}
 		if !slices.Contains(claim.Options.DependsOn, volume.Type+" volume") {
 			t.Errorf("%s: the claim is not after the volume: %v", cloud, claim.Options.DependsOn)
 		}
-		if got := resource.NewProperty(volume.Inputs).String(); !strings.Contains(got, source) || strings.Contains(got, "{file-system}") || strings.Contains(got, "{address}") {
+		if got := resource.NewProperty(volume.Inputs).String(); !strings.Contains(got, source) ||
+			strings.Contains(got, "{file-system}") || strings.Contains(got, "{address}") {
 			t.Errorf("%s: %s is not filled with %s", cloud, got, source)
 		}
 	}
@@ -258,14 +280,18 @@ func TestGrown(t *testing.T) {
 	sizes := map[int]string{1024: "1Ti", 2560: "2560Gi"}
 	var before string
 	for _, gb := range slices.Sorted(maps.Keys(sizes)) {
-		all, _, err := record(t, configured(settings.CloudGKE), false, func(c *infra.Cluster) { c.Volume.CapacityGB = gb })
+		all, _, err := record(t, configured(settings.CloudGKE), false, func(c *infra.Cluster) {
+			c.Volume.CapacityGB = gb
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := at(*graph.Find(all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec", "capacity", "storage"); !got.IsString() || got.StringValue() != sizes[gb] {
+		if got := at(*graph.Find(all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec",
+			"capacity", "storage"); !got.IsString() || got.StringValue() != sizes[gb] {
 			t.Errorf("a volume of %d GiB has %v", gb, got)
 		}
-		claim := resource.NewProperty(graph.Find(all, "kubernetes:core/v1:PersistentVolumeClaim", "claim").Inputs).String()
+		claim := resource.NewProperty(graph.Find(all, "kubernetes:core/v1:PersistentVolumeClaim",
+			"claim").Inputs).String()
 		if before != "" && claim != before {
 			t.Errorf("the claim of a volume that has grown is another: %s, %s", before, claim)
 		}
@@ -296,13 +322,16 @@ func TestAdopted(t *testing.T) {
 func TestRefused(t *testing.T) {
 	s := configured(settings.CloudMinikube)
 	s.Platform.NetworkPolicy = true
-	if all, _, err := record(t, s, true); err == nil || !strings.Contains(err.Error(), "platform.networkPolicy: true: ") || len(within(all)) > 0 {
+	if all, _, err := record(t, s, true); err == nil ||
+		!strings.Contains(err.Error(), "platform.networkPolicy: true: ") || len(within(all)) > 0 {
 		t.Errorf("a policy that nobody obeys: %v, after %d objects", err, len(within(all)))
 	}
 	s = configured(settings.CloudGKE)
 	s.Job = job.Default()
 	s.Platform.StorageClass = "shared"
-	if all, _, err := record(t, s, true); err == nil || !strings.Contains(err.Error(), "elasticdl:platform.storageClass: shared: expected eks.efs") || len(within(all)) > 0 {
+	if all, _, err := record(t, s, true); err == nil ||
+		!strings.Contains(err.Error(), "elasticdl:platform.storageClass: shared: expected eks.efs") ||
+		len(within(all)) > 0 {
 		t.Errorf("%v, after %d objects", err, len(within(all)))
 	}
 }

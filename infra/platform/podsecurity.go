@@ -62,8 +62,10 @@ func containers(p *core.PodSpec) []*core.Container {
 
 // safeSysctls lists the sysctls that affect only the pod.
 var safeSysctls = []string{
-	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start", "net.ipv4.tcp_syncookies",
-	"net.ipv4.ping_group_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
+	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start",
+	"net.ipv4.tcp_syncookies",
+	"net.ipv4.ping_group_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
+	"net.ipv4.tcp_fin_timeout",
 	"net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
 }
 
@@ -77,7 +79,8 @@ func baselinePod(bad *complaints, t *core.PodTemplateSpec) {
 	}
 	for key, value := range t.Annotations {
 		old, ok := strings.CutPrefix(key, core.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
-		bad.when(ok && value != "" && value != core.DeprecatedAppArmorBetaProfileRuntimeDefault && !strings.HasPrefix(value, core.DeprecatedAppArmorBetaProfileNamePrefix),
+		bad.when(ok && value != "" && value != core.DeprecatedAppArmorBetaProfileRuntimeDefault &&
+			!strings.HasPrefix(value, core.DeprecatedAppArmorBetaProfileNamePrefix),
 			"AppArmor profile %s of container %s", value, old)
 	}
 	if s := p.SecurityContext; s != nil {
@@ -89,11 +92,14 @@ func baselinePod(bad *complaints, t *core.PodTemplateSpec) {
 }
 
 // profiles checks the fields that both pods and containers have.
-func profiles(bad *complaints, who string, seccomp *core.SeccompProfile, armor *core.AppArmorProfile, linux *core.SELinuxOptions, windows *core.WindowsSecurityContextOptions) {
+func profiles(bad *complaints, who string, seccomp *core.SeccompProfile, armor *core.AppArmorProfile,
+	linux *core.SELinuxOptions, windows *core.WindowsSecurityContextOptions) {
 	bad.when(seccomp != nil && !confines(seccomp), "%s has seccomp profile %q", who, seccompType(seccomp))
-	bad.when(armor != nil && armor.Type != core.AppArmorProfileTypeRuntimeDefault && armor.Type != core.AppArmorProfileTypeLocalhost, "%s has no AppArmor profile", who)
+	bad.when(armor != nil && armor.Type != core.AppArmorProfileTypeRuntimeDefault &&
+		armor.Type != core.AppArmorProfileTypeLocalhost, "%s has no AppArmor profile", who)
 	if linux != nil {
-		bad.when(!slices.Contains([]string{"", "container_t", "container_init_t", "container_kvm_t"}, linux.Type), "%s has SELinux type %s", who, linux.Type)
+		bad.when(!slices.Contains([]string{"", "container_t", "container_init_t", "container_kvm_t"},
+			linux.Type), "%s has SELinux type %s", who, linux.Type)
 		bad.when(linux.User != "" || linux.Role != "", "%s has an SELinux user or role", who)
 	}
 	bad.when(windows != nil && windows.HostProcess != nil && *windows.HostProcess, "%s is a hostProcess", who)
@@ -112,7 +118,8 @@ func seccompType(s *core.SeccompProfile) core.SeccompProfileType {
 
 // dockerCapabilities lists the capabilities that a container has by default.
 var dockerCapabilities = []core.Capability{
-	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
+	"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
 func baselineContainer(bad *complaints, c *core.Container) {
@@ -167,8 +174,10 @@ func restrictedContainer(bad *complaints, p *core.PodSpec, c *core.Container) {
 	if of == nil {
 		of = &core.PodSecurityContext{}
 	}
-	bad.when(s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation, "%s has not allowPrivilegeEscalation false", who)
-	bad.when(s.RunAsNonRoot == nil && of.RunAsNonRoot == nil || s.RunAsNonRoot != nil && !*s.RunAsNonRoot, "%s has not runAsNonRoot true", who)
+	bad.when(s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation,
+		"%s has not allowPrivilegeEscalation false", who)
+	bad.when(s.RunAsNonRoot == nil && of.RunAsNonRoot == nil || s.RunAsNonRoot != nil &&
+		!*s.RunAsNonRoot, "%s has not runAsNonRoot true", who)
 	bad.when(s.RunAsUser != nil && *s.RunAsUser == 0, "%s has runAsUser 0", who)
 	bad.when(s.SeccompProfile == nil && of.SeccompProfile == nil, "%s has no seccomp profile", who)
 	var has core.Capabilities
@@ -176,5 +185,7 @@ func restrictedContainer(bad *complaints, p *core.PodSpec, c *core.Container) {
 		has = *s.Capabilities
 	}
 	bad.when(!slices.Contains(has.Drop, "ALL"), "%s does not drop all capabilities", who)
-	bad.when(slices.ContainsFunc(has.Add, func(c core.Capability) bool { return c != "NET_BIND_SERVICE" }), "%s adds capabilities", who)
+	bad.when(slices.ContainsFunc(has.Add, func(c core.Capability) bool {
+		return c != "NET_BIND_SERVICE"
+	}), "%s adds capabilities", who)
 }

@@ -9,8 +9,11 @@ import (
 // strict returns a pod that every level accepts.
 func strict() *core.PodTemplateSpec {
 	return &core.PodTemplateSpec{Spec: core.PodSpec{
-		SecurityContext: &core.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
-		Volumes:         []core.Volume{{Name: "v", VolumeSource: core.VolumeSource{PersistentVolumeClaim: &core.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+		SecurityContext: &core.PodSecurityContext{RunAsNonRoot: new(true),
+			SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
+		Volumes: []core.Volume{
+			{Name: "v", VolumeSource: core.VolumeSource{
+				PersistentVolumeClaim: &core.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
 		Containers: []core.Container{{Name: "c", SecurityContext: &core.SecurityContext{
 			AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
 		}}},
@@ -44,8 +47,12 @@ func TestAgainst(t *testing.T) {
 		{"memory", restricted, func(p *pod, _ *box) {
 			p.Volumes[0].VolumeSource = core.VolumeSource{EmptyDir: &core.EmptyDirVolumeSource{Medium: "Memory"}}
 		}},
-		{"sysctl", privileged, func(p *pod, _ *box) { p.SecurityContext.Sysctls = []core.Sysctl{{Name: "kernel.msgmax"}} }},
-		{"safe sysctl", restricted, func(p *pod, _ *box) { p.SecurityContext.Sysctls = []core.Sysctl{{Name: "net.ipv4.tcp_syncookies"}} }},
+		{"sysctl", privileged, func(p *pod, _ *box) {
+			p.SecurityContext.Sysctls = []core.Sysctl{{Name: "kernel.msgmax"}}
+		}},
+		{"safe sysctl", restricted, func(p *pod, _ *box) {
+			p.SecurityContext.Sysctls = []core.Sysctl{{Name: "net.ipv4.tcp_syncookies"}}
+		}},
 		{"pod unconfined", privileged, func(p *pod, _ *box) { p.SecurityContext.SeccompProfile = unconfined }},
 		{"container unconfined", privileged, func(_ *pod, c *box) { c.SecurityContext.SeccompProfile = unconfined }},
 		{"no seccomp", baseline, func(p *pod, _ *box) { p.SecurityContext.SeccompProfile = nil }},
@@ -55,15 +62,21 @@ func TestAgainst(t *testing.T) {
 		{"own AppArmor", restricted, func(_ *pod, c *box) {
 			c.SecurityContext.AppArmorProfile = &core.AppArmorProfile{Type: core.AppArmorProfileTypeLocalhost}
 		}},
-		{"SELinux type", privileged, func(_ *pod, c *box) { c.SecurityContext.SELinuxOptions = &core.SELinuxOptions{Type: "spc_t"} }},
-		{"SELinux user", privileged, func(p *pod, _ *box) { p.SecurityContext.SELinuxOptions = &core.SELinuxOptions{User: "u"} }},
+		{"SELinux type", privileged, func(_ *pod, c *box) {
+			c.SecurityContext.SELinuxOptions = &core.SELinuxOptions{Type: "spc_t"}
+		}},
+		{"SELinux user", privileged, func(p *pod, _ *box) {
+			p.SecurityContext.SELinuxOptions = &core.SELinuxOptions{User: "u"}
+		}},
 		{"SELinux level", restricted, func(_ *pod, c *box) {
 			c.SecurityContext.SELinuxOptions = &core.SELinuxOptions{Type: "container_t", Level: "s0"}
 		}},
 		{"host process", privileged, func(p *pod, _ *box) {
 			p.SecurityContext.WindowsOptions = &core.WindowsSecurityContextOptions{HostProcess: new(true)}
 		}},
-		{"host port", privileged, func(_ *pod, c *box) { c.Ports = []core.ContainerPort{{ContainerPort: 80, HostPort: 80}} }},
+		{"host port", privileged, func(_ *pod, c *box) {
+			c.Ports = []core.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		}},
 		{"port", restricted, func(_ *pod, c *box) { c.Ports = []core.ContainerPort{{ContainerPort: 80}} }},
 		{"probe", privileged, func(_ *pod, c *box) { c.StartupProbe = &core.Probe{ProbeHandler: host} }},
 		{"hook", privileged, func(_ *pod, c *box) {
@@ -71,11 +84,19 @@ func TestAgainst(t *testing.T) {
 		}},
 		{"privileged", privileged, func(_ *pod, c *box) { c.SecurityContext.Privileged = new(true) }},
 		{"proc mount", privileged, func(_ *pod, c *box) { c.SecurityContext.ProcMount = new(core.UnmaskedProcMount) }},
-		{"capability", privileged, func(_ *pod, c *box) { c.SecurityContext.Capabilities.Add = []core.Capability{"SYS_PTRACE"} }},
-		{"usual capability", baseline, func(_ *pod, c *box) { c.SecurityContext.Capabilities.Add = []core.Capability{"CHOWN"} }},
-		{"low ports", restricted, func(_ *pod, c *box) { c.SecurityContext.Capabilities.Add = []core.Capability{"NET_BIND_SERVICE"} }},
+		{"capability", privileged, func(_ *pod, c *box) {
+			c.SecurityContext.Capabilities.Add = []core.Capability{"SYS_PTRACE"}
+		}},
+		{"usual capability", baseline, func(_ *pod, c *box) {
+			c.SecurityContext.Capabilities.Add = []core.Capability{"CHOWN"}
+		}},
+		{"low ports", restricted, func(_ *pod, c *box) {
+			c.SecurityContext.Capabilities.Add = []core.Capability{"NET_BIND_SERVICE"}
+		}},
 		{"capabilities", baseline, func(_ *pod, c *box) { c.SecurityContext.Capabilities = nil }},
-		{"some dropped", baseline, func(_ *pod, c *box) { c.SecurityContext.Capabilities.Drop = []core.Capability{"CHOWN"} }},
+		{"some dropped", baseline, func(_ *pod, c *box) {
+			c.SecurityContext.Capabilities.Drop = []core.Capability{"CHOWN"}
+		}},
 		{"escalation", baseline, func(_ *pod, c *box) { c.SecurityContext.AllowPrivilegeEscalation = nil }},
 		{"nothing said", baseline, func(p *pod, c *box) { p.SecurityContext, c.SecurityContext = nil, nil }},
 		{"root", baseline, func(p *pod, _ *box) { p.SecurityContext.RunAsNonRoot = nil }},
@@ -86,7 +107,8 @@ func TestAgainst(t *testing.T) {
 		{"user 0", baseline, func(_ *pod, c *box) { c.SecurityContext.RunAsUser = new(int64(0)) }},
 		{"pod of user 0", baseline, func(p *pod, _ *box) { p.SecurityContext.RunAsUser = new(int64(0)) }},
 		{"first container", privileged, func(p *pod, _ *box) {
-			p.InitContainers = []core.Container{{Name: "i", SecurityContext: &core.SecurityContext{Privileged: new(true)}}}
+			p.InitContainers = []core.Container{
+				{Name: "i", SecurityContext: &core.SecurityContext{Privileged: new(true)}}}
 		}},
 	} {
 		p := strict()
@@ -98,7 +120,8 @@ func TestAgainst(t *testing.T) {
 			}
 		}
 		if got != test.level {
-			t.Errorf("%s: the strictest that takes it is %s, want %s; %s has against it %q", test.name, got, test.level, restricted, against(restricted, p))
+			t.Errorf("%s: the strictest that takes it is %s, want %s; %s has against it %q", test.name,
+				got, test.level, restricted, against(restricted, p))
 		}
 	}
 	p := strict()

@@ -30,16 +30,20 @@ func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) p
 func nodes(s *settings.Settings) map[string]string {
 	all := map[string]string{}
 	if g := s.GKE; g != nil {
-		for name, p := range map[string]*settings.GKEPool{"gke.systemPool": &g.SystemPool, "gke.workerPool": g.WorkerPool, "gke.gpuPool": g.GPUPool} {
+		for name, p := range map[string]*settings.GKEPool{"gke.systemPool": &g.SystemPool,
+			"gke.workerPool": g.WorkerPool, "gke.gpuPool": g.GPUPool} {
 			if p != nil {
-				all[name] = fmt.Sprintf("%s, disk %d, spot %t, %d %s %s", p.MachineType, p.DiskGB, p.Spot, p.GPUs, p.Accelerator, p.GPUDriver)
+				all[name] = fmt.Sprintf("%s, disk %d, spot %t, %d %s %s", p.MachineType, p.DiskGB,
+					p.Spot, p.GPUs, p.Accelerator, p.GPUDriver)
 			}
 		}
 	}
 	if e := s.EKS; e != nil {
-		for name, g := range map[string]*settings.EKSGroup{"eks.systemGroup": &e.SystemGroup, "eks.workerGroup": e.WorkerGroup, "eks.gpuGroup": e.GPUGroup} {
+		for name, g := range map[string]*settings.EKSGroup{"eks.systemGroup": &e.SystemGroup,
+			"eks.workerGroup": e.WorkerGroup, "eks.gpuGroup": e.GPUGroup} {
 			if g != nil {
-				all[name] = fmt.Sprintf("%s, disk %d, spot %t, version %s", strings.Join(g.InstanceTypes, " "), g.DiskGB, g.Spot, e.Version)
+				all[name] = fmt.Sprintf("%s, disk %d, spot %t, version %s",
+					strings.Join(g.InstanceTypes, " "), g.DiskGB, g.Spot, e.Version)
 			}
 		}
 	}
@@ -58,8 +62,10 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 			return nil
 		}
 		if job := g.Running(); job != "" {
-			return ctx.Log.Warn(fmt.Sprintf("%s: other nodes take the place of those that there are, which are drained: %s. A worker or parameter server that is lost "+
-				"is replaced; if the master is on one of these nodes, then the job ends", strings.Join(changed, ", "), job), nil)
+			return ctx.Log.Warn(fmt.Sprintf("%s: other nodes take the place of those that there "+
+				"are, which are drained: %s. A worker or parameter server that is lost "+
+				"is replaced; if the master is on one of these nodes, then the job ends",
+				strings.Join(changed, ", "), job), nil)
 		}
 		return nil
 	})
@@ -73,15 +79,18 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 // created again.
 func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
 	before, after := text(was["cluster"]), text(now["cluster"])
-	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) || !g.Answers(text(was["kubeconfig"])) {
+	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) ||
+		!g.Answers(text(was["kubeconfig"])) {
 		return nil
 	}
 	what := "its data on volumes of the cluster included"
 	if job := g.RunningIn(text(was["kubeconfig"])); job != "" {
 		what = job
 	}
-	return errors.New("policy " + infra.RuleReplacedCluster + ": the cluster " + before + " would be replaced by another, and all within it would end: " + what +
-		". Pulumi does not do that in one step (pulumi/pulumi#14650). Change the setting back, or make the other one by `pulumi destroy`, then `pulumi up`. " +
+	return errors.New("policy " + infra.RuleReplacedCluster + ": the cluster " + before +
+		" would be replaced by another, and all within it would end: " + what +
+		". Pulumi does not do that in one step (pulumi/pulumi#14650). Change the setting back, or " +
+		"make the other one by `pulumi destroy`, then `pulumi up`. " +
 		`(To let it pass: elasticdl:policy.allow: ["` + infra.RuleReplacedCluster + `"])`)
 }
 
@@ -98,7 +107,8 @@ func claimIsUnused(ctx *pulumi.Context, g *infra.Guard) (pulumi.ResourceOption, 
 			return nil
 		}
 		if job := g.Running(); job != "" {
-			return errors.New("the volume and its claim have to be made anew, and " + job + " with the claim: end it first: elasticdl stop, then pulumi up --refresh")
+			return errors.New("the volume and its claim have to be made anew, and " + job +
+				" with the claim: end it first: elasticdl stop, then pulumi up --refresh")
 		}
 		return nil
 	})

@@ -23,8 +23,10 @@ func TestDrained(t *testing.T) {
 		want []string
 	}{
 		{was, nil},
-		{pools(map[string]string{"gke.systemPool": "small", "gke.workerPool": "larger", "gke.gpuPool": "T4"}), []string{"gke.workerPool"}},
-		{pools(map[string]string{"gke.systemPool": "large", "gke.workerPool": "large"}), []string{"gke.gpuPool", "gke.systemPool"}},
+		{pools(map[string]string{"gke.systemPool": "small", "gke.workerPool": "larger",
+			"gke.gpuPool": "T4"}), []string{"gke.workerPool"}},
+		{pools(map[string]string{"gke.systemPool": "large", "gke.workerPool": "large"}),
+			[]string{"gke.gpuPool", "gke.systemPool"}},
 		{resource.PropertyMap{}, nil},
 	} {
 		if got := drained(was, test.now); !slices.Equal(got, test.want) {

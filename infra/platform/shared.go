@@ -33,9 +33,11 @@ func checkShared(s *settings.Settings, g *infra.Guard) error {
 		switch is := look(infra.KindNamespace, of.Namespace); {
 		case is == nil:
 		case is.Object == nil:
-			say("shareNamespace: true: there is no namespace %s: make it: kubectl create namespace %[1]s, or name another: platform.namespace", of.Namespace)
+			say("shareNamespace: true: there is no namespace %s: make it: kubectl create namespace "+
+				"%[1]s, or name another: platform.namespace", of.Namespace)
 		case is.Own:
-			say("shareNamespace: true: namespace %s is this stack's own, and would be deleted with all that is in it: leave it false", of.Namespace)
+			say("shareNamespace: true: namespace %s is this stack's own, and would be deleted with "+
+				"all that is in it: leave it false", of.Namespace)
 		}
 	}
 	values := priorities(of.PriorityClasses)
@@ -43,9 +45,11 @@ func checkShared(s *settings.Settings, g *infra.Guard) error {
 		switch is := look(infra.KindPriorityClass, name); {
 		case is == nil:
 		case is.Object == nil:
-			say("sharePriorityClasses: %s: there is no such PriorityClass: let the stack make it: take it out of the list", name)
+			say("sharePriorityClasses: %s: there is no such PriorityClass: let the stack make it: "+
+				"take it out of the list", name)
 		case is.Own:
-			say("sharePriorityClasses: %s: that PriorityClass is this stack's own, and would be deleted: take it out of the list", name)
+			say("sharePriorityClasses: %s: that PriorityClass is this stack's own, and would be "+
+				"deleted: take it out of the list", name)
 		default:
 			if value, _, _ := unstructured.NestedNumberAsFloat64(is.Object, "value"); value != float64(values[name]) {
 				say("priorityClasses.%s: %d: the class that is shared has %.0f: give that", name, values[name], value)

@@ -42,10 +42,12 @@ func publicEndpoint(r Resource, _ []Resource) []string {
 		blocks := within(networks, "cidrBlocks")
 		var problems []string
 		if !unknown(blocks) && len(list(blocks)) == 0 {
-			problems = append(problems, "masterAuthorizedNetworksConfig names no cidrBlocks, so everybody reaches the Kubernetes API")
+			problems = append(problems,
+				"masterAuthorizedNetworksConfig names no cidrBlocks, so everybody reaches the Kubernetes API")
 		}
 		if within(networks, "gcpPublicCidrsAccessEnabled").V == true {
-			problems = append(problems, "gcpPublicCidrsAccessEnabled lets every customer of Google reach the Kubernetes API")
+			problems = append(problems,
+				"gcpPublicCidrsAccessEnabled lets every customer of Google reach the Kubernetes API")
 		}
 		for _, b := range list(blocks) {
 			problems = append(problems, worldly(within(b, "cidrBlock"))...)
@@ -80,7 +82,8 @@ var ingress = map[string]struct {
 
 func openIngress(r Resource, _ []Resource) (problems []string) {
 	where, ok := ingress[r.Type]
-	if !ok || is(at(r.Inputs, "type"), "egress") || is(at(r.Inputs, "direction"), "EGRESS") || !at(r.Inputs, "denies").IsNull() {
+	if !ok || is(at(r.Inputs, "type"), "egress") || is(at(r.Inputs, "direction"), "EGRESS") ||
+		!at(r.Inputs, "denies").IsNull() {
 		return nil
 	}
 	rules := []resource.PropertyValue{resource.NewProperty(r.Inputs)}
@@ -106,7 +109,8 @@ func wildcardRole(r Resource, _ []Resource) (problems []string) {
 			}
 		}
 	case "RoleBinding", "ClusterRoleBinding":
-		if name := text(at(r.Inputs, "roleRef", "name")); text(at(r.Inputs, "roleRef", "kind")) == "ClusterRole" && oneOf(name, "cluster-admin", "admin", "edit") {
+		if name := text(at(r.Inputs, "roleRef", "name")); text(
+			at(r.Inputs, "roleRef", "kind")) == "ClusterRole" && oneOf(name, "cluster-admin", "admin", "edit") {
 			problems = append(problems, "it binds "+name)
 		}
 	}
@@ -226,7 +230,8 @@ func (s statement) wildcards() (problems []string) {
 func broadRole(r Resource, _ []Resource) (problems []string) {
 	if kind := kindOf(r, "gcp"); strings.HasSuffix(kind, "IAMMember") || strings.HasSuffix(kind, "IamMember") {
 		role, member := text(at(r.Inputs, "role")), text(at(r.Inputs, "member"))
-		if oneOf(role, "roles/owner", "roles/editor", "roles/resourcemanager.projectIamAdmin", "roles/iam.securityAdmin") {
+		if oneOf(role, "roles/owner", "roles/editor", "roles/resourcemanager.projectIamAdmin",
+			"roles/iam.securityAdmin") {
 			problems = append(problems, role)
 		}
 		if oneOf(member, "allUsers", "allAuthenticatedUsers") {
@@ -241,7 +246,8 @@ func broadRole(r Resource, _ []Resource) (problems []string) {
 	}
 	for _, arn := range arns {
 		name := arn[strings.LastIndex(arn, "/")+1:]
-		if strings.HasSuffix(name, "FullAccess") || oneOf(name, "AdministratorAccess", "PowerUserAccess", "AmazonS3ReadOnlyAccess") {
+		if strings.HasSuffix(name, "FullAccess") ||
+			oneOf(name, "AdministratorAccess", "PowerUserAccess", "AmazonS3ReadOnlyAccess") {
 			problems = append(problems, arn)
 		}
 	}
@@ -250,7 +256,8 @@ func broadRole(r Resource, _ []Resource) (problems []string) {
 
 func exclusiveBinding(r Resource, _ []Resource) []string {
 	for _, of := range []string{"projects", "folder", "organizations"} {
-		if kind := kindOf(r, "gcp"); strings.HasPrefix(r.Type, "gcp:"+of+"/") && oneOf(kind, "IAMBinding", "IAMPolicy") {
+		if kind := kindOf(r, "gcp"); strings.HasPrefix(r.Type, "gcp:"+of+"/") &&
+			oneOf(kind, "IAMBinding", "IAMPolicy") {
 			return []string{"it is the only word on who has what"}
 		}
 	}
@@ -282,7 +289,8 @@ func clearCredential(r Resource, _ []Resource) (problems []string) {
 	for _, u := range config.Users {
 		switch {
 		case u.User.Token != "" || u.User.Auth != nil:
-			problems = append(problems, "user "+u.Name+" of the kubeconfig has a token, which expires and is in the state until then")
+			problems = append(problems, "user "+u.Name+
+				" of the kubeconfig has a token, which expires and is in the state until then")
 		case (u.User.Password != "" || u.User.Key != "") && !raw.ContainsSecrets():
 			problems = append(problems, "user "+u.Name+" of the kubeconfig has a key or a password in clear")
 		}
@@ -291,7 +299,8 @@ func clearCredential(r Resource, _ []Resource) (problems []string) {
 }
 
 func defaultProvider(r Resource, _ []Resource) []string {
-	if name := r.Options.Provider; strings.HasPrefix(r.Type, "kubernetes:") && (name == "" || strings.Contains(name, " default")) {
+	if name := r.Options.Provider; strings.HasPrefix(r.Type, "kubernetes:") &&
+		(name == "" || strings.Contains(name, " default")) {
 		return []string{"it has the default provider"}
 	}
 	return nil
@@ -305,10 +314,12 @@ func nodeCredentials(r Resource, _ []Resource) (problems []string) {
 	}
 	switch r.Type {
 	case "gcp:container/cluster:Cluster":
-		note(!at(r.Inputs, "workloadIdentityConfig", "workloadPool").IsNull(), "it has no workloadIdentityConfig.workloadPool")
+		note(!at(r.Inputs, "workloadIdentityConfig", "workloadPool").IsNull(),
+			"it has no workloadIdentityConfig.workloadPool")
 	case "gcp:container/nodePool:NodePool":
 		node := at(r.Inputs, "nodeConfig")
-		note(is(within(node, "workloadMetadataConfig", "mode"), "GKE_METADATA"), "workloadMetadataConfig.mode is not GKE_METADATA")
+		note(is(within(node, "workloadMetadataConfig", "mode"), "GKE_METADATA"),
+			"workloadMetadataConfig.mode is not GKE_METADATA")
 		note(!within(node, "serviceAccount").IsNull(), "its nodes are the project's default service account, an editor")
 	case "aws:ec2/launchTemplate:LaunchTemplate":
 		o := at(r.Inputs, "metadataOptions")

@@ -48,7 +48,9 @@ func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulu
 		return nil
 	}
 	// A transform cannot return an error, but an input that fails to resolve can.
-	refused := pulumi.Map{"policy": pulumi.String("").ToStringOutput().ApplyT(func(string) (string, error) { return "", err })}
+	refused := pulumi.Map{"policy": pulumi.String("").ToStringOutput().ApplyT(func(string) (string, error) {
+		return "", err
+	})}
 	if !g.ctx.DryRun() {
 		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
 	}
@@ -56,7 +58,8 @@ func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulu
 	// preview accepts it, and refuses another one instead, which fails the program with this error
 	// at its end.
 	var end pulumi.ResourceState
-	if err := g.ctx.RegisterComponentResourceV2("elasticdl:policy:Violation", a.Type+" "+a.Name, refused, &end); err != nil {
+	if err := g.ctx.RegisterComponentResourceV2("elasticdl:policy:Violation", a.Type+" "+a.Name,
+		refused, &end); err != nil {
 		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
 	}
 	return nil

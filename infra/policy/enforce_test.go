@@ -34,7 +34,8 @@ func stack(t *testing.T, program pulumi.RunFunc) auto.Stack {
 		t.Fatalf("%v; make pulumi-tools builds it", err)
 	}
 	s, err := auto.UpsertStackInlineSource(t.Context(), "test", "elasticdl", program,
-		auto.Pulumi(command), auto.WorkDir(t.TempDir()), auto.PulumiHome(t.TempDir()), auto.SecretsProvider("passphrase"),
+		auto.Pulumi(command), auto.WorkDir(t.TempDir()), auto.PulumiHome(t.TempDir()),
+		auto.SecretsProvider("passphrase"),
 		auto.Project(workspace.Project{
 			Name: tokens.PackageName("elasticdl"), Runtime: workspace.NewProjectRuntimeInfo("go", nil),
 			Backend: &workspace.ProjectBackend{URL: "file://" + t.TempDir()},
@@ -118,7 +119,8 @@ func TestUpdateMakesNothingWrong(t *testing.T) {
 }
 
 func TestAllowed(t *testing.T) {
-	s := stack(t, crooked(&settings.Settings{Project: "elasticdl", Policy: settings.Policy{Allow: []string{"unencrypted-volume", "open-ingress:nfs"}}}))
+	s := stack(t, crooked(&settings.Settings{Project: "elasticdl",
+		Policy: settings.Policy{Allow: []string{"unencrypted-volume", "open-ingress:nfs"}}}))
 	if _, err := s.Preview(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -128,12 +130,14 @@ func TestAllowed(t *testing.T) {
 }
 
 func TestUnknownRule(t *testing.T) {
-	s := stack(t, crooked(&settings.Settings{Project: "elasticdl", Policy: settings.Policy{Allow: []string{"open-ingress", "unencrypted", "x:y"}}}))
+	s := stack(t, crooked(&settings.Settings{Project: "elasticdl",
+		Policy: settings.Policy{Allow: []string{"open-ingress", "unencrypted", "x:y"}}}))
 	_, err := s.Preview(t.Context())
 	if err == nil {
 		t.Fatal("rules that there are not are allowed")
 	}
-	for _, want := range []string{"elasticdl:policy.allow[1]: unencrypted is no rule", "elasticdl:policy.allow[2]: x:y is no rule"} {
+	for _, want := range []string{"elasticdl:policy.allow[1]: unencrypted is no rule",
+		"elasticdl:policy.allow[2]: x:y is no rule"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing says %s\n%v", want, err)
 		}
@@ -150,11 +154,13 @@ func TestEnforceChangesNothing(t *testing.T) {
 					return err
 				}
 			}
-			outer, err := ask(ctx, "test:index:Outer", "outer", pulumi.Map{"secret": pulumi.ToSecret(pulumi.String("s")), "n": pulumi.Float64(1)})
+			outer, err := ask(ctx, "test:index:Outer", "outer",
+				pulumi.Map{"secret": pulumi.ToSecret(pulumi.String("s")), "n": pulumi.Float64(1)})
 			if err != nil {
 				return err
 			}
-			_, err = ask(ctx, "test:index:Inner", "inner", pulumi.Map{"of": outer.URN()}, pulumi.Parent(outer), pulumi.DeletedWith(outer),
+			_, err = ask(ctx, "test:index:Inner", "inner", pulumi.Map{"of": outer.URN()},
+				pulumi.Parent(outer), pulumi.DeletedWith(outer),
 				pulumi.Protect(true), pulumi.IgnoreChanges([]string{"of"}), pulumi.DependsOn([]pulumi.Resource{outer}))
 			return err
 		})
@@ -166,8 +172,10 @@ func TestEnforceChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := slices.DeleteFunc(strings.Split(string(state.Deployment), "\n"), func(line string) bool {
-			return strings.Contains(line, `"time"`) || strings.Contains(line, `"created"`) || strings.Contains(line, `"modified"`) ||
-				strings.Contains(line, `"ciphertext"`) || strings.Contains(line, `"salt"`) || strings.Contains(line, `"magic"`) || strings.Contains(line, `"state"`)
+			return strings.Contains(line, `"time"`) || strings.Contains(line, `"created"`) ||
+				strings.Contains(line, `"modified"`) ||
+				strings.Contains(line, `"ciphertext"`) || strings.Contains(line, `"salt"`) ||
+				strings.Contains(line, `"magic"`) || strings.Contains(line, `"state"`)
 		})
 		states[i] = strings.Join(lines, "\n")
 		if !strings.Contains(states[i], `"deletedWith"`) {

@@ -124,7 +124,8 @@ func unpinnedImage(r Resource, _ []Resource) (problems []string) {
 		case daemon:
 			problems = append(problems, fmt.Sprintf("%s.image %s has no digest", where, image))
 		case tag == "" || tag == "latest":
-			problems = append(problems, fmt.Sprintf("%s.image %s is not pinned: use a version tag or a digest", where, image))
+			problems = append(problems,
+				fmt.Sprintf("%s.image %s is not pinned: use a version tag or a digest", where, image))
 		}
 	}
 	slices.Sort(problems)
@@ -175,7 +176,9 @@ func rigidSpot(r Resource, all []Resource) (problems []string) {
 	}
 	for _, pool := range all {
 		if spot, _ := spotPool(pool); spot {
-			problems = append(problems, fmt.Sprintf("job %s needs all its %d workers, and %s %q is spot", j.Name, j.NumWorkers, pool.Type, pool.Name))
+			problems = append(problems,
+				fmt.Sprintf("job %s needs all its %d workers, and %s %q is spot", j.Name, j.NumWorkers,
+					pool.Type, pool.Name))
 		}
 	}
 	return problems

@@ -62,7 +62,8 @@ func check(all []Resource, whole bool, allow []string) (found []Violation) {
 	for _, r := range slices.Concat(all, jobPods(all)) {
 		for i := range Rules {
 			rule := &Rules[i]
-			if rule.elsewhere || rule.whole && !whole || slices.Contains(allow, rule.Name) || slices.Contains(allow, rule.Name+":"+r.Name) {
+			if rule.elsewhere || rule.whole && !whole || slices.Contains(allow, rule.Name) ||
+				slices.Contains(allow, rule.Name+":"+r.Name) {
 				continue
 			}
 			for _, problem := range rule.judge(r, all) {
@@ -82,6 +83,7 @@ func Known(s *settings.Settings, p *settings.Problems) {
 	}
 	for i, a := range s.Policy.Allow {
 		name, _, _ := strings.Cut(a, ":")
-		p.Check(slices.Contains(names, name), fmt.Sprintf("policy.allow[%d]", i), "%s is no rule: expected one of %s, or one with :<name of a resource>", a, strings.Join(names, ", "))
+		p.Check(slices.Contains(names, name), fmt.Sprintf("policy.allow[%d]", i),
+			"%s is no rule: expected one of %s, or one with :<name of a resource>", a, strings.Join(names, ", "))
 	}
 }

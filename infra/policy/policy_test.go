@@ -223,7 +223,8 @@ func TestTypesOfTheSDKs(t *testing.T) {
 		}
 	}
 	sdks := map[string]string{}
-	for cloud, path := range map[string]string{"aws": "github.com/pulumi/pulumi-aws/sdk/v6/go/aws", "gcp": "github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"} {
+	for cloud, path := range map[string]string{"aws": "github.com/pulumi/pulumi-aws/sdk/v6/go/aws",
+		"gcp": "github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"} {
 		dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", path).Output()
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +248,9 @@ func TestTypesOfTheSDKs(t *testing.T) {
 
 // Every resource of the stacks that can be labelled must be labelled, except for free ones.
 func TestLabelsOfTheStacks(t *testing.T) {
-	free := []string{"aws:eks/accessEntry:AccessEntry", "aws:eks/podIdentityAssociation:PodIdentityAssociation", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"}
+	free := []string{"aws:eks/accessEntry:AccessEntry",
+		"aws:eks/podIdentityAssociation:PodIdentityAssociation",
+		"aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"}
 	looked := map[string]bool{}
 	for _, cloud := range []string{"eks/testdata/own-up.yaml", "gke/testdata/everything.yaml"} {
 		doc, err := os.ReadFile("../" + cloud)
@@ -265,7 +268,9 @@ func TestLabelsOfTheStacks(t *testing.T) {
 				continue
 			}
 			looked[r.Type] = true
-			if !slices.ContainsFunc(Check([]Resource{r}), func(v Violation) bool { return v.Rule.Name == "unlabelled-cost" }) {
+			if !slices.ContainsFunc(Check([]Resource{r}), func(v Violation) bool {
+				return v.Rule.Name == "unlabelled-cost"
+			}) {
 				t.Errorf("%s %s may be without labels", r.Type, r.Name)
 			}
 		}

@@ -35,13 +35,15 @@ var Rules = []Rule{
 		judge:  wildcardRole,
 	},
 	{
-		Name: "wildcard-policy", What: "*, service:* or NotAction as an action, * as a resource, and any principal in an IAM policy",
+		Name:   "wildcard-policy",
+		What:   "*, service:* or NotAction as an action, * as a resource, and any principal in an IAM policy",
 		Why:    "it also allows what comes to the account later",
 		Remedy: "Name actions and ARNs; a principal of * needs a Condition",
 		judge:  wildcardPolicy,
 	},
 	{
-		Name: "broad-role", What: "roles and managed policies that are good for everything, as roles/editor or AdministratorAccess",
+		Name: "broad-role", What: "roles and managed policies that are good for everything, as " +
+			"roles/editor or AdministratorAccess",
 		Why:    "every pod of a node may come to have what the node has",
 		Remedy: "Grant the narrow role, on the resource rather than on the project",
 		judge:  broadRole,
@@ -53,10 +55,12 @@ var Rules = []Rule{
 		judge:  exclusiveBinding,
 	},
 	{
-		Name: "privileged-pod", What: "pods of the job that are privileged, or share the host's network, processes, IPC or files",
-		Why:    "models are other people's code",
-		Remedy: "Take it from job.clusterSpecJSON and job.volumes; files of the host go through a PersistentVolume and a claim",
-		judge:  privilegedPod,
+		Name: "privileged-pod", What: "pods of the job that are privileged, or share the host's " +
+			"network, processes, IPC or files",
+		Why: "models are other people's code",
+		Remedy: "Take it from job.clusterSpecJSON and job.volumes; files of the host go through a " +
+			"PersistentVolume and a claim",
+		judge: privilegedPod,
 	},
 	{
 		Name: "unpinned-image", What: "images without tag, with the tag latest, and of DaemonSets without digest",
@@ -66,9 +70,10 @@ var Rules = []Rule{
 	},
 	{
 		Name: "unencrypted-volume", What: "file systems, disks and buckets that are not encrypted",
-		Why:    "it cannot be switched on later without replacing the data",
-		Remedy: "Set encrypted: true on the file system, and on every disk of the launch template, which every node group needs",
-		judge:  unencryptedVolume,
+		Why: "it cannot be switched on later without replacing the data",
+		Remedy: "Set encrypted: true on the file system, and on every disk of the launch template, " +
+			"which every node group needs",
+		judge: unencryptedVolume,
 	},
 	{
 		Name: "unlabelled-cost", What: "what costs and has no label or tag",
@@ -78,18 +83,22 @@ var Rules = []Rule{
 	},
 	{
 		Name: "rigid-spot", What: "spot nodes without a taint, or for a job whose workers are not elastic",
-		Why:    "spot nodes are taken back: masters and parameter servers may not be there, and a ring that needs all its workers stops",
+		Why: "spot nodes are taken back: masters and parameter servers may not be there, and a " +
+			"ring that needs all its workers stops",
 		Remedy: "Taint the pool NO_SCHEDULE, and keep job.minWorkers below job.numWorkers; or set spot: false",
 		judge:  rigidSpot,
 	},
 	{
-		Name: "unprotected-storage", What: "file systems and buckets that `pulumi destroy` takes along, and static volumes that are not retained",
-		Why:    "the data is gone with one word",
-		Remedy: "Set elasticdl:protectStorage: true. To let the data go: pulumi config set protectStorage false, pulumi up, pulumi destroy",
-		judge:  unprotectedStorage,
+		Name: "unprotected-storage",
+		What: "file systems and buckets that `pulumi destroy` takes along, and static volumes that are not retained",
+		Why:  "the data is gone with one word",
+		Remedy: "Set elasticdl:protectStorage: true. To let the data go: pulumi config set " +
+			"protectStorage false, pulumi up, pulumi destroy",
+		judge: unprotectedStorage,
 	},
 	{
-		Name: "orphan", What: "objects in the cluster that own objects of the cloud: Services of type LoadBalancer, Ingresses, Gateways, dynamic claims",
+		Name: "orphan", What: "objects in the cluster that own objects of the cloud: Services of " +
+			"type LoadBalancer, Ingresses, Gateways, dynamic claims",
 		Why:    "what is in the cluster goes with it, undeleted: load balancers and disks would stay and cost",
 		Remedy: "Use ClusterIP and kubectl port-forward, and a static volume (volumeName)",
 		judge:  orphan,
@@ -114,8 +123,9 @@ var Rules = []Rule{
 	},
 	{
 		Name: "node-credentials", What: "nodes whose own identity every pod can use",
-		Why:    "the job would have the rights of the node: the registry, the logs, all other jobs",
-		Remedy: "GKE: workloadPool, mode GKE_METADATA and a service account per pool; EKS: httpTokens required, httpPutResponseHopLimit 1",
-		judge:  nodeCredentials,
+		Why: "the job would have the rights of the node: the registry, the logs, all other jobs",
+		Remedy: "GKE: workloadPool, mode GKE_METADATA and a service account per pool; EKS: " +
+			"httpTokens required, httpPutResponseHopLimit 1",
+		judge: nodeCredentials,
 	},
 }

@@ -16,7 +16,8 @@ func isBucket(r Resource) bool {
 func openBucket(r Resource, _ []Resource) (problems []string) {
 	switch r.Type {
 	case "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock":
-		for _, key := range []string{"blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"} {
+		for _, key := range []string{"blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls",
+			"restrictPublicBuckets"} {
 			if !is(at(r.Inputs, key), true) {
 				problems = append(problems, key+" is not true")
 			}
@@ -75,7 +76,8 @@ func unencryptedVolume(r Resource, _ []Resource) (problems []string) {
 
 func unprotectedStorage(r Resource, _ []Resource) []string {
 	switch {
-	case oneOf(r.Type, "gcp:filestore/instance:Instance", "gcp:storage/bucket:Bucket", "aws:efs/fileSystem:FileSystem") || isBucket(r):
+	case oneOf(r.Type, "gcp:filestore/instance:Instance", "gcp:storage/bucket:Bucket",
+		"aws:efs/fileSystem:FileSystem") || isBucket(r):
 		if !r.Options.Protect {
 			return []string{"it is not protected"}
 		}
@@ -136,7 +138,8 @@ func unlabelledCost(r Resource, all []Resource) (problems []string) {
 		problems = append(problems, strings.Join(path, ".")+" is empty")
 	}
 	// Default tags do not reach the instances that a template launches.
-	if launched := at(r.Inputs, "tagSpecifications"); r.Type == "aws:ec2/launchTemplate:LaunchTemplate" && !unknown(launched) {
+	if launched := at(r.Inputs,
+		"tagSpecifications"); r.Type == "aws:ec2/launchTemplate:LaunchTemplate" && !unknown(launched) {
 		for _, kind := range []string{"instance", "volume"} {
 			if !slices.ContainsFunc(list(launched), func(s resource.PropertyValue) bool {
 				return is(within(s, "resourceType"), kind) && labelled(within(s, "tags"))
@@ -156,7 +159,8 @@ func labelled(v resource.PropertyValue) bool {
 	}
 	if v.IsObject() {
 		for k := range v.ObjectValue() {
-			if key := string(k); key != "Name" && !strings.HasPrefix(key, "kubernetes.io/") && !strings.HasPrefix(key, "k8s.io/") {
+			if key := string(k); key != "Name" && !strings.HasPrefix(key, "kubernetes.io/") &&
+				!strings.HasPrefix(key, "k8s.io/") {
 				return true
 			}
 		}

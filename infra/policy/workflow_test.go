@@ -64,7 +64,8 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 		stacks = append(stacks, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "Pulumi."), ".yaml"))
 	}
 	preview, up := w.Jobs["preview"], w.Jobs["up"]
-	previewed := slices.Sorted(slices.Values(slices.Concat(w.Jobs["minikube"].Strategy.Matrix.Stack, preview.Strategy.Matrix.Stack)))
+	previewed := slices.Sorted(slices.Values(slices.Concat(w.Jobs["minikube"].Strategy.Matrix.Stack,
+		preview.Strategy.Matrix.Stack)))
 	if !slices.Equal(previewed, slices.Sorted(slices.Values(stacks))) {
 		t.Errorf("previews of %v, and stacks are %v", previewed, stacks)
 	}
@@ -72,9 +73,11 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 		t.Errorf("up of %v, previews of %v", got, preview.Strategy.Matrix.Stack)
 	}
 	if up.Environment != "${{ matrix.stack }}" || preview.Environment != "${{ matrix.stack }}-preview" {
-		t.Errorf("up is in the environment %q and previews in %q: reviewers are of the first, and need not look at the other", up.Environment, preview.Environment)
+		t.Errorf("up is in the environment %q and previews in %q: reviewers are of the first, and "+
+			"need not look at the other", up.Environment, preview.Environment)
 	}
-	if c := up.Concurrency; !strings.Contains(c.Group, "matrix.stack") || c.Cancel || c.Group == preview.Concurrency.Group {
+	if c := up.Concurrency; !strings.Contains(c.Group, "matrix.stack") || c.Cancel ||
+		c.Group == preview.Concurrency.Group {
 		t.Errorf("up has %+v: one at a time for each stack, none cancelled by a newer one or by a preview", c)
 	}
 }
@@ -103,7 +106,8 @@ func TestWorkflowCredentials(t *testing.T) {
 			t.Errorf("%s may %v, want %v", name, j.Permissions, want[name])
 		}
 	}
-	if cond := w.Jobs["preview"].If; !strings.Contains(cond, "github.event.pull_request.head.repo.full_name == github.repository") {
+	if cond := w.Jobs["preview"].If; !strings.Contains(cond,
+		"github.event.pull_request.head.repo.full_name == github.repository") {
 		t.Errorf("forks have previews with credentials: %s", cond)
 	}
 	if cond := w.Jobs["up"].If; !strings.Contains(cond, "github.event_name == 'push'") {
@@ -128,7 +132,8 @@ func TestWorkflowForgetsKeys(t *testing.T) {
 	file := filepath.Join(dir, "stacks", "Pulumi.minikube.yaml")
 	const is = "config:\n  elasticdl:cloud: minikube # encryptionsalt: is no key here\n"
 	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755),
-		os.WriteFile(file, []byte("secretsprovider: awskms://alias/pulumi\nencryptedkey: AQ==\nencryptionsalt: v1:AA==:v1:BB==:CC==\n"+is), 0o644)); err != nil {
+		os.WriteFile(file, []byte("secretsprovider: awskms://alias/pulumi\nencryptedkey: "+
+			"AQ==\nencryptionsalt: v1:AA==:v1:BB==:CC==\n"+is), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range w.Jobs["minikube"].Steps {
@@ -166,14 +171,18 @@ func TestWorkflowTools(t *testing.T) {
 	for name, j := range w.Jobs {
 		has := false
 		for _, s := range j.Steps {
-			has = has || strings.Contains(s.Run, "bin/elasticdl\" ./cmd/elasticdl") && strings.Contains(s.Run, "GITHUB_PATH")
+			has = has || strings.Contains(s.Run, "bin/elasticdl\" ./cmd/elasticdl") &&
+				strings.Contains(s.Run, "GITHUB_PATH")
 			if strings.HasPrefix(s.Uses, "pulumi/actions@") && !has {
 				t.Errorf("%s has no elasticdl on PATH, without which the program refuses the stack", name)
 			}
 			action, _, _ := strings.Cut(s.Uses, "@")
 			// The default of one hour may end before an `up` does.
-			if seconds := fmt.Sprint(s.With["role-duration-seconds"]); action == "aws-actions/configure-aws-credentials" && (seconds != "7200" || !strings.Contains(string(page), "--max-session-duration "+seconds)) {
-				t.Errorf("%s has Amazon's credentials for %s seconds, want 7200, and roles that give them for so long", name, seconds)
+			if seconds := fmt.Sprint(
+				s.With["role-duration-seconds"]); action == "aws-actions/configure-aws-credentials" &&
+				(seconds != "7200" || !strings.Contains(string(page), "--max-session-duration "+seconds)) {
+				t.Errorf("%s has Amazon's credentials for %s seconds, want 7200, and roles that "+
+					"give them for so long", name, seconds)
 			}
 			if action == "pulumi/actions" && s.With["pulumi-version"] != version[1] {
 				t.Errorf("%s has Pulumi %v, and tools/pulumi %s", name, s.With["pulumi-version"], version[1])
@@ -212,7 +221,8 @@ func TestWorkflowsRunWhatMakeRuns(t *testing.T) {
 				target, _, _ = strings.Cut(target, " ")
 				got = append(got, target)
 				if !slices.Contains(want, target) && !slices.Contains(tt.others, target) {
-					t.Errorf("%s: job %s makes %s, which is not in %s of the Makefile", tt.workflow, name, target, tt.variable)
+					t.Errorf("%s: job %s makes %s, which is not in %s of the Makefile", tt.workflow,
+						name, target, tt.variable)
 				}
 			}
 		}
@@ -287,7 +297,8 @@ func TestWorkflowPreviewRole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, call := range regexp.MustCompile(`\b(\w+\.(?:Get|Lookup)\w+)\((?:ctx|p\.ctx)[,)]`).FindAllStringSubmatch(string(text), -1) {
+		for _, call := range regexp.MustCompile(
+			`\b(\w+\.(?:Get|Lookup)\w+)\((?:ctx|p\.ctx)[,)]`).FindAllStringSubmatch(string(text), -1) {
 			asked[strings.TrimSuffix(call[1], "Output")] = true
 		}
 	}

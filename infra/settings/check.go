@@ -25,7 +25,8 @@ func (s *Settings) check(in Input, p *Problems) {
 	}
 	s.Platform.check(s, p)
 	for i, rule := range s.Policy.Allow {
-		p.Check(isRule.MatchString(rule), fmt.Sprintf("policy.allow[%d]", i), "%s: expected a rule, as unpinned-image, or one of a resource, as privileged-pod:debug", rule)
+		p.Check(isRule.MatchString(rule), fmt.Sprintf("policy.allow[%d]", i),
+			"%s: expected a rule, as unpinned-image, or one of a resource, as privileged-pod:debug", rule)
 	}
 	if s.Image != nil {
 		s.Image.check(s, in, p)
@@ -55,11 +56,16 @@ const maxPriority = 1_000_000_000
 
 func (o *Platform) check(s *Settings, p *Problems) {
 	const at = "platform."
-	p.Check(valid(validation.IsDNS1123Label(o.Namespace)), at+"namespace", "%s: expected at most 63 lower-case letters, digits and '-', beginning and ending with a letter or digit", orMissing(o.Namespace))
-	p.Check(!slices.Contains(clusterNamespaces, o.Namespace) || o.ShareNamespace && o.Namespace == "default", at+"namespace", "%s: every cluster has that, and the stack makes and deletes its own: give another name", o.Namespace)
+	p.Check(valid(validation.IsDNS1123Label(o.Namespace)), at+"namespace",
+		"%s: expected at most 63 lower-case letters, digits and '-', beginning and ending with a "+
+			"letter or digit", orMissing(o.Namespace))
+	p.Check(!slices.Contains(clusterNamespaces, o.Namespace) || o.ShareNamespace &&
+		o.Namespace == "default", at+"namespace",
+		"%s: every cluster has that, and the stack makes and deletes its own: give another name", o.Namespace)
 	for _, name := range slices.Sorted(maps.Keys(o.PriorityClasses)) {
 		path, value := Join(at+"priorityClasses", name), o.PriorityClasses[name]
-		p.Check(valid(validation.IsDNS1123Subdomain(name)), path, "expected a name of lower-case letters, digits, '-' and '.'")
+		p.Check(valid(validation.IsDNS1123Subdomain(name)), path,
+			"expected a name of lower-case letters, digits, '-' and '.'")
 		p.Check(!strings.HasPrefix(name, "system-"), path, "names that begin with system- are the cluster's own")
 		p.Check(value <= maxPriority, path, "%d: expected at most %d: higher ones are the system's", value, maxPriority)
 	}
@@ -72,10 +78,12 @@ func (o *Platform) check(s *Settings, p *Problems) {
 		p.Check(isQuota(name), path, "unknown quota%s", nearest(name, quotas))
 		p.Check(isQuantity.MatchString(value), path, "%s: expected a quantity, as 16, 500m or 64Gi", value)
 	}
-	p.Check(o.StorageClass == "" || valid(validation.IsDNS1123Subdomain(o.StorageClass)), at+"storageClass", "%s: expected a name of lower-case letters, digits, '-' and '.'", o.StorageClass)
+	p.Check(o.StorageClass == "" || valid(validation.IsDNS1123Subdomain(o.StorageClass)),
+		at+"storageClass", "%s: expected a name of lower-case letters, digits, '-' and '.'", o.StorageClass)
 	if m := s.Minikube; m != nil {
 		enforced := m.Adopt || m.CNI == "calico" || m.CNI == "cilium"
-		p.Check(!o.NetworkPolicy || enforced, at+"networkPolicy", "true: minikube's own network ignores NetworkPolicies: give minikube.cni: calico, or drop this")
+		p.Check(!o.NetworkPolicy || enforced, at+"networkPolicy",
+			"true: minikube's own network ignores NetworkPolicies: give minikube.cni: calico, or drop this")
 	}
 }
 
@@ -85,12 +93,14 @@ func (o *Platform) checkShared(p *Problems) {
 	const at = "platform."
 	for i, name := range o.SharePriorityClasses {
 		_, given := o.PriorityClasses[name]
-		p.Check(given || name == "high" || name == "low", fmt.Sprintf(at+"sharePriorityClasses[%d]", i), "%s: expected high, low or a name of platform.priorityClasses, which says its value", name)
+		p.Check(given || name == "high" || name == "low", fmt.Sprintf(at+"sharePriorityClasses[%d]", i),
+			"%s: expected high, low or a name of platform.priorityClasses, which says its value", name)
 	}
 	if !o.ShareNamespace {
 		return
 	}
-	const why = "goes with a namespace of the stack's own, and platform.shareNamespace is true: it would bind the pods of others: drop one of the two"
+	const why = "goes with a namespace of the stack's own, and platform.shareNamespace is true: it " +
+		"would bind the pods of others: drop one of the two"
 	p.Check(o.PodSecurity == "", at+"podSecurity", why)
 	p.Check(len(o.Quota) == 0, at+"quota", why)
 	p.Check(!o.NetworkPolicy, at+"networkPolicy", why)
@@ -99,9 +109,11 @@ func (o *Platform) checkShared(p *Problems) {
 func valid(problems []string) bool { return len(problems) == 0 }
 
 var quotas = []string{
-	"cpu", "memory", "pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas",
+	"cpu", "memory", "pods", "services", "configmaps", "secrets", "persistentvolumeclaims",
+	"replicationcontrollers", "resourcequotas",
 	"ephemeral-storage", "services.nodeports", "services.loadbalancers",
-	"requests.cpu", "requests.memory", "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
+	"requests.cpu", "requests.memory", "requests.storage", "requests.ephemeral-storage", "limits.cpu",
+	"limits.memory", "limits.ephemeral-storage",
 }
 
 // isQuantity matches quantities of Kubernetes, except for exponents, which are rarely used and can
@@ -130,13 +142,19 @@ func (o *Image) check(s *Settings, in Input, p *Problems) {
 	const at = "image."
 	switch source := s.Path(o.Source); {
 	case o.Source == "":
-		p.Check(false, at+"source", "missing: the directory of a Go program, as `elasticdl zoo init` makes it, or a binary")
+		p.Check(false, at+"source",
+			"missing: the directory of a Go program, as `elasticdl zoo init` makes it, or a binary")
 	default:
 		_, err := in.Stat(source)
-		p.Check(err == nil, at+"source", "%s: expected the directory of a Go program, as `elasticdl zoo init` makes it, or a binary: there is no %s", o.Source, source)
+		p.Check(err == nil, at+"source",
+			"%s: expected the directory of a Go program, as `elasticdl zoo init` makes it, or a "+
+				"binary: there is no %s", o.Source, source)
 	}
-	p.Check(o.Name != "", at+"name", "missing: there is no job whose name the image could have: give the one that it had, or another, or remove the section image")
-	p.Check(o.Name == "" || s.Job != nil && o.Name == s.Job.Name || isRepository.MatchString(o.Name), at+"name", "%s: expected lower-case letters, digits, '-', '_', '.' and '/'", o.Name)
+	p.Check(o.Name != "", at+"name",
+		"missing: there is no job whose name the image could have: give the one that it had, or "+
+			"another, or remove the section image")
+	p.Check(o.Name == "" || s.Job != nil && o.Name == s.Job.Name || isRepository.MatchString(o.Name),
+		at+"name", "%s: expected lower-case letters, digits, '-', '_', '.' and '/'", o.Name)
 	for i, platform := range o.Platforms {
 		p.oneOf(fmt.Sprintf(at+"platforms[%d]", i), platform, "linux/amd64", "linux/arm64")
 	}
@@ -151,8 +169,10 @@ func (o *Image) check(s *Settings, in Input, p *Problems) {
 			path = "job.agentImage"
 		}
 		there := *BuiltImage(s.Job)
-		p.Check(there == "", path, "%s: the stack builds the image, as the section image says: drop one of the two", there)
-		p.Check(s.Cloud != CloudMinikube || s.Job.ImagePullPolicy != "Always", "job.imagePullPolicy", "Always: the image is loaded into minikube, and nowhere to be pulled from: expected IfNotPresent or Never")
+		p.Check(there == "", path,
+			"%s: the stack builds the image, as the section image says: drop one of the two", there)
+		p.Check(s.Cloud != CloudMinikube || s.Job.ImagePullPolicy != "Always", "job.imagePullPolicy",
+			"Always: the image is loaded into minikube, and nowhere to be pulled from: expected IfNotPresent or Never")
 	}
 }
 
@@ -170,16 +190,23 @@ const maxLabels = 40
 
 func (s *Settings) checkLabels(p *Problems) {
 	p.Check(len(s.Labels) <= maxLabels, "labels", "%d labels: expected at most %d", len(s.Labels), maxLabels)
-	p.Check(len(s.Labels) == 0 || s.Cloud != CloudMinikube, "labels", "nothing on minikube costs, and nothing there has labels of a cloud: remove them")
+	p.Check(len(s.Labels) == 0 || s.Cloud != CloudMinikube, "labels",
+		"nothing on minikube costs, and nothing there has labels of a cloud: remove them")
 	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
 		path, value := Join("labels", key), s.Labels[key]
 		switch s.Cloud {
 		case CloudGKE:
-			p.Check(googleLabelKey.MatchString(key) && !strings.HasPrefix(key, "goog"), path, "expected a key of at most 63 lower-case letters, digits, '-' and '_', beginning with a letter and not with goog")
-			p.Check(googleLabelValue.MatchString(value), path, "%s: expected at most 63 lower-case letters, digits, '-' and '_'", value)
+			p.Check(googleLabelKey.MatchString(key) && !strings.HasPrefix(key, "goog"), path,
+				"expected a key of at most 63 lower-case letters, digits, '-' and '_', beginning "+
+					"with a letter and not with goog")
+			p.Check(googleLabelValue.MatchString(value), path,
+				"%s: expected at most 63 lower-case letters, digits, '-' and '_'", value)
 		case CloudEKS:
-			p.Check(key != "" && len(key) <= 128 && amazonTag.MatchString(key) && !strings.HasPrefix(strings.ToLower(key), "aws:"), path, "expected a key of at most 128 letters, digits, spaces and _.:/=+-@, not beginning with aws:")
-			p.Check(len(value) <= 256 && amazonTag.MatchString(value), path, "%s: expected at most 256 letters, digits, spaces and _.:/=+-@", value)
+			p.Check(key != "" && len(key) <= 128 && amazonTag.MatchString(key) &&
+				!strings.HasPrefix(strings.ToLower(key), "aws:"), path,
+				"expected a key of at most 128 letters, digits, spaces and _.:/=+-@, not beginning with aws:")
+			p.Check(len(value) <= 256 && amazonTag.MatchString(value), path,
+				"%s: expected at most 256 letters, digits, spaces and _.:/=+-@", value)
 		}
 	}
 }
@@ -191,10 +218,12 @@ func checkNodeLabels(path string, labels map[string]string, p *Problems) {
 		at, value := Join(path, key), labels[key]
 		domain, _, _ := strings.Cut(key, "/")
 		p.Check(valid(validation.IsQualifiedName(key)), at, "expected the key of a label, as pool or example.com/pool")
-		p.Check(!slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "cloud.google.com", "eks.amazonaws.com"}, func(d string) bool {
+		p.Check(!slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "cloud.google.com",
+			"eks.amazonaws.com"}, func(d string) bool {
 			return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
 		}), at, "labels of %s are the cluster's own", domain)
-		p.Check(valid(validation.IsValidLabelValue(value)), at, "%s: expected at most 63 letters, digits, '-', '_' and '.'", value)
+		p.Check(valid(validation.IsValidLabelValue(value)), at,
+			"%s: expected at most 63 letters, digits, '-', '_' and '.'", value)
 	}
 }
 
@@ -221,7 +250,8 @@ func (p *Problems) private(path, text string, least, most int) netip.Prefix {
 	if !n.IsValid() {
 		return n
 	}
-	private := slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"}, func(whole string) bool {
+	private := slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16",
+		"100.64.0.0/10"}, func(whole string) bool {
 		w := netip.MustParsePrefix(whole)
 		return w.Contains(n.Addr()) && n.Bits() >= w.Bits()
 	})
@@ -259,13 +289,16 @@ const widest = 8
 // at; some clouds accept public addresses only.
 func checkAuthorized(at string, all []Network, most int, p *Problems, public bool) {
 	path := at + ".authorizedNetworks"
-	p.Check(len(all) > 0, path, "missing: who may reach the Kubernetes API? From here: pulumi config set --path '%s[0].cidr' \"$(curl -s https://checkip.amazonaws.com)/32\"", path)
+	p.Check(len(all) > 0, path, "missing: who may reach the Kubernetes API? From here: pulumi "+
+		"config set --path '%s[0].cidr' \"$(curl -s https://checkip.amazonaws.com)/32\"", path)
 	p.Check(len(all) <= most, path, "%d networks: expected at most %d", len(all), most)
 	for i, n := range all {
 		path := fmt.Sprintf("%s[%d].cidr", path, i)
 		if cidr := p.cidr(path, n.CIDR); cidr.IsValid() {
-			p.Check(cidr.Bits() >= widest, path, "%s: that is everyone: list the networks of those who deploy and look, a /32 for one address", n.CIDR)
-			p.Check(!public || !cidr.Addr().IsPrivate(), path, "%s: expected public addresses: those within the VPC always have access", n.CIDR)
+			p.Check(cidr.Bits() >= widest, path,
+				"%s: that is everyone: list the networks of those who deploy and look, a /32 for one address", n.CIDR)
+			p.Check(!public || !cidr.Addr().IsPrivate(), path,
+				"%s: expected public addresses: those within the VPC always have access", n.CIDR)
 		}
 	}
 }

@@ -27,24 +27,34 @@ func (d *Data) Remote() bool { return strings.Contains(d.Source, "://") }
 func (d *Data) check(s *Settings, in Input, p *Problems) {
 	const at = "data."
 	p.Check(d.Dataset != "", at+"dataset", "missing: a data set that `elasticdl dataset --help` names, as mnist")
-	p.Check(isDataset.MatchString(d.Dataset), at+"dataset", "%s: expected a data set that `elasticdl dataset --help` names, as mnist", d.Dataset)
+	p.Check(isDataset.MatchString(d.Dataset), at+"dataset",
+		"%s: expected a data set that `elasticdl dataset --help` names, as mnist", d.Dataset)
 	local := filepath.IsLocal(d.Path) && path.Clean(d.Path) == d.Path && d.Path != "."
-	p.Check(local || d.Path == d.Dataset, at+"path", "%s: expected a directory on the claim, as mnist or data/mnist", d.Path)
+	p.Check(local || d.Path == d.Dataset, at+"path",
+		"%s: expected a directory on the claim, as mnist or data/mnist", d.Path)
 	switch {
 	case d.Source == "":
 	case d.Remote():
 		u, err := url.Parse(d.Source)
-		p.Check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", at+"source", "%s: expected a directory, or a URL of http or https", d.Source)
+		p.Check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", at+"source",
+			"%s: expected a directory, or a URL of http or https", d.Source)
 	default:
 		directory, err := in.Stat(s.Path(d.Source))
-		p.Check(err == nil && directory, at+"source", "%s: expected a directory, or a URL of http or https: there is no directory %s", d.Source, s.Path(d.Source))
+		p.Check(err == nil && directory, at+"source",
+			"%s: expected a directory, or a URL of http or https: there is no directory %s", d.Source, s.Path(d.Source))
 	}
-	p.Check(d.Command != "" || s.Image != nil && s.Image.Command == "", at+"command", "missing: the elasticdl binary, or leave this out for the one on PATH")
+	p.Check(d.Command != "" || s.Image != nil && s.Image.Command == "", at+"command",
+		"missing: the elasticdl binary, or leave this out for the one on PATH")
 	if section, ok := s.storage(); !ok {
-		p.Check(s.mounts(section), "data", "the stack has no volume that it could be brought to: give %s, or drop this", section)
+		p.Check(s.mounts(section), "data",
+			"the stack has no volume that it could be brought to: give %s, or drop this", section)
 	}
-	p.Check(s.Image != nil || s.Job != nil, "data", "the pod that writes it needs an image, and there is neither a section image nor a job: give one of the two, or drop this, which deletes no data")
-	p.Check(s.Platform.PodSecurity != "restricted", "data", "the pod that writes it may be root, which platform.podSecurity: restricted refuses: expected baseline there, or drop this")
+	p.Check(s.Image != nil || s.Job != nil, "data",
+		"the pod that writes it needs an image, and there is neither a section image nor a job: "+
+			"give one of the two, or drop this, which deletes no data")
+	p.Check(s.Platform.PodSecurity != "restricted", "data",
+		"the pod that writes it may be root, which platform.podSecurity: restricted refuses: "+
+			"expected baseline there, or drop this")
 }
 
 // storage returns the section of the stack's volume, and whether the stack has one.
@@ -60,5 +70,7 @@ func (s *Settings) storage() (section string, ok bool) {
 
 // mounts reports whether the job mounts the volume of a section.
 func (s *Settings) mounts(section string) bool {
-	return s.Job != nil && slices.ContainsFunc(s.Job.Volumes, func(v job.Volume) bool { return storageOf[v.ClaimName] == section })
+	return s.Job != nil && slices.ContainsFunc(s.Job.Volumes, func(v job.Volume) bool {
+		return storageOf[v.ClaimName] == section
+	})
 }

@@ -23,7 +23,8 @@ func defaults(cloud, arch string) *Settings {
 	case CloudGKE:
 		s.GKE = &GKE{
 			ReleaseChannel: "REGULAR", PrivateNodes: true,
-			Ranges:     GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
+			Ranges: GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20",
+				Master: "172.16.0.32/28"},
 			SystemPool: GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 2, DiskGB: 100},
 			WorkerPool: &GKEPool{DiskGB: 100},
 			GPUPool:    &GKEPool{DiskGB: 100, GPUDriver: "DEFAULT"},
@@ -32,8 +33,9 @@ func defaults(cloud, arch string) *Settings {
 	case CloudEKS:
 		s.EKS = &EKS{
 			Version: "1.35", SupportType: "STANDARD", PublicAccess: true,
-			VPC:         VPC{CIDR: "10.0.0.0/16"},
-			SystemGroup: EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, DesiredNodes: 2, MaxNodes: 2, DiskGB: 100},
+			VPC: VPC{CIDR: "10.0.0.0/16"},
+			SystemGroup: EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, DesiredNodes: 2,
+				MaxNodes: 2, DiskGB: 100},
 			WorkerGroup: &EKSGroup{DiskGB: 100},
 			GPUGroup:    &EKSGroup{DiskGB: 100},
 			EFS:         &EFS{ThroughputMode: "elastic"},

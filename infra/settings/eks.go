@@ -22,28 +22,35 @@ var (
 func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	const at = "eks."
 	p.Check(e.Region != "", keyRegion, "missing: pulumi config set %s us-west-2", keyRegion)
-	p.Check(e.Region == "" || isAmazonRegion.MatchString(e.Region), keyRegion, "%s: expected a region, as us-west-2", e.Region)
+	p.Check(e.Region == "" || isAmazonRegion.MatchString(e.Region), keyRegion,
+		"%s: expected a region, as us-west-2", e.Region)
 	checkProvider(in.Config, p)
-	p.Check(e.Profile == "" || isAmazonProfile.MatchString(e.Profile), keyProfile, "%s: expected the name of a profile: letters, digits and _.@/+:=-", e.Profile)
+	p.Check(e.Profile == "" || isAmazonProfile.MatchString(e.Profile), keyProfile,
+		"%s: expected the name of a profile: letters, digits and _.@/+:=-", e.Profile)
 	p.oneOf(at+"supportType", e.SupportType, "STANDARD", "EXTENDED")
 	e.checkVersion(s, p, in.Now)
 	e.VPC.check(e.Region, p)
 	if e.PublicAccess {
 		checkAuthorized("eks", e.AuthorizedNetworks, 40, p, true)
 	} else {
-		p.Check(len(e.AuthorizedNetworks) == 0, at+"authorizedNetworks", "with publicAccess: false the Kubernetes API has no public address: remove these")
-		s.note("eks.publicAccess: false: `pulumi up` has to run within the VPC, from which alone the Kubernetes API is reached")
+		p.Check(len(e.AuthorizedNetworks) == 0, at+"authorizedNetworks",
+			"with publicAccess: false the Kubernetes API has no public address: remove these")
+		s.note("eks.publicAccess: false: `pulumi up` has to run within the VPC, from which alone " +
+			"the Kubernetes API is reached")
 	}
 	for i, arn := range e.Admins {
 		path := fmt.Sprintf(at+"admins[%d]", i)
-		p.Check(!strings.Contains(arn, ":assumed-role/"), path, "%s: that is a session: give the role, arn:aws:iam::ACCOUNT:role/NAME", arn)
+		p.Check(!strings.Contains(arn, ":assumed-role/"), path,
+			"%s: that is a session: give the role, arn:aws:iam::ACCOUNT:role/NAME", arn)
 		p.Check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
 		p.Check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
 	e.SystemGroup.check(s, at+"systemGroup", p)
 	e.SystemGroup.checkGPUs(s, at+"systemGroup", false, p)
-	p.Check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
-	p.Check(!e.SystemGroup.Spot, at+"systemGroup.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
+	p.Check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes",
+		"%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
+	p.Check(!e.SystemGroup.Spot, at+"systemGroup.spot",
+		"true: what the cluster itself runs, masters and servers are not to be taken away")
 	if e.WorkerGroup != nil {
 		e.WorkerGroup.check(s, at+"workerGroup", p)
 		e.WorkerGroup.checkGPUs(s, at+"workerGroup", false, p)
@@ -58,25 +65,29 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
 		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
 	}
-	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
+	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s",
+		e.LogRetentionDays, numbers(retentions))
 }
 
 // providerOnly lists settings of the AWS provider that `aws eks get-token` and `aws ecr
 // get-login-password` cannot use: the stack would be created with one identity, and Kubernetes and
 // the registry accessed with another.
 var providerOnly = []string{
-	"aws:accessKey", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:assumeRoles", "aws:secretKey", "aws:sharedConfigFiles", "aws:sharedCredentialsFiles", "aws:token",
+	"aws:accessKey", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:assumeRoles",
+	"aws:secretKey", "aws:sharedConfigFiles", "aws:sharedCredentialsFiles", "aws:token",
 }
 
 func checkProvider(config map[string]string, p *Problems) {
 	for _, key := range providerOnly {
 		_, there := config[key]
-		p.Check(!there, key, "kubectl and the registry's login cannot use this: put it into a profile of ~/.aws/config (role_arn, source_profile), and name that: pulumi config set aws:profile NAME")
+		p.Check(!there, key, "kubectl and the registry's login cannot use this: put it into a "+
+			"profile of ~/.aws/config (role_arn, source_profile), and name that: pulumi config set aws:profile NAME")
 	}
 }
 
 // retentions lists the numbers of days that CloudWatch accepts.
-var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,
+	2557, 2922, 3288, 3653}
 
 func deref(n *int) int {
 	if n == nil {
@@ -124,9 +135,11 @@ func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
 	}
 	switch ended := !now.Before(until.AddDate(0, 0, 1)); {
 	case ended && !now.Before(until.AddDate(1, 0, 1)):
-		refuse("%s: Amazon does not support it any more, since %s: expected a newer version", e.Version, until.AddDate(1, 0, 0).Format(time.DateOnly))
+		refuse("%s: Amazon does not support it any more, since %s: expected a newer version", e.Version,
+			until.AddDate(1, 0, 0).Format(time.DateOnly))
 	case ended && e.SupportType != "EXTENDED":
-		refuse("%s: its standard support ended on %s: expected a newer version, or eks.supportType: EXTENDED, which costs six times as much", e.Version, support[i].until)
+		refuse("%s: its standard support ended on %s: expected a newer version, or eks.supportType: "+
+			"EXTENDED, which costs six times as much", e.Version, support[i].until)
 	case !ended && now.After(until.AddDate(0, -1, 0)):
 		s.note("eks.version: the standard support of %s ends on %s", e.Version, support[i].until)
 	}
@@ -141,7 +154,8 @@ func (v *VPC) check(region string, p *Problems) {
 		p.Check(v.CIDR == "", at+"cidr", "%s: %s", v.CIDR, why)
 		p.Check(len(v.Zones) == 0, at+"zones", "%s", why)
 		p.Check(!v.NATPerZone, at+"natPerZone", "true: %s", why)
-		p.Check(len(v.PrivateSubnets) >= 2, at+"privateSubnets", "%d subnets: expected those of two zones or more", len(v.PrivateSubnets))
+		p.Check(len(v.PrivateSubnets) >= 2, at+"privateSubnets",
+			"%d subnets: expected those of two zones or more", len(v.PrivateSubnets))
 		checkSubnets(at+"privateSubnets", v.PrivateSubnets, nil, p)
 		checkSubnets(at+"publicSubnets", v.PublicSubnets, v.PrivateSubnets, p)
 		return
@@ -150,12 +164,14 @@ func (v *VPC) check(region string, p *Problems) {
 	p.Check(len(v.PrivateSubnets) == 0, at+"privateSubnets", why)
 	p.Check(len(v.PublicSubnets) == 0, at+"publicSubnets", why)
 	p.private(at+"cidr", v.CIDR, 16, 20)
-	p.Check(len(v.Zones) >= 2, at+"zones", "%s: expected two or more, as [%[2]sa, %[2]sb]", orMissing(strings.Join(v.Zones, ", ")), region)
+	p.Check(len(v.Zones) >= 2, at+"zones", "%s: expected two or more, as [%[2]sa, %[2]sb]",
+		orMissing(strings.Join(v.Zones, ", ")), region)
 	p.Check(len(v.Zones) <= 4, at+"zones", "%d zones: expected at most 4", len(v.Zones))
 	for i, zone := range v.Zones {
 		path := fmt.Sprintf(at+"zones[%d]", i)
 		letter, ok := strings.CutPrefix(zone, region)
-		p.Check(ok && len(letter) == 1 && letter >= "a" && letter <= "z", path, "%s: expected a zone of %s, as %[2]sa, and no local one", zone, orMissing(region))
+		p.Check(ok && len(letter) == 1 && letter >= "a" && letter <= "z", path,
+			"%s: expected a zone of %s, as %[2]sa, and no local one", zone, orMissing(region))
 		p.Check(!slices.Contains(v.Zones[:i], zone), path, "%s occurs twice", zone)
 	}
 }
@@ -181,12 +197,14 @@ func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
 		p.Check(!slices.Contains(o.InstanceTypes[:i], t), path, "%s occurs twice", t)
 	}
 	if o.Spot && len(o.InstanceTypes) == 1 {
-		s.note("%s.spot: true with one type only, %s: where that is short there are no nodes: give several", at, o.InstanceTypes[0])
+		s.note("%s.spot: true with one type only, %s: where that is short there are no nodes: give "+
+			"several", at, o.InstanceTypes[0])
 	}
 	p.within(at+".minNodes", o.MinNodes, 0, maxGroup)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxGroup)
 	p.Check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
-	p.Check(o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes", "%d: expected minNodes to maxNodes, %d to %d", o.DesiredNodes, o.MinNodes, o.MaxNodes)
+	p.Check(o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes",
+		"%d: expected minNodes to maxNodes, %d to %d", o.DesiredNodes, o.MinNodes, o.MaxNodes)
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
@@ -202,7 +220,8 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 		return
 	}
 	p.Check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
-	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
+	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb",
+		"%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 	for i, t := range o.InstanceTypes {
 		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
 		p.Check(isGPU.MatchString(t), path, "%s: has no GPU of NVIDIA", t)
@@ -222,9 +241,14 @@ var isGPU = regexp.MustCompile(`^(p[2-9][a-z]*(-[a-z0-9]+)?|g4dn|g[5-9][a-z]*|gr
 
 // gpus has the number of GPUs of instance types, as far as it is known here.
 var gpus = map[string]int{
-	"g4dn.xlarge": 1, "g4dn.2xlarge": 1, "g4dn.4xlarge": 1, "g4dn.8xlarge": 1, "g4dn.16xlarge": 1, "g4dn.12xlarge": 4, "g4dn.metal": 8,
-	"g5.xlarge": 1, "g5.2xlarge": 1, "g5.4xlarge": 1, "g5.8xlarge": 1, "g5.16xlarge": 1, "g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8,
-	"g6.xlarge": 1, "g6.2xlarge": 1, "g6.4xlarge": 1, "g6.8xlarge": 1, "g6.16xlarge": 1, "g6.12xlarge": 4, "g6.24xlarge": 4, "g6.48xlarge": 8,
-	"g6e.xlarge": 1, "g6e.2xlarge": 1, "g6e.4xlarge": 1, "g6e.8xlarge": 1, "g6e.16xlarge": 1, "g6e.12xlarge": 4, "g6e.24xlarge": 4, "g6e.48xlarge": 8,
-	"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8,
+	"g4dn.xlarge": 1, "g4dn.2xlarge": 1, "g4dn.4xlarge": 1, "g4dn.8xlarge": 1, "g4dn.16xlarge": 1,
+	"g4dn.12xlarge": 4, "g4dn.metal": 8,
+	"g5.xlarge": 1, "g5.2xlarge": 1, "g5.4xlarge": 1, "g5.8xlarge": 1, "g5.16xlarge": 1,
+	"g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8,
+	"g6.xlarge": 1, "g6.2xlarge": 1, "g6.4xlarge": 1, "g6.8xlarge": 1, "g6.16xlarge": 1,
+	"g6.12xlarge": 4, "g6.24xlarge": 4, "g6.48xlarge": 8,
+	"g6e.xlarge": 1, "g6e.2xlarge": 1, "g6e.4xlarge": 1, "g6e.8xlarge": 1, "g6e.16xlarge": 1,
+	"g6e.12xlarge": 4, "g6e.24xlarge": 4, "g6e.48xlarge": 8,
+	"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8,
+	"p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8,
 }

@@ -32,12 +32,14 @@ type EKSQuota struct {
 // Instance quotas" and "Spot Instance quotas" of the EC2 user guide; the codes as `aws
 // service-quotas list-service-quotas --service-code ec2` prints them, November 2026.
 var (
-	standardQuota = EKSQuota{Code: "L-1216C47A", Name: "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", NewAccount: 5}
+	standardQuota = EKSQuota{Code: "L-1216C47A",
+		Name: "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", NewAccount: 5}
 	graphicsQuota = EKSQuota{Code: "L-DB2E81BA", Name: "Running On-Demand G and VT instances"}
 	pQuota        = EKSQuota{Code: "L-417A185B", Name: "Running On-Demand P instances"}
-	standardSpot  = EKSQuota{Code: "L-34B43A08", Name: "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", NewAccount: 5}
-	graphicsSpot  = EKSQuota{Code: "L-3819A6DF", Name: "All G and VT Spot Instance Requests"}
-	pSpot         = EKSQuota{Code: "L-7212CCBC", Name: "All P4, P3 and P2 Spot Instance Requests"}
+	standardSpot  = EKSQuota{Code: "L-34B43A08",
+		Name: "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", NewAccount: 5}
+	graphicsSpot = EKSQuota{Code: "L-3819A6DF", Name: "All G and VT Spot Instance Requests"}
+	pSpot        = EKSQuota{Code: "L-7212CCBC", Name: "All P4, P3 and P2 Spot Instance Requests"}
 )
 
 var (
@@ -104,14 +106,19 @@ func (e *EKS) Quotas() []EKSQuota {
 func (q EKSQuota) Note(region string) string {
 	at := strings.Join(q.Groups, ", ")
 	if q.Code == "" {
-		return fmt.Sprintf("%s: instances of %s count against a quota of their family: aws service-quotas list-service-quotas --region %s --service-code ec2 --query 'Quotas[].[QuotaName,Value]' --output text",
+		return fmt.Sprintf("%s: instances of %s count against a quota of their family: aws "+
+			"service-quotas list-service-quotas --region %s --service-code ec2 --query "+
+			"'Quotas[].[QuotaName,Value]' --output text",
 			at, strings.Join(q.Unknown, ", "), region)
 	}
-	text := fmt.Sprintf("%s: needs %d vCPUs of the quota %q at first, %d with maxNodes, up to %d while nodes are rolled", at, q.First, q.Name, q.Most, q.Rolled)
+	text := fmt.Sprintf("%s: needs %d vCPUs of the quota %q at first, %d with maxNodes, up to %d "+
+		"while nodes are rolled", at, q.First, q.Name, q.Most, q.Rolled)
 	if len(q.Unknown) > 0 {
 		text += ", and those of " + strings.Join(q.Unknown, ", ")
 	}
-	return text + fmt.Sprintf("; a new account has %d. What yours has: aws service-quotas get-service-quota --region %s --service-code ec2 --quota-code %s --query Quota.Value", q.NewAccount, region, q.Code)
+	return text + fmt.Sprintf("; a new account has %d. What yours has: aws service-quotas "+
+		"get-service-quota --region %s --service-code ec2 --quota-code %s --query Quota.Value",
+		q.NewAccount, region, q.Code)
 }
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)

@@ -92,7 +92,8 @@ func TestShippedJobFits(t *testing.T) {
 		t.Errorf("the job cannot grow: %d workers, at most %d", s.Job.NumWorkers, s.Job.MaxWorkers)
 	}
 	for i := range s.Job.MaxWorkers {
-		p, err := manifest.Pod(s.Job, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: i}, Launch: 1}, meta.OwnerReference{})
+		p, err := manifest.Pod(s.Job, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: i},
+			Launch: 1}, meta.OwnerReference{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +123,9 @@ func misfit(nodes, pods []room, seen map[string]bool) string {
 	if len(pods) == 0 {
 		return ""
 	}
-	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b room) int { return a.cpu*1_000_000 + a.memory - b.cpu*1_000_000 - b.memory })
+	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b room) int {
+		return a.cpu*1_000_000 + a.memory - b.cpu*1_000_000 - b.memory
+	})
 	key := fmt.Sprint(sorted, len(pods))
 	if seen[key] {
 		return ""
@@ -186,7 +189,8 @@ func TestCosts(t *testing.T) {
 		wantDisks += float64(g.DesiredNodes*g.DiskGB) * 0.08 / hours
 	}
 	if math.Abs(nodes-wantNodes) > 0.0005 || math.Abs(disks-wantDisks) > 0.0005 {
-		t.Errorf("nodes are %.4f on the page and %.4f by the stack's file, disks %.4f and %.4f", nodes, wantNodes, disks, wantDisks)
+		t.Errorf("nodes are %.4f on the page and %.4f by the stack's file, disks %.4f and %.4f", nodes,
+			wantNodes, disks, wantDisks)
 	}
 	file, err := os.ReadFile("../../stacks/Pulumi.eks.yaml")
 	if err != nil || !strings.Contains(string(file), fmt.Sprintf("$%.2f an hour", together)) {
@@ -235,8 +239,10 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("needs %v, expected %v", got, want)
 	}
 	note := e.Quotas()[1].Note("us-west-2")
-	for _, part := range []string{"eks.gpuGroup: needs 4 vCPUs", "12 with maxNodes", "28 while nodes are rolled", "a new account has 0",
-		"aws service-quotas get-service-quota --region us-west-2 --service-code ec2 --quota-code L-DB2E81BA --query Quota.Value"} {
+	for _, part := range []string{"eks.gpuGroup: needs 4 vCPUs", "12 with maxNodes",
+		"28 while nodes are rolled", "a new account has 0",
+		"aws service-quotas get-service-quota --region us-west-2 --service-code ec2 --quota-code " +
+			"L-DB2E81BA --query Quota.Value"} {
 		if !strings.Contains(note, part) {
 			t.Errorf("%q is not in %q", part, note)
 		}
@@ -247,12 +253,16 @@ func TestQuotas(t *testing.T) {
 		code string
 		each int
 	}{
-		{"m6i.large", false, "L-1216C47A", 2}, {"r5.4xlarge", false, "L-1216C47A", 16}, {"g5.xlarge", false, "L-DB2E81BA", 4}, {"gr6.4xlarge", false, "L-DB2E81BA", 16},
-		{"p3.2xlarge", false, "L-417A185B", 8}, {"p5.48xlarge", false, "L-417A185B", 192}, {"p5.48xlarge", true, "", 192}, {"p3.2xlarge", true, "L-7212CCBC", 8},
-		{"g4dn.xlarge", true, "L-3819A6DF", 4}, {"c5.large", true, "L-34B43A08", 2}, {"trn1.2xlarge", false, "", 8}, {"m5.metal", false, "L-1216C47A", 0},
+		{"m6i.large", false, "L-1216C47A", 2}, {"r5.4xlarge", false, "L-1216C47A", 16},
+		{"g5.xlarge", false, "L-DB2E81BA", 4}, {"gr6.4xlarge", false, "L-DB2E81BA", 16},
+		{"p3.2xlarge", false, "L-417A185B", 8}, {"p5.48xlarge", false, "L-417A185B", 192},
+		{"p5.48xlarge", true, "", 192}, {"p3.2xlarge", true, "L-7212CCBC", 8},
+		{"g4dn.xlarge", true, "L-3819A6DF", 4}, {"c5.large", true, "L-34B43A08", 2},
+		{"trn1.2xlarge", false, "", 8}, {"m5.metal", false, "L-1216C47A", 0},
 	} {
 		if q := quotaOf(test.kind, test.spot); q.Code != test.code || vcpus(test.kind) != test.each {
-			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.Code, vcpus(test.kind), test.code, test.each)
+			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.Code, vcpus(test.kind),
+				test.code, test.each)
 		}
 	}
 	e.GPUGroup.InstanceTypes, e.WorkerGroup.InstanceTypes = []string{"trn1.2xlarge"}, []string{"m5.metal"}
@@ -271,7 +281,8 @@ func TestGPUsOfTheShippedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.EKS.GPUGroup == nil || s.EKS.GPUGroup.InstanceTypes[0] != "g4dn.xlarge" || s.Job.Worker.Limit["nvidia.com/gpu"] != "1" {
+	if s.EKS.GPUGroup == nil || s.EKS.GPUGroup.InstanceTypes[0] != "g4dn.xlarge" ||
+		s.Job.Worker.Limit["nvidia.com/gpu"] != "1" {
 		t.Errorf("GPUs are %+v, of a worker %+v", s.EKS.GPUGroup, s.Job.Worker)
 	}
 }
@@ -307,11 +318,14 @@ func uncommented(t *testing.T, path string) map[string]any {
 
 // The size of an instance type determines its number of GPUs.
 func TestCardsOfAmazon(t *testing.T) {
-	sizes := map[string]int{"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1, "12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "metal": 8}
-	want := map[string]int{"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8}
+	sizes := map[string]int{"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1,
+		"12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "metal": 8}
+	want := map[string]int{"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8,
+		"p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8}
 	for size, n := range sizes {
 		for _, family := range []string{"g4dn", "g5", "g6", "g6e"} {
-			if largest := size == "24xlarge" || size == "48xlarge"; family == "g4dn" && !largest || family != "g4dn" && size != "metal" {
+			if largest := size == "24xlarge" || size == "48xlarge"; family == "g4dn" && !largest ||
+				family != "g4dn" && size != "metal" {
 				want[family+"."+size] = n
 			}
 		}

@@ -22,14 +22,17 @@ var (
 func (g *GKE) check(s *Settings, p *Problems) {
 	const at = "gke."
 	p.Check(g.Project != "", keyProject, "missing: pulumi config set %s PROJECT", keyProject)
-	p.Check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject, "%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
+	p.Check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject,
+		"%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
 	g.checkPlace(s, p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.SystemPool.check(at+"systemPool", g, p)
 	g.SystemPool.checkGPUs(at+"systemPool", false, p)
-	p.Check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
-	p.Check(!g.SystemPool.Spot, at+"systemPool.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
+	p.Check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes",
+		"%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
+	p.Check(!g.SystemPool.Spot, at+"systemPool.spot",
+		"true: what the cluster itself runs, masters and servers are not to be taken away")
 	if g.WorkerPool != nil {
 		g.WorkerPool.check(at+"workerPool", g, p)
 		g.WorkerPool.checkGPUs(at+"workerPool", false, p)
@@ -50,7 +53,8 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	for i, role := range g.JobRoles {
 		path := fmt.Sprintf(at+"jobRoles[%d]", i)
 		p.Check(isGoogleRole.MatchString(role), path, "%s: expected a role, as roles/storage.objectViewer", role)
-		p.Check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path, "%s: that is on everything in the project: name what the job needs", role)
+		p.Check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path,
+			"%s: that is on everything in the project: name what the job needs", role)
 	}
 	s.note("gke: %s", g.quotaNote())
 }
@@ -71,8 +75,10 @@ func (g *GKE) Zones() int {
 func (g *GKE) checkPlace(s *Settings, p *Problems) {
 	r, zone := region(g.Location)
 	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
-	p.Check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location", "%s: expected a zone, as us-central1-c, or a region", g.Location)
-	p.Check(!zone || len(g.NodeZones) == 0, "gke.nodeZones", "gke.location is one zone: drop these, or give its region, %s", r)
+	p.Check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location",
+		"%s: expected a zone, as us-central1-c, or a region", g.Location)
+	p.Check(!zone || len(g.NodeZones) == 0, "gke.nodeZones",
+		"gke.location is one zone: drop these, or give its region, %s", r)
 	for i, z := range g.NodeZones {
 		in, ok := region(z)
 		path := fmt.Sprintf("gke.nodeZones[%d]", i)
@@ -80,7 +86,8 @@ func (g *GKE) checkPlace(s *Settings, p *Problems) {
 		p.Check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
 	}
 	if !zone && r != "" {
-		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in all; a disk or card is where its node is", r, g.nodes(min0), g.nodes(max0))
+		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in "+
+			"all; a disk or card is where its node is", r, g.nodes(min0), g.nodes(max0))
 	}
 }
 
@@ -103,23 +110,28 @@ func (g *GKE) checkRanges(p *Problems) {
 	pods := p.private(at+"pods", g.Ranges.Pods, 9, 24)
 	services := p.private(at+"services", g.Ranges.Services, 13, 27)
 	master := p.private(at+"master", g.Ranges.Master, 28, 28)
-	all := []namedNetwork{{at + "nodes", nodes}, {at + "pods", pods}, {at + "services", services}, {at + "master", master}}
+	all := []namedNetwork{{at + "nodes", nodes}, {at + "pods", pods}, {at + "services", services},
+		{at + "master", master}}
 	if f := g.Filestore; f != nil && f.Range != "" {
 		length := 29
 		if !strings.HasPrefix(f.Tier, "BASIC") {
 			length = 24
 		}
-		all = append(all, namedNetwork{"gke.filestore.range", p.private("gke.filestore.range", f.Range, length, length)})
+		all = append(all, namedNetwork{"gke.filestore.range", p.private("gke.filestore.range", f.Range,
+			length, length)})
 	}
 	p.disjoint(all...)
 	most := g.nodes(max0) + 1 // the initial node of a cluster
 	if pods.IsValid() {       // each node takes a /24
 		room := 1 << max(0, 24-pods.Bits())
-		p.Check(room >= most, at+"pods", "%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d or wider", pods, room, most, 24-bits.Len(uint(most-1)))
+		p.Check(room >= most, at+"pods",
+			"%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d "+
+				"or wider", pods, room, most, 24-bits.Len(uint(most-1)))
 	}
 	if nodes.IsValid() { // Google reserves four addresses
 		room := 1<<(32-nodes.Bits()) - 4
-		p.Check(room >= most, at+"nodes", "%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
+		p.Check(room >= most, at+"nodes",
+			"%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
 	}
 }
 
@@ -133,12 +145,16 @@ const (
 
 func (o *GKEPool) check(at string, g *GKE, p *Problems) {
 	p.Check(o.MachineType != "", at+".machineType", "missing: a type, as n1-standard-8")
-	p.Check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType", "%s: expected a type, as n1-standard-8", o.MachineType)
-	p.Check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType", "%s: an Arm machine, and images are for linux/amd64", o.MachineType)
+	p.Check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType",
+		"%s: expected a type, as n1-standard-8", o.MachineType)
+	p.Check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType",
+		"%s: an Arm machine, and images are for linux/amd64", o.MachineType)
 	p.within(at+".minNodes", o.MinNodes, 0, maxNodes)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxNodes)
 	p.Check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
-	p.Check(o.MinNodes <= 0 || o.MaxNodes >= g.Zones(), at+".maxNodes", "%d: fewer than the %d zones of gke.location, %s, and a pool with minNodes begins with a node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, g.Zones(), g.Location, g.Zones())
+	p.Check(o.MinNodes <= 0 || o.MaxNodes >= g.Zones(), at+".maxNodes",
+		"%d: fewer than the %d zones of gke.location, %s, and a pool with minNodes begins with a "+
+			"node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, g.Zones(), g.Location, g.Zones())
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
@@ -155,19 +171,22 @@ func (o *GKEPool) checkGPUs(at string, wanted bool, p *Problems) {
 		p.Check(o.Accelerator == "", at+".accelerator", "%s: %s", o.Accelerator, why)
 		p.Check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
 		p.Check(o.GPUDriver == "", at+".gpuDriver", "%s: %s", o.GPUDriver, why)
-		p.Check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1", at+".machineType", "%s: %s", o.MachineType, why)
+		p.Check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1",
+			at+".machineType", "%s: %s", o.MachineType, why)
 		return
 	}
 	p.Check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
 	o.checkAccelerator(at, p)
 	p.oneOf(at+".gpuDriver", o.GPUDriver, "DEFAULT", "LATEST")
-	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
+	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb",
+		"%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 }
 
 // accelerators has the types of GPU of each machine family, and the numbers of them that a node may
 // have.
 var accelerators = map[string]map[string][]int{
-	"n1": {"nvidia-tesla-t4": {1, 2, 4}, "nvidia-tesla-v100": {1, 2, 4, 8}, "nvidia-tesla-p100": {1, 2, 4}, "nvidia-tesla-p4": {1, 2, 4}},
+	"n1": {"nvidia-tesla-t4": {1, 2, 4}, "nvidia-tesla-v100": {1, 2, 4, 8},
+		"nvidia-tesla-p100": {1, 2, 4}, "nvidia-tesla-p4": {1, 2, 4}},
 	"g2": {"nvidia-l4": {1, 2, 4, 8}},
 	"a2": {"nvidia-tesla-a100": {1, 2, 4, 8, 16}, "nvidia-a100-80gb": {1, 2, 4, 8}},
 	"a3": {"nvidia-h100-80gb": {1, 2, 4, 8}, "nvidia-h100-mega-80gb": {8}},
@@ -181,13 +200,15 @@ func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 		for _, name := range slices.Sorted(maps.Keys(accelerators[f])) {
 			known = append(known, name)
 			if name == o.Accelerator && family(o.MachineType) != f {
-				p.Check(false, at+".machineType", "%s: %s goes with machines of family %s", orMissing(o.MachineType), name, f)
+				p.Check(false, at+".machineType", "%s: %s goes with machines of family %s",
+					orMissing(o.MachineType), name, f)
 			}
 		}
 	}
 	p.oneOf(at+".accelerator", o.Accelerator, known...)
 	counts := accelerators[family(o.MachineType)][o.Accelerator]
-	p.Check(counts == nil || slices.Contains(counts, o.GPUs), at+".gpus", "%d: %s takes %s per node", o.GPUs, o.Accelerator, numbers(counts))
+	p.Check(counts == nil || slices.Contains(counts, o.GPUs), at+".gpus", "%d: %s takes %s per node",
+		o.GPUs, o.Accelerator, numbers(counts))
 	if n := gpusOf(o.MachineType); n > 0 && counts != nil {
 		p.Check(o.GPUs == n, at+".gpus", "%d: %s has %d", o.GPUs, o.MachineType, n)
 	}
@@ -234,19 +255,24 @@ func (f *Filestore) check(g *GKE, p *Problems) {
 	const at = "gke.filestore."
 	p.oneOf(at+"tier", f.Tier, "BASIC_HDD", "BASIC_SSD", "ZONAL", "REGIONAL")
 	if t, ok := tiers[f.Tier]; ok {
-		p.Check(f.CapacityGB >= t.least && f.CapacityGB <= t.most, at+"capacityGb", "%d: expected %d to %d with tier %s", f.CapacityGB, t.least, t.most, f.Tier)
-		p.Check(f.CapacityGB%t.step == 0, at+"capacityGb", "%d: expected a multiple of %d with tier %s", f.CapacityGB, t.step, f.Tier)
+		p.Check(f.CapacityGB >= t.least && f.CapacityGB <= t.most, at+"capacityGb",
+			"%d: expected %d to %d with tier %s", f.CapacityGB, t.least, t.most, f.Tier)
+		p.Check(f.CapacityGB%t.step == 0, at+"capacityGb", "%d: expected a multiple of %d with tier %s",
+			f.CapacityGB, t.step, f.Tier)
 	}
-	p.Check(isShare.MatchString(f.Share), at+"share", "%s: expected at most 16 lower-case letters, digits and '_', beginning with a letter", orMissing(f.Share))
+	p.Check(isShare.MatchString(f.Share), at+"share",
+		"%s: expected at most 16 lower-case letters, digits and '_', beginning with a letter", orMissing(f.Share))
 	of, zone := region(f.Location)
 	in, _ := region(g.Location)
 	switch {
 	case f.regional():
 		p.Check(!zone, at+"location", "%s: a zone, and tier %s is of a region: expected %s", f.Location, f.Tier, in)
 	case f.Location == "":
-		p.Check(!isGoogleRegion.MatchString(in), at+"location", "missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
+		p.Check(!isGoogleRegion.MatchString(in), at+"location",
+			"missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
 	default:
 		p.Check(zone, at+"location", "%s: a region, and tier %s is in one zone of it, as %s-b", f.Location, f.Tier, in)
 	}
-	p.Check(f.Location == "" || of == in, at+"location", "%s: expected a place in %s, where the cluster is", f.Location, in)
+	p.Check(f.Location == "" || of == in, at+"location",
+		"%s: expected a place in %s, where the cluster is", f.Location, in)
 }

@@ -37,32 +37,42 @@ func (m *Maintenance) check(s *Settings, p *Problems) {
 	const at = "gke.maintenance."
 	switch w := m.Window; {
 	case w == nil:
-		p.Check(isTime.MatchString(m.DailyStart), at+"dailyStart", "%s: expected a time of day in UTC, as \"03:00\"; or give gke.maintenance.window", orMissing(m.DailyStart))
+		p.Check(isTime.MatchString(m.DailyStart), at+"dailyStart",
+			"%s: expected a time of day in UTC, as \"03:00\"; or give gke.maintenance.window", orMissing(m.DailyStart))
 	default:
-		p.Check(m.DailyStart == "", at+"dailyStart", "%s: gke.maintenance.window says when already: remove one of the two", m.DailyStart)
+		p.Check(m.DailyStart == "", at+"dailyStart",
+			"%s: gke.maintenance.window says when already: remove one of the two", m.DailyStart)
 		start, end := p.times(at+"window", w.Start, w.End)
-		p.Check(end.Sub(start) == 0 || end.Sub(start) >= minWindow, at+"window.end", "%s: expected %v or more after start: GKE begins no upgrade in a shorter window", w.End, minWindow)
+		p.Check(end.Sub(start) == 0 || end.Sub(start) >= minWindow, at+"window.end",
+			"%s: expected %v or more after start: GKE begins no upgrade in a shorter window", w.End, minWindow)
 		p.Check(end.Sub(start) <= maxWindow, at+"window.end", "%s: expected %v or less after start", w.End, maxWindow)
-		p.Check(isRecurrence.MatchString(w.Recurrence), at+"window.recurrence", "%s: expected a rule of RFC 5545, as FREQ=WEEKLY;BYDAY=SA,SU", orMissing(w.Recurrence))
+		p.Check(isRecurrence.MatchString(w.Recurrence), at+"window.recurrence",
+			"%s: expected a rule of RFC 5545, as FREQ=WEEKLY;BYDAY=SA,SU", orMissing(w.Recurrence))
 	}
-	p.Check(len(m.Exclusions) <= maxExclusions, at+"exclusions", "%d exclusions: expected at most %d", len(m.Exclusions), maxExclusions)
+	p.Check(len(m.Exclusions) <= maxExclusions, at+"exclusions", "%d exclusions: expected at most %d",
+		len(m.Exclusions), maxExclusions)
 	frozen := 0
 	for i, e := range m.Exclusions {
 		path := fmt.Sprintf("%sexclusions[%d]", at, i)
 		e.check(path, s, p)
-		p.Check(!slices.ContainsFunc(m.Exclusions[:i], func(o MaintenanceExclusion) bool { return o.Name == e.Name }), path+".name", "%s occurs twice", e.Name)
+		p.Check(!slices.ContainsFunc(m.Exclusions[:i], func(o MaintenanceExclusion) bool {
+			return o.Name == e.Name
+		}), path+".name", "%s occurs twice", e.Name)
 		if e.Scope == noUpgrades {
 			frozen++
 		}
-		p.Check(e.Scope != noUpgrades || frozen <= maxNoUpgrades, path+".scope", "%s: GKE takes at most %d exclusions with that scope: expected %s", e.Scope, maxNoUpgrades, NoNodeUpgrades)
+		p.Check(e.Scope != noUpgrades || frozen <= maxNoUpgrades, path+".scope",
+			"%s: GKE takes at most %d exclusions with that scope: expected %s", e.Scope, maxNoUpgrades, NoNodeUpgrades)
 	}
 }
 
 func (e *MaintenanceExclusion) check(path string, s *Settings, p *Problems) {
-	p.Check(isExclusionName.MatchString(e.Name), path+".name", "%s: expected at most 63 lower-case letters, digits, '-' and '_', beginning with a letter", orMissing(e.Name))
+	p.Check(isExclusionName.MatchString(e.Name), path+".name",
+		"%s: expected at most 63 lower-case letters, digits, '-' and '_', beginning with a letter", orMissing(e.Name))
 	p.oneOf(path+".scope", cmp.Or(e.Scope, NoNodeUpgrades), noUpgrades, "NO_MINOR_UPGRADES", NoNodeUpgrades)
 	start, end := p.times(path, e.Start, e.End)
-	p.Check(e.Scope != noUpgrades || end.Sub(start) <= maxFrozen, path+".end", "%s: more than 90 days after start: expected fewer, or scope: %s", e.End, NoNodeUpgrades)
+	p.Check(e.Scope != noUpgrades || end.Sub(start) <= maxFrozen, path+".end",
+		"%s: more than 90 days after start: expected fewer, or scope: %s", e.End, NoNodeUpgrades)
 	if !end.IsZero() && end.Before(s.Now) {
 		s.note("%s: %s ended on %s: GKE upgrades again; remove it", path, e.Name, end.Format(time.DateOnly))
 	}

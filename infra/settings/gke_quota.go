@@ -113,8 +113,11 @@ func (g *GKE) quotaNote() string {
 		}
 	}
 	r, _ := region(g.Location)
-	return fmt.Sprintf("with all pools at maxNodes the stack needs these quotas: in %s %s; of the project %s. New projects have little of some of them, and no GPUs. "+
-		"Compare: gcloud compute regions describe %s --project=%s --flatten='quotas[]' --format='table(quotas.metric,quotas.usage,quotas.limit)', and for the project: gcloud compute project-info describe",
+	return fmt.Sprintf("with all pools at maxNodes the stack needs these quotas: in %s %s; of the "+
+		"project %s. New projects have little of some of them, and no GPUs. "+
+		"Compare: gcloud compute regions describe %s --project=%s --flatten='quotas[]' "+
+		"--format='table(quotas.metric,quotas.usage,quotas.limit)', and for the project: gcloud "+
+		"compute project-info describe",
 		r, strings.Join(inRegion, ", "), strings.Join(inProject, ", "), r, g.Project)
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // Changes that tests of GKE's settings share.
-var withGPUs = map[string]string{"gke.gpuPool": "{machineType: n1-standard-4, accelerator: nvidia-tesla-t4, gpus: 1, maxNodes: 2}"}
+var withGPUs = map[string]string{"gke.gpuPool": "{machineType: n1-standard-4, accelerator: " +
+	"nvidia-tesla-t4, gpus: 1, maxNodes: 2}"}
 
 func merged(all ...map[string]string) map[string]string {
 	m := map[string]string{}
@@ -25,7 +26,8 @@ func merged(all ...map[string]string) map[string]string {
 // window returns a section gke.maintenance with a window on weekends, and other fields of the
 // window.
 func window(other ...string) string {
-	return "{window: " + flow(map[string]string{"start": "'2026-12-05T02:00:00Z'", "end": "'2026-12-05T08:00:00Z'", "recurrence": "'FREQ=WEEKLY;BYDAY=SA,SU'"}, other...) + "}"
+	return "{window: " + flow(map[string]string{"start": "'2026-12-05T02:00:00Z'",
+		"end": "'2026-12-05T08:00:00Z'", "recurrence": "'FREQ=WEEKLY;BYDAY=SA,SU'"}, other...) + "}"
 }
 
 // exclusion returns gke.maintenance.exclusions, with one exclusion for each argument, which has its
@@ -33,7 +35,8 @@ func window(other ...string) string {
 func exclusion(others ...string) string {
 	var all []string
 	for _, other := range others {
-		all = append(all, flow(map[string]string{"name": "a", "start": "'2026-12-20T00:00:00Z'", "end": "'2027-01-04T00:00:00Z'"}, other))
+		all = append(all, flow(map[string]string{"name": "a", "start": "'2026-12-20T00:00:00Z'",
+			"end": "'2027-01-04T00:00:00Z'"}, other))
 	}
 	return "[" + strings.Join(all, ", ") + "]"
 }
@@ -70,15 +73,26 @@ func TestGoogleQuotas(t *testing.T) {
 	}{
 		{"as shipped", nil, "CPUS 32, SSD_TOTAL_GB 250; CPUS_ALL_REGIONS 32"},
 		{"GPUs", withGPUs, "CPUS 40, SSD_TOTAL_GB 450, NVIDIA_T4_GPUS 2; CPUS_ALL_REGIONS 40, GPUS_ALL_REGIONS 2"},
-		{"spot GPUs", map[string]string{"gke.gpuPool": "{machineType: g2-standard-24, accelerator: nvidia-l4, gpus: 2, maxNodes: 3, spot: true}"},
-			"CPUS 32, SSD_TOTAL_GB 550, CPUS_PER_VM_FAMILY (G2) 72, PREEMPTIBLE_NVIDIA_L4_GPUS 6; CPUS_ALL_REGIONS 104, GPUS_ALL_REGIONS 6"},
-		{"large GPUs", map[string]string{"gke.gpuPool": "{machineType: a2-ultragpu-2g, accelerator: nvidia-a100-80gb, gpus: 2, maxNodes: 1}"},
+		{"spot GPUs", map[string]string{"gke.gpuPool": "{machineType: g2-standard-24, accelerator: " +
+			"nvidia-l4, gpus: 2, maxNodes: 3, spot: true}"},
+			"CPUS 32, SSD_TOTAL_GB 550, CPUS_PER_VM_FAMILY (G2) 72, PREEMPTIBLE_NVIDIA_L4_GPUS 6; " +
+				"CPUS_ALL_REGIONS 104, GPUS_ALL_REGIONS 6"},
+		{"large GPUs", map[string]string{"gke.gpuPool": "{machineType: a2-ultragpu-2g, accelerator: " +
+			"nvidia-a100-80gb, gpus: 2, maxNodes: 1}"},
 			"CPUS 32, SSD_TOTAL_GB 350, A2_CPUS 24, NVIDIA_A100_80GB_GPUS 2; CPUS_ALL_REGIONS 56, GPUS_ALL_REGIONS 2"},
-		{"a quota of the family", map[string]string{"gke.workerPool.machineType": "n2-standard-8"}, "CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 24; CPUS_ALL_REGIONS 32"},
-		{"Hyperdisks", map[string]string{"gke.workerPool.machineType": "n4-standard-8"}, "CPUS 8, SSD_TOTAL_GB 100, CPUS_PER_VM_FAMILY (N4) 24, HDB_TOTAL_GB 150; CPUS_ALL_REGIONS 32"},
-		{"machines of one's own measure", map[string]string{"gke.workerPool.machineType": "n2-custom-6-20480"}, "CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 18; CPUS_ALL_REGIONS 26"},
-		{"addresses", map[string]string{"gke.privateNodes": "false"}, "CPUS 32, SSD_TOTAL_GB 250, IN_USE_ADDRESSES 5; CPUS_ALL_REGIONS 32"},
-		{"one pool, and shared cores", map[string]string{"gke.workerPool": "", "gke.systemPool": "{machineType: e2-medium, maxNodes: 1, diskGb: 30}"}, "CPUS 2, SSD_TOTAL_GB 30; CPUS_ALL_REGIONS 2"},
+		{"a quota of the family", map[string]string{"gke.workerPool.machineType": "n2-standard-8"},
+			"CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 24; CPUS_ALL_REGIONS 32"},
+		{"Hyperdisks", map[string]string{"gke.workerPool.machineType": "n4-standard-8"},
+			"CPUS 8, SSD_TOTAL_GB 100, CPUS_PER_VM_FAMILY (N4) 24, HDB_TOTAL_GB 150; CPUS_ALL_REGIONS 32"},
+		{"machines of one's own measure",
+			map[string]string{"gke.workerPool.machineType": "n2-custom-6-20480"},
+			"CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 18; CPUS_ALL_REGIONS 26"},
+		{"addresses", map[string]string{"gke.privateNodes": "false"},
+			"CPUS 32, SSD_TOTAL_GB 250, IN_USE_ADDRESSES 5; CPUS_ALL_REGIONS 32"},
+		{"one pool, and shared cores",
+			map[string]string{"gke.workerPool": "",
+				"gke.systemPool": "{machineType: e2-medium, maxNodes: 1, diskGb: 30}"},
+			"CPUS 2, SSD_TOTAL_GB 30; CPUS_ALL_REGIONS 2"},
 	} {
 		config := stack(t, CloudGKE)
 		setAll(t, config, test.with)
@@ -98,7 +112,8 @@ func TestGoogleQuotas(t *testing.T) {
 		if got := strings.Join(region, ", ") + "; " + strings.Join(project, ", "); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
 		}
-		if n := len(s.Notes); n != 1 || !strings.Contains(s.Notes[0], "gcloud compute regions describe us-central1 --project=my-project") {
+		if n := len(s.Notes); n != 1 ||
+			!strings.Contains(s.Notes[0], "gcloud compute regions describe us-central1 --project=my-project") {
 			t.Errorf("%s: one line tells the quotas and how to look at them, not %q", test.name, s.Notes)
 		}
 	}
@@ -108,8 +123,10 @@ func TestGoogleQuotas(t *testing.T) {
 func TestMetricsOfCPUs(t *testing.T) {
 	for metric, types := range map[string]string{
 		"CPUS":    "n1-standard-4 e2-standard-4 f1-micro g1-small",
-		"A2_CPUS": "a2-highgpu-1g", "C2_CPUS": "c2-standard-4", "C2D_CPUS": "c2d-standard-4", "C3_CPUS": "c3-standard-4", "M1_CPUS": "m1-ultramem-40",
-		"M2_CPUS": "m2-ultramem-208", "M3_CPUS": "m3-ultramem-32", "N2_CPUS": "n2-standard-4", "N2D_CPUS": "n2d-standard-4", "T2D_CPUS": "t2d-standard-4",
+		"A2_CPUS": "a2-highgpu-1g", "C2_CPUS": "c2-standard-4", "C2D_CPUS": "c2d-standard-4",
+		"C3_CPUS": "c3-standard-4", "M1_CPUS": "m1-ultramem-40",
+		"M2_CPUS": "m2-ultramem-208", "M3_CPUS": "m3-ultramem-32", "N2_CPUS": "n2-standard-4",
+		"N2D_CPUS": "n2d-standard-4", "T2D_CPUS": "t2d-standard-4",
 		"CPUS_PER_VM_FAMILY (C4)": "c4-standard-4", "CPUS_PER_VM_FAMILY (A3)": "a3-highgpu-8g",
 	} {
 		for kind := range strings.FieldsSeq(types) {

@@ -21,9 +21,12 @@ func (s *Settings) checkJob(p *Problems) {
 	if !slices.Contains(types, j.Type) {
 		return // reported by checkGiven
 	}
-	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job runs in platform.namespace, %s: remove this", j.Namespace, s.Platform.Namespace)
-	p.Check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
-	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image", "missing: give the name of an existing image, or a section image, from whose source the stack builds one")
+	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace",
+		"%s: the job runs in platform.namespace, %s: remove this", j.Namespace, s.Platform.Namespace)
+	p.Check(j.TTL == nil, "job.ttl",
+		"%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
+	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image",
+		"missing: give the name of an existing image, or a section image, from whose source the stack builds one")
 	is := *j
 	is.TTL = nil
 	if s.Image != nil {
@@ -69,7 +72,8 @@ func (s *Settings) checkGiven(given func(path string) bool, p *Problems) {
 		p.oneOf("job.type", string(is), texts(types)...)
 		return
 	}
-	p.Check(is == job.Run || !given("job.command"), "job.command", "goes with job.type run, and this job's is %s: drop one of the two", is)
+	p.Check(is == job.Run || !given("job.command"), "job.command",
+		"goes with job.type run, and this job's is %s: drop one of the two", is)
 	for _, f := range job.Flags() {
 		path := "job." + f.Field()
 		if f.Topic == job.Remnants || f.With(is) || path == "job." || !given(path) || p.has(path) {
@@ -101,7 +105,9 @@ func (s *Settings) checkClaims(p *Problems) {
 	}
 	for i, v := range s.Job.Volumes {
 		there, ours := has[v.ClaimName]
-		p.Check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: the claim requires the section %s, which this stack does not define", v.ClaimName, storageOf[v.ClaimName])
+		p.Check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i),
+			"%s: the claim requires the section %s, which this stack does not define", v.ClaimName,
+			storageOf[v.ClaimName])
 	}
 }
 
@@ -131,7 +137,9 @@ func (s *Settings) checkPriorities(p *Problems) {
 		}
 		for _, class := range classes {
 			_, there := s.Platform.PriorityClasses[class]
-			p.Check(there || class == "", "job."+r.name+".priority.class", "%s: not among platform.priorityClasses, %s", class, orMissing(list(slices.Sorted(maps.Keys(s.Platform.PriorityClasses)))))
+			p.Check(there || class == "", "job."+r.name+".priority.class",
+				"%s: not among platform.priorityClasses, %s", class,
+				orMissing(list(slices.Sorted(maps.Keys(s.Platform.PriorityClasses)))))
 		}
 	}
 }
@@ -169,6 +177,8 @@ func (s *Settings) checkDevices(p *Problems) {
 // checkSpot refuses spot nodes for a job that stops without them.
 func (s *Settings) checkSpot(path string, spot bool, p *Problems) {
 	if j := s.Job; spot && j != nil && !j.Elastic() {
-		p.Check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and job.numWorkers is %d: each node that is taken away would stop the job: expected fewer minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)
+		p.Check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and "+
+			"job.numWorkers is %d: each node that is taken away would stop the job: expected fewer "+
+			"minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)
 	}
 }

@@ -28,19 +28,24 @@ func Programs(find func(name string) (path string, err error)) Check {
 				missing = append(missing, fmt.Sprintf("%s (%s)", o.name, o.get))
 			}
 		}
-		p.Check(len(missing) == 0, "cloud", "%s needs programs that are not on PATH: %s", s.Cloud, strings.Join(missing, ", "))
+		p.Check(len(missing) == 0, "cloud", "%s needs programs that are not on PATH: %s", s.Cloud,
+			strings.Join(missing, ", "))
 		look := func(path, command string) {
 			if command == "" {
 				return // the settings' own check has reported it
 			}
 			if !strings.Contains(command, "/") {
 				_, err := find(command)
-				p.Check(err == nil, path, "%s is not on PATH, and the stack runs it: make build && export PATH=$PWD/build:$PATH, or give %s: build/elasticdl", command, path)
+				p.Check(err == nil, path,
+					"%s is not on PATH, and the stack runs it: make build && export "+
+						"PATH=$PWD/build:$PATH, or give %s: build/elasticdl", command, path)
 				return
 			}
 			at := s.Path(filepath.FromSlash(command))
 			_, err := find(at)
-			p.Check(err == nil, path, "%s: expected the elasticdl binary, and there is no program %s: make build writes build/elasticdl", command, at)
+			p.Check(err == nil, path,
+				"%s: expected the elasticdl binary, and there is no program %s: make build writes "+
+					"build/elasticdl", command, at)
 		}
 		if s.Image != nil {
 			look("image.command", s.Image.Command)

@@ -177,7 +177,9 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 	// the master reads the job from a ConfigMap, and the state has the rest: both are plain text
 	for _, key := range in.Secret {
 		if name, ok := strings.CutPrefix(key, in.Project+":"); ok {
-			p.Check(false, name, "contains a secret, which would be stored in plain text in the cluster and in the Pulumi state: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
+			p.Check(false, name, "contains a secret, which would be stored in plain text in the "+
+				"cluster and in the Pulumi state: put it into a Secret of Kubernetes, and name "+
+				"that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
 		}
 	}
 	tree := map[string]any{}
@@ -192,7 +194,8 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 	for _, section := range clouds {
 		if v := tree[section]; section != cloud && slices.Contains(clouds, cloud) {
 			empty, ok := v.(map[string]any)
-			p.Check(v == nil || ok && len(empty) == 0, section, "goes with cloud: %s, and this stack has %s: remove it", section, cloud)
+			p.Check(v == nil || ok && len(empty) == 0, section,
+				"goes with cloud: %s, and this stack has %s: remove it", section, cloud)
 			delete(tree, section)
 		}
 	}

@@ -83,13 +83,14 @@ func parsed(t testing.TB, config map[string]any) (*Settings, error) {
 // this package.
 func input(t testing.TB, root string, config map[string]any) Input {
 	t.Helper()
-	return Input{Project: "elasticdl", Stack: "test", Root: root, Now: day, Arch: "amd64", Config: asEngine(t, config), Stat: func(path string) (bool, error) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join("..", path)
-		}
-		info, err := os.Stat(path)
-		return err == nil && info.IsDir(), err
-	}}
+	return Input{Project: "elasticdl", Stack: "test", Root: root, Now: day, Arch: "amd64",
+		Config: asEngine(t, config), Stat: func(path string) (bool, error) {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join("..", path)
+			}
+			info, err := os.Stat(path)
+			return err == nil && info.IsDir(), err
+		}}
 }
 
 // set sets a field of a configuration to a YAML value; "" removes it.
@@ -133,7 +134,9 @@ func TestStacks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Job == nil || s.Job.Suspend || s.Image == nil || s.Data == nil || s.Data.Dataset != "mnist" || s.Job.Namespace != "elasticdl" || !s.ProtectStorage || s.Image.Name != "test-mnist" || !s.Job.Elastic() {
+			if s.Job == nil || s.Job.Suspend || s.Image == nil || s.Data == nil ||
+				s.Data.Dataset != "mnist" || s.Job.Namespace != "elasticdl" || !s.ProtectStorage ||
+				s.Image.Name != "test-mnist" || !s.Job.Elastic() {
 				t.Errorf("%+v", s)
 			}
 			for _, note := range s.Notes {
@@ -171,7 +174,8 @@ func TestMistakes(t *testing.T) {
 			if err == nil {
 				t.Fatalf("no error, want %s", test.want)
 			}
-			if got := err.Error(); !strings.HasPrefix(got, test.line()) || !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
+			if got := err.Error(); !strings.HasPrefix(got, test.line()) ||
+				!strings.Contains(got, test.want) || strings.Contains(got, "\n") {
 				t.Errorf("\n got %s\nwant %s … %s", got, test.line(), test.want)
 			}
 		})
@@ -194,7 +198,8 @@ func TestOneLineEach(t *testing.T) {
 	if got, want := p.Err().Error(), `elasticdl:job.name: a\nb\rc: expected a name`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	for want, choices := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"}, "a, b or c": {"a", "b", "c"}} {
+	for want, choices := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"},
+		"a, b or c": {"a", "b", "c"}} {
 		if got := list(choices); got != want {
 			t.Errorf("%q are %q, want %q", choices, got, want)
 		}
@@ -206,7 +211,8 @@ func TestOneLineEach(t *testing.T) {
 func TestNearest(t *testing.T) {
 	choices := []string{"name", "namespace", "podSecurity", "quota"}
 	for name, want := range map[string]string{
-		"nam": "name", "namespac": "namespace", "Quota": "quota", "pod": "podSecurity", "quotas": "quota", "po": "", "x": "", "machineType": "",
+		"nam": "name", "namespac": "namespace", "Quota": "quota", "pod": "podSecurity",
+		"quotas": "quota", "po": "", "x": "", "machineType": "",
 	} {
 		if want != "" {
 			want = "; did you mean " + want + "?"
@@ -229,7 +235,8 @@ func TestEveryField(t *testing.T) {
 		p, got := &Problems{}, &Settings{}
 		decode(read(string(text)), reflect.ValueOf(got).Elem(), "", p)
 		got.Project, got.Stack, got.Root, got.Now, got.Notes = s.Project, s.Stack, s.Root, s.Now, s.Notes
-		got.GKE.Project, got.EKS.Region, got.EKS.Profile, got.EKS.Unsupported = s.GKE.Project, s.EKS.Region, s.EKS.Profile, s.EKS.Unsupported
+		got.GKE.Project, got.EKS.Region, got.EKS.Profile, got.EKS.Unsupported = s.GKE.Project,
+			s.EKS.Region, s.EKS.Profile, s.EKS.Unsupported
 		if err := p.Err(); err != nil {
 			t.Error(err)
 		}
@@ -240,8 +247,10 @@ func TestEveryField(t *testing.T) {
 	if len(order) < 180 {
 		t.Errorf("%d fields have a place", len(order))
 	}
-	if !(rank("gcp:project") < rank("cloud") && rank("gke.location") < rank("gke.ranges.pods") && rank("gke.ranges.podz") > rank("gke.ranges.master") &&
-		rank("gke.ranges.podz") < rank("gke.systemPool") && rank("job.worker.request.cpu") > rank("job.ps") && rank("gke.nodeZones[3]") == rank("gke.nodeZones")) {
+	if !(rank("gcp:project") < rank("cloud") && rank("gke.location") < rank("gke.ranges.pods") &&
+		rank("gke.ranges.podz") > rank("gke.ranges.master") &&
+		rank("gke.ranges.podz") < rank("gke.systemPool") &&
+		rank("job.worker.request.cpu") > rank("job.ps") && rank("gke.nodeZones[3]") == rank("gke.nodeZones")) {
 		t.Error("fields are not in the order of the file")
 	}
 }
@@ -304,7 +313,8 @@ func TestAllAtOnce(t *testing.T) {
 	for i, line := range strings.Split(err.Error(), "\n") {
 		path, _, _ := strings.Cut(line, ": ")
 		_, after, ok := strings.Cut(string(text), "# "+strconv.Itoa(i+1)+"\n")
-		if before := string(text[:len(text)-len(after)]); !ok || !strings.Contains(before[strings.LastIndex(before[:len(before)-1], "\n")+1:], lastStep(path)) {
+		if before := string(text[:len(text)-len(after)]); !ok ||
+			!strings.Contains(before[strings.LastIndex(before[:len(before)-1], "\n")+1:], lastStep(path)) {
 			t.Errorf("%s is not in line # %d", path, i+1)
 		}
 	}
@@ -348,7 +358,8 @@ func TestSchema(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &project); err != nil {
 		t.Fatal(err)
 	}
-	if project.Name != "elasticdl" || project.Main != "stacks" || project.StackConfigDir != "stacks" || project.Runtime != "go" {
+	if project.Name != "elasticdl" || project.Main != "stacks" || project.StackConfigDir != "stacks" ||
+		project.Runtime != "go" {
 		t.Errorf("%+v", project)
 	}
 	var names []string
@@ -387,7 +398,8 @@ func TestSchemaDefaultsAreNotThere(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	set(t, config, "minikube", "{}")
-	if s, err = parsed(t, config); err != nil || s.Minikube == nil || s.Minikube.CPUs != 2 || s.Minikube.Profile != "elasticdl-test" {
+	if s, err = parsed(t, config); err != nil || s.Minikube == nil || s.Minikube.CPUs != 2 ||
+		s.Minikube.Profile != "elasticdl-test" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -408,7 +420,8 @@ func TestName(t *testing.T) {
 		}
 	}
 	taken := map[string]string{}
-	for _, stack := range []string{"dev", "Dev", "dev.", "d.ev", "d-ev", "d--ev", strings.Repeat("a", 39) + "b", strings.Repeat("a", 39) + "c", strings.Repeat("a-", 20)} {
+	for _, stack := range []string{"dev", "Dev", "dev.", "d.ev", "d-ev", "d--ev",
+		strings.Repeat("a", 39) + "b", strings.Repeat("a", 39) + "c", strings.Repeat("a-", 20)} {
 		for _, limit := range []int{20, 30, 40} {
 			name := (&Settings{Stack: stack}).Name(limit, "n")
 			if len(name) > limit || !isProfile.MatchString(name) {

@@ -46,7 +46,8 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 			spec[part]["tolerations"] = slices.Concat(own, anys(tolerations))
 		}
 	}
-	for part, of := range map[string]job.Pod{"master_pod_spec": j.Master, "ps_pod_spec": j.PS, "worker_pod_spec": j.Worker} {
+	for part, of := range map[string]job.Pod{"master_pod_spec": j.Master, "ps_pod_spec": j.PS,
+		"worker_pod_spec": j.Worker} {
 		switch {
 		case of.Request[gpu] != "" || of.Limit[gpu] != "":
 			place(part, on.GPU.NodeSelector, nil)

@@ -18,7 +18,8 @@ import (
 
 func TestPlaced(t *testing.T) {
 	on := &infra.Cluster{GPU: infra.GPU{NodeSelector: map[string]string{"pool": "gpu"}}}
-	spot := &infra.Cluster{Spot: &infra.Spot{NodeSelector: map[string]string{"spot": "true"}, Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
+	spot := &infra.Cluster{Spot: &infra.Spot{NodeSelector: map[string]string{"spot": "true"},
+		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
 	both := &infra.Cluster{GPU: on.GPU, Spot: spot.Spot}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
 	for _, test := range []struct {
@@ -29,13 +30,21 @@ func TestPlaced(t *testing.T) {
 	}{
 		{"workers on GPUs", nil, on, nil, map[string]string{"pool": "gpu"}},
 		{"no GPUs asked for", []string{plain}, on, nil, nil},
-		{"as a limit", []string{plain, "--worker_resource_limit=cpu=1,memory=1Gi,gpu=1"}, on, nil, map[string]string{"pool": "gpu"}},
+		{"as a limit", []string{plain, "--worker_resource_limit=cpu=1,memory=1Gi,gpu=1"}, on, nil,
+			map[string]string{"pool": "gpu"}},
 		{"a stack without GPUs", nil, &infra.Cluster{}, nil, nil},
-		{"the job selects others", []string{"--node_selector=pool=mine,disk=ssd"}, on, map[string]string{"pool": "mine", "disk": "ssd"}, map[string]string{"pool": "mine", "disk": "ssd"}},
-		{"the job's pods select others", []string{`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"pool":"mine"}}}`}, on, nil, map[string]string{"pool": "mine"}},
-		{"the job's pods select more", []string{`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"disk":"ssd"}},"pod_spec":{"labels":{"a":"b"}}}`}, on, nil, map[string]string{"disk": "ssd", "pool": "gpu"}},
+		{"the job selects others", []string{"--node_selector=pool=mine,disk=ssd"}, on,
+			map[string]string{"pool": "mine", "disk": "ssd"}, map[string]string{"pool": "mine", "disk": "ssd"}},
+		{"the job's pods select others",
+			[]string{`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"pool":"mine"}}}`}, on,
+			nil, map[string]string{"pool": "mine"}},
+		{"the job's pods select more",
+			[]string{
+				`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"disk":"ssd"}},"pod_spec":{"labels":{"a":"b"}}}`}, on, nil, map[string]string{"disk": "ssd", "pool": "gpu"}},
 		{"spot", []string{plain}, spot, nil, map[string]string{"spot": "true"}},
-		{"spot, and the job tolerates more", []string{plain, `--cluster_spec_json={"worker_pod_spec":{"tolerations":[{"key":"own","operator":"Exists"}]}}`}, spot, nil, map[string]string{"spot": "true"}},
+		{"spot, and the job tolerates more",
+			[]string{plain,
+				`--cluster_spec_json={"worker_pod_spec":{"tolerations":[{"key":"own","operator":"Exists"}]}}`}, spot, nil, map[string]string{"spot": "true"}},
 		{"GPUs, and spot for others", nil, both, nil, map[string]string{"pool": "gpu"}},
 		{"spot, and GPUs for others", []string{plain}, both, nil, map[string]string{"spot": "true"}},
 	} {
@@ -50,19 +59,26 @@ func TestPlaced(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			worker, err := manifest.Pod(placed, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
+			worker, err := manifest.Pod(placed, manifest.PodSpec{ID: pod.ID{Role: pod.Worker},
+				Launch: 1}, meta.OwnerReference{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if master := s.Job.Spec.Template.Spec.NodeSelector; !maps.Equal(master, test.master) || !maps.Equal(worker.Spec.NodeSelector, test.worker) {
-				t.Errorf("the master selects %v, want %v; workers %v, want %v", master, test.master, worker.Spec.NodeSelector, test.worker)
+			if master := s.Job.Spec.Template.Spec.NodeSelector; !maps.Equal(master, test.master) ||
+				!maps.Equal(worker.Spec.NodeSelector, test.worker) {
+				t.Errorf("the master selects %v, want %v; workers %v, want %v", master, test.master,
+					worker.Spec.NodeSelector, test.worker)
 			}
 			tolerates := func(spec core.PodSpec, key string) bool {
-				return slices.ContainsFunc(spec.Tolerations, func(t core.Toleration) bool { return t.Key == key && t.Operator == core.TolerationOpExists })
+				return slices.ContainsFunc(spec.Tolerations, func(t core.Toleration) bool {
+					return t.Key == key && t.Operator == core.TolerationOpExists
+				})
 			}
 			isSpot, own := test.worker["spot"] != "", strings.Contains(before.ClusterSpecJSON, "own")
-			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "own") != own || tolerates(s.Job.Spec.Template.Spec, "spot") {
-				t.Errorf("workers tolerate %v, the master %v", worker.Spec.Tolerations, s.Job.Spec.Template.Spec.Tolerations)
+			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "own") != own ||
+				tolerates(s.Job.Spec.Template.Spec, "spot") {
+				t.Errorf("workers tolerate %v, the master %v", worker.Spec.Tolerations,
+					s.Job.Spec.Template.Spec.Tolerations)
 			}
 		})
 	}
@@ -75,7 +91,8 @@ func TestPlaced(t *testing.T) {
 // job's own policy.
 func TestBuiltImageOfAProgram(t *testing.T) {
 	run := &job.Job{Type: job.Run, Image: "pytorch/pytorch:2.9.0", ImagePullPolicy: "IfNotPresent"}
-	j, holes := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never", Cluster: &infra.Cluster{}}).described()
+	j, holes := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never",
+		Cluster: &infra.Cluster{}}).described()
 	if j.Image != run.Image || j.AgentImage != imageHole || j.ImagePullPolicy != "IfNotPresent" || len(holes) != 1 {
 		t.Errorf("%+v, %v", j, holes)
 	}

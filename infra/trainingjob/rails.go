@@ -26,10 +26,13 @@ func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.
 		switch {
 		case running == "":
 		case a.OldInputs == nil:
-			return ctx.Log.Warn(running+", and would be ended and begun anew, from its first record: what it has trained is lost. That is for a change of "+
+			return ctx.Log.Warn(running+", and would be ended and begun anew, from its first "+
+				"record: what it has trained is lost. That is for a change of "+
 				differences(g, s)+". A change of job.numWorkers does not end it", nil)
 		case !suspends(a.OldInputs) && suspends(a.NewInputs):
-			return ctx.Log.Warn("job.suspend: true: "+running+", and its pods would be ended by that: it goes on from its newest checkpoint when suspend is false again, and without any from its first record", nil)
+			return ctx.Log.Warn("job.suspend: true: "+running+
+				", and its pods would be ended by that: it goes on from its newest checkpoint when "+
+				"suspend is false again, and without any from its first record", nil)
 		}
 		return nil
 	})

@@ -66,7 +66,8 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	}
 	if len(args.Cluster.Identity) > 0 && s.ServiceAccount == nil {
 		keys := strings.Join(slices.Sorted(maps.Keys(args.Cluster.Identity)), ", ")
-		message := fmt.Sprintf("job.serviceAccount=%s is not made by the stack: the job has its identity in the cloud if that is annotated with %s", j.ServiceAccount, keys)
+		message := fmt.Sprintf("job.serviceAccount=%s is not made by the stack: the job has its "+
+			"identity in the cloud if that is annotated with %s", j.ServiceAccount, keys)
 		if err := ctx.Log.Warn(message, nil); err != nil {
 			return nil, err
 		}
@@ -84,7 +85,8 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	if err := t.register(ctx, name, s, holes, opts); err != nil {
 		return nil, err
 	}
-	return t, ctx.RegisterResourceOutputs(t, pulumi.Map{"master": t.Master, "dashboard": t.Dashboard, "logs": t.Logs, "status": t.Status})
+	return t, ctx.RegisterResourceOutputs(t, pulumi.Map{"master": t.Master, "dashboard": t.Dashboard,
+		"logs": t.Logs, "status": t.Status})
 }
 
 // described returns the job with placeholders for values that are not known yet, and those values.
@@ -108,7 +110,8 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	s, err := manifest.Submit(j)
 	if j.TTL != nil {
-		err = errors.Join(err, fmt.Errorf("job.ttl=%v: a job that is gone is run again by `pulumi refresh` and `pulumi up`; drop it: the job goes when it is taken out of the stack's configuration", j.TTL))
+		err = errors.Join(err, fmt.Errorf("job.ttl=%v: a job that is gone is run again by `pulumi "+
+			"refresh` and `pulumi up`; drop it: the job goes when it is taken out of the stack's configuration", j.TTL))
 	}
 	if err != nil {
 		return nil, err
@@ -132,12 +135,14 @@ func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 }
 
 // register registers the Job after all objects that it needs, so that it is deleted before them.
-func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Submission, holes map[string]pulumi.StringInput, opts []pulumi.ResourceOption) error {
+func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Submission,
+	holes map[string]pulumi.StringInput, opts []pulumi.ResourceOption) error {
 	given, err := pulumi.NewResourceOptions(opts...)
 	if err != nil {
 		return err
 	}
-	with := []pulumi.ResourceOption{pulumi.Parent(t), pulumi.DependsOn(given.DependsOn), pulumi.DeletedWith(given.DeletedWith)}
+	with := []pulumi.ResourceOption{pulumi.Parent(t), pulumi.DependsOn(given.DependsOn),
+		pulumi.DeletedWith(given.DeletedWith)}
 	for _, later := range given.DependsOnInputs {
 		with = append(with, pulumi.DependsOnInputs(later))
 	}
@@ -170,6 +175,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 		return err
 	}
 	// The master writes the backoff limit when the job fails.
-	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true), pulumi.IgnoreChanges([]string{"spec.backoffLimit"}), rails)
+	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true),
+		pulumi.IgnoreChanges([]string{"spec.backoffLimit"}), rails)
 	return err
 }

@@ -25,7 +25,8 @@ const (
 // mnist returns the tutorials' job on GPUs.
 func mnist(t testing.TB, more ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(job.Train, append(strings.Fields(`--job_name=test-mnist --namespace=training --image_name=elasticdl:mnist
+	c, err := job.Parse(job.Train,
+		append(strings.Fields(`--job_name=test-mnist --namespace=training --image_name=elasticdl:mnist
 		--model_def=mnist.mnist_functional_api.custom_model --training_data=/data/mnist/train --validation_data=/data/mnist/test
 		--num_ps_pods=2 --num_workers=4 --worker_resource_request=cpu=2,memory=4Gi,gpu=1 --volume=claim_name=fileserver-claim,mount_path=/data
 		--master_pod_priority=high --ps_pod_priority=high --worker_pod_priority=0.5`), more...))
@@ -60,7 +61,8 @@ func try(preview bool, j *job.Job, change func(*Args)) ([]graph.Resource, error)
 		if r.Type != "test:index:Built" || preview {
 			return nil
 		}
-		return resource.PropertyMap{"stdout": resource.NewProperty(fakeImage), "email": resource.NewProperty("job@p.iam.gserviceaccount.com")}
+		return resource.PropertyMap{"stdout": resource.NewProperty(fakeImage),
+			"email": resource.NewProperty("job@p.iam.gserviceaccount.com")}
 	}
 	return graph.Record(graph.Cloud{Preview: preview, Outputs: outputs}, func(ctx *pulumi.Context) error {
 		var (
@@ -71,8 +73,10 @@ func try(preview bool, j *job.Job, change func(*Args)) ([]graph.Resource, error)
 		for _, r := range []struct {
 			kind, name string
 			resource   pulumi.Resource
-		}{{"pulumi:providers:kubernetes", "cluster", &p}, {"test:index:Built", "image", &b}, {"test:index:Cluster", "cluster", &cluster}, {"test:index:Namespace", "namespace", &namespace}} {
-			if err := ctx.RegisterResource(r.kind, r.name, pulumi.Map{}, r.resource.(pulumi.CustomResource)); err != nil {
+		}{{"pulumi:providers:kubernetes", "cluster", &p}, {"test:index:Built", "image", &b},
+			{"test:index:Cluster", "cluster", &cluster}, {"test:index:Namespace", "namespace", &namespace}} {
+			if err := ctx.RegisterResource(r.kind, r.name, pulumi.Map{},
+				r.resource.(pulumi.CustomResource)); err != nil {
 				return err
 			}
 		}
@@ -83,7 +87,8 @@ func try(preview bool, j *job.Job, change func(*Args)) ([]graph.Resource, error)
 			},
 		}
 		change(args)
-		made, err := New(ctx, "test-mnist", args, pulumi.Provider(&p), pulumi.DependsOn([]pulumi.Resource{&namespace}), pulumi.DeletedWith(&cluster))
+		made, err := New(ctx, "test-mnist", args, pulumi.Provider(&p),
+			pulumi.DependsOn([]pulumi.Resource{&namespace}), pulumi.DeletedWith(&cluster))
 		if err != nil {
 			return err
 		}
@@ -98,7 +103,8 @@ func TestGolden(t *testing.T) {
 	graph.Golden(t, "preview", record(t, true, as))
 	graph.Golden(t, "up", record(t, false, as))
 	graph.Golden(t, "plain", record(t, false, func(a *Args) {
-		*a = Args{Cluster: &infra.Cluster{}, Job: mnist(t, "--service_account=elasticdl", "--worker_resource_request=cpu=1,memory=1Gi")}
+		*a = Args{Cluster: &infra.Cluster{}, Job: mnist(t, "--service_account=elasticdl",
+			"--worker_resource_request=cpu=1,memory=1Gi")}
 	}))
 }
 
@@ -113,11 +119,14 @@ func TestOptions(t *testing.T) {
 			if !isObject {
 				continue
 			}
-			if o.Parent != Type+" test-mnist" || o.Provider != "pulumi:providers:kubernetes cluster" || o.DeletedWith != "test:index:Cluster cluster" || !slices.Contains(o.DependsOn, "test:index:Namespace namespace") {
+			if o.Parent != Type+" test-mnist" || o.Provider != "pulumi:providers:kubernetes cluster" ||
+				o.DeletedWith != "test:index:Cluster cluster" ||
+				!slices.Contains(o.DependsOn, "test:index:Namespace namespace") {
 				t.Errorf("%s %s: %+v", r.Type, r.Name, o)
 			}
 			meta := r.Inputs["metadata"].ObjectValue()
-			if !strings.HasPrefix(meta["name"].StringValue(), "elasticdl-test-mnist") || meta["namespace"].StringValue() != "training" || meta.HasValue("ownerReferences") {
+			if !strings.HasPrefix(meta["name"].StringValue(), "elasticdl-test-mnist") ||
+				meta["namespace"].StringValue() != "training" || meta.HasValue("ownerReferences") {
 				t.Errorf("%s %s: %v", r.Type, r.Name, meta)
 			}
 			if waits := annotation(r, skipAwait) != "true"; waits == (r.Type == kindJob || r.Type == kindService) {
@@ -141,7 +150,8 @@ func TestOptions(t *testing.T) {
 		if !master.Options.DeleteBeforeReplace || annotation(*master, deletionPropagation) != "background" {
 			t.Errorf("how the Job is replaced: %+v", master)
 		}
-		if state := graph.Find(all, kindConfigMap, "test-mnist-state"); state.Inputs.HasValue("data") || !slices.Contains(state.Options.IgnoreChanges, "data") {
+		if state := graph.Find(all, kindConfigMap, "test-mnist-state"); state.Inputs.HasValue("data") ||
+			!slices.Contains(state.Options.IgnoreChanges, "data") {
 			t.Errorf("the state is the master's: %+v", state)
 		}
 		if spec := graph.Find(all, kindConfigMap, "test-mnist"); annotation(*spec, patchForce) != "true" {
@@ -168,12 +178,21 @@ func TestWhatAChangeChanges(t *testing.T) {
 		{"nothing", as, nil},
 		{"the number of workers", func(a *Args) { a.Job.NumWorkers = 8 }, []string{"test-mnist data"}},
 		{"whether it waits", func(a *Args) { a.Job.Suspend = true }, []string{"test-mnist-master spec.suspend"}},
-		{"the image", func(a *Args) { a.Image = pulumi.String("other:1") }, []string{"test-mnist data", "test-mnist-master spec.template"}},
-		{"the image, but not the master's", func(a *Args) { a.Job.Master.Image, a.Image = "master:1", pulumi.String("other:1") }, []string{"test-mnist data", "test-mnist-master spec.template"}},
-		{"how it is trained", func(a *Args) { a.Job.NumEpochs = 3 }, []string{"test-mnist data", "test-mnist-master spec.template"}},
-		{"where GPUs are", func(a *Args) { a.Cluster.GPU.NodeSelector = nil }, []string{"test-mnist data", "test-mnist-master spec.template"}},
+		{"the image", func(a *Args) {
+			a.Image = pulumi.String("other:1")
+		}, []string{"test-mnist data", "test-mnist-master spec.template"}},
+		{"the image, but not the master's", func(a *Args) {
+			a.Job.Master.Image, a.Image = "master:1", pulumi.String("other:1")
+		}, []string{"test-mnist data", "test-mnist-master spec.template"}},
+		{"how it is trained", func(a *Args) {
+			a.Job.NumEpochs = 3
+		}, []string{"test-mnist data", "test-mnist-master spec.template"}},
+		{"where GPUs are", func(a *Args) {
+			a.Cluster.GPU.NodeSelector = nil
+		}, []string{"test-mnist data", "test-mnist-master spec.template"}},
 		{"the identity", func(a *Args) {
-			a.Cluster.Identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": pulumi.String("b").ToStringOutput()}
+			a.Cluster.Identity = map[string]pulumi.StringOutput{
+				"iam.gke.io/gcp-service-account": pulumi.String("b").ToStringOutput()}
 		}, []string{"test-mnist metadata"}},
 	} {
 		t.Run(test.what, func(t *testing.T) {
@@ -185,7 +204,8 @@ func TestWhatAChangeChanges(t *testing.T) {
 	image := func(master, all string) []graph.Resource {
 		return record(t, false, func(a *Args) { a.Job.Master.Image, a.Image = master, pulumi.String(all) })
 	}
-	if got := changed(image("m:1", "a:1"), image("m:1", "a:2")); !slices.Equal(got, []string{"test-mnist data", "test-mnist-master spec.template"}) {
+	if got := changed(image("m:1", "a:1"), image("m:1", "a:2")); !slices.Equal(got,
+		[]string{"test-mnist data", "test-mnist-master spec.template"}) {
 		t.Errorf("the servers' and workers' image changes %q", got)
 	}
 }
@@ -221,7 +241,8 @@ func TestRefuses(t *testing.T) {
 	if err == nil || graph.Find(all, Type, "test-mnist") != nil {
 		t.Fatalf("%v, with %d resources", err, len(all))
 	}
-	for _, want := range []string{"job test-mnist: ", "job.ttl=1h0m0s: ", "--num_workers=0: ", "--model_def is missing"} {
+	for _, want := range []string{"job test-mnist: ", "job.ttl=1h0m0s: ", "--num_workers=0: ",
+		"--model_def is missing"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("lacks %q:\n%v", want, err)
 		}

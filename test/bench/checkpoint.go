@@ -55,12 +55,15 @@ func besideTraining(ctx context.Context, b *bench, who string, strategy job.Stra
 	if err != nil {
 		return err
 	}
-	wait := Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s", who), Unit: "s", Peer: "DLRover's published figure"}
+	wait := Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s", who), Unit: "s",
+		Peer: "DLRover's published figure"}
 	b.bar(wait, publishedStall, t.waited...)
 	wait.Name += ", the first one of the job"
 	b.bar(wait, publishedStall, t.waited[0])
-	b.paired(Result{Name: fmt.Sprintf("checkpoint/1 GB every %v, %s", pace, who), Unit: "records/s", Peer: "the same job between them", Target: ">= 0.98"}, t.whole, t.calm)
-	b.bar(Result{Name: fmt.Sprintf("checkpoint/1 GB, extra memory of a %s", who), Unit: "MB", Peer: "values and slots", Target: "<= 1.1"}, largeBytes/1e6, with-without)
+	b.paired(Result{Name: fmt.Sprintf("checkpoint/1 GB every %v, %s", pace, who), Unit: "records/s",
+		Peer: "the same job between them", Target: ">= 0.98"}, t.whole, t.calm)
+	b.bar(Result{Name: fmt.Sprintf("checkpoint/1 GB, extra memory of a %s", who), Unit: "MB",
+		Peer: "values and slots", Target: "<= 1.1"}, largeBytes/1e6, with-without)
 	return nil
 }
 
@@ -72,14 +75,17 @@ type beside struct {
 	whole, calm []float64
 }
 
-var copiedLine = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Copied for a checkpoint number=\d+ version=\d+ waited=(\S+)`)
+var copiedLine = regexp.MustCompile(
+	`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Copied for a checkpoint number=\d+ version=\d+ waited=(\S+)`)
 
 // largeJob trains the model of 1 GB until the given number of checkpoints is made, and for a while
 // after each. It returns the peak memory of the processes that copy the model.
-func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, checkpoints int) (mb float64, t beside, err error) {
+func (b *bench) largeJob(ctx context.Context, strategy job.Strategy,
+	workers, checkpoints int) (mb float64, t beside, err error) {
 	l, err := b.startLive(ctx, gigabyte, strategy, workers, func(j *job.Job) {
 		if checkpoints > 0 {
-			j.CheckpointDir, j.CheckpointInterval.Duration, j.KeepCheckpointMax = filepath.Join(b.dir, "ckpt-large"), pace, 1
+			j.CheckpointDir, j.CheckpointInterval.Duration, j.KeepCheckpointMax = filepath.Join(b.dir,
+				"ckpt-large"), pace, 1
 		}
 	})
 	if err != nil {
@@ -88,7 +94,9 @@ func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, ch
 	defer os.RemoveAll(filepath.Join(b.dir, "ckpt-large"))
 	defer l.stop(ctx)
 	if checkpoints == 0 {
-		if err := l.await(ctx, "15 s of steps", func() bool { return len(l.steps()) > 0 && time.Since(l.steps()[0].at) > calm }); err != nil {
+		if err := l.await(ctx, "15 s of steps", func() bool {
+			return len(l.steps()) > 0 && time.Since(l.steps()[0].at) > calm
+		}); err != nil {
 			return 0, t, err
 		}
 		mb, err = l.memory(ctx)
@@ -174,8 +182,10 @@ func besideDisk(_ context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.paired(Result{Name: "checkpoint/write of 1 GB", Peer: "plain write and fsync", Unit: "GB/s", Target: ">= 0.8"}, written[0], written[1])
-	b.bar(Result{Name: fmt.Sprintf("checkpoint/copy and write of 1 GB, processors' time, one every %v", pace), Unit: "s", Peer: "2% of all"},
+	b.paired(Result{Name: "checkpoint/write of 1 GB", Peer: "plain write and fsync", Unit: "GB/s",
+		Target: ">= 0.8"}, written[0], written[1])
+	b.bar(Result{Name: fmt.Sprintf("checkpoint/copy and write of 1 GB, processors' time, one every %v",
+		pace), Unit: "s", Peer: "2% of all"},
 		0.02*pace.Seconds()*float64(runtime.NumCPU()), busy...)
 	read, err := turns(b.n(5),
 		func() (float64, error) {
@@ -183,7 +193,8 @@ func besideDisk(_ context.Context, b *bench) error {
 				return 0, err
 			}
 			n := len(model.Values)
-			into := checkpoint.Part{Values: make([]float32, n), Slots: [][]float32{make([]float32, n), make([]float32, n)}}
+			into := checkpoint.Part{Values: make([]float32, n),
+				Slots: [][]float32{make([]float32, n), make([]float32, n)}}
 			gbs, err := throughput(func() error { return d.Restore(&c, into) })
 			if err == nil && (into.Values[n-1] != model.Values[n-1] || into.Slots[1][n/2] != model.Slots[1][n/2]) {
 				err = errors.New("what was restored is something else")
@@ -199,7 +210,8 @@ func besideDisk(_ context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.paired(Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", Peer: "plain read", Unit: "GB/s", Target: ">= 0.8"}, read[0], read[1])
+	b.paired(Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", Peer: "plain read",
+		Unit: "GB/s", Target: ">= 0.8"}, read[0], read[1])
 	return nil
 }
 

@@ -49,7 +49,8 @@ const (
 // serve runs a parameter server until its standard input ends.
 func serve(ctx context.Context, optimizer string, plain bool) error {
 	server, err := ps.NewServer(ps.ServerConfig{
-		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3}, PlainData: plain,
+		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer,
+			LearningRate: 1e-3}, PlainData: plain,
 	})
 	if err != nil {
 		return err

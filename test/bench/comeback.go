@@ -100,7 +100,10 @@ func jobComesBack(ctx context.Context, b *bench) error {
 			return err
 		}
 		var back time.Time
-		err := l.await(ctx, "step of all workers of the resumed job", func() bool { back = l.since(began, 2); return !back.IsZero() })
+		err := l.await(ctx, "step of all workers of the resumed job", func() bool {
+			back = l.since(began, 2)
+			return !back.IsZero()
+		})
 		if err == nil {
 			err = l.another(ctx, time.Now())
 		}
@@ -111,7 +114,8 @@ func jobComesBack(ctx context.Context, b *bench) error {
 		took = append(took, back.Sub(began).Seconds())
 	}
 	took = took[1:]
-	b.within("comeback/elasticdl resume after kill -9 of every process, 100 MB, to all workers' next step", took, 10, 10)
+	b.within("comeback/elasticdl resume after kill -9 of every process, 100 MB, to all workers' "+
+		"next step", took, 10, 10)
 	return nil
 }
 
@@ -189,7 +193,8 @@ func (b *bench) manyRecords(ctx context.Context, records int) (string, error) {
 	}
 	for i := range (records + shipped - 1) / shipped {
 		for _, shard := range shards {
-			if err := os.Link(shard, filepath.Join(dir, fmt.Sprintf("%s-of-copy-%d", filepath.Base(shard), i))); err != nil {
+			if err := os.Link(shard,
+				filepath.Join(dir, fmt.Sprintf("%s-of-copy-%d", filepath.Base(shard), i))); err != nil {
 				return "", err
 			}
 		}

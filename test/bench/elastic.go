@@ -36,7 +36,8 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 		return python{}, err
 	}
 	module, _, _ := strings.Cut(pack, "-")
-	out, err := exec.CommandContext(ctx, abs, "-c", "import importlib.metadata as m, "+module+"; print(m.version('"+pack+"'))").Output()
+	out, err := exec.CommandContext(ctx, abs, "-c", "import importlib.metadata as m, "+module+
+		"; print(m.version('"+pack+"'))").Output()
 	if ctx.Err() != nil {
 		return python{}, context.Cause(ctx)
 	}
@@ -44,7 +45,8 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 		return python{}, missingPeer(fmt.Sprintf("%s has no %s: %s installs it", path, pack, howTo[path]))
 	}
 	if path == debian { // its PyTorch reports the version 1.13.0a0
-		if of, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", "python3-torch").Output(); err == nil {
+		if of, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}",
+			"python3-torch").Output(); err == nil {
 			out = of
 		}
 	}
@@ -81,7 +83,8 @@ func (s setting) command(dir, steps string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return []string{filepath.Join(dir, s.script), fmt.Sprint(time.Now().Add(s.limit).Unix()), steps, fmt.Sprint(s.megabytes)}, nil
+	return []string{filepath.Join(dir, s.script), fmt.Sprint(time.Now().Add(s.limit).Unix()), steps,
+		fmt.Sprint(s.megabytes)}, nil
 }
 
 // environ returns the environment of all processes of a script.
@@ -115,7 +118,8 @@ func newTorchrun(ctx context.Context, dir, steps string, s setting, flags []stri
 		return nil, err
 	}
 	t := &torchrun{dir: dir, python: s.python, endpoint: endpoint, env: s.environ(), args: slices.Concat([]string{
-		"-m", "torch.distributed.run", fmt.Sprintf("--nnodes=1:%d", s.size), "--nproc_per_node=1", "--max_restarts=100000",
+		"-m", "torch.distributed.run", fmt.Sprintf("--nnodes=1:%d", s.size), "--nproc_per_node=1",
+		"--max_restarts=100000",
 		"--rdzv_id=bench", "--rdzv_backend=c10d", "--rdzv_endpoint=" + endpoint,
 		// The default, written for a second worker that does not exist: with Python 3.11, PyTorch
 		// 1.13 fails on the default itself.

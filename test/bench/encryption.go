@@ -35,7 +35,9 @@ func off(j *job.Job) { j.DataEncryption = "off" }
 // time.
 func encryptedRing(ctx context.Context, b *bench) error {
 	// The two ends have different addresses.
-	ours, err := startRanksAt(ctx, 2, "tls", func(i int) ([]string, string) { return nil, fmt.Sprintf("127.0.0.%d", 2+i) })
+	ours, err := startRanksAt(ctx, 2, "tls", func(i int) ([]string, string) {
+		return nil, fmt.Sprintf("127.0.0.%d", 2+i)
+	})
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,8 @@ func encryptedRing(ctx context.Context, b *bench) error {
 			return 4 * floats / ms / 1e6, err
 		})
 	if err == nil {
-		b.paired(Result{Name: "encryption/all-reduce of 25 MB, 2 processes, TCP", Unit: "GB/s", Peer: "crypto/tls of " + runtime.Version() + ", both ways at the same time",
+		b.paired(Result{Name: "encryption/all-reduce of 25 MB, 2 processes, TCP", Unit: "GB/s",
+			Peer:   "crypto/tls of " + runtime.Version() + ", both ways at the same time",
 			Target: ">= 0.9"}, found[0], found[1])
 	}
 	return err
@@ -102,7 +105,8 @@ func (e *exchange) both(bytes int) error {
 			done <- nil
 		}()
 		go func() {
-			_, err := io.CopyBuffer(onlyWriter{io.Discard}, io.LimitReader(e.ends[i], int64(bytes)), make([]byte, 1<<20))
+			_, err := io.CopyBuffer(onlyWriter{io.Discard}, io.LimitReader(e.ends[i], int64(bytes)),
+				make([]byte, 1<<20))
 			done <- err
 		}()
 	}
@@ -128,7 +132,8 @@ func (e *exchange) close() {
 
 // anyTLS returns plain settings for connections with TLS 1.3.
 func anyTLS() (*tls.Config, error) {
-	card, err := prove.Authority(jobUID).Issue(identity.Name{Job: jobUID, ID: pod.ID{Role: pod.PS}}, time.Now(), time.Hour)
+	card, err := prove.Authority(jobUID).Issue(identity.Name{Job: jobUID, ID: pod.ID{Role: pod.PS}},
+		time.Now(), time.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +145,8 @@ func anyTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, nil
+	return &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true,
+		MinVersion: tls.VersionTLS13}, nil
 }
 
 // encryptedSteps measures the time of a minibatch of the main job with two workers and two servers.
@@ -153,7 +159,8 @@ func encryptedSteps(ctx context.Context, b *bench) error {
 	}
 	found, err := turns(b.n(5), step(nil), step(off))
 	if err == nil {
-		b.paired(Result{Name: "encryption/minibatch of the MNIST CNN, 2 workers, 2 servers", Unit: "ms", Peer: "--data_encryption=off", Target: "<= 1.1"}, found[0], found[1])
+		b.paired(Result{Name: "encryption/minibatch of the MNIST CNN, 2 workers, 2 servers", Unit: "ms",
+			Peer: "--data_encryption=off", Target: "<= 1.1"}, found[0], found[1])
 	}
 	return err
 }
@@ -165,7 +172,8 @@ func encryptedLeases(ctx context.Context, b *bench) error {
 		func() (float64, error) { return leaseRate(ctx, "tls") },
 		func() (float64, error) { return leaseRate(ctx, "plain") })
 	if err == nil {
-		b.paired(Result{Name: "encryption/task leases", Unit: "leases/s", Peer: "the same master without TLS", Target: ">= 0.9"}, found[0], found[1])
+		b.paired(Result{Name: "encryption/task leases", Unit: "leases/s", Peer: "the same master " +
+			"without TLS", Target: ">= 0.9"}, found[0], found[1])
 	}
 	return err
 }
@@ -190,7 +198,8 @@ func encryptedRecovery(ctx context.Context, b *bench) error {
 		{"kill -9 to the survivors' next step", encrypted.survivors, plain.survivors},
 		{"newcomer's first step after its process started", encrypted.newcomers, plain.newcomers},
 	} {
-		b.compared(Result{Name: "encryption/" + r.name, Unit: "s", Threads: 1, Peer: "--data_encryption=off", Target: "<= 1.1"}, r.ours, r.theirs)
+		b.compared(Result{Name: "encryption/" + r.name, Unit: "s", Threads: 1,
+			Peer: "--data_encryption=off", Target: "<= 1.1"}, r.ours, r.theirs)
 	}
 	return nil
 }
@@ -229,7 +238,8 @@ func encryptedStart(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	r := Result{Name: "encryption/start of a job of 4 workers to the last one's first step", Unit: "s", Peer: "--data_encryption=off"}
+	r := Result{Name: "encryption/start of a job of 4 workers to the last one's first step", Unit: "s",
+		Peer: "--data_encryption=off"}
 	b.paired(r, found[0], found[1])
 	later := make([]float64, len(found[0]))
 	for i := range later {
@@ -256,7 +266,8 @@ func certificates(ctx context.Context, b *bench) error {
 		}
 		var proofs []*credential.Credential
 		for i := range 7 {
-			proofs = append(proofs, prove.By(authority, identity.Name{Job: jobUID, ID: pod.ID{Role: pod.Worker, Index: i}}))
+			proofs = append(proofs, prove.By(authority,
+				identity.Name{Job: jobUID, ID: pod.ID{Role: pod.Worker, Index: i}}))
 		}
 		for i := range handshakes {
 			if err := shake(ctx, proofs[i%7], proofs[(i+1)%7]); err != nil {
@@ -266,7 +277,8 @@ func certificates(ctx context.Context, b *bench) error {
 		return time.Since(start).Seconds(), nil
 	})
 	if err == nil {
-		b.bar(Result{Name: fmt.Sprintf("encryption/authority, 7 certificates and %d handshakes, one after the other", handshakes), Unit: "s"}, 0.3, found[0]...)
+		b.bar(Result{Name: fmt.Sprintf("encryption/authority, 7 certificates and %d handshakes, one "+
+			"after the other", handshakes), Unit: "s"}, 0.3, found[0]...)
 	}
 	return err
 }

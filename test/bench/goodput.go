@@ -50,7 +50,8 @@ func goodput(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "  worker-%d killed, the survivors' next step %v later\n", killed.worker, killed.took.Round(time.Millisecond))
+		fmt.Fprintf(os.Stderr, "  worker-%d killed, the survivors' next step %v later\n", killed.worker,
+			killed.took.Round(time.Millisecond))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -64,7 +65,8 @@ func goodput(ctx context.Context, b *bench) error {
 	if err := r.replaced(ctx, kills); err != nil {
 		return err
 	}
-	b.compared(Result{Name: fmt.Sprintf("goodput/%d workers, one killed every %v", workers, window), Unit: "records/s", Threads: 1,
+	b.compared(Result{Name: fmt.Sprintf("goodput/%d workers, one killed every %v", workers, window),
+		Unit: "records/s", Threads: 1,
 		Peer: "the same job undisturbed", Target: ">= 0.95"}, r.rates(disturbed), r.rates(append(before, after...)))
 	return nil
 }

@@ -32,7 +32,8 @@ func (b *bench) mnist(ctx context.Context) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	out, err := exec.CommandContext(ctx, b.binary, "dataset", "mnist", dir, "--source", "examples/mnist/data").CombinedOutput()
+	out, err := exec.CommandContext(ctx, b.binary, "dataset", "mnist", dir, "--source",
+		"examples/mnist/data").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("elasticdl dataset: %w: %s", err, out)
 	}
@@ -41,7 +42,8 @@ func (b *bench) mnist(ctx context.Context) (string, error) {
 
 // start starts the main job on the shipped digits, with the given numbers of workers and servers,
 // and with changes.
-func (b *bench) start(ctx context.Context, epochs, workers, servers int, change func(*job.Job)) (*job.Job, *local.Handle, error) {
+func (b *bench) start(ctx context.Context, epochs, workers, servers int,
+	change func(*job.Job)) (*job.Job, *local.Handle, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -84,7 +86,8 @@ func fourWorkers(ctx context.Context, b *bench) error {
 		return err
 	}
 	for i, peer := range []string{"one process without servers or master, both cores", "one worker and one server"} {
-		b.paired(Result{Name: "job/4 workers and 2 servers", Peer: peer, Unit: "records/s", Target: ">= 0.85"}, found[0], found[1+i])
+		b.paired(Result{Name: "job/4 workers and 2 servers", Peer: peer, Unit: "records/s",
+			Target: ">= 0.85"}, found[0], found[1+i])
 	}
 	return nil
 }

@@ -44,7 +44,8 @@ func (b *bench) ownJob(ctx context.Context, model string, strategy job.Strategy,
 }
 
 // startLive starts a job with changes.
-func (b *bench) startLive(ctx context.Context, model string, strategy job.Strategy, workers int, change func(*job.Job)) (*live, error) {
+func (b *bench) startLive(ctx context.Context, model string, strategy job.Strategy, workers int,
+	change func(*job.Job)) (*live, error) {
 	j, err := b.ownJob(ctx, model, strategy, workers)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,8 @@ func (b *bench) startRing(ctx context.Context, j *job.Job) (*liveRing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &liveRing{job: j, handle: h, logs: filepath.Join(b.dir, "jobs", j.Name, "logs"), workers: make(map[int]*stepLog)}, nil
+	return &liveRing{job: j, handle: h, logs: filepath.Join(b.dir, "jobs", j.Name, "logs"),
+		workers: make(map[int]*stepLog)}, nil
 }
 
 func (r *liveRing) stop(ctx context.Context) {
@@ -262,7 +263,8 @@ func processStart(pid int) (time.Time, error) {
 	return boot.Add(time.Duration(ticks) * time.Second / 100), nil
 }
 
-var stepLine = regexp.MustCompile(`^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Step applied version=(\d+) records=(\d+) workers=(\d+) world=(\d+)`)
+var stepLine = regexp.MustCompile(
+	`^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Step applied version=(\d+) records=(\d+) workers=(\d+) world=(\d+)`)
 
 // parseStep parses a line of a worker's log.
 func parseStep(line []byte) (s step, ok bool) {

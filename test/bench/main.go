@@ -36,7 +36,8 @@ type benchmark struct {
 	long bool
 }
 
-var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), encryptionBenchmarks(), jobBenchmarks(), recoveryBenchmarks(),
+var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(),
+	encryptionBenchmarks(), jobBenchmarks(), recoveryBenchmarks(),
 	goodputBenchmarks(), scalingBenchmarks(), checkpointBenchmarks(), comebackBenchmarks(), programBenchmarks())
 
 // bench collects the results of a run.
@@ -69,11 +70,14 @@ func main() {
 	b := &bench{torchrunsFrozen: make(map[string][]float64)}
 	only := flag.String("only", "", "regular expression: which benchmarks to run; none: all that take seconds")
 	out := flag.String("out", "build/bench.json", "where the results go")
-	page := flag.String("page", "", "measure nothing: write the tables of this page from the files of results that are the arguments")
+	page := flag.String("page", "",
+		"measure nothing: write the tables of this page from the files of results that are the arguments")
 	flag.StringVar(&b.binary, "binary", "build/elasticdl", "the elasticdl to measure")
 	flag.IntVar(&b.times, "times", 1, "how many times as many turns and losses as usual")
-	flag.IntVar(&b.events, "events", 0, "losses of each kind, where user scripts are measured (default 5, times -times)")
-	flag.IntVar(&b.peerEvents, "peer_events", 0, "the same, of their peers, each of which takes half a minute (default 2, times -times)")
+	flag.IntVar(&b.events, "events", 0,
+		"losses of each kind, where user scripts are measured (default 5, times -times)")
+	flag.IntVar(&b.peerEvents, "peer_events", 0,
+		"the same, of their peers, each of which takes half a minute (default 2, times -times)")
 	child := flag.String("child", "", "for bench itself: be that process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -158,13 +162,15 @@ func names() string {
 
 func (b *bench) print() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tTHREADS\tOURS: MEDIAN (LEAST–MOST)\tPEER\tMEDIAN (LEAST–MOST)\tUNIT\tRATIO (OF THE TURNS)\tTARGET\t")
+	fmt.Fprintln(w, "NAME\tTHREADS\tOURS: MEDIAN (LEAST–MOST)\tPEER\tMEDIAN "+
+		"(LEAST–MOST)\tUNIT\tRATIO (OF THE TURNS)\tTARGET\t")
 	for _, r := range b.results {
 		if r.Skipped != "" {
 			fmt.Fprintf(w, "%s\t\t\t\t\t\t\t\tSKIPPED: %s\n", r.Name, r.Skipped)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%v\t%s\t%s\t%s\t%s\n", r.Name, r.threads(), r.Ours, r.Peer, r.Theirs, r.Unit, r.ratio(), r.Target, r.verdict())
+		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%v\t%s\t%s\t%s\t%s\n", r.Name, r.threads(), r.Ours, r.Peer,
+			r.Theirs, r.Unit, r.ratio(), r.Target, r.verdict())
 	}
 	w.Flush()
 }

@@ -32,7 +32,8 @@ func models() ([]*zoo.Model, error) {
 		return &zoo.Model{
 			Package: "bench", Name: name, Class: "custom_model",
 			New: func(b *nn.Builder) nn.Module {
-				return nn.Sequential{nn.Flatten{}, b.Dense(28*28, nn.Dense{Units: units, ReLU: true}), b.Dense(units, nn.Dense{Units: 10})}
+				return nn.Sequential{nn.Flatten{}, b.Dense(28*28, nn.Dense{Units: units, ReLU: true}),
+					b.Dense(units, nn.Dense{Units: 10})}
 			},
 			Loss:      digits.Loss,
 			Optimizer: func() optim.Config { return optim.Config{Name: optim.Adam, LearningRate: 1e-5} },

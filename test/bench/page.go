@@ -57,7 +57,8 @@ func thisMachine(ctx context.Context) machine {
 
 // String returns a line for a page.
 func (m machine) String() string {
-	return fmt.Sprintf("%s, commit %s: %d cores (%s), %.0f GB, Linux %s, %s; load average %s before it began; it took %.0f minutes.",
+	return fmt.Sprintf("%s, commit %s: %d cores (%s), %.0f GB, Linux %s, %s; load average %s before "+
+		"it began; it took %.0f minutes.",
 		m.Start.Format("2006-01-02"), m.Commit, m.Cores, m.CPU, m.Memory, m.Kernel, m.Go, m.Load, m.Minutes)
 }
 
@@ -79,29 +80,56 @@ func (r Result) ratio() string {
 // chapters lists the parts of the page, in order: each has the rows whose names begin with its
 // prefix.
 var chapters = []struct{ prefix, title, text string }{
-	{"step/", "Training steps", "Forward, backward and update of one minibatch of 64, in one process; the peer in the faster of its two memory formats. Each turn is the median of some steps. " +
-		"PyTorch of Debian computes with OpenBLAS's OpenMP build, so that both share their threads, and with as many threads as ours. The MLP is 784-256-10. " +
-		"MLP at one thread is as near to the CPU's peak as PyTorch can be at most, so there is no bar of a half for it any more; two threads must not be slower than one."},
-	{"peak/", "Peak", "Floating-point operations per second, beside a loop of multiply-adds that touches no memory; and that loop on two threads at once, which is what two threads of this machine can gain at most."},
-	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The peer moves the same bytes through one connection."},
+	{"step/", "Training steps", "Forward, backward and update of one minibatch of 64, in one " +
+		"process; the peer in the faster of its two memory formats. Each turn is the median of some steps. " +
+		"PyTorch of Debian computes with OpenBLAS's OpenMP build, so that both share their threads, " +
+		"and with as many threads as ours. The MLP is 784-256-10. " +
+		"MLP at one thread is as near to the CPU's peak as PyTorch can be at most, so there is no " +
+		"bar of a half for it any more; two threads must not be slower than one."},
+	{"peak/", "Peak", "Floating-point operations per second, beside a loop of multiply-adds that " +
+		"touches no memory; and that loop on two threads at once, which is what two threads of this " +
+		"machine can gain at most."},
+	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The " +
+		"peer moves the same bytes through one connection."},
 	{"master/", "Master", "64 workers that ask for tasks and report them, over loopback."},
-	{"ring/", "All-reduce", "Ours and gloo in processes of their own. *Shared memory*: processes of one machine, which copy from one another. *TCP*: each process in a network and a process namespace of its own, " +
-		"joined by a bridge, as pods of one node are; ours without encryption, as gloo's. Short ones by their time, long ones by bus bandwidth: bytes × 2(n−1)/n, which every rank sends at least."},
-	{"encryption/", "Encryption", "What TLS costs. The identity of who speaks is always proved by certificates, so beside `--data_encryption=off` only the data planes differ. " +
-		"The peers that have no TLS at all are made of the same code: the master's leases beside a gRPC server without credentials that answers with the same messages."},
-	{"job/", "Whole jobs", "The main job of the README on this machine, records per second between a fifth and nine tenths of its way."},
+	{"ring/", "All-reduce", "Ours and gloo in processes of their own. *Shared memory*: processes of " +
+		"one machine, which copy from one another. *TCP*: each process in a network and a process " +
+		"namespace of its own, " +
+		"joined by a bridge, as pods of one node are; ours without encryption, as gloo's. Short " +
+		"ones by their time, long ones by bus bandwidth: bytes × 2(n−1)/n, which every rank sends at least."},
+	{"encryption/", "Encryption", "What TLS costs. The identity of who speaks is always proved by " +
+		"certificates, so beside `--data_encryption=off` only the data planes differ. " +
+		"The peers that have no TLS at all are made of the same code: the master's leases beside a " +
+		"gRPC server without credentials that answers with the same messages."},
+	{"job/", "Whole jobs", "The main job of the README on this machine, records per second between " +
+		"a fifth and nine tenths of its way."},
 	{"binary", "Size", ""},
-	{"recovery/", "Losses in a ring of 4 workers", "The MNIST CNN in Go, one thread a worker. A worker is a process that is also a pod; torchrun's node is an agent and its process. So `kill -9` of ours stands beside " +
-		"torchrun's process killed, and beside its node killed; a worker frozen by SIGSTOP beside a frozen process, and a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
-	{"goodput", "Goodput", "As many workers as cores; one is killed every 10 s. A ratio of windows of 10 s beside undisturbed ones before and after."},
+	{"recovery/", "Losses in a ring of 4 workers",
+		"The MNIST CNN in Go, one thread a worker. A worker is a process that is also a pod; " +
+			"torchrun's node is an agent and its process. So `kill -9` of ours stands beside " +
+			"torchrun's process killed, and beside its node killed; a worker frozen by SIGSTOP beside a " +
+			"frozen process, and a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
+	{"goodput", "Goodput", "As many workers as cores; one is killed every 10 s. A ratio of windows " +
+		"of 10 s beside undisturbed ones before and after."},
 	{"scaling/", "Scaling", "Rings of workers of one thread each."},
 	{"checkpoint/", "Checkpoints", "A model of 1 GB, values and slots, a checkpoint every 30 s."},
-	{"comeback/", "Back from a checkpoint", "A job of a model of 100 MB on two servers and two workers; a master of 100,000 tasks."},
-	{"run/", "Scripts of PyTorch", "`elasticdl run` of four workers of one process each, gloo over loopback, one thread a process. *Unmodified* is `test/bench/peers/elastic.py`, which torchrun runs, too; *package* is `keeping.py`, which uses " +
-		"the Python package. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The scripts save and load no checkpoint. torchrun's node that holds the rendezvous is never killed: the job would end. *A step, undisturbed* says how much of a figure is the step itself. " +
-		"torchft's replica groups are one process of `replicas.py` each, its gloo, and a lighthouse *tuned* by `--heartbeat_timeout_ms=1000 --join_timeout_ms=1000 --quorum_tick_ms=10`; it is a nightly, because with release 0.2.0 " +
-		"every replica ends when one is killed. Its others make one step while a newcomer takes their state, so *a node joins* is the longer of their pauses before and after that step. " +
-		"*Steps* are of two workers, undisturbed: `gpt.py` has the shape of nanoGPT on a CPU, `parallel.py` splits a perceptron over the ranks; `elasticdl run` has its defaults, torchrun's processes get the same OMP_NUM_THREADS."},
+	{"comeback/", "Back from a checkpoint",
+		"A job of a model of 100 MB on two servers and two workers; a master of 100,000 tasks."},
+	{"run/", "Scripts of PyTorch",
+		"`elasticdl run` of four workers of one process each, gloo over loopback, one thread a " +
+			"process. *Unmodified* is `test/bench/peers/elastic.py`, which torchrun runs, too; " +
+			"*package* is `keeping.py`, which uses " +
+			"the Python package. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The " +
+			"scripts save and load no checkpoint. torchrun's node that holds the rendezvous is " +
+			"never killed: the job would end. *A step, undisturbed* says how much of a figure is the step itself. " +
+			"torchft's replica groups are one process of `replicas.py` each, its gloo, and a lighthouse " +
+			"*tuned* by `--heartbeat_timeout_ms=1000 --join_timeout_ms=1000 --quorum_tick_ms=10`; " +
+			"it is a nightly, because with release 0.2.0 " +
+			"every replica ends when one is killed. Its others make one step while a newcomer takes " +
+			"their state, so *a node joins* is the longer of their pauses before and after that step. " +
+			"*Steps* are of two workers, undisturbed: `gpt.py` has the shape of nanoGPT on a CPU, " +
+			"`parallel.py` splits a perceptron over the ranks; `elasticdl run` has its defaults, " +
+			"torchrun's processes get the same OMP_NUM_THREADS."},
 }
 
 // Bench writes the text between these lines of a page.
@@ -163,7 +191,8 @@ func tables(reports []report) string {
 		if c.text != "" {
 			fmt.Fprintf(&text, "%s\n\n", c.text)
 		}
-		text.WriteString("| what | ours | peer | the peer's | ratio | bar |\n|---|---|---|---|---|---|\n" + strings.Join(rows, ""))
+		text.WriteString("| what | ours | peer | the peer's | ratio | bar " +
+			"|\n|---|---|---|---|---|---|\n" + strings.Join(rows, ""))
 	}
 	text.WriteString("\n## Where and when\n\n")
 	for i, r := range reports {
@@ -195,5 +224,6 @@ func (r Result) markdown(name, mark string) string {
 	if r.Threads > 0 {
 		name += fmt.Sprintf(", threads: %d", r.Threads)
 	}
-	return fmt.Sprintf("| %s%s | %v %s | %s | %s | %s | %s |\n", mark, name, r.Ours, r.Unit, r.Peer, theirs, ratio, strings.NewReplacer("<=", "≤", ">=", "≥").Replace(r.Target))
+	return fmt.Sprintf("| %s%s | %v %s | %s | %s | %s | %s |\n", mark, name, r.Ours, r.Unit, r.Peer,
+		theirs, ratio, strings.NewReplacer("<=", "≤", ">=", "≥").Replace(r.Target))
 }

@@ -49,7 +49,8 @@ func newPods(ctx context.Context, n int) (*pods, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, missingPeer(fmt.Sprintf("this machine has no network namespaces for us: ip %s: %v: %s", c, err, strings.TrimSpace(string(out))))
+			return nil, missingPeer(fmt.Sprintf("this machine has no network namespaces for us: ip "+
+				"%s: %v: %s", c, err, strings.TrimSpace(string(out))))
 		}
 	}
 	return p, nil

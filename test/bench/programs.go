@@ -51,7 +51,8 @@ type event func(ctx context.Context, j *scriptJob) error
 
 // measure starts a job of a script, lets n of each event happen, and returns the results in
 // ascending order.
-func (b *bench) measure(ctx context.Context, start starter, s setting, flags []string, n int, events ...event) (map[string][]float64, error) {
+func (b *bench) measure(ctx context.Context, start starter, s setting, flags []string, n int,
+	events ...event) (map[string][]float64, error) {
 	s.limit = 2*time.Minute + time.Duration(n*len(events))*2*time.Minute
 	dir, err := os.MkdirTemp(b.dir, "script-")
 	if err != nil {
@@ -282,12 +283,15 @@ func programBenchmarks() []benchmark {
 			megabytes int
 		}{{"small", 0}, {"100 MB", 100}} {
 			name := fmt.Sprintf("run/%s, PyTorch %s", m.name, p.name)
-			all = append(all, benchmark{name: name, long: p.long || m.megabytes > 0, run: func(ctx context.Context, b *bench) error {
-				return b.programs(ctx, name, p.path, m.megabytes)
-			}})
+			all = append(all, benchmark{name: name, long: p.long || m.megabytes > 0,
+				run: func(ctx context.Context, b *bench) error {
+					return b.programs(ctx, name, p.path, m.megabytes)
+				}})
 		}
 		name := "run/frozen, PyTorch " + p.name
-		all = append(all, benchmark{name: name, long: true, run: func(ctx context.Context, b *bench) error { return b.freezes(ctx, name, p.path) }})
+		all = append(all, benchmark{name: name, long: true, run: func(ctx context.Context, b *bench) error {
+			return b.freezes(ctx, name, p.path)
+		}})
 	}
 	all = append(all, benchmark{name: "run/steps, PyTorch 2.x", long: true, run: besideTorchrunsSteps})
 	return append(all, benchmark{name: "run/torchft", long: true, run: besideTorchft})
@@ -304,7 +308,8 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 	if err != nil {
 		return b.skip(name, err)
 	}
-	unmodified, losses := setting{python: python, script: "elastic.py", megabytes: megabytes, size: 4}, []event{loseProcess, loseNode}
+	unmodified, losses := setting{python: python, script: "elastic.py", megabytes: megabytes, size: 4},
+		[]event{loseProcess, loseNode}
 	kept := unmodified
 	kept.script = "keeping.py"
 	found, err := b.inTurns(ctx,
@@ -322,12 +327,15 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 		for _, what := range []string{processKilled, nodeKilled, joins} {
 			b.within(fmt.Sprintf("%s: %s", name, what), found[i][what], s.middle, s.worst)
 		}
-		for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"}, {processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"}, {undisturbed, ""}} {
+		for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"},
+			{processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"},
+			{undisturbed, ""}} {
 			if len(found[i][a.what]) == 0 || len(found[2][a.what]) == 0 {
 				// a step takes longer than the limit of these measurements
 				continue
 			}
-			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.what), Unit: "s", Peer: "torchrun " + python.version + ", tuned", Target: a.target},
+			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.what), Unit: "s", Peer: "torchrun " +
+				python.version + ", tuned", Target: a.target},
 				found[i][a.what], found[2][a.what])
 		}
 	}
@@ -341,11 +349,13 @@ type frozen struct {
 }
 
 // torchrunFrozen freezes a part of a job of torchrun, once for all benchmarks that need the result.
-func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (peer string, seconds []float64, err error) {
+func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (peer string,
+	seconds []float64, err error) {
 	peer = "torchrun " + python.version + ", tuned"
 	at := python.version + f.what
 	if b.torchrunsFrozen[at] == nil {
-		found, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4}, tuned, 1, f.freeze)
+		found, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py",
+			size: 4}, tuned, 1, f.freeze)
 		if errors.Is(err, errNever) {
 			found = map[string][]float64{f.what: {frozenLimit.Seconds()}}
 		} else if err != nil {
@@ -371,11 +381,13 @@ func (b *bench) freezes(ctx context.Context, name, path string) error {
 	kept := unmodified
 	kept.script = "keeping.py"
 	limit := []string{"--heartbeat_timeout=1s"}
-	found, err := b.inTurns(ctx, block{b.newRunJob, unmodified, limit, b.events, both}, block{b.newRunJob, kept, limit, b.events, both})
+	found, err := b.inTurns(ctx, block{b.newRunJob, unmodified, limit, b.events, both},
+		block{b.newRunJob, kept, limit, b.events, both})
 	if err != nil {
 		return err
 	}
-	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess}, {"a node frozen", nodeStops, freezeNode}} {
+	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess},
+		{"a node frozen", nodeStops, freezeNode}} {
 		peer, theirs, err := b.torchrunFrozen(ctx, python, f)
 		if err != nil {
 			return err

@@ -29,13 +29,15 @@ func besideTorchrunsSteps(ctx context.Context, b *bench) error {
 		return fmt.Errorf("OMP_NUM_THREADS is set: expected the defaults of elasticdl run; unset it")
 	}
 	threads := max(1, runtime.NumCPU()/2)
-	for _, script := range []struct{ file, what string }{{"gpt.py", "a small GPT, DDP"}, {"parallel.py", "tensor parallel"}} {
+	for _, script := range []struct{ file, what string }{{"gpt.py", "a small GPT, DDP"},
+		{"parallel.py", "tensor parallel"}} {
 		ours := setting{python: python, script: script.file, size: 2, env: []string{}}
 		theirs := ours
 		theirs.env = []string{fmt.Sprintf("OMP_NUM_THREADS=%d", threads)}
 		var found [2][]float64
 		for range b.n(4) {
-			for i, k := range []block{{start: b.newRunJob, setting: ours}, {start: newTorchrun, setting: theirs, flags: tuned}} {
+			for i, k := range []block{{start: b.newRunJob, setting: ours},
+				{start: newTorchrun, setting: theirs, flags: tuned}} {
 				some, err := b.measure(ctx, k.start, k.setting, k.flags, 1, steps)
 				if err != nil {
 					return err
@@ -44,7 +46,8 @@ func besideTorchrunsSteps(ctx context.Context, b *bench) error {
 			}
 		}
 		b.paired(Result{
-			Name: fmt.Sprintf("%s: %s", name, script.what), Unit: "s", Peer: "torchrun " + python.version + ", tuned", Target: "<= 1.05",
+			Name: fmt.Sprintf("%s: %s", name, script.what), Unit: "s", Peer: "torchrun " +
+				python.version + ", tuned", Target: "<= 1.05",
 			Threads: threads,
 		}, found[0], found[1])
 	}

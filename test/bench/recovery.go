@@ -12,8 +12,12 @@ func recoveryBenchmarks() []benchmark {
 	return []benchmark{
 		{name: "recovery/kill", run: recoveryKill},
 		{name: "recovery/stop", run: recoveryStop},
-		{name: "recovery/torchrun default", long: true, run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "default", "<= 0.01") }},
-		{name: "recovery/torchrun tuned", long: true, run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "tuned", "<= 0.05", tuned...) }},
+		{name: "recovery/torchrun default", long: true, run: func(ctx context.Context, b *bench) error {
+			return b.besideTorchrun(ctx, "default", "<= 0.01")
+		}},
+		{name: "recovery/torchrun tuned", long: true, run: func(ctx context.Context, b *bench) error {
+			return b.besideTorchrun(ctx, "tuned", "<= 0.05", tuned...)
+		}},
 	}
 }
 
@@ -28,7 +32,8 @@ func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ..
 	if err != nil {
 		return b.skip("recovery/torchrun, "+how, err)
 	}
-	theirs, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4}, flags, b.peerEvents, loseProcess, loseNode)
+	theirs, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4},
+		flags, b.peerEvents, loseProcess, loseNode)
 	if err != nil {
 		return err
 	}
@@ -37,11 +42,14 @@ func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ..
 		ours, theirs []float64
 		target       string
 	}{
-		{"recovery/kill -9 of a worker to the survivors' next step, beside a process killed", ours.survivors, theirs[processKilled], target},
-		{"recovery/kill -9 of a worker to the survivors' next step, beside a node killed", ours.survivors, theirs[nodeKilled], target},
+		{"recovery/kill -9 of a worker to the survivors' next step, beside a process killed",
+			ours.survivors, theirs[processKilled], target},
+		{"recovery/kill -9 of a worker to the survivors' next step, beside a node killed",
+			ours.survivors, theirs[nodeKilled], target},
 		{"recovery/newcomer's first step", ours.newcomers, theirs[newcomer], "<= 0.2"},
 	} {
-		b.compared(Result{Name: r.name, Unit: "s", Threads: 1, Peer: "torchrun " + python.version + ", " + how, Target: r.target}, r.ours, r.theirs)
+		b.compared(Result{Name: r.name, Unit: "s", Threads: 1, Peer: "torchrun " + python.version +
+			", " + how, Target: r.target}, r.ours, r.theirs)
 	}
 	return nil
 }
@@ -146,7 +154,8 @@ func (b *bench) frozenTorchrun(ctx context.Context, ours []float64) error {
 	if err != nil {
 		return b.skip(name+"torchrun", err)
 	}
-	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess}, {"a node frozen", nodeStops, freezeNode}} {
+	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess},
+		{"a node frozen", nodeStops, freezeNode}} {
 		peer, theirs, err := b.torchrunFrozen(ctx, python, f)
 		if err != nil {
 			return err

@@ -136,7 +136,8 @@ func (b *bench) add(r Result) {
 	}
 	r.Ratio = ours / r.Theirs.Median
 	b.results = append(b.results, r)
-	fmt.Fprintf(os.Stderr, "  %s: %v %s; %s %v: %s %s %s\n", r.Name, r.Ours, r.Unit, r.Peer, r.Theirs, short(r.Ratio), r.Target, r.verdict())
+	fmt.Fprintf(os.Stderr, "  %s: %v %s; %s %v: %s %s %s\n", r.Name, r.Ours, r.Unit, r.Peer, r.Theirs,
+		short(r.Ratio), r.Target, r.verdict())
 }
 
 // skip records that a row is left out because its peer is missing, or the machine does not support

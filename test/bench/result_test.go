@@ -69,12 +69,14 @@ func TestPage(t *testing.T) {
 		return path
 	}
 	page := filepath.Join(dir, "page.md")
-	if err := os.WriteFile(page, []byte("before\n"+generatedFrom+"\nold\n"+generatedTo+"\nafter\n"), 0o644); err != nil {
+	if err := os.WriteFile(page, []byte("before\n"+generatedFrom+"\nold\n"+generatedTo+"\nafter\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	b := new(bench)
 	b.paired(Result{Name: "step/x", Peer: "P 1.2", Unit: "ms", Target: "<= 0.4"}, []float64{1, 2}, []float64{2, 4})
-	first := file("first", b.results[0], Result{Name: "ring/y", Ratio: 7}, Result{Name: "goodput/z", Skipped: "one core"})
+	first := file("first", b.results[0], Result{Name: "ring/y", Ratio: 7},
+		Result{Name: "goodput/z", Skipped: "one core"})
 	second := file("second", Result{Name: "ring/y", Ratio: 8, Target: ">= 1"})
 	if err := writePage(page, []string{first, second}); err != nil {
 		t.Fatal(err)
@@ -83,7 +85,8 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"before\n", "\nafter\n", "| [1] x | 1.50 (1.00–2.00, n=2) ms | P 1.2 | 3.00 (2.00–4.00, n=2) ms | **0.500 (0.500–0.500)** | ≤ 0.4 |",
+	for _, want := range []string{"before\n", "\nafter\n",
+		"| [1] x | 1.50 (1.00–2.00, n=2) ms | P 1.2 | 3.00 (2.00–4.00, n=2) ms | **0.500 (0.500–0.500)** | ≤ 0.4 |",
 		"| [2] y |", "not measured: one core", "the second"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in\n%s", want, text)

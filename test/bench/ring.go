@@ -73,13 +73,15 @@ func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods
 		return err
 	}
 	defer ours.end()
-	gloo, err := startScript(python, glooScript, 1, append([]string{strconv.Itoa(processes)}, pods.spaces()...), 1, 1, 1)
+	gloo, err := startScript(python, glooScript, 1, append([]string{strconv.Itoa(processes)},
+		pods.spaces()...), 1, 1, 1)
 	if err != nil {
 		return err
 	}
 	defer gloo.stop()
 	for _, s := range ringSizes {
-		r := Result{Name: name + ", " + s.name, Peer: "gloo of PyTorch " + python.version, Unit: "GB/s", Threads: 1, Target: target}
+		r := Result{Name: name + ", " + s.name, Peer: "gloo of PyTorch " + python.version, Unit: "GB/s",
+			Threads: 1, Target: target}
 		figure := func(seconds float64) float64 { return busBandwidth(processes, s.floats, seconds) }
 		if s.floats < 10_000 {
 			r.Unit, r.Target = "ms", "<= 1"
@@ -122,7 +124,8 @@ func startRanks(ctx context.Context, size int, pods *pods, encryption string) (r
 }
 
 // startRanksAt starts each rank with the prefix of a command, listening at a host.
-func startRanksAt(ctx context.Context, size int, encryption string, at func(i int) (prefix []string, host string)) (ranks, error) {
+func startRanksAt(ctx context.Context, size int, encryption string,
+	at func(i int) (prefix []string, host string)) (ranks, error) {
 	var c ranks
 	var addresses []string
 	for i := range size {
@@ -182,7 +185,9 @@ func ringRank(ctx context.Context, number, host string, plain bool) error {
 		return err
 	}
 	who := identity.Header{Job: jobUID, Role: pod.Worker, Index: rank, Incarnation: 1}
-	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header { return who }, Credential: prove.Of(who), Plain: plain})
+	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header {
+		return who
+	}, Credential: prove.Of(who), Plain: plain})
 	defer node.Close()
 	fmt.Println(lis.Addr())
 	in := bufio.NewReader(os.Stdin)

@@ -24,9 +24,11 @@ func (b *bench) newRunJob(_ context.Context, dir, steps string, s setting, flags
 		return nil, err
 	}
 	r := &runJob{dir: dir, name: "bench-run"}
-	args := append([]string{"run", "--runtime=local", "--job_name=" + r.name, fmt.Sprintf("--num_workers=%d", s.size), "--min_workers=1"}, flags...)
+	args := append([]string{"run", "--runtime=local", "--job_name=" + r.name,
+		fmt.Sprintf("--num_workers=%d", s.size), "--min_workers=1"}, flags...)
 	args = append(append(args, "--", s.python.path), command...)
-	r.cmd, err = background(filepath.Join(dir, "run.log"), append(s.environ(), "ELASTICDL_HOME="+b.dir), b.binary, args...)
+	r.cmd, err = background(filepath.Join(dir, "run.log"), append(s.environ(), "ELASTICDL_HOME="+b.dir),
+		b.binary, args...)
 	return r, err
 }
 

@@ -15,14 +15,16 @@ func scalingBenchmarks() []benchmark {
 			if err != nil {
 				return err
 			}
-			return b.scaling(ctx, "mnist_cnn", ringJob("mnist.mnist_functional_api.custom_model", filepath.Join(dir, "train"), 1), 2, ">= 0.95")
+			return b.scaling(ctx, "mnist_cnn", ringJob("mnist.mnist_functional_api.custom_model",
+				filepath.Join(dir, "train"), 1), 2, ">= 0.95")
 		}},
 		{name: "scaling/resnet20", long: true, run: func(ctx context.Context, b *bench) error {
 			dir, err := b.cifar(ctx)
 			if err != nil {
 				return err
 			}
-			return b.scaling(ctx, "resnet20", ringJob("cifar10.cifar10_resnet20.custom_model", filepath.Join(dir, "train"), 1), 4, ">= 0.9")
+			return b.scaling(ctx, "resnet20", ringJob("cifar10.cifar10_resnet20.custom_model",
+				filepath.Join(dir, "train"), 1), 4, ">= 0.9")
 		}},
 	}
 }
@@ -54,7 +56,8 @@ func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs i
 		target  string
 		ours    []float64
 	}{{2, target, found[1]}, {4, ">= 0.85", found[2]}} {
-		r := Result{Name: fmt.Sprintf("scaling/%s, %d workers", name, row.workers), Unit: "records/s", Threads: 1, Peer: "2 × one worker", Target: row.target}
+		r := Result{Name: fmt.Sprintf("scaling/%s, %d workers", name, row.workers), Unit: "records/s",
+			Threads: 1, Peer: "2 × one worker", Target: row.target}
 		b.paired(r, row.ours, twice)
 		r.Peer = "two jobs of one worker at the same time"
 		b.paired(r, row.ours, found[3])

@@ -32,8 +32,12 @@ func serverBenchmarks() []benchmark {
 	return []benchmark{
 		{name: "ps/push+pull 100 MB", run: pushPull},
 		{name: "ps/adam", run: adam},
-		{name: "ps/memory SGD", run: func(ctx context.Context, b *bench) error { return serverMemory(ctx, b, "SGD", "<= 2.5") }},
-		{name: "ps/memory Adam", run: func(ctx context.Context, b *bench) error { return serverMemory(ctx, b, "Adam", "<= 4.5") }},
+		{name: "ps/memory SGD", run: func(ctx context.Context, b *bench) error {
+			return serverMemory(ctx, b, "SGD", "<= 2.5")
+		}},
+		{name: "ps/memory Adam", run: func(ctx context.Context, b *bench) error {
+			return serverMemory(ctx, b, "Adam", "<= 4.5")
+		}},
 		{name: "master/leases", run: leases},
 	}
 }
@@ -59,7 +63,8 @@ func self(role pod.Role, index int) *rpc.Self {
 }
 
 func connect(ctx context.Context, addr string, worker int, plain bool) (*ps.Client, []float32, error) {
-	client, err := ps.Dial(ctx, ps.ClientConfig{Self: self(pod.Worker, worker), Servers: []ps.Address{{Address: addr}}, Layout: modelLayout(), PlainData: plain})
+	client, err := ps.Dial(ctx, ps.ClientConfig{Self: self(pod.Worker, worker),
+		Servers: []ps.Address{{Address: addr}}, Layout: modelLayout(), PlainData: plain})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,8 +76,10 @@ func connect(ctx context.Context, addr string, worker int, plain bool) (*ps.Clie
 // plain TCP.
 func pushPull(ctx context.Context, b *bench) error {
 	return errors.Join(
-		b.pushPull(ctx, "tls", Result{Name: "ps/push+pull 100 MB, SGD", Peer: "crypto/tls of " + runtime.Version(), Unit: "GB/s", Threads: 1, Target: ">= 0.9"}),
-		b.pushPull(ctx, "off", Result{Name: "ps/push+pull 100 MB, SGD, --data_encryption=off", Peer: "plain TCP of Linux, loopback", Unit: "GB/s", Threads: 1, Target: ">= 0.40"}))
+		b.pushPull(ctx, "tls", Result{Name: "ps/push+pull 100 MB, SGD", Peer: "crypto/tls of " +
+			runtime.Version(), Unit: "GB/s", Threads: 1, Target: ">= 0.9"}),
+		b.pushPull(ctx, "off", Result{Name: "ps/push+pull 100 MB, SGD, --data_encryption=off",
+			Peer: "plain TCP of Linux, loopback", Unit: "GB/s", Threads: 1, Target: ">= 0.40"}))
 }
 
 func (b *bench) pushPull(ctx context.Context, encryption string, r Result) error {
@@ -123,7 +130,8 @@ func adam(_ context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	p, g, m, v := make([]float32, modelFloats), make([]float32, modelFloats), make([]float32, modelFloats), make([]float32, modelFloats)
+	p, g, m, v := make([]float32, modelFloats), make([]float32, modelFloats),
+		make([]float32, modelFloats), make([]float32, modelFloats)
 	for i := range g {
 		g[i] = 1e-3
 	}
@@ -142,7 +150,8 @@ func adam(_ context.Context, b *bench) error {
 			return 2 * modelBytes / ms / 1e6, err
 		})
 	if err == nil {
-		b.paired(Result{Name: "ps/adam by bytes moved", Peer: "memory copy", Unit: "GB/s", Threads: 1, Target: ">= 0.60"}, found[0], found[1])
+		b.paired(Result{Name: "ps/adam by bytes moved", Peer: "memory copy", Unit: "GB/s", Threads: 1,
+			Target: ">= 0.60"}, found[0], found[1])
 	}
 	return err
 }
@@ -188,7 +197,8 @@ func serverMemory(ctx context.Context, b *bench, optimizer, target string) error
 	if err != nil {
 		return err
 	}
-	b.bar(Result{Name: "ps/peak memory, " + optimizer, Peer: "its parameters", Unit: "MB", Threads: 1, Target: target}, modelBytes/1e6, memory)
+	b.bar(Result{Name: "ps/peak memory, " + optimizer, Peer: "its parameters", Unit: "MB", Threads: 1,
+		Target: target}, modelBytes/1e6, memory)
 	return nil
 }
 
@@ -203,7 +213,8 @@ func leases(ctx context.Context, b *bench) error {
 
 // leaseRate returns the rate of a benchmark of leases of the master, by name.
 func leaseRate(ctx context.Context, name string) (float64, error) {
-	out, err := exec.CommandContext(ctx, "go", "test", "./trainer/master", "-run", "^$", "-bench", "^BenchmarkLeases$/^"+name+"$", "-benchtime", "2s").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "test", "./trainer/master", "-run", "^$", "-bench",
+		"^BenchmarkLeases$/^"+name+"$", "-benchtime", "2s").CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("go test -bench: %w: %s", err, out)
 	}

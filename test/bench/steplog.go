@@ -79,7 +79,8 @@ func (l *stepLog) outside(world int64, from int) (step, bool) {
 
 // resumed removes one process of a world, and returns the time until the last of the survivors has
 // applied a step in a world without it.
-func resumed(ctx context.Context, survivors []*stepLog, limit time.Duration, takeAway func() error) (time.Duration, error) {
+func resumed(ctx context.Context, survivors []*stepLog, limit time.Duration,
+	takeAway func() error) (time.Duration, error) {
 	if err := readAll(survivors); err != nil {
 		return 0, err
 	}

@@ -56,7 +56,8 @@ func stepBenchmarks() []benchmark {
 				target = "<= 0.5"
 			}
 			all = append(all, benchmark{name: name, run: func(ctx context.Context, b *bench) error {
-				return b.step(ctx, Result{Name: "step/" + m.name, Unit: "ms", Threads: threads, Target: target}, m.calls, m.model)
+				return b.step(ctx, Result{Name: "step/" + m.name, Unit: "ms", Threads: threads,
+					Target: target}, m.calls, m.model)
 			}})
 		}
 	}
@@ -203,7 +204,8 @@ func twoThreads(_ context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.paired(Result{Name: "step/mlp, two threads", Unit: "ms", Peer: "ours, one thread", Threads: 2, Target: "<= 1"}, found[0], found[1])
+	b.paired(Result{Name: "step/mlp, two threads", Unit: "ms", Peer: "ours, one thread", Threads: 2,
+		Target: "<= 1"}, found[0], found[1])
 	return nil
 }
 
@@ -248,7 +250,8 @@ const openMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
 // threads.
 func threadsOf(threads int) []string {
 	return []string{
-		fmt.Sprintf("OMP_NUM_THREADS=%d", threads), fmt.Sprintf("OPENBLAS_NUM_THREADS=%d", threads), fmt.Sprintf("MKL_NUM_THREADS=%d", threads),
+		fmt.Sprintf("OMP_NUM_THREADS=%d", threads), fmt.Sprintf("OPENBLAS_NUM_THREADS=%d", threads),
+		fmt.Sprintf("MKL_NUM_THREADS=%d", threads),
 		// without that package the directory does not exist
 		"OPENBLAS_CORETYPE=" + coreType(), "LD_LIBRARY_PATH=" + openMP,
 	}
@@ -326,7 +329,8 @@ func peakOfTwo(_ context.Context, b *bench) error {
 	}
 	found, err := turns(b.n(7), rate(2), rate(1))
 	if err == nil {
-		b.paired(Result{Name: "peak/two threads at once", Peer: "FMA peak of one thread", Unit: "GFLOP/s", Threads: 2}, found[0], found[1])
+		b.paired(Result{Name: "peak/two threads at once", Peer: "FMA peak of one thread",
+			Unit: "GFLOP/s", Threads: 2}, found[0], found[1])
 	}
 	return err
 }

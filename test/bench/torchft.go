@@ -34,7 +34,8 @@ func newTorchft(ctx context.Context, dir, steps string, s setting, flags []strin
 		return nil, err
 	}
 	program := filepath.Join(filepath.Dir(s.python.path), "torchft_lighthouse")
-	t.lighthouse, err = background(filepath.Join(dir, "lighthouse.log"), s.environ(), program, append([]string{"--min_replicas=1", "--bind=" + t.address}, flags...)...)
+	t.lighthouse, err = background(filepath.Join(dir, "lighthouse.log"), s.environ(), program,
+		append([]string{"--min_replicas=1", "--bind=" + t.address}, flags...)...)
 	if err != nil {
 		return t, err
 	}
@@ -56,7 +57,8 @@ func newTorchft(ctx context.Context, dir, steps string, s setting, flags []strin
 // join starts one more replica group.
 func (t *torchft) join(context.Context) error {
 	env := append(slices.Clone(t.env), "TORCHFT_LIGHTHOUSE=http://"+t.address)
-	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("replica-%d.log", len(t.processes))), env, t.python.path, t.args...)
+	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("replica-%d.log", len(t.processes))), env,
+		t.python.path, t.args...)
 	if err == nil {
 		t.processes = append(t.processes, cmd)
 	}
@@ -102,12 +104,14 @@ func besideTorchft(ctx context.Context, b *bench) error {
 		return err
 	}
 	peer := fmt.Sprintf("torchft-nightly %s of PyTorch %s, tuned", version, python.version)
-	for _, a := range []struct{ what, target string }{{nodeKilled, "<= 1"}, {joins, "<= 1"}, {newcomer, "<= 1"}, {undisturbed, ""}} {
+	for _, a := range []struct{ what, target string }{{nodeKilled, "<= 1"}, {joins, "<= 1"},
+		{newcomer, "<= 1"}, {undisturbed, ""}} {
 		if len(found[0][a.what]) == 0 || len(found[1][a.what]) == 0 {
 			// a step takes longer than the limit of these measurements
 			continue
 		}
-		b.compared(Result{Name: name + ": " + a.what, Unit: "s", Peer: peer, Target: a.target}, found[0][a.what], found[1][a.what])
+		b.compared(Result{Name: name + ": " + a.what, Unit: "s", Peer: peer, Target: a.target},
+			found[0][a.what], found[1][a.what])
 	}
 	return nil
 }

@@ -132,7 +132,10 @@ func (s *worlds) await(ctx context.Context, what string, limit time.Duration, is
 func (s *worlds) whole(ctx context.Context, size int) (w *world, err error) {
 	err = s.await(ctx, fmt.Sprintf("step of %d processes in one world", size), 2*time.Minute, func() bool {
 		w = s.newest()
-		return w != nil && w.size == size && !w.complete().IsZero() && !slices.ContainsFunc(slices.Collect(maps.Keys(w.firsts)), func(pid int) bool { return !alive(pid) })
+		return w != nil && w.size == size && !w.complete().IsZero() &&
+			!slices.ContainsFunc(slices.Collect(maps.Keys(w.firsts)), func(pid int) bool {
+				return !alive(pid)
+			})
 	})
 	return w, err
 }
@@ -177,7 +180,8 @@ func (s *worlds) after(ctx context.Context, least int, limit time.Duration, do f
 			return false, err
 		}
 		for number, w := range s.all {
-			if at := w.complete(); before[number] == nil && w.size >= least && !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			if at := w.complete(); before[number] == nil && w.size >= least && !at.IsZero() &&
+				(first.IsZero() || at.Before(first)) {
 				first = at
 			}
 		}

@@ -18,7 +18,8 @@ func TestWorlds(t *testing.T) {
 	start := time.Now()
 	step := func(pid, size, world int, after time.Duration) {
 		t.Helper()
-		file, err := os.OpenFile(filepath.Join(s.dir, fmt.Sprintf("%d.steps", pid)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		file, err := os.OpenFile(filepath.Join(s.dir, fmt.Sprintf("%d.steps", pid)),
+			os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,8 @@ func (j *submitted) begunAnew(epochs int64) {
 		j.t.Errorf("elasticdl status does not say that the training began anew:\n%s", out)
 	}
 	if !j.told("Warning", "TrainingBegunAnew") {
-		j.t.Errorf("no event says that the training began anew:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
+		j.t.Errorf("no event says that the training began anew:\n%s",
+			j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
 	if n := len(s.Evaluations); n == 0 {
 		j.t.Error("nothing was evaluated")
@@ -45,7 +46,8 @@ func (ns *namespace) checkpoints() []string {
 	if err != nil {
 		ns.t.Fatal(err)
 	}
-	return []string{"--volume=host_path=" + digits + ",mount_path=/data;host_path=" + dir + ",mount_path=/ckpt", "--checkpoint_dir=/ckpt/model", "--checkpoint_steps=200"}
+	return []string{"--volume=host_path=" + digits + ",mount_path=/data;host_path=" + dir +
+		",mount_path=/ckpt", "--checkpoint_dir=/ckpt/model", "--checkpoint_steps=200"}
 }
 
 // rolledBack checks that a job that lost a part of its model was rolled back to a checkpoint, and
@@ -54,10 +56,12 @@ func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
 	if s.Life < 2 || !strings.Contains(s.Anew, "went back to checkpoint") {
-		j.t.Errorf("life %d of the model, %q: the status does not say that the training went back to a checkpoint", s.Life, s.Anew)
+		j.t.Errorf("life %d of the model, %q: the status does not say that the training went back "+
+			"to a checkpoint", s.Life, s.Anew)
 	}
 	if !j.told("Warning", "TrainingRolledBack") || j.told("Warning", "TrainingBegunAnew") {
-		j.t.Errorf("the events do not say that the training went back to a checkpoint, and only that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
+		j.t.Errorf("the events do not say that the training went back to a checkpoint, and only "+
+			"that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
 	j.t.Log(s.Anew)
 	if want := epochs * trainingDigits; s.Checkpoint.GetRecords() != want {
@@ -75,12 +79,15 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 	t.Parallel()
 	const epochs = 20
 	ns := newNamespace(t)
-	j := ns.train("stripped", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=2",
-		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	j := ns.train("stripped",
+		slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=2",
+			"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.trains(0.3)
 	kept := j.uids("master")
 	began := time.Now()
-	ns.kubectl("delete", "pods", "-l", "elasticdl-job-name=stripped,elasticdl-replica-type in (ps,worker)", "--wait=false", "--grace-period=0", "--force")
+	ns.kubectl("delete", "pods", "-l",
+		"elasticdl-job-name=stripped,elasticdl-replica-type in (ps,worker)", "--wait=false",
+		"--grace-period=0", "--force")
 	j.awaits("a new life of the model", patience, func() bool {
 		s := j.status()
 		return s != nil && s.Life > 1

@@ -50,17 +50,21 @@ func TestProgramCode(t *testing.T) {
 	agent := []string{"--image_name=" + reference, "--agent_image_name=" + image}
 	submit := func(job string, flags []string, command ...string) string {
 		t.Helper()
-		return ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + job, "--num_workers=1", "--start_method=exec"}, smallProgram, flags, []string{"--"}, command)...)
+		return ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + job, "--num_workers=1",
+			"--start_method=exec"}, smallProgram, flags, []string{"--"}, command)...)
 	}
 
 	submit("bucket", slices.Concat(agent, web.flags), web.bucket, "main.py", "bucket")
 	submit("web", slices.Concat(agent, web.flags, []string{"--program_sha256=" + web.sum}), web.script, "web")
 	submit("image", []string{"--image_name=" + ns.build(dir, reference)}, "python3", "main.py", "image")
-	upload := slices.Concat(agent, []string{"--workdir=" + dir, "--volume=claim_name=fileserver-claim,mount_path=/data"})
+	upload := slices.Concat(agent,
+		[]string{"--workdir=" + dir, "--volume=claim_name=fileserver-claim,mount_path=/data"})
 	began := time.Now()
 	out := submit("upload", upload, "python3", "main.py", "upload")
 	took(t, "elasticdl run --workdir, with the upload", began)
-	if len(grep(out, `^code testdata/code \(2 files, .*\) uploaded to claim:fileserver-claim/elasticdl-code/[0-9a-f]{64}\b`)) != 1 {
+	if len(
+		grep(out,
+			`^code testdata/code \(2 files, .*\) uploaded to claim:fileserver-claim/elasticdl-code/[0-9a-f]{64}\b`)) != 1 {
 		t.Errorf("elasticdl run does not say what was uploaded:\n%s", out)
 	}
 	out = submit("again", slices.Concat(upload, []string{"--suspend"}), "python3", "main.py", "again")
@@ -80,7 +84,8 @@ func TestProgramCode(t *testing.T) {
 			continue
 		}
 		if lines := r.last("way " + way.job + ": " + way.says + `.*, rank 0 of 1\b`); len(lines) != 1 {
-			t.Errorf("the log of %s does not have one line of %q:\n%s", way.job, way.says, ns.elasticdl("logs", way.job))
+			t.Errorf("the log of %s does not have one line of %q:\n%s", way.job, way.says,
+				ns.elasticdl("logs", way.job))
 		}
 	}
 	// The claim has the archive, whole, under its checksum, and nothing that a worker has written.
@@ -135,13 +140,15 @@ type served struct {
 // serve serves an archive of a directory as an object of S3, and a script on the web.
 func (ns *namespace) serve(dir string) *served {
 	ns.t.Helper()
-	script := []byte("import os, sys\nprint(f\"way {sys.argv[1]}: alone in {os.getcwd()}, rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\")\n")
+	script := []byte("import os, sys\nprint(f\"way {sys.argv[1]}: alone in {os.getcwd()}, rank " +
+		"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\")\n")
 	b := ns.bucket(map[string][]byte{"code.tar.gz": archive(ns.t, dir), "alone.py": script})
 	return &served{
 		bucket: "s3://code/code.tar.gz" + b.query,
 		script: b.url + "/code/alone.py",
 		sum:    sumOf(script),
-		flags:  []string{"--volume=host_path=" + b.home + ",mount_path=/home", "--envs=SSL_CERT_FILE=/home/authority.pem", b.access},
+		flags: []string{"--volume=host_path=" + b.home + ",mount_path=/home",
+			"--envs=SSL_CERT_FILE=/home/authority.pem", b.access},
 	}
 }
 
@@ -162,7 +169,8 @@ func (ns *namespace) bucket(objects map[string][]byte) bucket {
 	ns.t.Helper()
 	home := ns.directory()
 	// of this machine, too
-	address := ns.kubectl("get", "node", ns.nodes[0], "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+	address := ns.kubectl("get", "node", ns.nodes[0], "-o",
+		`jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
 	store := s3mem.New()
 	if err := store.CreateBucket("code"); err != nil {
 		ns.t.Fatal(err)
@@ -224,13 +232,15 @@ func selfSigned(t *testing.T, address net.IP) (c tls.Certificate, authority []by
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{address}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IPAddresses: []net.IP{address}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	text, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{text}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text})
+	return tls.Certificate{Certificate: [][]byte{text}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text})
 }
 
 func sumOf(b []byte) string {

@@ -23,7 +23,8 @@ func TestNothingIsLeft(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			ns.t = t
-			j := ns.train(name, slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=2", "--num_workers=3", "--minibatch_size=64"})...)
+			j := ns.train(name, slices.Concat(small,
+				[]string{mlp, "--num_epochs=1000", "--num_ps_pods=2", "--num_workers=3", "--minibatch_size=64"})...)
 			j.runs("ps-0", "ps-1", "worker-0", "worker-1", "worker-2")
 			j.trains(0.0001)
 			labelled := ns.everything("elasticdl-job-name=" + name)
@@ -57,14 +58,18 @@ func TestNothingIsLeft(t *testing.T) {
 func TestTheTruthIsTold(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	good := ns.train("good", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
-	bad := ns.train("bad", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
+	good := ns.train("good",
+		slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2",
+			"--minibatch_size=64"})...)
+	bad := ns.train("bad", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1",
+		"--num_workers=2", "--minibatch_size=64",
 		"--volume=host_path=" + corrupt(t) + ",mount_path=/data"})...)
 	ns.kubectl("wait", "--for=condition=complete", "job/elasticdl-good-master", "--timeout=4m")
 	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-bad-master", "--timeout=4m")
 	good.ends(1)
 	for _, wrong := range [][]string{
-		{"--for=condition=failed", "job/elasticdl-good-master"}, {"--for=condition=complete", "job/elasticdl-bad-master"},
+		{"--for=condition=failed", "job/elasticdl-good-master"},
+		{"--for=condition=complete", "job/elasticdl-bad-master"},
 	} {
 		if out, err := ns.try("kubectl", append([]string{"wait", "--timeout=1s"}, wrong...)...); err == nil {
 			t.Errorf("kubectl wait %v: %s", wrong, out)
@@ -78,7 +83,8 @@ func TestTheTruthIsTold(t *testing.T) {
 		t.Errorf("elasticdl status bad does not say what was wrong:\n%s", out)
 	}
 	bad.ask(func() bool {
-		if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil || s.Reason != "BackoffLimitExceeded" {
+		if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil ||
+			s.Reason != "BackoffLimitExceeded" {
 			t.Errorf("the Failed condition is %v, want by the backoff limit, which its master has set to 0", s)
 		}
 		return true
@@ -120,7 +126,9 @@ func TestAbsentImageIsNamed(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	absent := registry + "/nobody/has-pushed:this"
-	j := ns.train("imageless", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=1", "--worker_image=" + absent})...)
+	j := ns.train("imageless",
+		slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=1",
+			"--worker_image=" + absent})...)
 	j.runs("master")
 	eventually(t, "word of the image in elasticdl status", patience, func() bool {
 		return len(grep(ns.elasticdl("status", "imageless"), `worker-0 .*(ErrImagePull|ImagePullBackOff).*`)) > 0

@@ -31,7 +31,8 @@ func crash(o *object) bool {
 		if err != nil || !bytes.Contains(text, []byte("pod"+o.Metadata.UID)) {
 			continue
 		}
-		if program, err := os.ReadFile(filepath.Join(dir, "cmdline")); err != nil || bytes.HasPrefix(program, []byte("/pause")) {
+		if program, err := os.ReadFile(filepath.Join(dir, "cmdline")); err != nil ||
+			bytes.HasPrefix(program, []byte("/pause")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
@@ -44,7 +45,8 @@ func crash(o *object) bool {
 // others returns the running parameter servers and workers of the job.
 func (j *submitted) others() (found []*object) {
 	for _, name := range slices.Sorted(maps.Keys(j.now[pods])) {
-		if o := j.now[pods][name]; o.role() != "master" && strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.running() {
+		if o := j.now[pods][name]; o.role() != "master" &&
+			strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.running() {
 			found = append(found, o)
 		}
 	}
@@ -60,8 +62,9 @@ func TestTwentyKills(t *testing.T) {
 	t.Parallel()
 	const epochs, kills = 60, 20
 	ns := newNamespace(t)
-	j := ns.train("hunted", slices.Concat(small, ns.checkpoints(), []string{mlp, "--num_epochs=60", "--num_ps_pods=2", "--num_workers=3",
-		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	j := ns.train("hunted", slices.Concat(small, ns.checkpoints(),
+		[]string{mlp, "--num_epochs=60", "--num_ps_pods=2", "--num_workers=3",
+			"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2")
 	j.trains(0.02)
 	t.Logf("the order is that of SEED=%d", *seed)

@@ -17,8 +17,10 @@ func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	const epochs = 2
 	ns := newNamespace(t)
-	j := ns.train("hungry", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64",
-		"--worker_resource_request=cpu=20m,memory=16Mi", "--worker_resource_limit=cpu=0.5,memory=16Mi", "--max_memory=512Mi", "--relaunch_on_worker_failure=8"})...)
+	j := ns.train("hungry", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1",
+		"--num_workers=1", "--minibatch_size=64",
+		"--worker_resource_request=cpu=20m,memory=16Mi", "--worker_resource_limit=cpu=0.5,memory=16Mi",
+		"--max_memory=512Mi", "--relaunch_on_worker_failure=8"})...)
 	s := j.ends(epochs)
 	lines := grep(j.log("master"), `worker-\d+.*out of memory`)
 	figure(t, "times out of memory, from 16Mi", strings.Repeat("I", len(lines)), "at least once")
@@ -35,7 +37,8 @@ func TestQuota(t *testing.T) {
 	const epochs = 60
 	ns := newNamespace(t)
 	ns.kubectl("create", "quota", "few", "--hard=pods=4")
-	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=1", "--num_workers=3", "--minibatch_size=64"})...)
+	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=1",
+		"--num_workers=3", "--minibatch_size=64"})...)
 	j.trains(0.05)
 	eventually(t, "word of the quota in elasticdl status", patience, func() bool {
 		return len(grep(ns.elasticdl("status", "modest"), `worker-\d.*exceeded quota`)) > 0
@@ -64,7 +67,8 @@ func (j *submitted) alone() {
 	j.t.Helper()
 	j.until(j.t, "end of all pods", patience, func() bool {
 		for name, o := range j.now[pods] {
-			if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && (o.Status.Phase == "Running" || o.Status.Phase == "Pending") {
+			if strings.HasPrefix(name, "elasticdl-"+j.job+"-") &&
+				(o.Status.Phase == "Running" || o.Status.Phase == "Pending") {
 				return false
 			}
 		}
@@ -77,7 +81,9 @@ func TestDeadlineAndTTL(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	before := ns.everything("")
-	late := ns.train("late", slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--deadline=15s"})...)
+	late := ns.train("late",
+		slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2",
+			"--minibatch_size=64", "--deadline=15s"})...)
 	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-late-master", "--timeout=4m")
 	if out, err := ns.try(*elasticdl, "wait", "late"); exitCode(err) != 1 || len(grep(out, "(?i)deadline")) == 0 {
 		t.Errorf("elasticdl wait late: exit code %d\n%s", exitCode(err), out)
@@ -85,7 +91,9 @@ func TestDeadlineAndTTL(t *testing.T) {
 	late.alone()
 	ns.elasticdl("stop", "late")
 
-	brief := ns.train("brief", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--ttl=5s"})...)
+	brief := ns.train("brief",
+		slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2",
+			"--minibatch_size=64", "--ttl=5s"})...)
 	brief.runs("master")
 	eventually(t, "end of all that the job has made", patience, func() bool {
 		return slices.Equal(ns.everything(""), before)
@@ -105,8 +113,10 @@ func TestAppliedByHand(t *testing.T) {
 	ns.kubectl("apply", "-f", permissions)
 	before := ns.everything("")
 	file := filepath.Join(dir, "job.yaml")
-	j := ns.train("written", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
-		"--service_account=elasticdl", "--yaml=" + file})...)
+	j := ns.train("written",
+		slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=2",
+			"--minibatch_size=64",
+			"--service_account=elasticdl", "--yaml=" + file})...)
 	t.Log(ns.kubectl("apply", "-f", file))
 	j.ends(2)
 	ns.kubectl("delete", "-f", file)

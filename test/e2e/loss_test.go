@@ -54,8 +54,9 @@ func killed(t *testing.T, parts ...string) (start func()) {
 func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.halves(func() *submitted {
-		return ns.train(job, slices.Concat(slotted, []string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
-			"--minibatch_size=64", "--num_minibatches_per_task=4"}, more)...)
+		return ns.train(job, slices.Concat(slotted,
+			[]string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
+				"--minibatch_size=64", "--num_minibatches_per_task=4"}, more)...)
 	}, "master", "ps-0", "ps-1")
 	j.trains(0.02)
 	return j
@@ -126,7 +127,9 @@ func TestKubeletLoss(t *testing.T) {
 	j := ns.spread("unseen", "70")
 	back := killed(t, kubelet(ns.nodes[1]))
 	began := time.Now()
-	j.awaits("replacements of the workers of the lost node", patience, func() bool { return len(j.workers(pending)) == 2 })
+	j.awaits("replacements of the workers of the lost node", patience, func() bool {
+		return len(j.workers(pending)) == 2
+	})
 	took(t, "kubelet killed to its workers replaced", began)
 	back()
 	began = time.Now()
@@ -138,7 +141,8 @@ func TestKubeletLoss(t *testing.T) {
 	// Two workers were replaced while they trained; each may have held a task of four minibatches,
 	// and the model must not contain those twice.
 	if most := int64(epochs*minibatches + 2*4); s.Version > most {
-		t.Errorf("%d minibatches were applied, want %d, and no more than the two tasks that were lost in smaller ones", s.Version, epochs*minibatches)
+		t.Errorf("%d minibatches were applied, want %d, and no more than the two tasks that were "+
+			"lost in smaller ones", s.Version, epochs*minibatches)
 	}
 }
 
@@ -153,7 +157,9 @@ func TestDrain(t *testing.T) {
 	all := []string{"master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3"}
 	before := j.uids(all...)
 	drain(t, ns.nodes[1])
-	j.awaits("2 workers pending", patience, func() bool { return len(j.workers(pending)) == 2 && len(j.workers((*object).running)) == 2 })
+	j.awaits("2 workers pending", patience, func() bool {
+		return len(j.workers(pending)) == 2 && len(j.workers((*object).running)) == 2
+	})
 	j.goesOn(trainingDigits / 10)
 	ns.kubectl("uncordon", ns.nodes[1])
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
@@ -186,7 +192,8 @@ func drain(t *testing.T, node string) {
 	t.Helper()
 	t.Cleanup(func() { command("kubectl", "uncordon", node) })
 	began := time.Now()
-	if err := command("kubectl", "drain", node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=4m"); err != nil {
+	if err := command("kubectl", "drain", node, "--force", "--ignore-daemonsets",
+		"--delete-emptydir-data", "--timeout=4m"); err != nil {
 		t.Fatal(err)
 	}
 	took(t, "kubectl drain "+node, began)
@@ -229,8 +236,9 @@ func (j *submitted) together() (most func() int) {
 func TestAPIServerAway(t *testing.T) {
 	const epochs = 120
 	ns := newNamespace(t)
-	j := ns.train("patient", slices.Concat(small, []string{mlp, "--num_epochs=120", "--num_ps_pods=2", "--num_workers=3",
-		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	j := ns.train("patient",
+		slices.Concat(small, []string{mlp, "--num_epochs=120", "--num_ps_pods=2", "--num_workers=3",
+			"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2")
 	j.trains(0.02)
 	before := j.done()

@@ -113,7 +113,8 @@ func prepare(dir string) (stop func(), err error) {
 	}
 
 	digits = filepath.Join(dir, "data")
-	if err := command(*elasticdl, "dataset", "mnist", filepath.Join(digits, "mnist"), "--source", "../../examples/mnist/data"); err != nil {
+	if err := command(*elasticdl, "dataset", "mnist", filepath.Join(digits, "mnist"), "--source",
+		"../../examples/mnist/data"); err != nil {
 		return stop, err
 	}
 	if err := zoo(filepath.Join(dir, "zoo")); err != nil {

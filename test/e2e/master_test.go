@@ -59,7 +59,9 @@ func TestMasterComesBack(t *testing.T) {
 		if !crash(j.found("master")) {
 			t.Fatal("the master has no process")
 		}
-		uid := j.back(fmt.Sprintf("kill %d of the master's process", n+1), func(o *object) bool { return o.restarted(n + 1) })
+		uid := j.back(fmt.Sprintf("kill %d of the master's process", n+1), func(o *object) bool {
+			return o.restarted(n + 1)
+		})
 		if uid != master {
 			t.Fatalf("the master's pod is %s, before %s: it did not restart in place", uid, master)
 		}
@@ -93,8 +95,10 @@ func TestRingOutlivesMaster(t *testing.T) {
 	t.Parallel()
 	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.train("orphans", slices.Concat(small, ns.checkpoints(), []string{mlp, "--distribution_strategy=AllreduceStrategy", "--num_epochs=40", "--num_workers=3",
-		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	j := ns.train("orphans",
+		slices.Concat(small, ns.checkpoints(),
+			[]string{mlp, "--distribution_strategy=AllreduceStrategy", "--num_epochs=40", "--num_workers=3",
+				"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	others := []string{"worker-0", "worker-1", "worker-2"}
 	j.runs(slices.Concat([]string{"master"}, others)...)
 	j.trains(0.01)
@@ -126,6 +130,7 @@ func TestRingOutlivesMaster(t *testing.T) {
 	j.hurries()
 	s := j.ends(epochs)
 	if strings.Contains(s.Anew, "anew") || s.RecordsBefore < done {
-		t.Errorf("%q, with %d records of before: the job did not go on with what it had, %d records", s.Anew, s.RecordsBefore, done)
+		t.Errorf("%q, with %d records of before: the job did not go on with what it had, %d records",
+			s.Anew, s.RecordsBefore, done)
 	}
 }

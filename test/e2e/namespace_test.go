@@ -57,7 +57,9 @@ func createNamespace(t *testing.T, on pair) *namespace {
 		}
 	})
 	ns.view = look(t.Context(), name, pods, configMaps, jobs, deployments)
-	ns.until(t, "default ServiceAccount's certificates", patience, func() bool { return ns.now[configMaps]["kube-root-ca.crt"] != nil })
+	ns.until(t, "default ServiceAccount's certificates", patience, func() bool {
+		return ns.now[configMaps]["kube-root-ca.crt"] != nil
+	})
 	ns.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
 	return ns
 }
@@ -130,7 +132,9 @@ func (ns *namespace) dump() {
 		out, _ := ns.try("kubectl", args...)
 		ns.t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
 	}
-	show("get", "all,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies", "-o", "wide", "--show-labels")
+	show("get",
+		"all,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies", "-o",
+		"wide", "--show-labels")
 	show("get", "events", "--sort-by=.metadata.creationTimestamp")
 	show("get", "configmaps", "-l", "app=elasticdl", "-o", "yaml")
 	out, _ := ns.try("kubectl", "get", "pods", "-o", "name")
@@ -162,7 +166,8 @@ const mlp = "--model_def=mnist.mnist_mlp.custom_model"
 // train submits a training job with these flags and the flags of all training jobs.
 func (ns *namespace) train(job string, flags ...string) *submitted {
 	ns.t.Helper()
-	return ns.submit("train", job, slices.Concat([]string{"--training_data=/data/mnist/train", "--validation_data=/data/mnist/test"}, flags)...)
+	return ns.submit("train", job,
+		slices.Concat([]string{"--training_data=/data/mnist/train", "--validation_data=/data/mnist/test"}, flags)...)
 }
 
 // submit submits a job with these flags and the flags of all jobs.
@@ -187,7 +192,8 @@ func (j *submitted) status() *wire.JobStatus {
 		return nil
 	}
 	s := &wire.JobStatus{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(state.Data["status.json"]), s); err != nil {
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(
+		[]byte(state.Data["status.json"]), s); err != nil {
 		j.t.Errorf("status.json: %v", err)
 	}
 	return s
@@ -196,7 +202,8 @@ func (j *submitted) status() *wire.JobStatus {
 // told reports whether there is an event of that type and reason about the master's Job.
 func (j *submitted) told(kind, reason string) bool {
 	out, err := j.try("kubectl", "get", "events", "-o", "name",
-		"--field-selector=involvedObject.kind=Job,involvedObject.name=elasticdl-"+j.job+"-master,type="+kind+",reason="+reason)
+		"--field-selector=involvedObject.kind=Job,involvedObject.name=elasticdl-"+j.job+"-master,type="+
+			kind+",reason="+reason)
 	return err == nil && strings.HasPrefix(out, "event/")
 }
 
@@ -237,7 +244,8 @@ func (j *submitted) tells() (s *wire.JobStatus) {
 // workers returns the job's workers for which is returns true.
 func (j *submitted) workers(is func(*object) bool) (found []string) {
 	for name, o := range j.now[pods] {
-		if worker, ok := strings.CutPrefix(name, "elasticdl-"+j.job+"-"); ok && strings.HasPrefix(worker, "worker-") && is(o) {
+		if worker, ok := strings.CutPrefix(name, "elasticdl-"+j.job+"-"); ok &&
+			strings.HasPrefix(worker, "worker-") && is(o) {
 			found = append(found, worker)
 		}
 	}
@@ -299,7 +307,8 @@ func (j *submitted) hurries() {
 		setSlots(j.t, j.nodes[1], 4)
 	}
 	s := j.tells()
-	figure(j.t, "records done when nothing more befalls the job", fmt.Sprintf("%.0f %%", 100*float64(s.RecordsDone)/float64(s.RecordsTotal)), "")
+	figure(j.t, "records done when nothing more befalls the job",
+		fmt.Sprintf("%.0f %%", 100*float64(s.RecordsDone)/float64(s.RecordsTotal)), "")
 	if out, err := j.try(*elasticdl, "scale", j.job, "--num_workers=8"); err != nil {
 		j.t.Logf("%v\n%s", err, out) // the job may have ended
 	}
@@ -386,7 +395,8 @@ func (ns *namespace) slots(count ...int) {
 	}
 	cluster.until(ns.t, "slots", patience, func() bool {
 		for i, n := range count {
-			if o := cluster.now[nodes][ns.nodes[i]]; o == nil || o.Status.Allocatable["elastic.dev/slot"] != strconv.Itoa(n) {
+			if o := cluster.now[nodes][ns.nodes[i]]; o == nil ||
+				o.Status.Allocatable["elastic.dev/slot"] != strconv.Itoa(n) {
 				return false
 			}
 		}
@@ -395,11 +405,13 @@ func (ns *namespace) slots(count ...int) {
 }
 
 func setSlots(t *testing.T, node string, n int) {
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": map[string]string{"elastic.dev/slot": strconv.Itoa(n)}}})
+	patch, err := json.Marshal(
+		map[string]any{"status": map[string]any{"capacity": map[string]string{"elastic.dev/slot": strconv.Itoa(n)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := command("kubectl", "patch", "node", node, "--subresource=status", "--type=merge", "-p", string(patch)); err != nil {
+	if err := command("kubectl", "patch", "node", node, "--subresource=status", "--type=merge", "-p",
+		string(patch)); err != nil {
 		t.Error(err)
 	}
 }

@@ -50,7 +50,8 @@ func findPairs() (parallel bool, err error) {
 	names = strings.Fields(string(out))
 	slices.Sort(names)
 	if len(names) < 2 {
-		return false, fmt.Errorf("the cluster has the nodes %q, expected two at least: make cluster-down, then make e2e", names)
+		return false, fmt.Errorf("the cluster has the nodes %q, expected two at least: make "+
+			"cluster-down, then make e2e", names)
 	}
 	n := 0
 	for two := range slices.Chunk(names[:min(len(names), 2*maxPairs)/2*2], 2) {

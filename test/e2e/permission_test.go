@@ -72,7 +72,8 @@ func TestPermissions(t *testing.T) {
 // suspended submits a job that starts only when its Role is changed as given.
 func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitted {
 	ns.t.Helper()
-	j := ns.train(job, slices.Concat(small, []string{mlp, "--num_epochs=30", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--suspend"})...)
+	j := ns.train(job, slices.Concat(small, []string{mlp, "--num_epochs=30", "--num_ps_pods=1",
+		"--num_workers=2", "--minibatch_size=64", "--suspend"})...)
 	var role struct{ Rules []rule }
 	if err := json.Unmarshal([]byte(ns.kubectl("get", "role", "elasticdl-"+job, "-o", "json")), &role); err != nil {
 		ns.t.Fatal(err)

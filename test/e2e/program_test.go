@@ -28,7 +28,8 @@ var torchImage = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	reference := registry + "/torch:debian"
-	size, err := torch.PushImage(context.Background(), reference, append(scripts, "../local/testdata/plain.py", "../local/testdata/counts.py")...)
+	size, err := torch.PushImage(context.Background(), reference,
+		append(scripts, "../local/testdata/plain.py", "../local/testdata/counts.py")...)
 	note("an image of Debian's PyTorch made and pushed", rounded(time.Since(began)), "")
 	note("its size", fmt.Sprintf("%d MB", size/1e6), "")
 	return reference, err
@@ -56,7 +57,8 @@ func (ns *namespace) program(job string, flags []string, script string, args ...
 	}
 	r := &running{&submitted{namespace: ns, job: job}, ns.directory()}
 	began := time.Now()
-	out := ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + job, "--image_name=" + reference, "--agent_image_name=" + image,
+	out := ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + job, "--image_name=" + reference,
+		"--agent_image_name=" + image,
 		"--envs=OMP_NUM_THREADS=1", "--volume=host_path=" + r.home + ",mount_path=/home"}, smallProgram, flags,
 		[]string{"--", "python3", "/scripts/" + script, "/home"}, args)...)
 	ns.t.Logf("elasticdl run: %v\n%s", time.Since(began).Round(time.Millisecond), out)
@@ -97,7 +99,8 @@ var steppedLine = regexp.MustCompile(`(?m)^(\S+) std(?:out|err) F .*\bstep (\d+)
 // steps returns the steps that the processes of the present workers have reported, from the logs
 // that the nodes' kubelets keep.
 func (r *running) steps() (all []stepped) {
-	files, _ := filepath.Glob(filepath.Join(*cluster, "node-*", "pod-logs", r.name+"_elasticdl-"+r.job+"-worker-*_*", "worker", "*.log"))
+	files, _ := filepath.Glob(filepath.Join(*cluster, "node-*", "pod-logs", r.name+"_elasticdl-"+r.job+
+		"-worker-*_*", "worker", "*.log"))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -131,7 +134,8 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 	var found steppers
 	eventually(r.t, fmt.Sprintf("step of %d processes of %s", size, r.job), patience, func() bool {
 		r.ask(func() bool {
-			if root := r.now[jobs]["elasticdl-"+r.job+"-master"]; root.is("Complete", "True") || root.is("Failed", "True") {
+			if root := r.now[jobs]["elasticdl-"+r.job+"-master"]; root.is("Complete", "True") ||
+				root.is("Failed", "True") {
 				r.t.Fatalf("job %s ended before %d processes stepped: %v", r.job, size, r.status())
 			}
 			return true
@@ -222,7 +226,9 @@ func TestProgramAsItStands(t *testing.T) {
 	r.awaits("restart of the master", patience, func() bool { return r.pod("master").restarted(1) })
 	master, began := r.uids("master")[0], time.Now()
 	ns.kubectl("delete", "pod", r.found("master").Metadata.Name, "--grace-period=0", "--force")
-	r.awaits("another master", patience, func() bool { return r.pod("master").running() && r.pod("master").Metadata.UID != master })
+	r.awaits("another master", patience, func() bool {
+		return r.pod("master").running() && r.pod("master").Metadata.UID != master
+	})
 	took(t, "master deleted to another one running", began)
 	if now := r.all(1, time.Now()); !maps.Equal(now.pid, one.pid) {
 		t.Errorf("%v step after the master's losses, before %v", now.pid, one.pid)
@@ -270,8 +276,10 @@ func TestProgramsLoseANode(t *testing.T) {
 	var r *running
 	began := time.Now()
 	ns.halves(func() *submitted {
-		r = ns.program("counts", []string{"--num_workers=4", "--worker_resource_request=cpu=20m,memory=128Mi,elastic.dev/slot=1",
-			"--worker_resource_limit=cpu=1,memory=1Gi,elastic.dev/slot=1"}, "counts.py", strconv.Itoa(counted), "0.3")
+		r = ns.program("counts",
+			[]string{"--num_workers=4", "--worker_resource_request=cpu=20m,memory=128Mi,elastic.dev/slot=1",
+				"--worker_resource_limit=cpu=1,memory=1Gi,elastic.dev/slot=1"}, "counts.py",
+			strconv.Itoa(counted), "0.3")
 		return r.submitted
 	}, "master")
 	before := r.after("elasticdl run to four workers stepping", 4, began)
@@ -285,7 +293,9 @@ func TestProgramsLoseANode(t *testing.T) {
 	if alone.pid["worker-0"] == 0 || again.pid["worker-0"] == 0 {
 		t.Errorf("worker-1 of the plain script was lost; then %v step, and then %v", alone.pid, again.pid)
 	}
-	r.awaits("replacements of the workers of the lost node", patience, func() bool { return len(r.workers(pending)) == 2 })
+	r.awaits("replacements of the workers of the lost node", patience, func() bool {
+		return len(r.workers(pending)) == 2
+	})
 	took(t, "node killed to its workers replaced", began)
 	back()
 	began = time.Now()
@@ -294,7 +304,9 @@ func TestProgramsLoseANode(t *testing.T) {
 
 	master, began := r.uids("master")[0], time.Now()
 	ns.kubectl("delete", "pod", r.found("master").Metadata.Name, "--grace-period=0", "--force")
-	r.awaits("another master", patience, func() bool { return r.pod("master").running() && r.pod("master").Metadata.UID != master })
+	r.awaits("another master", patience, func() bool {
+		return r.pod("master").running() && r.pod("master").Metadata.UID != master
+	})
 	took(t, "master deleted to another one running", began)
 	r.same(r.all(4, time.Now()), four, slices.Collect(maps.Keys(four.pid)))
 	done := r.done()
@@ -398,11 +410,14 @@ func TestProgramRestricted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &running{&submitted{namespace: ns, job: "large"}, ""}
-	t.Log(ns.elasticdl(slices.Concat([]string{"run", "--job_name=large", "--num_workers=1", "--image_name=" + reference, "--agent_image_name=" + image}, smallProgram,
+	t.Log(ns.elasticdl(slices.Concat([]string{"run", "--job_name=large", "--num_workers=1",
+		"--image_name=" + reference, "--agent_image_name=" + image}, smallProgram,
 		[]string{"--run_as_user=65532", "--", "python3", "/scripts/shm.py"})...))
 	r.ended()
 	if lines := r.last("160 MiB came through shared memory, user 65532"); len(lines) != 1 {
-		t.Errorf("the program does not say that all came through shared memory, or is another user:\n%s", ns.elasticdl("logs", "large"))
+		t.Errorf(
+			"the program does not say that all came through shared memory, or is another user:\n%s",
+			ns.elasticdl("logs", "large"))
 	}
 }
 
@@ -416,12 +431,16 @@ func TestProgramImagesAreNamed(t *testing.T) {
 		job, want string
 		flags     []string
 	}{
-		{"agentless", `(?s)(ErrImagePull|ImagePullBackOff).*nobody/has-pushed`, []string{"--image_name=" + busybox, "--agent_image_name=" + absent}},
-		{"imageless", `worker-0 .*(ErrImagePull|ImagePullBackOff).*nobody/has-pushed`, []string{"--image_name=" + absent, "--agent_image_name=" + image}},
-		{"pythonless", `worker-\d .*python3: (not found|install)`, []string{"--image_name=" + busybox, "--agent_image_name=" + image}},
+		{"agentless", `(?s)(ErrImagePull|ImagePullBackOff).*nobody/has-pushed`,
+			[]string{"--image_name=" + busybox, "--agent_image_name=" + absent}},
+		{"imageless", `worker-0 .*(ErrImagePull|ImagePullBackOff).*nobody/has-pushed`,
+			[]string{"--image_name=" + absent, "--agent_image_name=" + image}},
+		{"pythonless", `worker-\d .*python3: (not found|install)`,
+			[]string{"--image_name=" + busybox, "--agent_image_name=" + image}},
 		{"incomplete", `master .*has no elasticdl.*--agent_image_name`, []string{"--image_name=" + busybox}},
 	} {
-		ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + test.job}, smallProgram, test.flags, []string{"--", "python3", "main.py"})...)
+		ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + test.job}, smallProgram, test.flags,
+			[]string{"--", "python3", "main.py"})...)
 		defer ns.elasticdl("stop", test.job)
 		eventually(t, "word of the image in elasticdl status "+test.job, patience, func() bool {
 			return regexp.MustCompile(test.want).MatchString(ns.elasticdl("status", test.job))

@@ -13,7 +13,8 @@ import (
 var slotted = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
-	"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
+	"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1",
+	"--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
 	"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
 }
 
@@ -25,8 +26,9 @@ func TestElasticScheduling(t *testing.T) {
 	const epochs = 70
 	ns := newNamespaceApart(t)
 	ns.slots(3, 3)
-	j := ns.train("test-mnist", slices.Concat(slotted, []string{mlp, "--num_epochs=70", "--num_ps_pods=2", "--num_workers=4",
-		"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500"})...)
+	j := ns.train("test-mnist",
+		slices.Concat(slotted, []string{mlp, "--num_epochs=70", "--num_ps_pods=2", "--num_workers=4",
+			"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.02)
 	important := j.uids("master", "ps-0", "ps-1")
@@ -73,18 +75,24 @@ func TestTwoJobs(t *testing.T) {
 		"--minibatch_size=10", "--record_per_task=100",
 		"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi", "--ps_pod_priority=high",
 		"--master_pod_priority=high",
-		"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
+		"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1",
+		"--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
 		"--codec_type=bytes",
 	}
-	low := ns.train("low-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=12", "--num_worker=2", "--grads_to_wait=2",
-		"--master_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--master_resource_limit=cpu=1,memory=512Mi,elastic.dev/slot=1"})...)
+	low := ns.train("low-prio-job",
+		slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=12", "--num_worker=2",
+			"--grads_to_wait=2",
+			"--master_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1",
+			"--master_resource_limit=cpu=1,memory=512Mi,elastic.dev/slot=1"})...)
 	low.runs("master", "ps-0", "worker-0", "worker-1")
 	low.trains(0.02)
 	kept := low.uids("master", "ps-0")
 
 	began := time.Now()
-	high := ns.train("high-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=high", "--num_epoch=2", "--num_worker=1", "--grads_to_wait=1",
-		"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi"})...)
+	high := ns.train("high-prio-job",
+		slices.Concat(seed, []string{"--worker_pod_priority=high", "--num_epoch=2", "--num_worker=1",
+			"--grads_to_wait=1",
+			"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi"})...)
 	high.runs("worker-0")
 	took(t, "the second job's train command to its worker running, one worker preempted for it", began)
 	low.awaits("one worker less", patience, func() bool {
@@ -110,7 +118,8 @@ func TestStartsWithWhatFits(t *testing.T) {
 	t.Parallel()
 	ns := newNamespaceApart(t)
 	ns.slots(1, 1)
-	j := ns.train("large", slices.Concat(slotted, []string{mlp, "--num_epochs=16", "--num_ps_pods=1", "--num_workers=4", "--minibatch_size=64"})...)
+	j := ns.train("large", slices.Concat(slotted, []string{mlp, "--num_epochs=16", "--num_ps_pods=1",
+		"--num_workers=4", "--minibatch_size=64"})...)
 	j.awaits("job of 2 workers and 2 pending", patience, func() bool {
 		return len(j.workers((*object).running)) == 2 && len(j.workers(pending)) == 2
 	})

@@ -67,12 +67,16 @@ func newWebhook(t *testing.T) *webhook {
 	t.Cleanup(server.Close)
 	const name = "elasticdl-seeds"
 	text, err := json.Marshal(map[string]any{
-		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{"name": name},
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+		"metadata": map[string]any{"name": name},
 		"webhooks": []any{map[string]any{
-			"name": "seeds.elastic.dev", "sideEffects": "None", "admissionReviewVersions": []string{"v1"}, "failurePolicy": "Fail",
-			"clientConfig":    map[string]any{"url": server.URL + "/", "caBundle": authority},
-			"rules":           []any{map[string]any{"operations": []string{"CREATE"}, "apiGroups": []string{""}, "apiVersions": []string{"v1"}, "resources": []string{"pods"}}},
-			"matchConditions": []any{map[string]any{"name": "seeds", "expression": `request.namespace.startsWith("e2e-seeds-")`}},
+			"name": "seeds.elastic.dev", "sideEffects": "None",
+			"admissionReviewVersions": []string{"v1"}, "failurePolicy": "Fail",
+			"clientConfig": map[string]any{"url": server.URL + "/", "caBundle": authority},
+			"rules": []any{map[string]any{"operations": []string{"CREATE"},
+				"apiGroups": []string{""}, "apiVersions": []string{"v1"}, "resources": []string{"pods"}}},
+			"matchConditions": []any{map[string]any{"name": "seeds",
+				"expression": `request.namespace.startsWith("e2e-seeds-")`}},
 		}},
 	})
 	if err != nil {
@@ -102,14 +106,16 @@ func (w *webhook) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	response := map[string]any{"uid": review.Request.UID, "allowed": true}
 	if c, ok := w.replicas.Load(review.Request.Namespace); ok {
 		c.(*replica).change(review.Request.Object.Spec)
-		patch, err := json.Marshal([]any{map[string]any{"op": "replace", "path": "/spec", "value": review.Request.Object.Spec}})
+		patch, err := json.Marshal(
+			[]any{map[string]any{"op": "replace", "path": "/spec", "value": review.Request.Object.Spec}})
 		if err != nil {
 			http.Error(to, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		response["patchType"], response["patch"] = "JSONPatch", patch
 	}
-	json.NewEncoder(to).Encode(map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+	json.NewEncoder(to).Encode(map[string]any{"apiVersion": "admission.k8s.io/v1",
+		"kind": "AdmissionReview", "response": response})
 }
 
 // change makes a pod one of this replica.
@@ -151,7 +157,8 @@ func (c *replica) scaled(resources any) map[string]any {
 			wanted, ok = limit[name]
 		}
 		if ok {
-			n := int64(math.Ceil(quantity(fmt.Sprint(wanted)) * map[string]float64{"cpu": 1e3, "memory": 1.0 / (1 << 20)}[name]))
+			n := int64(math.Ceil(quantity(fmt.Sprint(wanted)) * map[string]float64{"cpu": 1e3,
+				"memory": 1.0 / (1 << 20)}[name]))
 			request[counted], limit[counted] = fmt.Sprint(n), fmt.Sprint(n)
 		}
 	}
@@ -164,7 +171,8 @@ func (c *replica) scaled(resources any) map[string]any {
 
 // quantity returns a quantity of Kubernetes as a number.
 func quantity(text string) float64 {
-	units := map[string]float64{"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+	units := map[string]float64{"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 1 << 10,
+		"Mi": 1 << 20, "Gi": 1 << 30}
 	parts := regexp.MustCompile(`^([0-9.]+)([a-zA-Z]*)$`).FindStringSubmatch(text)
 	if parts == nil || units[parts[2]] == 0 {
 		panic("quantity " + text)
@@ -180,7 +188,8 @@ func quantity(text string) float64 {
 func (w *webhook) newReplica(t *testing.T, of size, images map[string]string) (*namespace, *replica) {
 	t.Helper()
 	if len(names) < of.nodes {
-		t.Fatalf("the cluster has %d nodes, expected %d at least: make cluster-down, then make e2e", len(names), of.nodes)
+		t.Fatalf("the cluster has %d nodes, expected %d at least: make cluster-down, then make e2e",
+			len(names), of.nodes)
 	}
 	c := &replica{of, names[:of.nodes], images, make(map[string]string)}
 	label := "elastic.dev/tutorial"
@@ -189,7 +198,8 @@ func (w *webhook) newReplica(t *testing.T, of size, images map[string]string) (*
 		command("kubectl", slices.Concat([]string{"label", "node"}, c.names, []string{label + "-"})...)
 		c.setCapacity(t, nil, nil)
 	})
-	if err := command("kubectl", slices.Concat([]string{"label", "node", "--overwrite"}, c.names, []string{selector})...); err != nil {
+	if err := command("kubectl", slices.Concat([]string{"label", "node", "--overwrite"}, c.names,
+		[]string{selector})...); err != nil {
 		t.Fatal(err)
 	}
 	c.setCapacity(t, fmt.Sprint(of.millicpu), fmt.Sprint(of.mebibytes))
@@ -197,7 +207,8 @@ func (w *webhook) newReplica(t *testing.T, of size, images map[string]string) (*
 	cluster.until(t, "resources of the tutorial", patience, func() bool {
 		return !slices.ContainsFunc(c.names, func(name string) bool {
 			o := cluster.now[nodes][name]
-			return o == nil || !same(o.Status.Allocatable[countedCPU], of.millicpu) || !same(o.Status.Allocatable[countedMemory], of.mebibytes)
+			return o == nil || !same(o.Status.Allocatable[countedCPU], of.millicpu) ||
+				!same(o.Status.Allocatable[countedMemory], of.mebibytes)
 		})
 	})
 	two := [2]string{c.names[0], c.names[len(c.names)-1]}
@@ -211,12 +222,15 @@ func same(text string, n int) bool { return text != "" && int(quantity(text)) ==
 
 func (c *replica) setCapacity(t *testing.T, millicpu, mebibytes any) {
 	t.Helper()
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": map[string]any{countedCPU: millicpu, countedMemory: mebibytes}}})
+	patch, err := json.Marshal(
+		map[string]any{"status": map[string]any{"capacity": map[string]any{countedCPU: millicpu,
+			countedMemory: mebibytes}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range c.names {
-		if err := command("kubectl", "patch", "node", name, "--subresource=status", "--type=merge", "-p", string(patch)); err != nil {
+		if err := command("kubectl", "patch", "node", name, "--subresource=status", "--type=merge",
+			"-p", string(patch)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -55,13 +55,16 @@ func newPlayer(t *testing.T, name string, ns *namespace, c *replica, environment
 		err = os.WriteFile(kubeconfig, text, 0o600)
 	}
 	if err == nil {
-		err = command("kubectl", "--kubeconfig="+kubeconfig, "config", "set-context", "--current", "--namespace="+ns.name)
+		err = command("kubectl", "--kubeconfig="+kubeconfig, "config", "set-context", "--current",
+			"--namespace="+ns.name)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	environment = append(environment, "HOME="+p.dir, "KUBECONFIG="+kubeconfig, "PATH="+p.programs()+":"+os.Getenv("PATH"),
-		"ELASTICDL_HOME="+filepath.Join(p.dir, "state"), "REPOSITORY="+repository, "DIGITS="+filepath.Join(repository, "examples/mnist/data"),
+	environment = append(environment, "HOME="+p.dir, "KUBECONFIG="+kubeconfig, "PATH="+p.programs()+":"+
+		os.Getenv("PATH"),
+		"ELASTICDL_HOME="+filepath.Join(p.dir, "state"), "REPOSITORY="+repository,
+		"DIGITS="+filepath.Join(repository, "examples/mnist/data"),
 		"REGISTRY="+registry, "ELASTICDL_IMAGE="+image, "NODES="+strings.Join(c.names, " "), "GOFLAGS=-buildvcs=false")
 	p.remote(repository, []string{"https://github.com/sql-machine-learning/", "https://github.com/wangkuiyi/"})
 	p.start(environment)
@@ -84,7 +87,8 @@ func (p *player) programs() string {
 		err = os.Symlink(python, filepath.Join(bin, "python"))
 	}
 	socket := filepath.Join(*cluster, p.names[0], "containerd.sock")
-	load := "#!/bin/sh\n[ \"$1 $2 $3 $4\" = \"-p minikube image load\" ] || exit 64\nexec ctr -a " + socket + " -n k8s.io images import \"$5\"\n"
+	load := "#!/bin/sh\n[ \"$1 $2 $3 $4\" = \"-p minikube image load\" ] || exit 64\nexec ctr -a " +
+		socket + " -n k8s.io images import \"$5\"\n"
 	if err == nil {
 		err = os.WriteFile(filepath.Join(bin, "minikube"), []byte(load), 0o755)
 	}

@@ -72,7 +72,8 @@ func testSeedGKEOlder(t *testing.T, w *webhook) {
 	p.plays("kubectl create -f low.yaml")
 	p.copies("kubectl cp mnist", claim)
 	// The page says in words to build this image and to push it.
-	p.prepares(`elasticdl zoo build --image=$REGISTRY/${PROJECT_ID}/elasticdl:ci "$(command -v elasticdl)" && elasticdl zoo push $REGISTRY/${PROJECT_ID}/elasticdl:ci`)
+	p.prepares(
+		`elasticdl zoo build --image=$REGISTRY/${PROJECT_ID}/elasticdl:ci "$(command -v elasticdl)" && elasticdl zoo push $REGISTRY/${PROJECT_ID}/elasticdl:ci`)
 	p.plays("python -m elasticdl.python.elasticdl.client train")
 	p.trainsAndYields()
 }
@@ -80,7 +81,8 @@ func testSeedGKEOlder(t *testing.T, w *webhook) {
 // granted checks what the applied permissions allow.
 func (p *player) granted() {
 	p.t.Helper()
-	if out, failed := p.types("kubectl auth can-i create pods --as=system:serviceaccount:" + p.name + ":elasticdl"); failed {
+	if out, failed := p.types("kubectl auth can-i create pods --as=system:serviceaccount:" + p.name +
+		":elasticdl"); failed {
 		p.t.Errorf("the ServiceAccount elasticdl may not create pods: %s", out)
 	}
 }
@@ -162,8 +164,10 @@ func testSeedMinikube(t *testing.T, w *webhook) {
 	p.granted()
 	p.plays("elasticdl train")
 	j := &submitted{namespace: ns, job: "test-mnist"}
-	p.sees("kubectl get pods", isRunning(`elasticdl-test-mnist-master-\w+`), isRunning("elasticdl-test-mnist-ps-0"), isRunning("elasticdl-test-mnist-worker-0"))
-	p.sees(`kubectl logs elasticdl-test-mnist-master | grep "Evaluation"`, evaluationLine, `Evaluation metrics\[v=(2[5-9]|3\d)\d\]`)
+	p.sees("kubectl get pods", isRunning(`elasticdl-test-mnist-master-\w+`),
+		isRunning("elasticdl-test-mnist-ps-0"), isRunning("elasticdl-test-mnist-worker-0"))
+	p.sees(`kubectl logs elasticdl-test-mnist-master | grep "Evaluation"`, evaluationLine,
+		`Evaluation metrics\[v=(2[5-9]|3\d)\d\]`)
 	s := j.ends(2)
 	accurate(t, s.Evaluations[len(s.Evaluations)-1].Metrics["accuracy"])
 
@@ -180,7 +184,8 @@ func testSeedElasticScheduling(t *testing.T, w *webhook) {
 	// Three instances of 4 CPUs and 15 GB: no room for the second job's worker beside the first
 	// job.
 	ns, c := w.newReplica(t, size{3, 4000, 14 << 10, 4}, nil)
-	p := newPlayer(t, "elastic-scheduling", ns, c, "cluster_name=elasticdl", "project_name=elasticdl", "DATA_IMAGE="+pushData(t))
+	p := newPlayer(t, "elastic-scheduling", ns, c, "cluster_name=elasticdl", "project_name=elasticdl",
+		"DATA_IMAGE="+pushData(t))
 	p.prepares("cp -r $REPOSITORY/examples/elasticdl/elasticdl . && mkdir elasticdl/doc && cd elasticdl/doc")
 	p.plays("kubectl apply -f ../manifests/examples/elasticdl-rbac.yaml")
 	p.granted()
@@ -191,7 +196,8 @@ func testSeedElasticScheduling(t *testing.T, w *webhook) {
 	p.plays("python elasticdl/python/elasticdl/client/client.py")
 	low := &submitted{namespace: ns, job: "low-prio-job"}
 	p.sees("kubectl get pods -l elasticdl_job_name=low-prio-job",
-		isRunning(`elasticdl-low-prio-job-master-\w+`), isRunning("elasticdl-low-prio-job-worker-0"), isRunning("elasticdl-low-prio-job-worker-1"))
+		isRunning(`elasticdl-low-prio-job-master-\w+`), isRunning("elasticdl-low-prio-job-worker-0"),
+		isRunning("elasticdl-low-prio-job-worker-1"))
 	low.trains(0.02)
 	kept := low.uids("master", "ps-0")
 

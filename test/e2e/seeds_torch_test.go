@@ -26,7 +26,8 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	p := newPlayer(t, "torchelastic", ns, c, "BUCKET=code", "USER=reader", "JOB_ID=imagenet-job")
 	t.Cleanup(func() {
 		for _, node := range c.names {
-			command("kubectl", "patch", "node", node, "--subresource=status", "--type=merge", "-p", `{"status":{"capacity":{"nvidia.com/gpu":null}}}`)
+			command("kubectl", "patch", "node", node, "--subresource=status", "--type=merge", "-p",
+				`{"status":{"capacity":{"nvidia.com/gpu":null}}}`)
 		}
 		command("kubectl", "delete", "persistentvolume", "efs-pv", "--ignore-not-found", "--wait=false")
 	})
@@ -37,7 +38,8 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	p.shows(isRunning("elasticdl-imagenet-worker-0"), isRunning("elasticdl-imagenet-worker-1"))
 	out := p.plays("kubectl logs -f imagenet-worker-1")
 	if missing := lacks(out, []string{
-		`Loading data from: /data/tiny-imagenet-200/train$`, `Rank \[[01]\] of 2 running on cpu$`, `epoch: 0, iteration: 0, data_idx: 0$`, `epoch: 0, iteration: 10, data_idx: \d+$`,
+		`Loading data from: /data/tiny-imagenet-200/train$`, `Rank \[[01]\] of 2 running on cpu$`,
+		`epoch: 0, iteration: 0, data_idx: 0$`, `epoch: 0, iteration: 10, data_idx: \d+$`,
 	}); missing != "" {
 		t.Errorf("the log of worker 1 has no line of %s:\n%s", missing, out)
 	}
@@ -47,7 +49,8 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	r := &running{&submitted{namespace: ns, job: "imagenet"}, ""}
 	p.elastic(r, "elasticdl scale imagenet --num_workers=1", 1)
 	p.elastic(r, "elasticdl scale imagenet --num_workers=2", 2)
-	p.elastic(r, "kubectl delete $(kubectl get pods -o name -l elasticdl_job_name=imagenet | grep worker | head -n 1)", 2)
+	p.elastic(r, "kubectl delete $(kubectl get pods -o name -l elasticdl_job_name=imagenet | grep "+
+		"worker | head -n 1)", 2)
 
 	p.plays("kubectl delete -f imagenet.yaml")
 	eventually(t, "end of all pods", patience, func() bool {
@@ -118,10 +121,14 @@ func (p *player) imagenet() {
 		p.t.Fatal(err)
 	}
 	bucket := p.bucket(map[string][]byte{"petctl/reader/imagenet-job/main.py": script})
-	out := p.prepares(strings.Join([]string{"elasticdl run --yaml=imagenet.yaml --job_name=imagenet --image_name=" + reference, "--agent_image_name=" + image,
-		"--num_workers=2 --min_workers=1 --max_workers=3 --gpus=1 --envs=OMP_NUM_THREADS=1,SSL_CERT_FILE=/home/authority.pem",
-		"--volume='claim_name=efs-claim,mount_path=/data;host_path=" + bucket.home + ",mount_path=/home' '" + bucket.access + "'",
-		"-- 's3://<BUCKET>/petctl/<USER>/<JOB_ID>/main.py" + bucket.query + "' --input_path /data/tiny-imagenet-200/train --epochs 10"}, " "))
+	out := p.prepares(strings.Join([]string{"elasticdl run --yaml=imagenet.yaml --job_name=imagenet " +
+		"--image_name=" + reference, "--agent_image_name=" + image,
+		"--num_workers=2 --min_workers=1 --max_workers=3 --gpus=1 " +
+			"--envs=OMP_NUM_THREADS=1,SSL_CERT_FILE=/home/authority.pem",
+		"--volume='claim_name=efs-claim,mount_path=/data;host_path=" + bucket.home +
+			",mount_path=/home' '" + bucket.access + "'",
+		"-- 's3://<BUCKET>/petctl/<USER>/<JOB_ID>/main.py" + bucket.query +
+			"' --input_path /data/tiny-imagenet-200/train --epochs 10"}, " "))
 	p.t.Logf("imagenet.yaml is by elasticdl run --yaml:\n%s", out)
 }
 
@@ -139,7 +146,9 @@ func pushData(t *testing.T) string {
 		t.Fatal(err)
 	}
 	text := archive(t, top)
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text)), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

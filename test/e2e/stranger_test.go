@@ -22,7 +22,9 @@ func TestStrangersGetNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	other := newNamespace(t)
-	j := ns.train("stranger", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64"})...)
+	j := ns.train("stranger",
+		slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=1", "--num_workers=1",
+			"--minibatch_size=64"})...)
 	j.trains(0.02)
 	master := j.found("master").Status.PodIP + ":" + strconv.Itoa(manifest.MasterPort)
 	neighbour := j.stranger(ns, "elasticdl-stranger-worker-1", j.serviceAccount(), master)
@@ -53,7 +55,8 @@ func TestStrangersGetNothing(t *testing.T) {
 // serviceAccount returns the ServiceAccount of the job's pods.
 func (j *submitted) serviceAccount() string {
 	j.t.Helper()
-	return strings.TrimSpace(j.kubectl("get", "pod", "elasticdl-"+j.job+"-worker-0", "-o", "jsonpath={.spec.serviceAccountName}"))
+	return strings.TrimSpace(j.kubectl("get", "pod", "elasticdl-"+j.job+"-worker-0", "-o",
+		"jsonpath={.spec.serviceAccountName}"))
 }
 
 // stranger starts a copy of the job's worker in a namespace, which calls the master by its address,
@@ -61,7 +64,8 @@ func (j *submitted) serviceAccount() string {
 func (j *submitted) stranger(in *namespace, name, account, master string) string {
 	j.t.Helper()
 	var o map[string]any
-	if err := json.Unmarshal([]byte(j.kubectl("get", "pod", "elasticdl-"+j.job+"-worker-0", "-o", "json")), &o); err != nil {
+	if err := json.Unmarshal(
+		[]byte(j.kubectl("get", "pod", "elasticdl-"+j.job+"-worker-0", "-o", "json")), &o); err != nil {
 		j.t.Fatal(err)
 	}
 	spec := o["spec"].(map[string]any)
@@ -81,7 +85,8 @@ func (j *submitted) stranger(in *namespace, name, account, master string) string
 		args = append(args, arg)
 	}
 	container["args"] = args
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name}, "spec": spec})
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": name}, "spec": spec})
 	if err != nil {
 		j.t.Fatal(err)
 	}

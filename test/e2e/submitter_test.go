@@ -39,8 +39,10 @@ func TestSubmitterPermissions(t *testing.T) {
 	s := &submitter{namespace: ns, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	s.make()
 	submit := func(job string) []string {
-		return slices.Concat([]string{"train", "--job_name=" + job, "--image_name=" + image, "--training_data=/data/mnist/train",
-			"--volume=host_path=" + digits + ",mount_path=/data", mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--suspend"}, small)
+		return slices.Concat([]string{"train", "--job_name=" + job, "--image_name=" + image,
+			"--training_data=/data/mnist/train",
+			"--volume=host_path=" + digits + ",mount_path=/data", mlp, "--num_epochs=1",
+			"--num_ps_pods=1", "--num_workers=2", "--suspend"}, small)
 	}
 	scale := func(job string) []string { return []string{"scale", job, "--num_workers=1"} }
 	stop := func(job string) []string { return []string{"stop", job} }
@@ -91,7 +93,8 @@ func TestSubmitterPermissions(t *testing.T) {
 		s.may(tt.verb, tt.resource)
 		out, err := s.try(tt.does(name)...)
 		if (err == nil) != tt.goesOn || !regexp.MustCompile(tt.says).MatchString(out) {
-			t.Errorf("%q without %s %s: %v, expected %q, and success: %t\n%s", tt.does(name), tt.verb, tt.resource, err, tt.says, tt.goesOn, out)
+			t.Errorf("%q without %s %s: %v, expected %q, and success: %t\n%s", tt.does(name), tt.verb,
+				tt.resource, err, tt.says, tt.goesOn, out)
 		}
 		if submits && !tt.goesOn { // Kubernetes deletes what the Job owns
 			ns.kubectl("wait", "--for=delete", "--timeout=60s", "job/elasticdl-"+name+"-master")
@@ -151,7 +154,8 @@ func (s *submitter) may(verb, resource string) {
 		}
 		eventually(s.t, want+" to "+permission, patience, func() bool {
 			// it exits with an error if the answer is "no"
-			out, _ := s.namespace.try("kubectl", slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...)
+			out, _ := s.namespace.try("kubectl",
+				slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...)
 			return strings.TrimSpace(out) == want
 		})
 	}

@@ -47,7 +47,8 @@ func TestMinikubeTutorial(t *testing.T) {
 	losses, evaluations := grep(j.log("worker-0"), lossLine), grep(j.log("master"), evaluationLine)
 	t.Logf("%s\n%s", strings.Join(losses, "\n"), strings.Join(evaluations, "\n"))
 	if len(losses) == 0 || len(evaluations) < 2 {
-		t.Errorf("%d losses in the log of worker-0, %d evaluations in the master's, want several", len(losses), len(evaluations))
+		t.Errorf("%d losses in the log of worker-0, %d evaluations in the master's, want several",
+			len(losses), len(evaluations))
 	}
 	s := j.ends(2)
 	took(t, "1 server, 1 worker, 2 epochs", began)
@@ -93,7 +94,8 @@ func TestGKETutorial(t *testing.T) {
 	ns := newNamespace(t)
 	ns.claim()
 	began := time.Now()
-	ns.elasticdl("dataset", "mnist", "--source=../../examples/mnist/data", "--to=claim:fileserver-claim/mnist", "--image_name="+image)
+	ns.elasticdl("dataset", "mnist", "--source=../../examples/mnist/data",
+		"--to=claim:fileserver-claim/mnist", "--image_name="+image)
 	took(t, "elasticdl dataset --to claim:", began)
 	j := ns.train("test-mnist", slices.Concat(small, []string{mlp, "--num_epochs=2",
 		"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
@@ -119,16 +121,19 @@ func TestGKETutorial(t *testing.T) {
 // downloads its results. One of the workers is deleted while it runs.
 func (ns *namespace) predicts(job, to string) {
 	ns.t.Helper()
-	j := ns.submit("predict", "guess", slices.Concat(small, []string{mlp, "--num_workers=2", "--minibatch_size=1", "--num_minibatches_per_task=1",
-		"--volume=mount_path=/data,claim_name=fileserver-claim", "--checkpoint_dir_for_init=/data/elasticdl-" + job + "/checkpoints",
-		"--prediction_data=/data/mnist/test", "--prediction_outputs=/data/predicted/out.csv"})...)
+	j := ns.submit("predict", "guess",
+		slices.Concat(small, []string{mlp, "--num_workers=2", "--minibatch_size=1", "--num_minibatches_per_task=1",
+			"--volume=mount_path=/data,claim_name=fileserver-claim",
+			"--checkpoint_dir_for_init=/data/elasticdl-" + job + "/checkpoints",
+			"--prediction_data=/data/mnist/test", "--prediction_outputs=/data/predicted/out.csv"})...)
 	j.runs("worker-0")
 	ns.kubectl("delete", "pod", "elasticdl-guess-worker-0", "--grace-period=0", "--force", "--ignore-not-found")
 	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout=4m"); err != nil {
 		ns.t.Fatalf("%v\n%s", err, out)
 	}
 	if s := j.reported(); s.Relaunched != 1 || s.RecordsDone != testDigits {
-		ns.t.Errorf("%d records predicted with %d pods replaced, want %d and 1", s.RecordsDone, s.Relaunched, testDigits)
+		ns.t.Errorf("%d records predicted with %d pods replaced, want %d and 1", s.RecordsDone,
+			s.Relaunched, testDigits)
 	}
 	ns.t.Log(ns.elasticdl("download", "claim:fileserver-claim/predicted", to, "--image_name="+image))
 }
@@ -138,8 +143,10 @@ func (ns *namespace) predicts(job, to string) {
 func alike(t *testing.T, model, file string) {
 	t.Helper()
 	here := filepath.Join(t.TempDir(), "out.csv")
-	cmd := exec.Command(*elasticdl, "predict", "--runtime=local", "--job_name=here", mlp, "--num_workers=1", "--minibatch_size=1",
-		"--checkpoint_dir_for_init="+model, "--prediction_data="+filepath.Join(digits, "mnist", "test"), "--prediction_outputs="+here)
+	cmd := exec.Command(*elasticdl, "predict", "--runtime=local", "--job_name=here", mlp,
+		"--num_workers=1", "--minibatch_size=1",
+		"--checkpoint_dir_for_init="+model, "--prediction_data="+filepath.Join(digits, "mnist", "test"),
+		"--prediction_outputs="+here)
 	cmd.Env = append(os.Environ(), "ELASTICDL_HOME="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -155,7 +162,8 @@ func alike(t *testing.T, model, file string) {
 	rows := len(grep(string(got), `^\d,(0\.\d+|1)\s`))
 	figure(t, "digits predicted", strconv.Itoa(rows), fmt.Sprintf("= %d", testDigits))
 	if rows != testDigits || string(got) != string(want) {
-		t.Errorf("%d rows of predictions, want %d; as this machine predicts, in order: %t", rows, testDigits, string(got) == string(want))
+		t.Errorf("%d rows of predictions, want %d; as this machine predicts, in order: %t", rows,
+			testDigits, string(got) == string(want))
 	}
 }
 
@@ -163,8 +171,9 @@ func alike(t *testing.T, model, file string) {
 func TestFaultTolerance(t *testing.T) {
 	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.train("test-mnist", slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=4",
-		"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500", "--grads_to_wait=1"})...)
+	j := ns.train("test-mnist",
+		slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=4",
+			"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500", "--grads_to_wait=1"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.05)
 	pods := []string{"worker-0", "worker-1", "worker-2", "worker-3", "ps-0", "ps-1"}
@@ -216,7 +225,8 @@ func (j *submitted) replaces(n int) (deleted int) {
 func TestRingLosesAWorker(t *testing.T) {
 	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.train("ring", slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_workers=3", "--min_workers=1", "--max_workers=4",
+	j := ns.train("ring", slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_workers=3",
+		"--min_workers=1", "--max_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4", "--distribution_strategy=AllreduceStrategy"})...)
 	j.runs("worker-0", "worker-1", "worker-2")
 	j.trains(0.05)
@@ -241,8 +251,9 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	began := time.Now()
-	j := ns.train("followed", slices.Concat(small, []string{mlp, "--num_epochs=3", "--num_ps_pods=1", "--num_workers=2", "--follow",
-		"--log_loss_steps=20", "--minibatch_size=64"})...)
+	j := ns.train("followed",
+		slices.Concat(small, []string{mlp, "--num_epochs=3", "--num_ps_pods=1", "--num_workers=2", "--follow",
+			"--log_loss_steps=20", "--minibatch_size=64"})...)
 	took(t, "train --follow, 3 epochs of the MLP", began)
 	j.ends(3)
 	out, err := ns.try(*elasticdl, "logs", "followed")

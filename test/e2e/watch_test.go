@@ -257,7 +257,8 @@ func (v *view) describe() string {
 	for _, k := range slices.Sorted(maps.Keys(v.now)) {
 		for _, name := range slices.Sorted(maps.Keys(v.now[k])) {
 			o := v.now[k][name]
-			fmt.Fprintf(&b, "  %s %s %s %s", k[strings.LastIndex(string(k), "/")+1:], name, o.Status.Phase, o.Spec.NodeName)
+			fmt.Fprintf(&b, "  %s %s %s %s", k[strings.LastIndex(string(k), "/")+1:], name,
+				o.Status.Phase, o.Spec.NodeName)
 			if o.leaving() {
 				b.WriteString(" leaving")
 			}

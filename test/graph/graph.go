@@ -72,7 +72,9 @@ func Record(cloud Cloud, program pulumi.RunFunc) ([]Resource, error) {
 	err := pulumi.RunErr(program, pulumi.WithMocks(Project, Stack, m), func(info *pulumi.RunInfo) {
 		info.Config, info.DryRun = cloud.Config, cloud.Preview
 	})
-	slices.SortFunc(m.all, func(a, b Resource) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(m.all, func(a, b Resource) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
+	})
 	return m.all, err
 }
 
@@ -85,15 +87,18 @@ type recorder struct {
 func (m *recorder) NewResource(a pulumi.MockResourceArgs) (string, resource.PropertyMap, error) {
 	r := Resource{Type: a.TypeToken, Name: a.Name, Inputs: a.Inputs}
 	if q := a.RegisterRPC; q != nil {
-		inputs, err := plugin.UnmarshalProperties(q.GetObject(), plugin.MarshalOptions{KeepUnknowns: true, KeepSecrets: true, KeepResources: true})
+		inputs, err := plugin.UnmarshalProperties(q.GetObject(),
+			plugin.MarshalOptions{KeepUnknowns: true, KeepSecrets: true, KeepResources: true})
 		if err != nil {
 			return "", nil, err
 		}
 		r.Inputs = inputs // mocks would leave out the unknown ones
 		r.Options = Options{
 			Parent: short(q.GetParent()), Provider: short(q.GetProvider()), DeletedWith: short(q.GetDeletedWith()),
-			Protect: q.GetProtect(), RetainOnDelete: q.GetRetainOnDelete(), DeleteBeforeReplace: q.GetDeleteBeforeReplace(),
-			IgnoreChanges: q.GetIgnoreChanges(), ReplaceOnChanges: q.GetReplaceOnChanges(), SecretOutputs: q.GetAdditionalSecretOutputs(),
+			Protect: q.GetProtect(), RetainOnDelete: q.GetRetainOnDelete(),
+			DeleteBeforeReplace: q.GetDeleteBeforeReplace(),
+			IgnoreChanges:       q.GetIgnoreChanges(), ReplaceOnChanges: q.GetReplaceOnChanges(),
+			SecretOutputs: q.GetAdditionalSecretOutputs(),
 		}
 		for _, urn := range q.GetDependencies() {
 			r.Options.DependsOn = append(r.Options.DependsOn, short(urn))
@@ -147,7 +152,8 @@ func Golden(t testing.TB, name string, all []Resource) {
 	t.Helper()
 	docs := make([]map[string]any, len(all))
 	for i, r := range all {
-		docs[i] = map[string]any{"type": r.Type, "name": r.Name, "inputs": plain(resource.NewProperty(r.Inputs)), "options": r.Options}
+		docs[i] = map[string]any{"type": r.Type, "name": r.Name,
+			"inputs": plain(resource.NewProperty(r.Inputs)), "options": r.Options}
 	}
 	got, err := yaml.Marshal(docs)
 	if err != nil {
@@ -167,7 +173,9 @@ func Golden(t testing.TB, name string, all []Resource) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Errorf("%s is not what the program asks for now; see git diff after go test -update.\nnow: %s", path, firstDifference(string(got), string(want)))
+		t.Errorf(
+			"%s is not what the program asks for now; see git diff after go test -update.\nnow: %s",
+			path, firstDifference(string(got), string(want)))
 	}
 	t.Logf("%s: %d resources", name, len(all))
 }

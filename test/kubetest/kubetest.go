@@ -20,12 +20,14 @@ import (
 // Job returns a valid job for a cluster, with the name test.
 func Job() *job.Job {
 	j := job.Default()
-	j.Name, j.ModelDef, j.TrainingData, j.Image = "test", "mnist.mnist_mlp.custom_model", "/data", "registry/elasticdl:test"
+	j.Name, j.ModelDef, j.TrainingData, j.Image = "test", "mnist.mnist_mlp.custom_model", "/data",
+		"registry/elasticdl:test"
 	return j
 }
 
 // Refused is the error of a request to an API server that refuses connections.
-var Refused = &url.Error{Op: "Get", URL: "https://cluster/api", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+var Refused = &url.Error{Op: "Get", URL: "https://cluster/api",
+	Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
 
 // Fail makes the next n requests with that verb and resource fail with err.
 func Fail(set *fake.Clientset, verb, resource string, n int, err error) {
@@ -37,5 +39,6 @@ func Fail(set *fake.Clientset, verb, resource string, n int, err error) {
 
 // Forbidden returns the error of a request for which its user has no permission.
 func Forbidden(verb, resource string) error {
-	return api.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("%s cannot %s resource %q", `User "jane"`, verb, resource))
+	return api.NewForbidden(schema.GroupResource{Resource: resource}, "",
+		fmt.Errorf("%s cannot %s resource %q", `User "jane"`, verb, resource))
 }

@@ -36,7 +36,8 @@ func TestAccuracy(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	set := []string{"--num_epochs=" + epochs, "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
+	set := []string{"--num_epochs=" + epochs, "--training_data=" + filepath.Join(data, "train"),
+		"--validation_data=" + filepath.Join(data, "test")}
 	// A ring with updates of the same size as those of one worker, each of a part from every
 	// worker.
 	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64"}
@@ -78,7 +79,8 @@ func TestAccuracy(t *testing.T) {
 			// The accuracies of asynchronous jobs scatter: with -accuracy around 0.982 by a
 			// standard deviation of 0.001, where one worker has 0.9836. So one in some hundreds is
 			// too low by chance. Two of three are not.
-			t.Logf("accuracy %.4f, want %.4f, %.4f with one worker: the next two jobs must have it", accuracy, enough, one)
+			t.Logf("accuracy %.4f, want %.4f, %.4f with one worker: the next two jobs must have it",
+				accuracy, enough, one)
 			for range 2 {
 				if again := trainOnce(t, flags, tt.kill, tt.least); again < enough {
 					t.Fatalf("accuracy %.4f, then %.4f, want %.4f, %.4f with one worker", accuracy, again, enough, one)
@@ -168,7 +170,9 @@ func (j *launched) killAnybody(n int, every time.Duration) int {
 			return done
 		case <-tick.C:
 		}
-		alive := slices.DeleteFunc(j.status().Pods, func(p *wire.PodStatus) bool { return p.State != "Running" || p.Pid == 0 })
+		alive := slices.DeleteFunc(j.status().Pods, func(p *wire.PodStatus) bool {
+			return p.State != "Running" || p.Pid == 0
+		})
 		if len(alive) == 0 {
 			continue
 		}
@@ -177,7 +181,8 @@ func (j *launched) killAnybody(n int, every time.Duration) int {
 			done++
 		}
 	}
-	j.t.Logf("killed: %v; %.1f%% of the records were done then", kills, 100*float64(j.status().RecordsDone)/float64(max(1, j.status().RecordsTotal)))
+	j.t.Logf("killed: %v; %.1f%% of the records were done then", kills,
+		100*float64(j.status().RecordsDone)/float64(max(1, j.status().RecordsTotal)))
 	<-ended
 	return done
 }

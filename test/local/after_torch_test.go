@@ -34,14 +34,20 @@ func TestTorchRunAfterTheTraining(t *testing.T) {
 			touch("hold")
 			j := scriptIn(t, python, "counts.py", dir, []string{strconv.Itoa(records), "0"})
 			said := regexp.MustCompile(`after the training: rank (\d) pid (\d+)`)
-			eventually(t, "end of the training", runLimit, func() bool { return len(said.FindAllString(j.log(""), -1)) == 3 })
+			eventually(t, "end of the training", runLimit, func() bool {
+				return len(said.FindAllString(j.log(""), -1)) == 3
+			})
 			steps := len(j.steps())
 
 			touch("end-1")
 			ended := j.podOf("after the training: rank 1 ")
-			eventually(t, "end of rank 1", runLimit, func() bool { return strings.Contains(j.log(name(ended)), "All processes have ended with 0") })
+			eventually(t, "end of rank 1", runLimit, func() bool {
+				return strings.Contains(j.log(name(ended)), "All processes have ended with 0")
+			})
 			j.kill(ended, syscall.SIGKILL)
-			j.until("a pod in its place", func(s *wire.JobStatus) bool { return pod(s, wire.Role_WORKER, 3).GetState() == "Running" })
+			j.until("a pod in its place", func(s *wire.JobStatus) bool {
+				return pod(s, wire.Role_WORKER, 3).GetState() == "Running"
+			})
 			if s := j.status(); s.Rewinds != 0 || s.State != "Running" {
 				t.Errorf("%s, after %d rewinds: %s", s.State, s.Rewinds, s.Anew)
 			}
@@ -52,13 +58,16 @@ func TestTorchRunAfterTheTraining(t *testing.T) {
 				}
 			}
 			waits := "those that are past the training complete what they do"
-			eventually(t, "agent that waits for rank 0", runLimit, func() bool { return strings.Contains(j.log(""), waits) })
+			eventually(t, "agent that waits for rank 0", runLimit, func() bool {
+				return strings.Contains(j.log(""), waits)
+			})
 			if err := os.Remove(filepath.Join(dir, "hold")); err != nil {
 				t.Fatal(err)
 			}
 			s := j.end(0)
 			allCounted(t, j, s, records)
-			if s.Rewinds != 1 || !strings.Contains(s.Anew, fmt.Sprintf("with %d records", 2*records)) || !strings.Contains(s.Anew, "was lost, or failed, after the training") {
+			if s.Rewinds != 1 || !strings.Contains(s.Anew, fmt.Sprintf("with %d records", 2*records)) ||
+				!strings.Contains(s.Anew, "was lost, or failed, after the training") {
 				t.Errorf("%d rewinds: %s", s.Rewinds, s.Anew)
 			}
 			if again := len(j.steps()) - steps; again != 0 {

@@ -50,7 +50,8 @@ func TestCampaign(t *testing.T) {
 		campaign(t, strategy, counted, func(c *contest) []string {
 			return []string{
 				"train", fmt.Sprint("--num_ps_pods=", servers), "--num_workers=3", "--num_epochs=1",
-				fmt.Sprintf("--model_def=count.records%d.custom_model", countedRecords), fmt.Sprint("--seed=", modelSeed),
+				fmt.Sprintf("--model_def=count.records%d.custom_model", countedRecords),
+				fmt.Sprint("--seed=", modelSeed),
 				"--training_data=" + data, "--minibatch_size=16", "--num_minibatches_per_task=4",
 				"--checkpoint_interval=1s", "--checkpoint_dir=" + filepath.Join(c.disk, "checkpoints"),
 			}
@@ -215,7 +216,8 @@ func (c *contest) look() *wire.JobStatus {
 	}
 	before := c.status
 	c.status = s
-	still := before != nil && before.State == s.State && before.RecordsDone == s.RecordsDone && before.Version == s.Version
+	still := before != nil && before.State == s.State && before.RecordsDone == s.RecordsDone &&
+		before.Version == s.Version
 	if !still || s.Waiting != "" {
 		c.moved = time.Now()
 	}

@@ -28,7 +28,8 @@ func TestTorchCampaign(t *testing.T) {
 		if want := int64(2 * records); s.RecordsDone != want {
 			c.t.Errorf("%d records are credited, expected %d", s.RecordsDone, want)
 		}
-		if text := c.command("logs", contestJob); !strings.Contains(text, fmt.Sprintf("counted %d right, 0 wrong", records)) {
+		if text := c.command("logs", contestJob); !strings.Contains(text,
+			fmt.Sprintf("counted %d right, 0 wrong", records)) {
 			c.t.Error("no process has counted every record twice")
 		}
 	}, func(c *contest) []string {

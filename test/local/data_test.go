@@ -56,7 +56,8 @@ func trainOn(t *testing.T, data string) *launched {
 	t.Helper()
 	numbered(t, filepath.Join(data, "a"), 0)
 	numbered(t, filepath.Join(data, "b"), 7)
-	j := launch(t, "train", "--model_zoo=model_zoo", patient, "--training_data="+data, "--minibatch_size=16", "--num_minibatches_per_task=4",
+	j := launch(t, "train", "--model_zoo=model_zoo", patient, "--training_data="+data,
+		"--minibatch_size=16", "--num_minibatches_per_task=4",
 		"--num_ps_pods=1", "--num_workers=2", "--num_epochs=4", "--checkpoint_interval=1s")
 	j.until("training", trained(0.001))
 	return j

@@ -43,14 +43,16 @@ func TestTorchRunResumesOnOtherData(t *testing.T) {
 	} {
 		other := scriptIn(t, python, "counts.py", dir, args(c.size, c.task, "0"), "--num_workers=2")
 		s := other.end(1)
-		if log := other.log(""); !strings.Contains(log, c.want) || !strings.Contains(log, filepath.Join(dir, "checkpoint.pt")+" cannot be resumed") {
+		if log := other.log(""); !strings.Contains(log, c.want) ||
+			!strings.Contains(log, filepath.Join(dir, "checkpoint.pt")+" cannot be resumed") {
 			t.Errorf("the log of a job on other data does not say %q", c.want)
 		}
 		if s.State != "Failed" || !strings.Contains(s.Reason, c.want) {
 			t.Errorf("%s: %s; want %q", s.State, s.Reason, c.want)
 		}
 	}
-	again := scriptIn(t, python, "counts.py", dir, args(records, 64, "0.1"), "--num_workers=3", "--heartbeat_timeout=5s")
+	again := scriptIn(t, python, "counts.py", dir, args(records, 64, "0.1"), "--num_workers=3",
+		"--heartbeat_timeout=5s")
 	again.whole(3)
 	for range 2 {
 		if ranks := again.ranks(); len(ranks) > 0 {

@@ -21,7 +21,8 @@ import (
 )
 
 var (
-	kills  = flag.Int("kills", 0, "TestTorchRunDisturbed: disturbances of each job; 0 for a few of one job for each PyTorch")
+	kills = flag.Int("kills", 0, "TestTorchRunDisturbed: disturbances of each job; 0 for a few of "+
+		"one job for each PyTorch")
 	chance = flag.Uint64("seed", 0, "TestTorchRunDisturbed: chooses the disturbances; 0 for another one each time")
 )
 
@@ -51,7 +52,8 @@ func TestTorchRunDisturbed(t *testing.T) {
 				if few {
 					records = 600
 				}
-				undisturbed := script(t, python, "learns.py", []string{strconv.Itoa(records), "fork", "0"}, "--num_workers=2")
+				undisturbed := script(t, python, "learns.py",
+					[]string{strconv.Itoa(records), "fork", "0"}, "--num_workers=2")
 				allCounted(t, undisturbed, undisturbed.end(0), records)
 				want := undisturbed.testsRight()
 
@@ -62,7 +64,8 @@ func TestTorchRunDisturbed(t *testing.T) {
 				did := j.disturb(n, rand.New(rand.NewPCG(seed, uint64(n))))
 				j.noOrphans()
 				now := j.status()
-				t.Logf("%v; %d records done, %d pods replaced, the model lost %d times", did, now.RecordsDone, now.Relaunched, now.Rewinds)
+				t.Logf("%v; %d records done, %d pods replaced, the model lost %d times", did,
+					now.RecordsDone, now.Relaunched, now.Rewinds)
 				j.enough()
 				allCounted(t, j, j.end(0), records)
 				got := j.testsRight()
@@ -81,12 +84,16 @@ func TestTorchRunDisturbed(t *testing.T) {
 func (j *launched) loseOneAsOthersJoin(pids []int) {
 	j.t.Helper()
 	j.scale(len(pids) + 2)
-	eventually(j.t, "change of the world", runLimit, func() bool { return strings.Contains(j.log(""), "The world changes") })
+	eventually(j.t, "change of the world", runLimit, func() bool {
+		return strings.Contains(j.log(""), "The world changes")
+	})
 	before := len(j.steps())
 	if err := syscall.Kill(pids[len(pids)-1], syscall.SIGKILL); err != nil {
 		j.t.Fatal(err)
 	}
-	eventually(j.t, "steps without a process that was lost as others joined", runLimit, func() bool { return len(j.steps()) >= before+12 })
+	eventually(j.t, "steps without a process that was lost as others joined", runLimit, func() bool {
+		return len(j.steps()) >= before+12
+	})
 	if s := j.status(); s.Rewinds != 0 {
 		j.t.Errorf("the model is lost: %s", s.Anew)
 	}
@@ -131,7 +138,9 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 		time.Sleep(time.Duration(chance.IntN(300)) * time.Millisecond)
 		if more := chance.IntN(12); more > 2 {
 			before := len(j.steps())
-			eventually(j.t, fmt.Sprintf("%d steps after %v", more, did), runLimit, func() bool { return len(j.steps()) >= before+more })
+			eventually(j.t, fmt.Sprintf("%d steps after %v", more, did), runLimit, func() bool {
+				return len(j.steps()) >= before+more
+			})
 		}
 	}
 	return did

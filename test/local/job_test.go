@@ -209,7 +209,9 @@ func (j *launched) kill(p *wire.PodStatus, signal syscall.Signal) {
 func (j *launched) halt(p *wire.PodStatus) {
 	j.t.Helper()
 	j.kill(p, syscall.SIGSTOP)
-	eventually(j.t, "stop of pid "+strconv.Itoa(int(p.Pid)), 30*time.Second, func() bool { return stopped(j.t, int(p.Pid)) })
+	eventually(j.t, "stop of pid "+strconv.Itoa(int(p.Pid)), 30*time.Second, func() bool {
+		return stopped(j.t, int(p.Pid))
+	})
 }
 
 // processes returns the processes of the program under test, without zombies.
@@ -259,7 +261,8 @@ func nobodyLeft(t *testing.T) {
 // succeeded checks that every record of every epoch was credited once.
 func succeeded(t *testing.T, s *wire.JobStatus, epochs int) {
 	t.Helper()
-	if want := int64(epochs * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
+	if want := int64(epochs * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want ||
+		s.RecordsTotal != want {
 		t.Errorf("%s with %d of %d records, want %d", s.State, s.RecordsDone, s.RecordsTotal, want)
 	}
 }

@@ -57,7 +57,8 @@ func TestTorchScriptsOfPages(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Setenv("OMP_NUM_THREADS", "1")
-				j := launch(t, "run", "--num_workers=2", "--", filepath.Join(filepath.Dir(python.Path), "python3"), main)
+				j := launch(t, "run", "--num_workers=2", "--", filepath.Join(filepath.Dir(python.Path),
+					"python3"), main)
 				s := j.end(0)
 				keeps := strings.Contains(script, "elasticdl.records(")
 				if s.State != "Succeeded" || s.Restarts != 0 || keeps && s.RecordsDone != 600 {

@@ -19,7 +19,8 @@ func TestTorchParallelLosesAWorker(t *testing.T) {
 		}
 		for _, gather := range []string{"10s", "0s"} {
 			t.Run(python.Name+", gather "+gather, func(t *testing.T) {
-				j := script(t, python, "parallel.py", []string{"0.05"}, "--num_workers=2", "--heartbeat_timeout=3s", "--gather_timeout="+gather)
+				j := script(t, python, "parallel.py", []string{"0.05"}, "--num_workers=2",
+					"--heartbeat_timeout=3s", "--gather_timeout="+gather)
 				before := j.whole(2)
 				for worker := range 2 {
 					j.kill(pod(j.status(), wire.Role_WORKER, worker), syscall.SIGKILL)

@@ -56,7 +56,8 @@ func worldOf(n int32) func(*wire.JobStatus) bool {
 func TestRing(t *testing.T) {
 	output := filepath.Join(t.TempDir(), "model")
 	// The first world waits for all workers, however long they take to start.
-	j := trainRing(t, cnn, "--num_epochs=1", "--min_workers=4", "--evaluation_steps=20", "--log_loss_steps=10", "--output="+output)
+	j := trainRing(t, cnn, "--num_epochs=1", "--min_workers=4", "--evaluation_steps=20",
+		"--log_loss_steps=10", "--output="+output)
 	s := j.end(0)
 	onceEach(t, s, 1)
 	if got := j.accuracy(); got < 0.8 {
@@ -100,7 +101,9 @@ func TestRingLosesAWorker(t *testing.T) {
 				return s.World > before.World && s.WorldSize >= 3 && s.RecordsDone > before.RecordsDone
 			})
 			t.Logf("from the signal to progress in another world: %v", time.Since(lost).Round(time.Millisecond))
-			after := j.until("a ring of four", func(s *wire.JobStatus) bool { return s.World > before.World && worldOf(4)(s) })
+			after := j.until("a ring of four", func(s *wire.JobStatus) bool {
+				return s.World > before.World && worldOf(4)(s)
+			})
 			survive(t, before, after, 1, 2, 3)
 			if p := pod(after, wire.Role_WORKER, 4); p == nil {
 				t.Error("there is no worker-4")
@@ -111,7 +114,8 @@ func TestRingLosesAWorker(t *testing.T) {
 			if s.Relaunched != 1 {
 				t.Errorf("%d pods replaced, want 1", s.Relaunched)
 			}
-			if p := pod(s, wire.Role_WORKER, 0); p == nil || p.State == "Running" || !strings.Contains(p.Reason, tt.reason) {
+			if p := pod(s, wire.Role_WORKER, 0); p == nil || p.State == "Running" ||
+				!strings.Contains(p.Reason, tt.reason) {
 				t.Errorf("worker-0 is %v, want it gone, %s", p, tt.reason)
 			}
 			nobodyLeft(t)
@@ -123,7 +127,8 @@ func TestRingIsScaled(t *testing.T) {
 	j := trainRing(t, patient, "--num_epochs=10", "--num_workers=2", "--max_workers=4")
 	before := j.until("training of two", func(s *wire.JobStatus) bool { return trained(0.001)(s) && worldOf(2)(s) })
 	for _, n := range []int32{4, 1, 3} {
-		if out, err := exec.Command(program, "scale", j.name, "--num_workers="+strconv.Itoa(int(n))).CombinedOutput(); err != nil {
+		if out, err := exec.Command(program, "scale", j.name, "--num_workers="+
+			strconv.Itoa(int(n))).CombinedOutput(); err != nil {
 			t.Fatalf("scale: %v\n%s", err, out)
 		}
 		began := time.Now()
@@ -169,7 +174,8 @@ func TestRingInUnrest(t *testing.T) {
 	j := trainRing(t, small, "--num_epochs=15")
 	kills := j.killWorkers(250 * time.Millisecond)
 	s := j.end(0)
-	t.Logf("%d workers killed, %d pods replaced, %d tasks taken back, world %d", kills, s.Relaunched, s.Requeued, s.World)
+	t.Logf("%d workers killed, %d pods replaced, %d tasks taken back, world %d", kills, s.Relaunched,
+		s.Requeued, s.World)
 	onceEach(t, s, 15)
 	if kills == 0 {
 		t.Error("no worker was killed")

@@ -42,7 +42,8 @@ func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string
 		t.Fatal(err)
 	}
 	t.Setenv("OMP_NUM_THREADS", "1")
-	j := launch(t, slices.Concat([]string{"run", "--num_workers=3"}, flags, []string{"--", filepath.Join(filepath.Dir(python.Path), "python3"), path, dir}, args)...)
+	j := launch(t, slices.Concat([]string{"run", "--num_workers=3"}, flags,
+		[]string{"--", filepath.Join(filepath.Dir(python.Path), "python3"), path, dir}, args)...)
 	eventually(t, "first status", time.Minute, func() bool {
 		_, err := local.Status(t.Context(), j.name)
 		return err == nil
@@ -104,7 +105,9 @@ func processesOf(home string) map[int]string {
 	for _, path := range paths {
 		// a process that has ended, or a zombie, has none
 		env, _ := os.ReadFile(path)
-		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return string(v) == "ELASTICDL_HOME="+home }) {
+		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool {
+			return string(v) == "ELASTICDL_HOME="+home
+		}) {
 			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			all[pid] = strings.ReplaceAll(string(cmdline), "\x00", " ")
@@ -174,7 +177,8 @@ func (j *launched) whole(size int, without ...int) []int {
 			newest = max(newest, s.step)
 		}
 		for _, s := range all {
-			if s.world == size && s.step >= newest-5 && s.rank < size && !slices.Contains(without, s.pid) && syscall.Kill(s.pid, 0) == nil {
+			if s.world == size && s.step >= newest-5 && s.rank < size &&
+				!slices.Contains(without, s.pid) && syscall.Kill(s.pid, 0) == nil {
 				pids[s.rank] = s.pid
 			}
 		}
@@ -188,7 +192,8 @@ func (j *launched) whole(size int, without ...int) []int {
 func TestTorchRun(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
-			j := script(t, python, "plain.py", []string{"0.02"}, "--max_workers=4", "--heartbeat_timeout=3s", "--restart_grace=1s")
+			j := script(t, python, "plain.py", []string{"0.02"}, "--max_workers=4",
+				"--heartbeat_timeout=3s", "--restart_grace=1s")
 			before := j.whole(3)
 			took := func(what string, size int, do func()) {
 				t.Helper()
@@ -221,7 +226,8 @@ func TestTorchRun(t *testing.T) {
 
 func (j *launched) scale(workers int) {
 	j.t.Helper()
-	if out, err := exec.Command(program, "scale", j.name, fmt.Sprintf("--num_workers=%d", workers)).CombinedOutput(); err != nil {
+	if out, err := exec.Command(program, "scale", j.name,
+		fmt.Sprintf("--num_workers=%d", workers)).CombinedOutput(); err != nil {
 		j.t.Fatalf("scale: %v\n%s", err, out)
 	}
 }
@@ -295,7 +301,9 @@ func TestTorchRunMasterComesBack(t *testing.T) {
 					t.Fatalf("masters %v", masters)
 				}
 				back := strings.Count(j.log("master"), "The training goes on: world ")
-				eventually(t, "master that goes on", time.Minute, func() bool { return strings.Count(j.log("master"), "The training goes on: world ") > back })
+				eventually(t, "master that goes on", time.Minute, func() bool {
+					return strings.Count(j.log("master"), "The training goes on: world ") > back
+				})
 				steps := len(j.steps())
 				eventually(t, "steps", time.Minute, func() bool { return len(j.steps()) > steps+30 })
 			}
@@ -312,8 +320,10 @@ func TestTorchRunMasterComesBack(t *testing.T) {
 // credited each once in each of two epochs.
 func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	t.Helper()
-	if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want || s.Restarts != 0 {
-		t.Errorf("%s with %d of %d records, want %d; %d failures charged: %s", s.State, s.RecordsDone, s.RecordsTotal, want, s.Restarts, s.Reason)
+	if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want ||
+		s.RecordsTotal != want || s.Restarts != 0 {
+		t.Errorf("%s with %d of %d records, want %d; %d failures charged: %s", s.State, s.RecordsDone,
+			s.RecordsTotal, want, s.Restarts, s.Reason)
 	}
 	if !strings.Contains(j.log(""), fmt.Sprintf("counted %d right, 0 wrong", records)) {
 		t.Error("no process has counted every record twice")
@@ -357,7 +367,8 @@ func TestTorchRunFails(t *testing.T) {
 		t.Run(python.Name, func(t *testing.T) {
 			j := script(t, python, "ends.py", []string{"fail"}, "--max_restarts=1", "--restart_grace=1s")
 			s := j.end(1)
-			if want := "rank 1 (pid "; s.State != "Failed" || s.Restarts != 2 || !strings.Contains(s.Reason, want) || !strings.Contains(s.Reason, "ValueError: rank 1 has had enough") {
+			if want := "rank 1 (pid "; s.State != "Failed" || s.Restarts != 2 ||
+				!strings.Contains(s.Reason, want) || !strings.Contains(s.Reason, "ValueError: rank 1 has had enough") {
 				t.Errorf("%s after %d failures: %s", s.State, s.Restarts, s.Reason)
 			}
 			for _, want := range []string{"Traceback", "Root Cause", "restarts 0", "restarts 1"} {

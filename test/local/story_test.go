@@ -113,7 +113,9 @@ func TestNothingIsLeft(t *testing.T) {
 			nobodyLeft(t)
 			// A killed process may hold its files, and with them the job's lock, for a moment after
 			// it disappears from the list of processes.
-			eventually(t, "the end of the job in its status", 10*time.Second, func() bool { return job.State(j.status().State).Ended() })
+			eventually(t, "the end of the job in its status", 10*time.Second, func() bool {
+				return job.State(j.status().State).Ended()
+			})
 		})
 	}
 }

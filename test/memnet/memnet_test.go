@@ -58,7 +58,8 @@ func TestDeadlines(t *testing.T) {
 		near, far := pair(t, 1)
 		start := time.Now()
 		near.SetReadDeadline(start.Add(2 * time.Second))
-		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 2*time.Second {
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(start) != 2*time.Second {
 			t.Errorf("read: %v after %v", err, time.Since(start))
 		}
 		near.SetDeadline(start) // past

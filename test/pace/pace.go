@@ -23,7 +23,8 @@ const home, hurry = "ELASTICDL_HOME", "hurry"
 var Small = &zoo.Model{
 	Package: "digits", Name: "small", Class: "custom_model",
 	New: func(b *nn.Builder) nn.Module {
-		return nn.Sequential{nn.Flatten{}, b.Dense(28*28, nn.Dense{Units: 32, ReLU: true}), b.Dense(32, nn.Dense{Units: 10})}
+		return nn.Sequential{nn.Flatten{}, b.Dense(28*28, nn.Dense{Units: 32, ReLU: true}),
+			b.Dense(32, nn.Dense{Units: 10})}
 	},
 	Loss: func(t *nn.Tape, outputs *nn.Tensor, b *zoo.Batch) *nn.Tensor {
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)

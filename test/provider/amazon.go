@@ -33,23 +33,37 @@ var amazon = map[string]Type{
 	"aws:ec2/subnet:Subnet":                   aws("aws_subnet", Type{Make: amazonARN("ec2", "subnet/")}),
 	"aws:ec2/internetGateway:InternetGateway": aws("aws_internet_gateway", Type{Delete: noNAT}),
 	"aws:ec2/eip:Eip":                         aws("aws_eip", Type{Fill: fillEIP, Drift: driftEIP}),
-	natGateway:                                aws("aws_nat_gateway", Type{Make: makeNAT, Fill: fillNAT, Delete: groupsAreGone}),
-	"aws:ec2/routeTable:RouteTable":           aws("aws_route_table", Type{Drift: driftRoutes}),
-	route:                                     aws("aws_route", Type{Delete: groupsAreGone}),
-	"aws:ec2/routeTableAssociation:RouteTableAssociation": aws("aws_route_table_association", Type{Delete: groupsAreGone}),
-	"aws:ec2/vpcEndpoint:VpcEndpoint":                     aws("aws_vpc_endpoint", Type{Fill: fillEndpoint}),
-	"aws:ec2/securityGroup:SecurityGroup":                 aws("aws_security_group", Type{Name: "name", Make: amazonARN("ec2", "security-group/"), Drift: driftRules}),
-	"aws:ec2/launchTemplate:LaunchTemplate":               aws("aws_launch_template", Type{Name: "name", Make: makeTemplate, Fill: fillTemplate}),
-	ingressRule:                                           aws("aws_vpc_security_group_ingress_rule", Type{Make: makeRule}),
-	"aws:iam/role:Role":                                   aws("aws_iam_role", Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "role/"), Drift: driftRole}),
-	"aws:iam/policy:Policy":                               aws("aws_iam_policy", Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "policy/"), Drift: rewritten("policy")}),
-	rolePolicy:                                            aws("aws_iam_role_policy", Type{Name: "name", Drift: rewritten("policy")}),
-	roleAttached:                                          aws("aws_iam_role_policy_attachment", Type{Delete: deleteAttachment}),
-	logGroup:                                              aws("aws_cloudwatch_log_group", Type{Name: "name", Exists: logsExist, Make: amazonARN("logs", "log-group:"), Fill: fillLogs, Delete: deleteLogs, Gone: logsReturn}),
-	eksCluster:                                            aws("aws_eks_cluster", Type{Name: "name", Make: makeEKS, Fill: fillEKS, Drift: driftEKS, Delete: deleteEKS}),
-	eksGroup:                                              aws("aws_eks_node_group", Type{Name: "nodeGroupName", Make: makeGroup, Fill: fillGroup}),
-	eksAddon:                                              aws("aws_eks_addon", Type{Make: makeAddon, Fill: fillAddon, Delete: deleteAddon}),
-	"aws:eks/accessEntry:AccessEntry":                     aws("aws_eks_access_entry", Type{Fill: fillEntry}),
+	natGateway: aws("aws_nat_gateway",
+		Type{Make: makeNAT, Fill: fillNAT, Delete: groupsAreGone}),
+	"aws:ec2/routeTable:RouteTable": aws("aws_route_table", Type{Drift: driftRoutes}),
+	route:                           aws("aws_route", Type{Delete: groupsAreGone}),
+	"aws:ec2/routeTableAssociation:RouteTableAssociation": aws("aws_route_table_association",
+		Type{Delete: groupsAreGone}),
+	"aws:ec2/vpcEndpoint:VpcEndpoint": aws("aws_vpc_endpoint", Type{Fill: fillEndpoint}),
+	"aws:ec2/securityGroup:SecurityGroup": aws("aws_security_group",
+		Type{Name: "name", Make: amazonARN("ec2", "security-group/"), Drift: driftRules}),
+	"aws:ec2/launchTemplate:LaunchTemplate": aws("aws_launch_template",
+		Type{Name: "name", Make: makeTemplate, Fill: fillTemplate}),
+	ingressRule: aws("aws_vpc_security_group_ingress_rule",
+		Type{Make: makeRule}),
+	"aws:iam/role:Role": aws("aws_iam_role",
+		Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "role/"), Drift: driftRole}),
+	"aws:iam/policy:Policy": aws("aws_iam_policy",
+		Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "policy/"), Drift: rewritten("policy")}),
+	rolePolicy: aws("aws_iam_role_policy",
+		Type{Name: "name", Drift: rewritten("policy")}),
+	roleAttached: aws("aws_iam_role_policy_attachment",
+		Type{Delete: deleteAttachment}),
+	logGroup: aws("aws_cloudwatch_log_group",
+		Type{Name: "name", Exists: logsExist, Make: amazonARN("logs", "log-group:"), Fill: fillLogs,
+			Delete: deleteLogs, Gone: logsReturn}),
+	eksCluster: aws("aws_eks_cluster",
+		Type{Name: "name", Make: makeEKS, Fill: fillEKS, Drift: driftEKS, Delete: deleteEKS}),
+	eksGroup: aws("aws_eks_node_group",
+		Type{Name: "nodeGroupName", Make: makeGroup, Fill: fillGroup}),
+	eksAddon: aws("aws_eks_addon",
+		Type{Make: makeAddon, Fill: fillAddon, Delete: deleteAddon}),
+	"aws:eks/accessEntry:AccessEntry": aws("aws_eks_access_entry", Type{Fill: fillEntry}),
 	"aws:eks/accessPolicyAssociation:AccessPolicyAssociation": aws("aws_eks_access_policy_association", Type{
 		Make: func(_ context.Context, r *Resource, op Op) (Props, error) {
 			if op == Create {
@@ -62,17 +76,22 @@ var amazon = map[string]Type{
 			return nil
 		},
 	}),
-	"aws:eks/podIdentityAssociation:PodIdentityAssociation": aws("aws_eks_pod_identity_association", Type{Make: makeIdentityOfPods}),
-	"aws:efs/fileSystem:FileSystem":                         aws("aws_efs_file_system", Type{Make: makeEFS, Fill: fillEFS, Drift: driftEFS}),
-	"aws:efs/accessPoint:AccessPoint":                       aws("aws_efs_access_point", Type{Make: amazonARN("elasticfilesystem", "access-point/")}),
-	mountTarget:                                             aws("aws_efs_mount_target", Type{Make: makeTarget, Delete: groupsAreGone}),
+	"aws:eks/podIdentityAssociation:PodIdentityAssociation": aws("aws_eks_pod_identity_association",
+		Type{Make: makeIdentityOfPods}),
+	"aws:efs/fileSystem:FileSystem": aws("aws_efs_file_system",
+		Type{Make: makeEFS, Fill: fillEFS, Drift: driftEFS}),
+	"aws:efs/accessPoint:AccessPoint": aws("aws_efs_access_point",
+		Type{Make: amazonARN("elasticfilesystem", "access-point/")}),
+	mountTarget: aws("aws_efs_mount_target",
+		Type{Make: makeTarget, Delete: groupsAreGone}),
 	"aws:s3/bucketV2:BucketV2": aws("aws_s3_bucket", Type{
 		Name: "bucket", Global: true, Make: makeBucket, Fill: fillBucket, Drift: driftBucket,
 		Delete: func(_ context.Context, r *Resource) error { return emptied(r, "forceDestroy", "BucketNotEmpty") },
 	}),
 	"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": aws("aws_s3_bucket_public_access_block", Type{}),
 	bucketVersion: aws("aws_s3_bucket_versioning", Type{Make: makeVersioning, Fill: fillVersioning}),
-	"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": aws("aws_s3_bucket_server_side_encryption_configuration", Type{}),
+	"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": aws(
+		"aws_s3_bucket_server_side_encryption_configuration", Type{}),
 	"aws:ecr/repository:Repository": aws("aws_ecr_repository", Type{
 		Name: "name", Make: makeECR, Fill: fillECR,
 		Delete: func(_ context.Context, r *Resource) error {
@@ -101,10 +120,14 @@ func aws(schema string, t Type) Type {
 
 // amazonPrefixes has the prefixes of the IDs that Amazon assigns.
 var amazonPrefixes = map[string]string{
-	"aws:ec2/vpc:Vpc": "vpc-", "aws:ec2/subnet:Subnet": "subnet-", "aws:ec2/securityGroup:SecurityGroup": "sg-", "aws:efs/fileSystem:FileSystem": "fs-",
-	"aws:efs/accessPoint:AccessPoint": "fsap-", mountTarget: "fsmt-", "aws:ec2/launchTemplate:LaunchTemplate": "lt-", natGateway: "nat-",
-	"aws:ec2/routeTable:RouteTable": "rtb-", "aws:ec2/internetGateway:InternetGateway": "igw-", "aws:ec2/eip:Eip": "eipalloc-",
-	"aws:eks/podIdentityAssociation:PodIdentityAssociation": "a-", ingressRule: "sgr-", "aws:ec2/vpcEndpoint:VpcEndpoint": "vpce-",
+	"aws:ec2/vpc:Vpc": "vpc-", "aws:ec2/subnet:Subnet": "subnet-",
+	"aws:ec2/securityGroup:SecurityGroup": "sg-", "aws:efs/fileSystem:FileSystem": "fs-",
+	"aws:efs/accessPoint:AccessPoint": "fsap-", mountTarget: "fsmt-",
+	"aws:ec2/launchTemplate:LaunchTemplate": "lt-", natGateway: "nat-",
+	"aws:ec2/routeTable:RouteTable": "rtb-", "aws:ec2/internetGateway:InternetGateway": "igw-",
+	"aws:ec2/eip:Eip": "eipalloc-",
+	"aws:eks/podIdentityAssociation:PodIdentityAssociation": "a-", ingressRule: "sgr-",
+	"aws:ec2/vpcEndpoint:VpcEndpoint": "vpce-",
 }
 
 // amazonID returns the ID of a new resource as Amazon or Terraform assigns it, or "".
@@ -184,7 +207,8 @@ func policies(r *Resource, roleARN string) (names []string) {
 }
 
 func makeEFS(_ context.Context, r *Resource, _ Op) (Props, error) {
-	return Props{"arn": arnOf("elasticfilesystem", "file-system/"+r.ID), "dnsName": r.ID + ".efs." + AmazonRegion + ".amazonaws.com"}, nil
+	return Props{"arn": arnOf("elasticfilesystem", "file-system/"+r.ID), "dnsName": r.ID + ".efs." +
+		AmazonRegion + ".amazonaws.com"}, nil
 }
 
 func makeTarget(_ context.Context, r *Resource, op Op) (Props, error) {
@@ -225,7 +249,8 @@ func makeVersioning(_ context.Context, r *Resource, _ Op) (Props, error) {
 
 func makeECR(_ context.Context, r *Resource, _ Op) (Props, error) {
 	name := text(r.In, "name")
-	return Props{"arn": arnOf("ecr", "repository/"+name), "repositoryUrl": AmazonAccount + ".dkr.ecr." + AmazonRegion + ".amazonaws.com/" + name, "registryId": AmazonAccount}, nil
+	return Props{"arn": arnOf("ecr", "repository/"+name), "repositoryUrl": AmazonAccount + ".dkr.ecr." +
+		AmazonRegion + ".amazonaws.com/" + name, "registryId": AmazonAccount}, nil
 }
 
 // deleteLogs refuses to delete a log group while the cluster writes to it.
@@ -238,7 +263,8 @@ func deleteLogs(_ context.Context, r *Resource) error {
 func logsReturn(r *Resource) {
 	if r.cloud.LogsReturn && r.Name != LogsOfEKS {
 		in := Props{"name": r.In["name"]}
-		r.cloud.Amazon.live[r.Type+" "+r.ID] = &Resource{Type: r.Type, Name: LogsOfEKS, URN: r.URN, ID: r.ID, In: in, Is: in, out: in, cloud: r.cloud}
+		r.cloud.Amazon.live[r.Type+" "+r.ID] = &Resource{Type: r.Type, Name: LogsOfEKS, URN: r.URN,
+			ID: r.ID, In: in, Is: in, out: in, cloud: r.cloud}
 		r.cloud.Amazon.calls = append(r.cloud.Amazon.calls, Call{"create", r.Type, LogsOfEKS, r.ID})
 	}
 }

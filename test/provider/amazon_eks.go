@@ -34,7 +34,8 @@ func makeEKS(_ context.Context, r *Resource, op Op) (Props, error) {
 	issuer := "https://oidc.eks." + AmazonRegion + ".amazonaws.com/id/EXAMPLE"
 	return Props{
 		"arn": arnOf("eks", "cluster/"+text(r.In, "name")), "endpoint": amazonServer, "status": "ACTIVE",
-		"certificateAuthority": Props{"data": authority}, "certificateAuthorities": []any{Props{"data": authority}}, "platformVersion": "eks.1",
+		"certificateAuthority":   Props{"data": authority},
+		"certificateAuthorities": []any{Props{"data": authority}}, "platformVersion": "eks.1",
 		"identities": []any{Props{"oidcs": []any{Props{"issuer": issuer}}}},
 		"vpcConfig":  Props{"clusterSecurityGroupId": "sg-of-the-cluster", "vpcId": network},
 	}, nil
@@ -58,14 +59,16 @@ func createEKS(r *Resource) error {
 
 func updateEKS(r *Resource) error {
 	if was, now := text(r.Is, "version"), text(r.will, "version"); r.changes("version") && minor(now) != minor(was)+1 {
-		return fmt.Errorf("InvalidParameterException: Unsupported Kubernetes minor version update from %s to %s", was, now)
+		return fmt.Errorf("InvalidParameterException: Unsupported Kubernetes minor version update "+
+			"from %s to %s", was, now)
 	}
 	if !r.changes("vpcConfig") {
 		return nil
 	}
 	zones, first := zonesOf(r, list(r.will, "vpcConfig", "subnetIds")), r.memory["zones"].([]string)
 	if !slices.Equal(zones, first) {
-		return fmt.Errorf("InvalidParameterException: Provided subnets belong to the AZs '%s'. But they should belong to the exact set of AZs '%s' in which subnets were provided during cluster creation",
+		return fmt.Errorf("InvalidParameterException: Provided subnets belong to the AZs '%s'. But "+
+			"they should belong to the exact set of AZs '%s' in which subnets were provided during cluster creation",
 			strings.Join(zones, ","), strings.Join(first, ","))
 	}
 	return nil
@@ -139,9 +142,11 @@ func sized(group Props) error {
 	desired, low, high := size(group, "desiredSize"), size(group, "minSize"), size(group, "maxSize")
 	switch {
 	case desired < low:
-		return fmt.Errorf("InvalidParameterException: Minimum capacity %v can't be greater than desired size %v", low, desired)
+		return fmt.Errorf("InvalidParameterException: Minimum capacity %v can't be greater than "+
+			"desired size %v", low, desired)
 	case desired > high:
-		return fmt.Errorf("InvalidParameterException: desired capacity %v can't be greater than max size %v", desired, high)
+		return fmt.Errorf("InvalidParameterException: desired capacity %v can't be greater than max "+
+			"size %v", desired, high)
 	}
 	return nil
 }
@@ -160,13 +165,17 @@ func nodesJoin(r *Resource) error {
 		}
 	}
 	if !hasAddon(r, "vpc-cni") || !hasAddon(r, "kube-proxy") {
-		return errors.New("NodeCreationFailure: Unhealthy nodes in the kubernetes cluster: without vpc-cni and kube-proxy")
+		return errors.New("NodeCreationFailure: Unhealthy nodes in the kubernetes cluster: without " +
+			"vpc-cni and kube-proxy")
 	}
 	if r.cloud.count("aws:ec2/vpc:Vpc") > 0 && r.cloud.count(natGateway) == 0 {
 		return errors.New("NodeCreationFailure: instances failed to join: private subnets have no way out")
 	}
-	if r.cloud.AccountWithoutGPUs && size(r.In, "desiredSize") > 0 && slices.ContainsFunc(list(r.In, "instanceTypes"), withGPU) {
-		return errors.New("AsgInstanceLaunchFailures: VcpuLimitExceeded: you have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket that the specified instance type belongs to")
+	if r.cloud.AccountWithoutGPUs && size(r.In, "desiredSize") > 0 &&
+		slices.ContainsFunc(list(r.In, "instanceTypes"), withGPU) {
+		return errors.New("AsgInstanceLaunchFailures: VcpuLimitExceeded: you have requested more " +
+			"vCPU capacity than your current vCPU limit of 0 allows for the instance bucket that " +
+			"the specified instance type belongs to")
 	}
 	return nil
 }
@@ -194,7 +203,8 @@ func (c *Cloud) Scale(group string, desired int) error {
 	if r == nil {
 		return fmt.Errorf("%s %s is not there", eksGroup, group)
 	}
-	now := Props{"scalingConfig": Props{"desiredSize": float64(desired), "minSize": size(r.Is, "minSize"), "maxSize": size(r.Is, "maxSize")}}
+	now := Props{"scalingConfig": Props{"desiredSize": float64(desired),
+		"minSize": size(r.Is, "minSize"), "maxSize": size(r.Is, "maxSize")}}
 	if err := sized(now); err != nil {
 		return err
 	}
@@ -244,7 +254,8 @@ func deleteAddon(_ context.Context, r *Resource) error {
 }
 
 func makeIdentityOfPods(_ context.Context, r *Resource, _ Op) (Props, error) {
-	return Props{"associationId": r.ID, "associationArn": arnOf("eks", "podidentityassociation/"+text(r.In, "clusterName")+"/"+r.ID)}, nil
+	return Props{"associationId": r.ID, "associationArn": arnOf("eks", "podidentityassociation/"+
+		text(r.In, "clusterName")+"/"+r.ID)}, nil
 }
 
 // notOfData lists the properties of a launch template whose change creates no new version.

@@ -6,7 +6,8 @@ import "encoding/json"
 // a while.
 
 func fillEIP(r *Resource) {
-	fill(r.Is, Props{"publicIp": "198.51.100.7", "networkBorderGroup": AmazonRegion, "publicIpv4Pool": "amazon", "domain": "vpc", "allocationId": r.ID})
+	fill(r.Is, Props{"publicIp": "198.51.100.7", "networkBorderGroup": AmazonRegion,
+		"publicIpv4Pool": "amazon", "domain": "vpc", "allocationId": r.ID})
 }
 
 // driftEIP adds to an address the resource that uses it.
@@ -19,7 +20,8 @@ func driftEIP(r *Resource) {
 }
 
 func fillNAT(r *Resource) {
-	fill(r.Is, Props{"publicIp": "198.51.100.7", "privateIp": "10.0.0.4", "networkInterfaceId": "eni-1", "secondaryPrivateIpAddresses": []any{}})
+	fill(r.Is, Props{"publicIp": "198.51.100.7", "privateIp": "10.0.0.4", "networkInterfaceId": "eni-1",
+		"secondaryPrivateIpAddresses": []any{}})
 }
 
 // driftRoutes adds to a table the routes that are resources of their own.
@@ -38,9 +40,10 @@ func driftRoutes(r *Resource) {
 
 func fillEndpoint(r *Resource) {
 	fill(r.Is, Props{
-		"state": "available", "prefixListId": "pl-68a54001", "cidrBlocks": []any{"52.92.0.0/17"}, "serviceRegion": AmazonRegion,
-		"policy":    `{"Version":"2008-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"*","Resource":"*"}]}`,
-		"subnetIds": []any{}, "securityGroupIds": []any{}, "networkInterfaceIds": []any{}, "dnsEntries": []any{},
+		"state": "available", "prefixListId": "pl-68a54001", "cidrBlocks": []any{"52.92.0.0/17"},
+		"serviceRegion": AmazonRegion,
+		"policy":        `{"Version":"2008-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"*","Resource":"*"}]}`,
+		"subnetIds":     []any{}, "securityGroupIds": []any{}, "networkInterfaceIds": []any{}, "dnsEntries": []any{},
 		"dnsOptions": Props{"dnsRecordIpType": "", "privateDnsOnlyForInboundResolverEndpoint": false},
 	})
 }
@@ -51,7 +54,8 @@ func driftRules(r *Resource) {
 	for rule := range r.cloud.all(ingressRule) {
 		if rule.In["securityGroupId"] == r.ID {
 			rules = append(rules, Props{
-				"fromPort": rule.In["fromPort"], "toPort": rule.In["toPort"], "protocol": rule.In["ipProtocol"], "self": false,
+				"fromPort": rule.In["fromPort"], "toPort": rule.In["toPort"],
+				"protocol": rule.In["ipProtocol"], "self": false,
 				"securityGroups": []any{rule.In["referencedSecurityGroupId"]}, "cidrBlocks": []any{},
 			})
 		}
@@ -105,9 +109,11 @@ func fillLogs(r *Resource) { fill(r.Is, Props{"logGroupClass": "STANDARD"}) }
 func fillEKS(r *Resource) {
 	fill(r.Is, Props{
 		"version": "1.35", "createdAt": "2026-11-22T00:00:00Z",
-		"kubernetesNetworkConfig": Props{"ipFamily": "ipv4", "serviceIpv4Cidr": "172.20.0.0/16", "serviceIpv6Cidr": "", "elasticLoadBalancing": Props{"enabled": false}},
-		"accessConfig":            Props{"authenticationMode": "CONFIG_MAP", "bootstrapClusterCreatorAdminPermissions": true},
-		"upgradePolicy":           Props{"supportType": "EXTENDED"},
+		"kubernetesNetworkConfig": Props{"ipFamily": "ipv4", "serviceIpv4Cidr": "172.20.0.0/16",
+			"serviceIpv6Cidr": "", "elasticLoadBalancing": Props{"enabled": false}},
+		"accessConfig": Props{"authenticationMode": "CONFIG_MAP",
+			"bootstrapClusterCreatorAdminPermissions": true},
+		"upgradePolicy": Props{"supportType": "EXTENDED"},
 	})
 	access := Props{}
 	if at(r.Is, "vpcConfig", "endpointPublicAccess") == true {
@@ -122,10 +128,12 @@ func driftEKS(r *Resource) { r.Is["platformVersion"] = "eks.9" }
 
 func fillGroup(r *Resource) {
 	fill(r.Is, Props{
-		"amiType": "AL2023_x86_64_STANDARD", "capacityType": "ON_DEMAND", "instanceTypes": []any{"t3.medium"}, "nodeGroupNamePrefix": "", "version": "1.35",
+		"amiType": "AL2023_x86_64_STANDARD", "capacityType": "ON_DEMAND",
+		"instanceTypes": []any{"t3.medium"}, "nodeGroupNamePrefix": "", "version": "1.35",
 		"updateConfig":     Props{"maxUnavailable": 1.0, "maxUnavailablePercentage": 0.0},
 		"nodeRepairConfig": Props{"enabled": false},
-		"resources":        []any{Props{"autoscalingGroups": []any{Props{"name": "eks-" + digest(r.ID)}}, "remoteAccessSecurityGroupId": ""}},
+		"resources": []any{
+			Props{"autoscalingGroups": []any{Props{"name": "eks-" + digest(r.ID)}}, "remoteAccessSecurityGroupId": ""}},
 	})
 	if r.Is["launchTemplate"] == nil {
 		fill(r.Is, Props{"diskSize": 20.0})
@@ -139,7 +147,8 @@ func fillGroup(r *Resource) {
 }
 
 func fillAddon(r *Resource) {
-	fill(r.Is, Props{"configurationValues": "", "createdAt": "2026-11-22T00:00:00Z", "modifiedAt": "2026-11-22T00:00:00Z"})
+	fill(r.Is, Props{"configurationValues": "", "createdAt": "2026-11-22T00:00:00Z",
+		"modifiedAt": "2026-11-22T00:00:00Z"})
 }
 
 func fillEntry(r *Resource) {
@@ -150,8 +159,10 @@ func fillEntry(r *Resource) {
 
 func fillEFS(r *Resource) {
 	fill(r.Is, Props{
-		"creationToken": "terraform-" + r.ID, "performanceMode": "generalPurpose", "encrypted": false, "ownerId": AmazonAccount, "name": text(r.Is, "tags", "Name"),
-		"protection": Props{"replicationOverwrite": "ENABLED"}, "sizeInBytes": []any{Props{"value": 6144.0, "valueInIa": 0.0, "valueInStandard": 6144.0}},
+		"creationToken": "terraform-" + r.ID, "performanceMode": "generalPurpose", "encrypted": false,
+		"ownerId": AmazonAccount, "name": text(r.Is, "tags", "Name"),
+		"protection":  Props{"replicationOverwrite": "ENABLED"},
+		"sizeInBytes": []any{Props{"value": 6144.0, "valueInIa": 0.0, "valueInStandard": 6144.0}},
 	})
 	if r.Is["encrypted"] == true {
 		fill(r.Is, Props{"kmsKeyId": arnOf("kms", "key/of-amazon")})
@@ -171,14 +182,17 @@ func driftEFS(r *Resource) {
 }
 
 func fillBucket(r *Resource) {
-	fill(r.Is, Props{"region": AmazonRegion, "hostedZoneId": "Z3BJ6K6RIION7M", "requestPayer": "BucketOwner", "acl": "", "objectLockEnabled": false})
+	fill(r.Is, Props{"region": AmazonRegion, "hostedZoneId": "Z3BJ6K6RIION7M",
+		"requestPayer": "BucketOwner", "acl": "", "objectLockEnabled": false})
 }
 
 // driftBucket adds to a bucket the settings that are resources of their own.
 func driftBucket(r *Resource) {
-	r.Is["grants"] = []any{Props{"id": "of the account", "type": "CanonicalUser", "permissions": []any{"FULL_CONTROL"}, "uri": ""}}
+	r.Is["grants"] = []any{Props{"id": "of the account", "type": "CanonicalUser",
+		"permissions": []any{"FULL_CONTROL"}, "uri": ""}}
 	r.Is["serverSideEncryptionConfigurations"] = []any{Props{"rules": []any{Props{
-		"bucketKeyEnabled": false, "applyServerSideEncryptionByDefaults": []any{Props{"sseAlgorithm": "AES256", "kmsMasterKeyId": ""}},
+		"bucketKeyEnabled":                    false,
+		"applyServerSideEncryptionByDefaults": []any{Props{"sseAlgorithm": "AES256", "kmsMasterKeyId": ""}},
 	}}}}
 	enabled := false
 	for v := range r.cloud.all(bucketVersion) {

@@ -18,26 +18,34 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 	return map[string]func(Props) (Props, error){
 		"aws:index/getAvailabilityZones:getAvailabilityZones": func(Props) (Props, error) {
 			// unsorted, as Amazon returns them
-			return Props{"id": AmazonRegion, "names": []string{"us-west-2c", "us-west-2a", "us-west-2d", "us-west-2b"}, "zoneIds": []string{"usw2-az3", "usw2-az1", "usw2-az4", "usw2-az2"}, "groupNames": []string{AmazonRegion}}, nil
+			return Props{"id": AmazonRegion, "names": []string{"us-west-2c", "us-west-2a", "us-west-2d",
+				"us-west-2b"}, "zoneIds": []string{"usw2-az3", "usw2-az1", "usw2-az4", "usw2-az2"},
+				"groupNames": []string{AmazonRegion}}, nil
 		},
 		"aws:index/getPartition:getPartition": func(Props) (Props, error) {
-			return Props{"id": "aws", "partition": "aws", "dnsSuffix": "amazonaws.com", "reverseDnsPrefix": "com.amazonaws"}, nil
+			return Props{"id": "aws", "partition": "aws", "dnsSuffix": "amazonaws.com",
+				"reverseDnsPrefix": "com.amazonaws"}, nil
 		},
 		"aws:index/getCallerIdentity:getCallerIdentity": func(Props) (Props, error) {
-			return Props{"id": AmazonAccount, "accountId": AmazonAccount, "arn": "arn:aws:sts::" + AmazonAccount + ":assumed-role/deployer/session", "userId": "AROA:session"}, nil
+			return Props{"id": AmazonAccount, "accountId": AmazonAccount, "arn": "arn:aws:sts::" +
+				AmazonAccount + ":assumed-role/deployer/session", "userId": "AROA:session"}, nil
 		},
 		"aws:index/getRegion:getRegion": func(Props) (Props, error) {
-			return Props{"id": AmazonRegion, "name": AmazonRegion, "description": "US West (Oregon)", "endpoint": "ec2." + AmazonRegion + ".amazonaws.com"}, nil
+			return Props{"id": AmazonRegion, "name": AmazonRegion, "description": "US West (Oregon)",
+				"endpoint": "ec2." + AmazonRegion + ".amazonaws.com"}, nil
 		},
 		"aws:iam/getSessionContext:getSessionContext": func(a Props) (Props, error) {
-			return Props{"id": a["arn"], "arn": a["arn"], "issuerArn": "arn:aws:iam::" + AmazonAccount + ":role/deployer", "issuerId": "AROA", "issuerName": "deployer", "sessionName": "session"}, nil
+			return Props{"id": a["arn"], "arn": a["arn"], "issuerArn": "arn:aws:iam::" + AmazonAccount +
+				":role/deployer", "issuerId": "AROA", "issuerName": "deployer", "sessionName": "session"}, nil
 		},
 		"aws:ec2/getVpc:getVpc": func(a Props) (Props, error) {
-			return Props{"id": a["id"], "cidrBlock": "10.0.0.0/16", "enableDnsHostnames": true, "enableDnsSupport": true, "arn": "arn", "tags": Props{}}, nil
+			return Props{"id": a["id"], "cidrBlock": "10.0.0.0/16", "enableDnsHostnames": true,
+				"enableDnsSupport": true, "arn": "arn", "tags": Props{}}, nil
 		},
 		"aws:ec2/getSubnet:getSubnet": live(getSubnet),
 		"aws:eks/getAddonVersion:getAddonVersion": func(a Props) (Props, error) {
-			return Props{"id": a["addonName"], "addonName": a["addonName"], "kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil
+			return Props{"id": a["addonName"], "addonName": a["addonName"],
+				"kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil
 		},
 		"aws:eks/getClusters:getClusters":     live(getClusters),
 		"aws:eks/getCluster:getCluster":       live(getCluster),
@@ -51,9 +59,11 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 func getSubnet(c *Cloud, args Props) (Props, error) {
 	id := text(args, "id")
 	if r := c.Amazon.live["aws:ec2/subnet:Subnet "+id]; r != nil {
-		return Props{"id": id, "vpcId": r.In["vpcId"], "availabilityZone": r.In["availabilityZone"], "cidrBlock": r.In["cidrBlock"], "tags": Props{}}, nil
+		return Props{"id": id, "vpcId": r.In["vpcId"], "availabilityZone": r.In["availabilityZone"],
+			"cidrBlock": r.In["cidrBlock"], "tags": Props{}}, nil
 	}
-	return Props{"id": id, "vpcId": existingVPC, "availabilityZone": AmazonRegion + id[len(id)-1:], "cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
+	return Props{"id": id, "vpcId": existingVPC, "availabilityZone": AmazonRegion + id[len(id)-1:],
+		"cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
 }
 
 func getCluster(c *Cloud, args Props) (Props, error) {
@@ -79,7 +89,8 @@ func getClusters(c *Cloud, _ Props) (Props, error) {
 func getNodeGroups(c *Cloud, args Props) (Props, error) {
 	cluster := text(args, "clusterName")
 	if clusters, _ := getClusters(c, nil); !slices.Contains(clusters["names"].([]string), cluster) {
-		return nil, fmt.Errorf("listing EKS Node Groups: operation error EKS: ListNodegroups, https response error StatusCode: 404, ResourceNotFoundException: No cluster found for name: %s", cluster)
+		return nil, fmt.Errorf("listing EKS Node Groups: operation error EKS: ListNodegroups, https "+
+			"response error StatusCode: 404, ResourceNotFoundException: No cluster found for name: %s", cluster)
 	}
 	names := []string{}
 	for r := range c.all(eksGroup) {
@@ -96,11 +107,14 @@ func getNodeGroup(c *Cloud, args Props) (Props, error) {
 	if r == nil {
 		return nil, fmt.Errorf("reading EKS Node Group (%s): couldn't find resource", id)
 	}
-	out := Props{"id": id, "scalingConfigs": []any{r.Is["scalingConfig"]}, "launchTemplates": []any{}, "remoteAccesses": []any{}, "diskSize": 0.0}
+	out := Props{"id": id, "scalingConfigs": []any{r.Is["scalingConfig"]}, "launchTemplates": []any{},
+		"remoteAccesses": []any{}, "diskSize": 0.0}
 	if t := r.Is["launchTemplate"]; t != nil {
 		out["launchTemplates"] = []any{t}
 	}
-	for _, k := range []string{"amiType", "arn", "capacityType", "clusterName", "instanceTypes", "labels", "nodeGroupName", "nodeRoleArn", "releaseVersion", "resources", "status", "subnetIds", "tags", "taints", "version"} {
+	for _, k := range []string{"amiType", "arn", "capacityType", "clusterName", "instanceTypes",
+		"labels", "nodeGroupName", "nodeRoleArn", "releaseVersion", "resources", "status", "subnetIds",
+		"tags", "taints", "version"} {
 		out[k] = r.Is[k]
 	}
 	fill(out, Props{"labels": Props{}, "tags": Props{}, "taints": []any{}})

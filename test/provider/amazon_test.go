@@ -23,11 +23,13 @@ func (w *world) eks() (cluster, template, group Props) {
 	w.create("aws:ec2/internetGateway:InternetGateway", "internet", Props{"vpcId": network})
 	var subnets []any
 	for _, zone := range []string{"a", "b", "c"} {
-		id, _ := w.create(subnetOfAWS, zone, Props{"vpcId": network, "cidrBlock": "10.0.0.0/20", "availabilityZone": AmazonRegion + zone})
+		id, _ := w.create(subnetOfAWS, zone, Props{"vpcId": network, "cidrBlock": "10.0.0.0/20",
+			"availabilityZone": AmazonRegion + zone})
 		subnets = append(subnets, id)
 	}
 	w.create(natGateway, "nat", Props{"subnetId": subnets[0], "allocationId": "eipalloc-1"})
-	for _, policy := range []string{"AmazonEKSClusterPolicy", "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy"} {
+	for _, policy := range []string{"AmazonEKSClusterPolicy", "AmazonEKSWorkerNodePolicy",
+		"AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy"} {
 		w.create(roleAttached, policy, Props{"role": "r", "policyArn": "arn:aws:iam::aws:policy/" + policy})
 	}
 	cluster = Props{
@@ -38,11 +40,14 @@ func (w *world) eks() (cluster, template, group Props) {
 	for _, name := range []string{"vpc-cni", "kube-proxy"} {
 		w.create(eksAddon, name, Props{"clusterName": "c", "addonName": name})
 	}
-	template = Props{"name": "t", "tags": Props{"k": "v"}, "tagSpecifications": []any{Props{"resourceType": "instance", "tags": Props{"k": "v"}}}}
+	template = Props{"name": "t", "tags": Props{"k": "v"},
+		"tagSpecifications": []any{Props{"resourceType": "instance", "tags": Props{"k": "v"}}}}
 	id, _ := w.create(templateKind, "g", template)
 	group = Props{
-		"clusterName": "c", "nodeGroupName": "g", "nodeRoleArn": "arn:aws:iam::1:role/r", "subnetIds": subnets[:2], "instanceTypes": []any{"m6i.large"},
-		"launchTemplate": Props{"id": id, "version": "1"}, "scalingConfig": Props{"desiredSize": 2, "minSize": 0, "maxSize": 4},
+		"clusterName": "c", "nodeGroupName": "g", "nodeRoleArn": "arn:aws:iam::1:role/r",
+		"subnetIds": subnets[:2], "instanceTypes": []any{"m6i.large"},
+		"launchTemplate": Props{"id": id, "version": "1"}, "scalingConfig": Props{"desiredSize": 2,
+			"minSize": 0, "maxSize": 4},
 	}
 	w.create(eksGroup, "g", group)
 	return cluster, template, group
@@ -57,7 +62,8 @@ func (w *world) updated(kind, name string, state, now Props, preview bool, ignor
 		w.t.Fatal(problems)
 	}
 	r, err := w.of(kind).Update(w.t.Context(), &pulumirpc.UpdateRequest{
-		Urn: urn(kind, name), Id: id, Olds: value(w.t, state), News: value(w.t, in), IgnoreChanges: ignore, Preview: preview,
+		Urn: urn(kind, name), Id: id, Olds: value(w.t, state), News: value(w.t, in),
+		IgnoreChanges: ignore, Preview: preview,
 	})
 	if err != nil {
 		return nil, err
@@ -85,7 +91,8 @@ func (w *world) is(kind, name string) Props {
 // Changes of Amazon's resources replace them, or do not, as in provider v5.100.
 func TestChangesOfAmazon(t *testing.T) {
 	const service, endpoint = "com.amazonaws.us-west-2.s3", "aws:ec2/vpcEndpoint:VpcEndpoint"
-	cluster := Props{"name": "c", "roleArn": "arn:aws:iam::1:role/r", "vpcConfig": Props{"subnetIds": []any{"subnet-a", "subnet-b"}}}
+	cluster := Props{"name": "c", "roleArn": "arn:aws:iam::1:role/r",
+		"vpcConfig": Props{"subnetIds": []any{"subnet-a", "subnet-b"}}}
 	encrypted := Props{"provider": Props{"keyArn": "k"}, "resources": []any{"secrets"}}
 	template := Props{"name": "t"}
 	rule := Props{"securityGroupId": "sg-1", "ipProtocol": "tcp", "cidrIpv4": "10.0.0.0/8"}
@@ -99,29 +106,41 @@ func TestChangesOfAmazon(t *testing.T) {
 		{"aws:ec2/eip:Eip", Props{"domain": "vpc"}, "domain", "standard", true},
 		{"aws:ec2/eip:Eip", Props{"domain": "vpc"}, "instance", "i-1", false},
 		{"aws:ec2/internetGateway:InternetGateway", Props{"vpcId": "vpc-1"}, "vpcId", "vpc-2", false},
-		{"aws:ec2/subnet:Subnet", Props{"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"}, "cidrBlock", "10.0.0.0/19", true},
-		{"aws:ec2/subnet:Subnet", Props{"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"}, "mapPublicIpOnLaunch", true, false},
+		{"aws:ec2/subnet:Subnet", Props{"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"}, "cidrBlock",
+			"10.0.0.0/19", true},
+		{"aws:ec2/subnet:Subnet", Props{"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"},
+			"mapPublicIpOnLaunch", true, false},
 		{"aws:ec2/vpc:Vpc", Props{"cidrBlock": "10.0.0.0/16"}, "instanceTenancy", "dedicated", true},
-		{"aws:ec2/vpc:Vpc", Props{"cidrBlock": "10.0.0.0/16", "instanceTenancy": "dedicated"}, "instanceTenancy", "default", false},
-		{route, Props{"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0", "gatewayId": "igw-1"}, "gatewayId", "igw-2", false},
-		{route, Props{"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0", "gatewayId": "igw-1"}, "destinationCidrBlock", "10.0.0.0/8", true},
-		{"aws:ec2/routeTableAssociation:RouteTableAssociation", Props{"routeTableId": "rtb-1", "gatewayId": "igw-1"}, "gatewayId", "igw-2", true},
-		{"aws:ec2/routeTableAssociation:RouteTableAssociation", Props{"routeTableId": "rtb-1", "gatewayId": "igw-1"}, "routeTableId", "rtb-2", false},
+		{"aws:ec2/vpc:Vpc", Props{"cidrBlock": "10.0.0.0/16", "instanceTenancy": "dedicated"},
+			"instanceTenancy", "default", false},
+		{route, Props{"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0",
+			"gatewayId": "igw-1"}, "gatewayId", "igw-2", false},
+		{route, Props{"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0",
+			"gatewayId": "igw-1"}, "destinationCidrBlock", "10.0.0.0/8", true},
+		{"aws:ec2/routeTableAssociation:RouteTableAssociation",
+			Props{"routeTableId": "rtb-1", "gatewayId": "igw-1"}, "gatewayId", "igw-2", true},
+		{"aws:ec2/routeTableAssociation:RouteTableAssociation",
+			Props{"routeTableId": "rtb-1", "gatewayId": "igw-1"}, "routeTableId", "rtb-2", false},
 		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service}, "privateDnsEnabled", true, true},
-		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service, "vpcEndpointType": "Interface"}, "privateDnsEnabled", true, false},
+		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service, "vpcEndpointType": "Interface"},
+			"privateDnsEnabled", true, false},
 		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service}, "serviceName", service + "express", true},
 		{templateKind, template, "namePrefix", "t-", true},
 		{templateKind, template, "imageId", "ami-1", false},
-		{"aws:ec2/securityGroup:SecurityGroup", Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "namePrefix", "g-", true},
-		{"aws:ec2/securityGroup:SecurityGroup", Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "description", "other", true},
+		{"aws:ec2/securityGroup:SecurityGroup",
+			Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "namePrefix", "g-", true},
+		{"aws:ec2/securityGroup:SecurityGroup",
+			Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "description", "other", true},
 		{ingressRule, rule, "cidrIpv4", "10.0.0.0/9", false},
 		// beside the range, this is another kind of source
 		{ingressRule, rule, "referencedSecurityGroupId", "sg-2", true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"ipFamily": "ipv6"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"serviceIpv4Cidr": "10.100.0.0/16"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"elasticLoadBalancing": Props{"enabled": true}}, false},
-		{eksCluster, cluster, "remoteNetworkConfig", Props{"remoteNodeNetworks": Props{"cidrs": []any{"10.8.0.0/16"}}}, true},
-		{eksCluster, cluster, "outpostConfig", Props{"controlPlaneInstanceType": "m5.large", "outpostArns": []any{"o"}}, true},
+		{eksCluster, cluster, "remoteNetworkConfig",
+			Props{"remoteNodeNetworks": Props{"cidrs": []any{"10.8.0.0/16"}}}, true},
+		{eksCluster, cluster, "outpostConfig", Props{"controlPlaneInstanceType": "m5.large",
+			"outpostArns": []any{"o"}}, true},
 		{eksCluster, cluster, "encryptionConfig", encrypted, false},
 		{eksCluster, changed(cluster, encrypted, "encryptionConfig"), "encryptionConfig", nil, true},
 		{eksCluster, cluster, "vpcConfig.subnetIds", []any{"subnet-a", "subnet-c"}, false},
@@ -129,7 +148,8 @@ func TestChangesOfAmazon(t *testing.T) {
 		{eksCluster, cluster, "bootstrapSelfManagedAddons", false, true},
 		{"aws:efs/fileSystem:FileSystem", Props{"encrypted": true}, "throughputMode", "elastic", false},
 		{"aws:efs/fileSystem:FileSystem", Props{"encrypted": true}, "encrypted", false, true},
-		{"aws:ecr/repository:Repository", Props{"name": "r"}, "encryptionConfigurations", []any{Props{"encryptionType": "KMS"}}, true},
+		{"aws:ecr/repository:Repository", Props{"name": "r"}, "encryptionConfigurations",
+			[]any{Props{"encryptionType": "KMS"}}, true},
 		{"aws:ecr/repository:Repository", Props{"name": "r"}, "imageTagMutability", "IMMUTABLE", false},
 		{"aws:iam/role:Role", Props{"name": "r", "assumeRolePolicy": "{}"}, "path", "/p/", true},
 	} {
@@ -143,7 +163,8 @@ func TestChangesOfAmazon(t *testing.T) {
 			continue
 		}
 		if d := w.diff(test.kind, now, state, now); len(d.Diffs) == 0 || (len(d.Replaces) > 0) != test.replaced {
-			t.Errorf("%s: %s = %v: differs in %v, replaced for %v, expected a replacement: %v", test.kind, test.path, test.value, d.Diffs, d.Replaces, test.replaced)
+			t.Errorf("%s: %s = %v: differs in %v, replaced for %v, expected a replacement: %v",
+				test.kind, test.path, test.value, d.Diffs, d.Replaces, test.replaced)
 		}
 	}
 }
@@ -154,15 +175,17 @@ func TestAmazonFillsIn(t *testing.T) {
 	w.eks()
 	const trust = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"x"},"Action":["sts:AssumeRole"]}]}`
 	for kind, in := range map[string]Props{
-		"aws:ec2/eip:Eip":                         {"domain": "vpc"},
-		"aws:ec2/vpcEndpoint:VpcEndpoint":         {"vpcId": "vpc-1", "serviceName": "s", "routeTableIds": []any{"rtb-1"}},
-		"aws:iam/role:Role":                       {"name": "r", "assumeRolePolicy": trust},
-		rolePolicy:                                {"name": "p", "role": "r", "policy": trust},
-		logGroup:                                  {"name": "l", "retentionInDays": 30},
-		"aws:eks/accessEntry:AccessEntry":         {"clusterName": "c", "principalArn": "arn:aws:iam::1:role/u"},
-		"aws:efs/fileSystem:FileSystem":           {"encrypted": true, "tags": Props{"Name": "n"}},
-		"aws:s3/bucketV2:BucketV2":                {"bucket": "b", "forceDestroy": true},
-		bucketVersion:                             {"bucket": "b", "versioningConfiguration": Props{"status": "Enabled"}},
+		"aws:ec2/eip:Eip": {"domain": "vpc"},
+		"aws:ec2/vpcEndpoint:VpcEndpoint": {"vpcId": "vpc-1", "serviceName": "s",
+			"routeTableIds": []any{"rtb-1"}},
+		"aws:iam/role:Role":               {"name": "r", "assumeRolePolicy": trust},
+		rolePolicy:                        {"name": "p", "role": "r", "policy": trust},
+		logGroup:                          {"name": "l", "retentionInDays": 30},
+		"aws:eks/accessEntry:AccessEntry": {"clusterName": "c", "principalArn": "arn:aws:iam::1:role/u"},
+		"aws:efs/fileSystem:FileSystem":   {"encrypted": true, "tags": Props{"Name": "n"}},
+		"aws:s3/bucketV2:BucketV2":        {"bucket": "b", "forceDestroy": true},
+		bucketVersion: {"bucket": "b",
+			"versioningConfiguration": Props{"status": "Enabled"}},
 		"aws:ecr/repository:Repository":           {"name": "r"},
 		"aws:ecr/lifecyclePolicy:LifecyclePolicy": {"repository": "r", "policy": trust},
 	} {
@@ -180,10 +203,12 @@ func TestAmazonFillsIn(t *testing.T) {
 			}
 		}
 	}
-	if is := w.is(eksCluster, "cluster"); text(is, "kubernetesNetworkConfig", "serviceIpv4Cidr") == "" || text(is, "tagsAll", "k") != "v" {
+	if is := w.is(eksCluster, "cluster"); text(is, "kubernetesNetworkConfig",
+		"serviceIpv4Cidr") == "" || text(is, "tagsAll", "k") != "v" {
 		t.Errorf("the cluster is %v", is)
 	}
-	if is := w.is(eksGroup, "g"); at(is, "updateConfig", "maxUnavailable") != 1.0 || text(is, "launchTemplate", "name") != "t" {
+	if is := w.is(eksGroup, "g"); at(is, "updateConfig", "maxUnavailable") != 1.0 ||
+		text(is, "launchTemplate", "name") != "t" {
 		t.Errorf("the group is %v", is)
 	}
 }
@@ -197,21 +222,24 @@ func TestSizeOfGroup(t *testing.T) {
 	limits := func(desired, low, high int) Props {
 		return changed(in, Props{"desiredSize": desired, "minSize": low, "maxSize": high}, "scalingConfig")
 	}
-	if err := errors.Join(w.Scale("g", 0), w.Scale("g", 5)); err == nil || !strings.Contains(err.Error(), "max size 4") {
+	if err := errors.Join(w.Scale("g", 0), w.Scale("g", 5)); err == nil ||
+		!strings.Contains(err.Error(), "max size 4") {
 		t.Errorf("scaled to more than its maximum: %v", err)
 	}
 	if n := w.Nodes("g"); n != 0 {
 		t.Errorf("%d nodes, expected 0", n)
 	}
 	stale := open(w.objects[eksGroup+" g"])
-	if _, err := w.updated(eksGroup, "g", stale, changed(in, Props{"k": "v"}, "labels"), false, ignored); err != nil || w.Nodes("g") != 0 {
+	if _, err := w.updated(eksGroup, "g", stale, changed(in, Props{"k": "v"}, "labels"), false,
+		ignored); err != nil || w.Nodes("g") != 0 {
 		t.Errorf("labels: %d nodes, expected 0: %v", w.Nodes("g"), err)
 	}
 	is, err := w.updated(eksGroup, "g", stale, limits(2, 0, 5), false, ignored)
 	if n := w.Nodes("g"); err != nil || n != 2 {
 		t.Errorf("%d nodes: expected the 2 of the state: %v", n, err)
 	}
-	if _, err = w.updated(eksGroup, "g", is, limits(2, 3, 5), false, ignored); err == nil || !strings.Contains(err.Error(), "Minimum capacity 3 can't be greater than desired size 2") {
+	if _, err = w.updated(eksGroup, "g", is, limits(2, 3, 5), false, ignored); err == nil ||
+		!strings.Contains(err.Error(), "Minimum capacity 3 can't be greater than desired size 2") {
 		t.Errorf("a minimum above the size: %v", err)
 	}
 	if err := w.Scale("g", 4); err != nil {
@@ -293,14 +321,18 @@ func TestClusterKeepsItsZones(t *testing.T) {
 		}
 	}
 	vpc, _ := w.create("aws:ec2/vpc:Vpc", "other", Props{"cidrBlock": "10.1.0.0/16"})
-	again, _ := w.create(subnetOfAWS, "again", Props{"vpcId": vpc, "cidrBlock": "10.0.0.0/20", "availabilityZone": "us-west-2b"})
-	if _, err := w.updated(eksCluster, "cluster", state, changed(in, []any{subnets[0], again}, "vpcConfig", "subnetIds"), false); err != nil {
+	again, _ := w.create(subnetOfAWS, "again", Props{"vpcId": vpc, "cidrBlock": "10.0.0.0/20",
+		"availabilityZone": "us-west-2b"})
+	if _, err := w.updated(eksCluster, "cluster", state,
+		changed(in, []any{subnets[0], again}, "vpcConfig", "subnetIds"), false); err != nil {
 		t.Errorf("another subnet of the same zone: %v", err)
 	}
-	if _, err := w.updated(eksCluster, "cluster", state, changed(in, "1.36", "version"), false); err == nil || !strings.Contains(err.Error(), "from 1.34 to 1.36") {
+	if _, err := w.updated(eksCluster, "cluster", state, changed(in, "1.36", "version"),
+		false); err == nil || !strings.Contains(err.Error(), "from 1.34 to 1.36") {
 		t.Errorf("two minor versions at once: %v", err)
 	}
-	if is, err := w.updated(eksCluster, "cluster", state, changed(in, "1.35", "version"), false); err != nil || is["version"] != "1.35" {
+	if is, err := w.updated(eksCluster, "cluster", state, changed(in, "1.35", "version"),
+		false); err != nil || is["version"] != "1.35" {
 		t.Errorf("version %v: %v", is["version"], err)
 	}
 }
@@ -310,12 +342,15 @@ func TestIDsOfAmazon(t *testing.T) {
 	w := newWorld(t)
 	w.eks()
 	const user, policy = "arn:aws:iam::1:role/u", "arn:aws:eks::aws:cluster-access-policy/p"
-	id, _ := w.create("aws:eks/accessPolicyAssociation:AccessPolicyAssociation", "u", Props{"clusterName": "c", "principalArn": user, "policyArn": policy, "accessScope": Props{"type": "cluster"}})
+	id, _ := w.create("aws:eks/accessPolicyAssociation:AccessPolicyAssociation", "u",
+		Props{"clusterName": "c", "principalArn": user, "policyArn": policy, "accessScope": Props{"type": "cluster"}})
 	if id != "c#"+user+"#"+policy {
 		t.Errorf("an association of a policy is %s", id)
 	}
-	id, out := w.create("aws:eks/podIdentityAssociation:PodIdentityAssociation", "p", Props{"clusterName": "c", "namespace": "n", "serviceAccount": "s", "roleArn": "r"})
-	if out["arn"] != nil || out["associationId"] != id || !strings.HasSuffix(text(out, "associationArn"), ":podidentityassociation/c/"+id) {
+	id, out := w.create("aws:eks/podIdentityAssociation:PodIdentityAssociation", "p",
+		Props{"clusterName": "c", "namespace": "n", "serviceAccount": "s", "roleArn": "r"})
+	if out["arn"] != nil || out["associationId"] != id ||
+		!strings.HasSuffix(text(out, "associationArn"), ":podidentityassociation/c/"+id) {
 		t.Errorf("an association of pods, %s, is %v", id, out)
 	}
 }
@@ -325,7 +360,8 @@ func TestIDsOfAmazon(t *testing.T) {
 func TestFunctionsOfEKS(t *testing.T) {
 	w := newWorld(t)
 	ask := func(function string, args Props) (Props, error) {
-		r, err := w.Amazon.Invoke(t.Context(), &pulumirpc.InvokeRequest{Tok: "aws:eks/" + function + ":" + function, Args: value(t, args)})
+		r, err := w.Amazon.Invoke(t.Context(), &pulumirpc.InvokeRequest{Tok: "aws:eks/" + function +
+			":" + function, Args: value(t, args)})
 		if err != nil {
 			return nil, err
 		}
@@ -334,7 +370,8 @@ func TestFunctionsOfEKS(t *testing.T) {
 	if all, err := ask("getClusters", Props{}); err != nil || len(list(all, "names")) > 0 {
 		t.Errorf("clusters %v: %v", all, err)
 	}
-	if _, err := ask("getNodeGroups", Props{"clusterName": "c"}); err == nil || !strings.Contains(err.Error(), "No cluster found for name: c") {
+	if _, err := ask("getNodeGroups", Props{"clusterName": "c"}); err == nil ||
+		!strings.Contains(err.Error(), "No cluster found for name: c") {
 		t.Errorf("groups of no cluster: %v", err)
 	}
 	w.eks()
@@ -347,10 +384,12 @@ func TestFunctionsOfEKS(t *testing.T) {
 	if all, err := ask("getNodeGroups", Props{"clusterName": "c"}); err != nil || text(all, "names", 0) != "g" {
 		t.Errorf("groups %v: %v", all, err)
 	}
-	if is, err := ask("getNodeGroup", Props{"clusterName": "c", "nodeGroupName": "g"}); err != nil || at(is, "scalingConfigs", 0, "desiredSize") != 3.0 {
+	if is, err := ask("getNodeGroup", Props{"clusterName": "c", "nodeGroupName": "g"}); err != nil ||
+		at(is, "scalingConfigs", 0, "desiredSize") != 3.0 {
 		t.Errorf("the group is %v: %v", is, err)
 	}
-	if _, err := ask("getNodeGroup", Props{"clusterName": "c", "nodeGroupName": "h"}); err == nil || !strings.Contains(err.Error(), "reading EKS Node Group (c:h)") {
+	if _, err := ask("getNodeGroup", Props{"clusterName": "c", "nodeGroupName": "h"}); err == nil ||
+		!strings.Contains(err.Error(), "reading EKS Node Group (c:h)") {
 		t.Errorf("a group that is not there: %v", err)
 	}
 }

@@ -64,9 +64,10 @@ func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Pro
 	if there != nil {
 		live = there.Is
 	}
-	merged, err := managed(live, func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
-		return m.Apply(live, &unstructured.Unstructured{Object: jsonic(object).(Props)}, manager, force)
-	})
+	merged, err := managed(live,
+		func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
+			return m.Apply(live, &unstructured.Unstructured{Object: jsonic(object).(Props)}, manager, force)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +99,10 @@ func (s *apiServer) write(key, manager string, change func(is Props)) error {
 	}
 	now := jsonic(o.Is).(Props)
 	change(now)
-	merged, err := managed(o.Is, func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
-		return m.Update(live, &unstructured.Unstructured{Object: jsonic(now).(Props)}, manager)
-	})
+	merged, err := managed(o.Is,
+		func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
+			return m.Update(live, &unstructured.Unstructured{Object: jsonic(now).(Props)}, manager)
+		})
 	if err == nil {
 		err = refused(o.Is, merged)
 	}
@@ -115,9 +117,10 @@ func (s *apiServer) make(object Props, manager string) error {
 	if err := s.admits(object); err != nil {
 		return err
 	}
-	made, err := managed(Props{"apiVersion": object["apiVersion"], "kind": object["kind"]}, func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
-		return m.Update(live, &unstructured.Unstructured{Object: jsonic(object).(Props)}, manager)
-	})
+	made, err := managed(Props{"apiVersion": object["apiVersion"], "kind": object["kind"]},
+		func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
+			return m.Update(live, &unstructured.Unstructured{Object: jsonic(object).(Props)}, manager)
+		})
 	if err != nil {
 		return err
 	}
@@ -129,7 +132,8 @@ func (s *apiServer) make(object Props, manager string) error {
 // admits returns why an object is refused, whoever writes it.
 func (s *apiServer) admits(object Props) error {
 	namespace := text(object, "metadata", "namespace")
-	if namespace == "" || namespace == "kube-system" || namespace == "default" || s.objects["v1/Namespace "+namespace] != nil {
+	if namespace == "" || namespace == "kube-system" || namespace == "default" ||
+		s.objects["v1/Namespace "+namespace] != nil {
 		return nil
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
@@ -169,7 +173,8 @@ func (s *apiServer) held(o *Object) error {
 			return fmt.Errorf("finalizers might be preventing deletion: %s is there", user.ID)
 		case o.Kind == "v1/PersistentVolumeClaim" && job && namespace == text(o.Is, "metadata", "namespace"):
 			return fmt.Errorf("kubernetes.io/pvc-protection: pods of %s use it", user.ID)
-		case o.Kind == "v1/PersistentVolume" && user.Kind == "v1/PersistentVolumeClaim" && text(user.Is, "spec", "volumeName") == name:
+		case o.Kind == "v1/PersistentVolume" && user.Kind == "v1/PersistentVolumeClaim" &&
+			text(user.Is, "spec", "volumeName") == name:
 			return fmt.Errorf("kubernetes.io/pv-protection: %s is bound to it", user.ID)
 		}
 	}
@@ -212,9 +217,11 @@ func (s *apiServer) complete(live Props) {
 }
 
 // managed merges an object by Kubernetes' field manager.
-func managed(live Props, merge func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error)) (Props, error) {
+func managed(live Props, merge func(m *managedfields.FieldManager,
+	live *unstructured.Unstructured) (runtime.Object, error)) (Props, error) {
 	kind := schema.FromAPIVersionAndKind(text(live, "apiVersion"), text(live, "kind"))
-	m, err := managedfields.NewDefaultFieldManager(fieldTypes(), oneVersion{}, oneVersion{}, oneVersion{}, kind, kind.GroupVersion(), "", nil)
+	m, err := managedfields.NewDefaultFieldManager(fieldTypes(), oneVersion{}, oneVersion{},
+		oneVersion{}, kind, kind.GroupVersion(), "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +236,9 @@ func managed(live Props, merge func(m *managedfields.FieldManager, live *unstruc
 	return jsonic(u.Object).(Props), nil
 }
 
-var fieldTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
+var fieldTypes = sync.OnceValue(func() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+})
 
 // oneVersion converts objects that have only one version and no defaults.
 type oneVersion struct{}

@@ -85,7 +85,9 @@ func parseAttributes(text string) (map[string]parts, error) {
 		lines = append(lines, a)
 	}
 	// A block comes before its attributes.
-	slices.SortStableFunc(lines, func(a, b *attribute) int { return strings.Count(a.path, ".") - strings.Count(b.path, ".") })
+	slices.SortStableFunc(lines, func(a, b *attribute) int {
+		return strings.Count(a.path, ".") - strings.Count(b.path, ".")
+	})
 	all, blocks := map[string]parts{}, map[string]*attribute{}
 	for _, a := range lines {
 		if blocks[a.path] != nil {
@@ -134,7 +136,8 @@ func parseAttribute(line string) (*attribute, error) {
 	if !strings.Contains(a.path, ".") || slices.Contains(strings.Split(a.path, "."), "") {
 		return nil, fmt.Errorf("%s: expected a resource and a path", a.path)
 	}
-	if !slices.Contains([]string{"TypeString", "TypeBool", "TypeInt", "TypeFloat", "TypeList", "TypeSet", "TypeMap"}, a.kind) {
+	if !slices.Contains([]string{"TypeString", "TypeBool", "TypeInt", "TypeFloat", "TypeList",
+		"TypeSet", "TypeMap"}, a.kind) {
 		return nil, fmt.Errorf("%s: unknown kind %s", a.path, a.kind)
 	}
 	for flag := range strings.SplitSeq(fields[2], ",") {

@@ -59,7 +59,8 @@ func compareAttributes(t *testing.T, where string, all parts, fields []field, co
 			continue
 		}
 		kind := strings.TrimPrefix(f.kind, "*")
-		if list := a.kind == "TypeList" || a.kind == "TypeSet"; strings.HasPrefix(kind, "[]") != (list && !a.flat) || strings.HasPrefix(kind, "map[") != (a.kind == "TypeMap") {
+		if list := a.kind == "TypeList" || a.kind == "TypeSet"; strings.HasPrefix(kind,
+			"[]") != (list && !a.flat) || strings.HasPrefix(kind, "map[") != (a.kind == "TypeMap") {
 			t.Errorf("%s %s: the SDK has %s, the schema has %s (flat: %v)", where, f.name, f.kind, a.kind, a.flat)
 			continue
 		}
@@ -80,7 +81,8 @@ func compareAttributes(t *testing.T, where string, all parts, fields []field, co
 // provider of Google, and adds two properties to Amazon's.
 var beta = []string{
 	"gcp:compute/globalAddress:GlobalAddress labelFingerprint",
-	"RouterNatRuleAction sourceNatActiveRanges", "RouterNatRuleAction sourceNatDrainRanges", "gcp:compute/routerNat:RouterNat type",
+	"RouterNatRuleAction sourceNatActiveRanges", "RouterNatRuleAction sourceNatDrainRanges",
+	"gcp:compute/routerNat:RouterNat type",
 	"gcp:compute/subnetwork:Subnetwork allowSubnetCidrRoutesOverlap",
 	"ClusterAddonsConfig istioConfig", "ClusterAddonsConfig kalmConfig", "ClusterDnsConfig additiveVpcScopeDnsDomain",
 	"ClusterNodeConfig ephemeralStorageConfig", "ClusterNodeConfig sandboxConfig",
@@ -88,7 +90,8 @@ var beta = []string{
 	"ClusterNodePoolDefaultsNodeConfigDefaults gcfsConfig",
 	"gcp:container/cluster:Cluster clusterTelemetry", "gcp:container/cluster:Cluster enableFqdnNetworkPolicy",
 	"gcp:container/cluster:Cluster podSecurityPolicyConfig", "gcp:container/cluster:Cluster protectConfig",
-	"gcp:container/cluster:Cluster secretManagerConfig", "gcp:container/cluster:Cluster tpuConfig", "gcp:container/cluster:Cluster workloadAltsConfig",
+	"gcp:container/cluster:Cluster secretManagerConfig", "gcp:container/cluster:Cluster tpuConfig",
+	"gcp:container/cluster:Cluster workloadAltsConfig",
 	"NodePoolNodeConfig ephemeralStorageConfig", "NodePoolNodeConfig sandboxConfig",
 	"gcp:filestore/instance:Instance protocol",
 	"aws:eks/cluster:Cluster certificateAuthority", "aws:eks/cluster:Cluster defaultAddonsToRemoves",
@@ -132,7 +135,8 @@ func TestRulesHaveAttributes(t *testing.T) {
 // Mistakes in a file of schemas are reported with their reason.
 func TestParseAttributes(t *testing.T) {
 	for text, want := range map[string]string{
-		"a.b TypeString":                               "line 1: \"a.b TypeString\": expected resource.path, kind and flags",
+		"a.b TypeString": "line 1: \"a.b TypeString\": expected " +
+			"resource.path, kind and flags",
 		"# c\n\na TypeString Optional":                 "line 3: a: expected a resource and a path",
 		"a..b TypeString Optional":                     "a..b: expected a resource and a path",
 		"a.b TypeText Optional":                        "a.b: unknown kind TypeText",
@@ -148,12 +152,14 @@ func TestParseAttributes(t *testing.T) {
 			t.Errorf("%q: %v, expected %s", text, err, want)
 		}
 	}
-	all, err := parseAttributes("a.b_c TypeList Optional,Max=1\na.b_c.d_y TypeSet Required\na.e TypeBool Optional,Computed,ForceNew,Default=true")
+	all, err := parseAttributes("a.b_c TypeList Optional,Max=1\na.b_c.d_y TypeSet Required\na.e " +
+		"TypeBool Optional,Computed,ForceNew,Default=true")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := all["a"]
-	if b := a["bC"]; b == nil || !b.flat || b.parts["dIes"] == nil || !b.parts["dIes"].required || b.parts["dIes"].flat {
+	if b := a["bC"]; b == nil || !b.flat || b.parts["dIes"] == nil || !b.parts["dIes"].required ||
+		b.parts["dIes"].flat {
 		t.Errorf("a block: %+v", a)
 	}
 	if e := a["e"]; e == nil || e.initial != true || !e.optional || !e.computed || !e.forceNew {

@@ -54,14 +54,16 @@ func Start(t testing.TB) *Cloud {
 	}
 	c.path += string(os.PathListSeparator) + os.Getenv("PATH")
 	of := func(pkg, version string, types map[string]Type, functions map[string]func(Props) (Props, error)) *Provider {
-		p := &Provider{base: base{pkg: pkg, version: version}, cloud: c, types: types, functions: functions, live: map[string]*Resource{}}
+		p := &Provider{base: base{pkg: pkg, version: version}, cloud: c, types: types,
+			functions: functions, live: map[string]*Resource{}}
 		c.debug = append(c.debug, fmt.Sprintf("%s:%d", pkg, serve(t, p)))
 		return p
 	}
 	c.Google = of("gcp", "7.38.0", google, nil)
 	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions(c))
 	c.Commands = of("command", "1.2.1", commands, nil)
-	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c, clusters: map[string]*apiServer{}, admins: map[string]int{}, started: map[string]string{}}
+	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c,
+		clusters: map[string]*apiServer{}, admins: map[string]int{}, started: map[string]string{}}
 	c.debug = append(c.debug, fmt.Sprintf("kubernetes:%d", serve(t, c.Kubernetes)))
 	return c
 }
@@ -131,7 +133,8 @@ func (c *Cloud) DeleteMinikube(profile string) error {
 
 // Get returns an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a
 // profile of minikube.
-func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind,
+	namespace, name string) (map[string]any, error) {
 	server := serverOf(Props{"kubeconfig": kubeconfig, "context": of})
 	if kubeconfig == "" {
 		server = minikubeServer + of

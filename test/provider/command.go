@@ -65,5 +65,6 @@ func run(ctx context.Context, r *Resource, line string) (Props, error) {
 	if err := c.Run(); err != nil {
 		return nil, fmt.Errorf("%w: running %q: %s%s", err, line, stdout.String(), stderr.String())
 	}
-	return Props{"stdout": strings.TrimSuffix(stdout.String(), "\n"), "stderr": strings.TrimSuffix(stderr.String(), "\n")}, nil
+	return Props{"stdout": strings.TrimSuffix(stdout.String(), "\n"),
+		"stderr": strings.TrimSuffix(stderr.String(), "\n")}, nil
 }

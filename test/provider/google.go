@@ -30,20 +30,29 @@ var google = map[string]Type{
 	"gcp:projects/iAMMember:IAMMember":                             {Schema: "google_project_iam_member", Delete: nodesAreGone},
 	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {Schema: "google_artifact_registry_repository_iam_member", Delete: nodesAreGone},
 	"gcp:serviceaccount/iAMMember:IAMMember":                       {Schema: "google_service_account_iam_member", Make: makeIdentity},
-	"gcp:serviceaccount/account:Account":                           {Schema: "google_service_account", Make: makeAccount},
-	"gcp:compute/network:Network":                                  {Schema: "google_compute_network", Name: "name", Make: googleLink},
-	"gcp:compute/subnetwork:Subnetwork":                            {Schema: "google_compute_subnetwork", Name: "name", Make: googleLink},
-	"gcp:compute/router:Router":                                    {Schema: "google_compute_router", Name: "name", Make: googleLink},
-	"gcp:compute/routerNat:RouterNat":                              {Schema: "google_compute_router_nat", Name: "name", Delete: nodesAreGone},
-	"gcp:compute/globalAddress:GlobalAddress":                      {Schema: "google_compute_global_address", Name: "name"},
-	"gcp:artifactregistry/repository:Repository":                   {Schema: "google_artifact_registry_repository", Name: "repositoryId", Fill: fillLabels},
-	"gcp:filestore/instance:Instance":                              {Schema: "google_filestore_instance", Name: "name", Make: makeFilestore, Fill: fillFilestore, Delete: nodesAreGone},
-	"gcp:container/cluster:Cluster":                                {Schema: "google_container_cluster", Name: "name", Make: makeGKE, Fill: fillGKE, Drift: driftGKE, Delete: deleteGKE},
-	"gcp:container/nodePool:NodePool":                              {Schema: "google_container_node_pool", Name: "name", Make: makePool, Fill: fillPool, Drift: driftPool},
+	"gcp:serviceaccount/account:Account": {Schema: "google_service_account",
+		Make: makeAccount},
+	"gcp:compute/network:Network": {Schema: "google_compute_network",
+		Name: "name", Make: googleLink},
+	"gcp:compute/subnetwork:Subnetwork": {Schema: "google_compute_subnetwork", Name: "name", Make: googleLink},
+	"gcp:compute/router:Router": {Schema: "google_compute_router",
+		Name: "name", Make: googleLink},
+	"gcp:compute/routerNat:RouterNat": {Schema: "google_compute_router_nat", Name: "name",
+		Delete: nodesAreGone},
+	"gcp:compute/globalAddress:GlobalAddress": {Schema: "google_compute_global_address", Name: "name"},
+	"gcp:artifactregistry/repository:Repository": {Schema: "google_artifact_registry_repository",
+		Name: "repositoryId", Fill: fillLabels},
+	"gcp:filestore/instance:Instance": {Schema: "google_filestore_instance", Name: "name",
+		Make: makeFilestore, Fill: fillFilestore, Delete: nodesAreGone},
+	"gcp:container/cluster:Cluster": {Schema: "google_container_cluster",
+		Name: "name", Make: makeGKE, Fill: fillGKE, Drift: driftGKE, Delete: deleteGKE},
+	"gcp:container/nodePool:NodePool": {Schema: "google_container_node_pool", Name: "name",
+		Make: makePool, Fill: fillPool, Drift: driftPool},
 }
 
 // services has the service that must be on in the project, by package of resources.
-var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file", "artifactregistry": "artifactregistry", "serviceaccount": "iam"}
+var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file",
+	"artifactregistry": "artifactregistry", "serviceaccount": "iam"}
 
 // googleID returns the ID of a resource in Google's form.
 func googleID(r *Resource) string {
@@ -102,11 +111,13 @@ func makeAccount(_ context.Context, r *Resource, _ Op) (Props, error) {
 	if len(text(r.In, "accountId")) > 30 {
 		return nil, fmt.Errorf("400: accountId %v has more than 30 characters", r.In["accountId"])
 	}
-	return Props{"email": mail, "member": "serviceAccount:" + mail, "name": "projects/" + GoogleProject + "/serviceAccounts/" + mail, "project": GoogleProject}, nil
+	return Props{"email": mail, "member": "serviceAccount:" + mail, "name": "projects/" +
+		GoogleProject + "/serviceAccounts/" + mail, "project": GoogleProject}, nil
 }
 
 func makeIdentity(_ context.Context, r *Resource, op Op) (Props, error) {
-	if op != Preview && strings.Contains(text(r.In, "member"), ".svc.id.goog[") && r.cloud.first("gcp:container/cluster:Cluster") == nil {
+	if op != Preview && strings.Contains(text(r.In, "member"), ".svc.id.goog[") &&
+		r.cloud.first("gcp:container/cluster:Cluster") == nil {
 		return nil, errors.New("400: Identity Pool does not exist")
 	}
 	return nil, nil
@@ -145,7 +156,8 @@ const gpuTaint = "nvidia.com/gpu"
 
 func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 	for _, t := range list(r.In, "nodeConfig", "taints") {
-		if text(t, "key") == gpuTaint && (text(t, "value") != "present" || text(t, "effect") != "NO_SCHEDULE") && gpus(r) {
+		if text(t, "key") == gpuTaint &&
+			(text(t, "value") != "present" || text(t, "effect") != "NO_SCHEDULE") && gpus(r) {
 			return nil, errors.New("400: Found more than one taint with key " + gpuTaint + " and effect NO_SCHEDULE")
 		}
 	}
@@ -156,13 +168,15 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 	if cluster == nil || text(r.In, "cluster") != cluster.ID && text(r.In, "cluster") != text(cluster.In, "name") {
 		return nil, fmt.Errorf("404: cluster %v", r.In["cluster"])
 	}
-	private := at(r.In, "networkConfig", "enablePrivateNodes") == true || at(cluster.In, "privateClusterConfig", "enablePrivateNodes") == true
+	private := at(r.In, "networkConfig", "enablePrivateNodes") == true ||
+		at(cluster.In, "privateClusterConfig", "enablePrivateNodes") == true
 	if private && r.cloud.first("gcp:compute/routerNat:RouterNat") == nil {
 		return nil, errors.New("nodes without addresses have no NAT to go out by")
 	}
 	node := "serviceAccount:" + text(r.In, "nodeConfig", "serviceAccount")
 	for _, need := range []struct{ kind, role string }{
-		{"gcp:projects/iAMMember:IAMMember", "roles/logging.logWriter"}, {"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "roles/artifactregistry.reader"},
+		{"gcp:projects/iAMMember:IAMMember", "roles/logging.logWriter"},
+		{"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "roles/artifactregistry.reader"},
 	} {
 		has := false
 		for m := range r.cloud.all(need.kind) {

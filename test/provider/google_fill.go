@@ -72,19 +72,27 @@ func fillFilestore(r *Resource) {
 func fillGKE(r *Resource) {
 	fill(r.Is, Props{
 		"masterVersion": firstGKE, "nodeVersion": firstGKE, "nodeLocations": r.cloud.nodeZones(text(r.In, "location")),
-		"clusterIpv4Cidr": "10.4.0.0/14", "servicesIpv4Cidr": "10.8.0.0/20", "defaultMaxPodsPerNode": 110.0, "labelFingerprint": "a9dc16a7",
-		"loggingService": "logging.googleapis.com/kubernetes", "monitoringService": "monitoring.googleapis.com/kubernetes",
-		"addonsConfig":             Props{"networkPolicyConfig": Props{"disabled": true}, "gcsFuseCsiDriverConfig": Props{"enabled": false}},
-		"binaryAuthorization":      Props{"enabled": false, "evaluationMode": ""},
-		"clusterAutoscaling":       Props{"enabled": false, "autoscalingProfile": "BALANCED"},
-		"databaseEncryption":       Props{"state": "DECRYPTED", "keyName": ""},
-		"defaultSnatStatus":        Props{"disabled": false},
-		"ipAllocationPolicy":       Props{"clusterIpv4CidrBlock": "10.4.0.0/14", "servicesIpv4CidrBlock": "10.8.0.0/20", "stackType": "IPV4", "podCidrOverprovisionConfig": Props{"disabled": false}},
-		"masterAuth":               Props{"clientCertificate": "", "clientKey": ""},
-		"monitoringConfig":         Props{"advancedDatapathObservabilityConfigs": []any{Props{"enableMetrics": false, "enableRelay": false, "relayMode": "DISABLED"}}},
-		"nodePoolDefaults":         Props{"nodeConfigDefaults": Props{"loggingVariant": "DEFAULT"}},
-		"notificationConfig":       Props{"pubsub": Props{"enabled": false, "topic": ""}},
-		"privateClusterConfig":     Props{"enablePrivateNodes": false, "enablePrivateEndpoint": false, "privateEndpoint": "172.16.0.34", "publicEndpoint": googleServer, "masterGlobalAccessConfig": Props{"enabled": false}},
+		"clusterIpv4Cidr": "10.4.0.0/14", "servicesIpv4Cidr": "10.8.0.0/20",
+		"defaultMaxPodsPerNode": 110.0, "labelFingerprint": "a9dc16a7",
+		"loggingService":    "logging.googleapis.com/kubernetes",
+		"monitoringService": "monitoring.googleapis.com/kubernetes",
+		"addonsConfig": Props{"networkPolicyConfig": Props{"disabled": true},
+			"gcsFuseCsiDriverConfig": Props{"enabled": false}},
+		"binaryAuthorization": Props{"enabled": false, "evaluationMode": ""},
+		"clusterAutoscaling":  Props{"enabled": false, "autoscalingProfile": "BALANCED"},
+		"databaseEncryption":  Props{"state": "DECRYPTED", "keyName": ""},
+		"defaultSnatStatus":   Props{"disabled": false},
+		"ipAllocationPolicy": Props{"clusterIpv4CidrBlock": "10.4.0.0/14",
+			"servicesIpv4CidrBlock": "10.8.0.0/20", "stackType": "IPV4",
+			"podCidrOverprovisionConfig": Props{"disabled": false}},
+		"masterAuth": Props{"clientCertificate": "", "clientKey": ""},
+		"monitoringConfig": Props{"advancedDatapathObservabilityConfigs": []any{
+			Props{"enableMetrics": false, "enableRelay": false, "relayMode": "DISABLED"}}},
+		"nodePoolDefaults":   Props{"nodeConfigDefaults": Props{"loggingVariant": "DEFAULT"}},
+		"notificationConfig": Props{"pubsub": Props{"enabled": false, "topic": ""}},
+		"privateClusterConfig": Props{"enablePrivateNodes": false, "enablePrivateEndpoint": false,
+			"privateEndpoint": "172.16.0.34", "publicEndpoint": googleServer,
+			"masterGlobalAccessConfig": Props{"enabled": false}},
 		"securityPostureConfig":    Props{"mode": "BASIC", "vulnerabilityMode": "VULNERABILITY_DISABLED"},
 		"serviceExternalIpsConfig": Props{"enabled": false},
 		"enterpriseConfig":         Props{"clusterTier": "STANDARD"},
@@ -130,28 +138,34 @@ func fillPool(r *Resource) {
 		}
 	}
 	fill(r.Is, Props{
-		"nodeCount": first, "initialNodeCount": first, "nodeLocations": zones, "version": firstGKE, "maxPodsPerNode": 110.0, "namePrefix": "",
+		"nodeCount": first, "initialNodeCount": first, "nodeLocations": zones, "version": firstGKE,
+		"maxPodsPerNode": 110.0, "namePrefix": "",
 		"instanceGroupUrls": []any{instanceGroup("c")}, "managedInstanceGroupUrls": []any{instanceGroup("c")},
 		"networkConfig": Props{"createPodRange": false, "podIpv4CidrBlock": "10.4.0.0/14", "podRange": "pods"},
 		"management":    Props{"autoRepair": true, "autoUpgrade": true},
-		"nodeConfig":    Props{"machineType": "e2-medium", "diskType": "pd-balanced", "diskSizeGb": 100.0, "imageType": "COS_CONTAINERD"},
+		"nodeConfig": Props{"machineType": "e2-medium", "diskType": "pd-balanced",
+			"diskSizeGb": 100.0, "imageType": "COS_CONTAINERD"},
 	})
 	if scaling, ok := r.Is["autoscaling"].(Props); ok {
-		fill(scaling, Props{"minNodeCount": 0.0, "maxNodeCount": 0.0, "totalMinNodeCount": 0.0, "totalMaxNodeCount": 0.0, "locationPolicy": "BALANCED"})
+		fill(scaling, Props{"minNodeCount": 0.0, "maxNodeCount": 0.0, "totalMinNodeCount": 0.0,
+			"totalMaxNodeCount": 0.0, "locationPolicy": "BALANCED"})
 	}
 	fillNodes(r, r.Is["nodeConfig"].(Props))
 }
 
 func instanceGroup(zone string) string {
-	return "https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-" + zone + "/instanceGroupManagers/x"
+	return "https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-" +
+		zone + "/instanceGroupManagers/x"
 }
 
 // fillNodes adds the labels and taints that GKE sets on nodes, and the settings that its newer
 // versions return.
 func fillNodes(r *Resource, config Props) {
 	fill(config, Props{
-		"loggingVariant": "DEFAULT", "localSsdCount": 0.0, "minCpuPlatform": "", "labels": Props{}, "resourceLabels": Props{}, "guestAccelerators": []any{},
-		"kubeletConfig": Props{"cpuManagerPolicy": "", "cpuCfsQuota": false, "cpuCfsQuotaPeriod": "", "podPidsLimit": 0.0},
+		"loggingVariant": "DEFAULT", "localSsdCount": 0.0, "minCpuPlatform": "", "labels": Props{},
+		"resourceLabels": Props{}, "guestAccelerators": []any{},
+		"kubeletConfig": Props{"cpuManagerPolicy": "", "cpuCfsQuota": false, "cpuCfsQuotaPeriod": "",
+			"podPidsLimit": 0.0},
 	})
 	model := "on-demand"
 	if config["spot"] == true {
@@ -161,15 +175,17 @@ func fillNodes(r *Resource, config Props) {
 		config[k].(Props)[provisioningLabel] = model
 	}
 	if gpus(r) && !slices.ContainsFunc(list(config, "taints"), func(t any) bool { return text(t, "key") == gpuTaint }) {
-		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present", "effect": "NO_SCHEDULE"})
+		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present",
+			"effect": "NO_SCHEDULE"})
 	}
 	config["effectiveTaints"] = list(config, "taints")
 	// These machines include local disks: GKE returns settings for them, although they were not
 	// requested.
 	if n := localDisks(text(config, "machineType")); n > 0 {
 		fill(config, Props{
-			"ephemeralStorageLocalSsdConfig": Props{"localSsdCount": n}, "localNvmeSsdBlockConfig": Props{"localSsdCount": 0.0},
-			"gcfsConfig": Props{"enabled": false},
+			"ephemeralStorageLocalSsdConfig": Props{"localSsdCount": n},
+			"localNvmeSsdBlockConfig":        Props{"localSsdCount": 0.0},
+			"gcfsConfig":                     Props{"enabled": false},
 		})
 	}
 }

@@ -128,7 +128,8 @@ func (k *Kubernetes) reach(address string) (*apiServer, error) {
 	}
 	server, ok := k.clusters[address]
 	if !ok {
-		return nil, fmt.Errorf("configured Kubernetes cluster is unreachable: unable to load schema information from the API server: dial tcp %s: no route to host", address)
+		return nil, fmt.Errorf("configured Kubernetes cluster is unreachable: unable to load schema "+
+			"information from the API server: dial tcp %s: no route to host", address)
 	}
 	return server, nil
 }
@@ -376,7 +377,8 @@ func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pul
 		err = server.bound(object)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("resource %q was not successfully created by the Kubernetes API server: %w", q.Urn, explained(err, manager))
+		return nil, fmt.Errorf("resource %q was not successfully created by the Kubernetes API "+
+			"server: %w", q.Urn, explained(err, manager))
 	}
 	out, err := state(in, live, manager)
 	if q.Preview {
@@ -401,7 +403,8 @@ func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pul
 	key, manager := keyOf(object), text(wire(q.Olds), managerKey)
 	there := server.objects[key]
 	if there == nil {
-		return nil, errors.Join(fmt.Errorf("update of resource %q failed: %w", q.Urn, notFound(key)), fmt.Errorf("unable to get cluster state: %w", notFound(key)))
+		return nil, errors.Join(fmt.Errorf("update of resource %q failed: %w", q.Urn, notFound(key)),
+			fmt.Errorf("unable to get cluster state: %w", notFound(key)))
 	}
 	ignore(object, there.Is, q.IgnoreChanges)
 	live, err := server.apply(object, manager, forces(object), q.Preview)
@@ -418,12 +421,14 @@ func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pul
 // partly returns the error by which the real provider reports a refused update: the object exists,
 // but is not up to date.
 func (k *Kubernetes) partly(id string, in, is Props, manager string, err error) error {
-	err = fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or become live: %w", id, err)
+	err = fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or "+
+		"become live: %w", id, err)
 	out, wrong := state(in, is, manager)
 	if wrong != nil {
 		return wrong
 	}
-	told, wrong := status.New(codes.Unknown, err.Error()).WithDetails(&pulumirpc.ErrorResourceInitFailed{Id: id, Properties: out, Reasons: []string{err.Error()}})
+	told, wrong := status.New(codes.Unknown, err.Error()).WithDetails(
+		&pulumirpc.ErrorResourceInitFailed{Id: id, Properties: out, Reasons: []string{err.Error()}})
 	if wrong != nil {
 		return wrong
 	}
@@ -455,7 +460,8 @@ func explained(err error, manager string) error {
 		return err
 	}
 	// the text of the real provider
-	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager %q had an apply conflict: %w"
+	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager " +
+		"%q had an apply conflict: %w"
 	return fmt.Errorf(says, manager, err)
 }
 
@@ -483,7 +489,9 @@ func (s *apiServer) bound(object Props) error {
 	if volume == nil {
 		return errors.New("5 minutes: PersistentVolumeClaim is not bound: its volume is not there")
 	}
-	if ref := at(volume.Is, "spec", "claimRef"); ref != nil && (text(ref, "name") != text(object, "metadata", "name") || text(ref, "namespace") != text(object, "metadata", "namespace")) {
+	if ref := at(volume.Is, "spec", "claimRef"); ref != nil &&
+		(text(ref, "name") != text(object, "metadata", "name") ||
+			text(ref, "namespace") != text(object, "metadata", "namespace")) {
 		return fmt.Errorf("5 minutes: PersistentVolumeClaim is not bound: its volume is for %v", ref)
 	}
 	return nil
@@ -497,8 +505,10 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 		if k.DeleteUnreachable.Load() {
 			return &pulumirpc.ReadResponse{}, nil
 		}
-		return nil, errors.New("failed to read resource state due to unreachable cluster. If the cluster was deleted, you can remove this resource from " +
-			"Pulumi state by rerunning the operation with the PULUMI_K8S_DELETE_UNREACHABLE environment variable set to \"true\"")
+		return nil, errors.New("failed to read resource state due to unreachable cluster. If the " +
+			"cluster was deleted, you can remove this resource from " +
+			"Pulumi state by rerunning the operation with the PULUMI_K8S_DELETE_UNREACHABLE " +
+			"environment variable set to \"true\"")
 	}
 	was := wire(q.Properties)
 	o := server.objects[kindOf(open(was))+" "+q.Id]
@@ -523,7 +533,8 @@ func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emp
 		if k.DeleteUnreachable.Load() {
 			return &emptypb.Empty{}, nil
 		}
-		return nil, errors.New("configured Kubernetes cluster is unreachable. If the cluster was deleted, you can remove this resource from Pulumi state by " +
+		return nil, errors.New("configured Kubernetes cluster is unreachable. If the cluster was " +
+			"deleted, you can remove this resource from Pulumi state by " +
 			"rerunning the operation with the PULUMI_K8S_DELETE_UNREACHABLE environment variable set to \"true\"")
 	}
 	was := open(wire(q.Properties))
@@ -539,7 +550,8 @@ func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emp
 		}
 		k.calls = append(k.calls, c)
 	}
-	lingers := text(was, "metadata", "annotations", "pulumi.com/deletionPropagationPolicy") == "" && text(was, "metadata", "annotations", "pulumi.com/skipAwait") == "true"
+	lingers := text(was, "metadata", "annotations", "pulumi.com/deletionPropagationPolicy") == "" &&
+		text(was, "metadata", "annotations", "pulumi.com/skipAwait") == "true"
 	if len(gone) > 0 && gone[0].Kind == "batch/v1/Job" && lingers {
 		gone[0].Is["metadata"].(Props)["deletionTimestamp"] = "2026-11-21T00:00:01Z"
 		server.objects[key] = gone[0]

@@ -57,7 +57,8 @@ func (w *world) update(was, now Props, preview bool) error {
 // previewed returns the error of the preview of a creation, which may replace an object.
 func (w *world) previewed(o Props) error {
 	w.t.Helper()
-	_, err := w.Kubernetes.Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(typeFor(o), "x"), Properties: value(w.t, o), Preview: true})
+	_, err := w.Kubernetes.Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(typeFor(o), "x"),
+		Properties: value(w.t, o), Preview: true})
 	return err
 }
 
@@ -77,22 +78,36 @@ func TestImmutableFields(t *testing.T) {
 		refused     string // the message; "" = changed in place
 		replaceable bool   // a preview can replace the object
 	}{
-		{class(Props{"value": 1}), class(Props{"value": 2}), `PriorityClass.scheduling.k8s.io "x" is invalid: value: Forbidden: may not be changed in an update.`, false},
-		{class(Props{"value": 1, "preemptionPolicy": "Never"}), class(Props{"value": 1, "preemptionPolicy": "PreemptLowerPriority"}), "preemptionPolicy: Invalid value: \"PreemptLowerPriority\": field is immutable", true},
+		{class(Props{"value": 1}), class(Props{"value": 2}),
+			`PriorityClass.scheduling.k8s.io "x" is invalid: value: Forbidden: may not be changed in an update.`, false},
+		{class(Props{"value": 1, "preemptionPolicy": "Never"}),
+			class(Props{"value": 1, "preemptionPolicy": "PreemptLowerPriority"}),
+			"preemptionPolicy: Invalid value: \"PreemptLowerPriority\": field is immutable", true},
 		{class(Props{"value": 1, "description": "a"}), class(Props{"value": 1, "description": "b"}), "", true},
-		{volume(Props{"hostPath": Props{"path": "/a"}}), volume(Props{"hostPath": Props{"path": "/b"}}), "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource " + shared, false},
-		{volume(Props{"nfs": Props{"path": "/a", "server": "s"}}), volume(Props{"csi": Props{"driver": "d", "volumeHandle": "h"}}), "spec.persistentvolumesource " + shared, false},
-		{volume(Props{"capacity": Props{"storage": "1Gi"}}), volume(Props{"capacity": Props{"storage": "2Gi"}}), "", true},
-		{storage(Props{"provisioner": "p", "reclaimPolicy": "Delete"}), storage(Props{"provisioner": "p", "reclaimPolicy": "Retain"}), "reclaimPolicy: Invalid value: \"Retain\": field is immutable", true},
+		{volume(Props{"hostPath": Props{"path": "/a"}}), volume(Props{"hostPath": Props{"path": "/b"}}),
+			"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource " + shared, false},
+		{volume(Props{"nfs": Props{"path": "/a", "server": "s"}}),
+			volume(Props{"csi": Props{"driver": "d", "volumeHandle": "h"}}),
+			"spec.persistentvolumesource " + shared, false},
+		{volume(Props{"capacity": Props{"storage": "1Gi"}}),
+			volume(Props{"capacity": Props{"storage": "2Gi"}}), "", true},
+		{storage(Props{"provisioner": "p", "reclaimPolicy": "Delete"}),
+			storage(Props{"provisioner": "p", "reclaimPolicy": "Retain"}),
+			"reclaimPolicy: Invalid value: \"Retain\": field is immutable", true},
 		{job(Props{"template": pod("a")}), job(Props{"template": pod("b")}), "field is immutable", true},
-		{job(Props{"template": pod("a"), "suspend": true}), job(Props{"template": pod("a"), "suspend": false}), "", true},
-		{objectOf("rbac.authorization.k8s.io/v1", "RoleBinding", Props{"roleRef": Props{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "a"}}),
-			objectOf("rbac.authorization.k8s.io/v1", "RoleBinding", Props{"roleRef": Props{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "b"}}), "cannot change roleRef", false},
+		{job(Props{"template": pod("a"), "suspend": true}),
+			job(Props{"template": pod("a"), "suspend": false}), "", true},
+		{objectOf("rbac.authorization.k8s.io/v1", "RoleBinding",
+			Props{"roleRef": Props{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "a"}}),
+			objectOf("rbac.authorization.k8s.io/v1", "RoleBinding",
+				Props{"roleRef": Props{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+					"name": "b"}}), "cannot change roleRef", false},
 	} {
 		w := newCluster(t)
 		is := w.made(test.was)
 		for _, preview := range []bool{true, false} {
-			if err := w.update(is, test.now, preview); (err == nil) != (test.refused == "") || err != nil && !strings.Contains(err.Error(), test.refused) {
+			if err := w.update(is, test.now, preview); (err == nil) != (test.refused == "") ||
+				err != nil && !strings.Contains(err.Error(), test.refused) {
 				t.Errorf("%v to %v, preview %v: %v, expected %q", test.was, test.now, preview, err, test.refused)
 			}
 		}
@@ -136,12 +151,14 @@ func TestCreateTakesOver(t *testing.T) {
 	if err := w.delete(typeFor(namespace), "x", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if left := slices.Sorted(maps.Keys(server.objects)); !reflect.DeepEqual(left, []string{"scheduling.k8s.io/v1/PriorityClass x"}) {
+	if left := slices.Sorted(maps.Keys(server.objects)); !reflect.DeepEqual(left,
+		[]string{"scheduling.k8s.io/v1/PriorityClass x"}) {
 		t.Errorf("of a namespace that was taken over and deleted there are %v", left)
 	}
 	w.made(objectOf("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 1000}))
 	other := objectOf("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 5})
-	if err := w.refused(typeFor(other), "x", other); !strings.Contains(err, "Server-Side Apply field conflict detected") || !strings.Contains(err, `.value`) {
+	if err := w.refused(typeFor(other), "x", other); !strings.Contains(err,
+		"Server-Side Apply field conflict detected") || !strings.Contains(err, `.value`) {
 		t.Errorf("with another value: %s", err)
 	}
 	if err := w.previewed(other); err == nil || !strings.Contains(err.Error(), "may not be changed in an update") {
@@ -161,11 +178,14 @@ func TestFieldsOfOthers(t *testing.T) {
 		return o
 	}
 	is := w.made(config(Props{"a": "1", "b": "1"}, false))
-	if err := w.Kubernetes.Change("v1/ConfigMap default/x", func(is Props) { is["data"].(Props)["a"], is["data"].(Props)["c"] = "2", "2" }); err != nil {
+	if err := w.Kubernetes.Change("v1/ConfigMap default/x", func(is Props) {
+		is["data"].(Props)["a"], is["data"].(Props)["c"] = "2", "2"
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, preview := range []bool{true, false} {
-		if err := w.update(is, config(Props{"a": "3"}, false), preview); err == nil || !strings.Contains(err.Error(), `conflict with "elasticdl"`) || !strings.Contains(err.Error(), ".data.a") {
+		if err := w.update(is, config(Props{"a": "3"}, false), preview); err == nil ||
+			!strings.Contains(err.Error(), `conflict with "elasticdl"`) || !strings.Contains(err.Error(), ".data.a") {
 			t.Errorf("preview %v: %v", preview, err)
 		}
 	}
@@ -186,13 +206,17 @@ func TestKubernetesReplaces(t *testing.T) {
 		mutable  bool
 		want     string
 	}{
-		{objectOf("v1", "ConfigMap", Props{"data": Props{"a": "1"}}), objectOf("v1", "ConfigMap", Props{"data": Props{"a": "2"}}), false, "data.a"},
-		{objectOf("v1", "ConfigMap", Props{"data": Props{"a": "1"}}), objectOf("v1", "ConfigMap", Props{"data": Props{"a": "2"}}), true, ""},
-		{objectOf("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 1}), objectOf("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 2}), true, ""},
+		{objectOf("v1", "ConfigMap", Props{"data": Props{"a": "1"}}),
+			objectOf("v1", "ConfigMap", Props{"data": Props{"a": "2"}}), false, "data.a"},
+		{objectOf("v1", "ConfigMap", Props{"data": Props{"a": "1"}}),
+			objectOf("v1", "ConfigMap", Props{"data": Props{"a": "2"}}), true, ""},
+		{objectOf("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 1}),
+			objectOf("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 2}), true, ""},
 	} {
 		w.Kubernetes.config = Props{"enableConfigMapMutable": test.mutable}
 		d := w.diff("kubernetes:x:y", test.was, test.was, test.now)
-		if got := strings.Join(d.Replaces, " "); got != test.want || len(d.Diffs) != 1 || d.DeleteBeforeReplace != (test.want != "") {
+		if got := strings.Join(d.Replaces, " "); got != test.want || len(d.Diffs) != 1 ||
+			d.DeleteBeforeReplace != (test.want != "") {
 			t.Errorf("%v to %v: replaced for %q, expected %q", test.was, test.now, got, test.want)
 		}
 	}
@@ -202,7 +226,8 @@ func TestKubernetesReplaces(t *testing.T) {
 // the pods end.
 func TestJobHolds(t *testing.T) {
 	w := newCluster(t)
-	w.create("kubernetes:core/v1:Namespace", "n", Props{"apiVersion": "v1", "kind": "Namespace", "metadata": Props{"name": "n"}})
+	w.create("kubernetes:core/v1:Namespace", "n", Props{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": Props{"name": "n"}})
 	j := Props{"apiVersion": "batch/v1", "kind": "Job", "spec": Props{},
 		"metadata": Props{"name": "x", "namespace": "n", "annotations": Props{"pulumi.com/skipAwait": "true"}}}
 	const kind = "kubernetes:batch/v1:Job"

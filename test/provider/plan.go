@@ -255,7 +255,8 @@ func planned(all parts, state, now Props, ignore []resource.PropertyPath) Props 
 	})
 }
 
-func plannedBlock(path resource.PropertyPath, all parts, state, now Props, keep func(resource.PropertyPath, *attribute, any, any) bool) Props {
+func plannedBlock(path resource.PropertyPath, all parts, state, now Props,
+	keep func(resource.PropertyPath, *attribute, any, any) bool) Props {
 	out := maps.Clone(now)
 	for k, a := range all {
 		is, asked, at := state[k], now[k], with(path, k)
@@ -276,7 +277,8 @@ func plannedBlock(path resource.PropertyPath, all parts, state, now Props, keep 
 	return out
 }
 
-func plannedItems(path resource.PropertyPath, a *attribute, state, now any, keep func(resource.PropertyPath, *attribute, any, any) bool) any {
+func plannedItems(path resource.PropertyPath, a *attribute, state, now any,
+	keep func(resource.PropertyPath, *attribute, any, any) bool) any {
 	is, asked := itemsOf(a, state), itemsOf(a, now)
 	out := slices.Clone(asked)
 	for i := range asked {

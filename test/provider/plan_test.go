@@ -20,20 +20,26 @@ const (
 func (w *world) gke(location string) (id string, in, is Props) {
 	w.t.Helper()
 	for _, api := range []string{"compute", "container", "file", "artifactregistry", "iam"} {
-		w.create("gcp:projects/service:Service", api, Props{"service": api + ".googleapis.com", "disableOnDestroy": false})
+		w.create("gcp:projects/service:Service", api, Props{"service": api + ".googleapis.com",
+			"disableOnDestroy": false})
 	}
 	const node = "serviceAccount:n@x"
-	w.create("gcp:projects/iAMMember:IAMMember", "logs", Props{"project": GoogleProject, "role": "roles/logging.logWriter", "member": node})
-	w.create("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "images", Props{"repository": "r", "role": "roles/artifactregistry.reader", "member": node})
-	in = Props{"name": "c", "location": location, "initialNodeCount": 1, "removeDefaultNodePool": true, "network": "projects/p/global/networks/n", "enableL4IlbSubsetting": true}
+	w.create("gcp:projects/iAMMember:IAMMember", "logs",
+		Props{"project": GoogleProject, "role": "roles/logging.logWriter", "member": node})
+	w.create("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "images",
+		Props{"repository": "r", "role": "roles/artifactregistry.reader", "member": node})
+	in = Props{"name": "c", "location": location, "initialNodeCount": 1, "removeDefaultNodePool": true,
+		"network": "projects/p/global/networks/n", "enableL4IlbSubsetting": true}
 	id, is = w.create(clusterKind, "c", in)
 	return id, in, is
 }
 
 func poolOf(cluster string) Props {
 	return Props{
-		"name": "p", "cluster": cluster, "initialNodeCount": 1, "autoscaling": Props{"totalMinNodeCount": 1, "totalMaxNodeCount": 3},
-		"nodeConfig": Props{"machineType": "n1-standard-4", "serviceAccount": "n@x", "oauthScopes": []any{"a", "b"}, "metadata": Props{"k": "v"}, "resourceLabels": Props{"stack": "s"}},
+		"name": "p", "cluster": cluster, "initialNodeCount": 1,
+		"autoscaling": Props{"totalMinNodeCount": 1, "totalMaxNodeCount": 3},
+		"nodeConfig": Props{"machineType": "n1-standard-4", "serviceAccount": "n@x",
+			"oauthScopes": []any{"a", "b"}, "metadata": Props{"k": "v"}, "resourceLabels": Props{"stack": "s"}},
 	}
 }
 
@@ -71,13 +77,15 @@ func TestChangesOfPools(t *testing.T) {
 		{path: "nodeConfig.machineType", value: "n1-standard-8"},
 		{path: "nodeConfig.diskType", value: "pd-ssd"},
 		{path: "nodeConfig.diskSizeGb", value: 200},
-		{path: "nodeConfig.taints", value: []any{Props{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}}, differs: "nodeConfig.taints[0]"},
+		{path: "nodeConfig.taints",
+			value: []any{Props{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}}, differs: "nodeConfig.taints[0]"},
 		{path: "autoscaling.totalMaxNodeCount", value: 5},
 		{path: "networkConfig.enablePrivateNodes", value: true},
 		{path: "nodeConfig.metadata.k", value: "w", replaced: true},
 		{path: "nodeConfig.gvnic", value: Props{"enabled": true}, replaced: true},
 		{path: "nodeConfig.spot", value: true, replaced: true},
-		{path: "nodeConfig.guestAccelerators", value: []any{Props{"type": "nvidia-l4", "count": 1}}, differs: "nodeConfig.guestAccelerators[0]", replaced: true},
+		{path: "nodeConfig.guestAccelerators", value: []any{Props{"type": "nvidia-l4", "count": 1}},
+			differs: "nodeConfig.guestAccelerators[0]", replaced: true},
 		{path: "nodeConfig.oauthScopes", value: []any{"b", "a"}, none: true}, // a set
 		{path: "nodeConfig.imageType", value: "cos_containerd", none: true},
 		{path: "nodeConfig.spot", value: false, none: true}, // false is the default
@@ -112,16 +120,19 @@ func TestFilledInCounts(t *testing.T) {
 	if d := w.diff(clusterKind, in, is, in); len(d.Diffs) > 0 {
 		t.Errorf("nothing has changed, and the cluster differs in %v", d.Diffs)
 	}
-	if d := w.diff(clusterKind, in, is, changed(in, nil, "enableL4IlbSubsetting")); !slices.Equal(d.Replaces, []string{"enableL4IlbSubsetting"}) {
+	if d := w.diff(clusterKind, in, is, changed(in, nil, "enableL4IlbSubsetting")); !slices.Equal(
+		d.Replaces, []string{"enableL4IlbSubsetting"}) {
 		t.Errorf("GKE turned subsetting on: replaced for %v", d.Replaces)
 	}
 	for _, machine := range []string{"n1-standard-4", "a3-highgpu-8g"} {
 		pool := changed(changed(poolOf(cluster), machine, "nodeConfig", "machineType"), machine, "name")
 		_, is := w.create(poolKind, machine, pool)
 		// labels are Computed
-		want, replaced := []string{"nodeConfig.kubeletConfig", `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`}, []string(nil)
+		want, replaced := []string{"nodeConfig.kubeletConfig",
+			`nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`}, []string(nil)
 		if machine[0] == 'a' {
-			replaced = []string{"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.gcfsConfig", "nodeConfig.localNvmeSsdBlockConfig"}
+			replaced = []string{"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.gcfsConfig",
+				"nodeConfig.localNvmeSsdBlockConfig"}
 			want = append(want, replaced...)
 		}
 		slices.Sort(want)
@@ -132,7 +143,8 @@ func TestFilledInCounts(t *testing.T) {
 			t.Errorf("%s: ignored, and yet %v", machine, d.Diffs)
 		}
 		pool["nodeConfig"].(Props)["labels"] = Props{"a": "b"}
-		if d := w.diff(poolKind, pool, is, pool, "nodeConfig.resourceLabels"); !slices.Contains(d.Diffs, `nodeConfig.labels["goog-gke-node-pool-provisioning-model"]`) {
+		if d := w.diff(poolKind, pool, is, pool, "nodeConfig.resourceLabels"); !slices.Contains(d.Diffs,
+			`nodeConfig.labels["goog-gke-node-pool-provisioning-model"]`) {
 			t.Errorf("%s: with labels of its own it differs in %v", machine, d.Diffs)
 		}
 	}
@@ -164,12 +176,16 @@ func TestSuppressed(t *testing.T) {
 		{"google_container_cluster", "binaryAuthorization", Props{"enabled": true}, nil, false},
 		{"google_container_cluster", "networkPolicy", Props{"enabled": false, "provider": ""}, nil, true},
 		{"google_container_cluster", "fleet", Props{"project": "p"}, nil, false},
-		{"google_container_cluster", "ipAllocationPolicy", Props{"clusterIpv4CidrBlock": "10.4.0.0/14", "stackType": "IPV4"}, Props{"clusterIpv4CidrBlock": "/14"}, true},
-		{"google_container_cluster", "ipAllocationPolicy", Props{"clusterIpv4CidrBlock": "10.4.0.0/14", "stackType": "IPV4"}, Props{"clusterIpv4CidrBlock": "/16"}, false},
+		{"google_container_cluster", "ipAllocationPolicy", Props{"clusterIpv4CidrBlock": "10.4.0.0/14",
+			"stackType": "IPV4"}, Props{"clusterIpv4CidrBlock": "/14"}, true},
+		{"google_container_cluster", "ipAllocationPolicy", Props{"clusterIpv4CidrBlock": "10.4.0.0/14",
+			"stackType": "IPV4"}, Props{"clusterIpv4CidrBlock": "/16"}, false},
 		{"google_container_cluster", "maintenancePolicy", window("03:00"), window("3:00"), true},
 		{"google_container_cluster", "maintenancePolicy", window("03:00"), window("13:00"), false},
-		{"google_artifact_registry_repository", "cleanupPolicies", []any{policy("2592000s")}, []any{policy("30d")}, true},
-		{"google_artifact_registry_repository", "cleanupPolicies", []any{policy("2592000s")}, []any{policy("31d")}, false},
+		{"google_artifact_registry_repository", "cleanupPolicies", []any{policy("2592000s")},
+			[]any{policy("30d")}, true},
+		{"google_artifact_registry_repository", "cleanupPolicies", []any{policy("2592000s")},
+			[]any{policy("31d")}, false},
 	} {
 		state, now := Props{test.name: test.state}, Props{test.name: test.now}
 		one := parts{test.name: all[test.resource][test.name]}
@@ -192,19 +208,23 @@ func policy(age string) Props {
 // unknown in a preview, also within blocks.
 func TestDefaultsAndUnknowns(t *testing.T) {
 	w := newWorld(t)
-	in, problems := w.checked(poolKind, "p", Props{"cluster": "c", "management": Props{"autoRepair": false}, "upgradeSettings": Props{"maxSurge": 1}})
+	in, problems := w.checked(poolKind, "p",
+		Props{"cluster": "c", "management": Props{"autoRepair": false}, "upgradeSettings": Props{"maxSurge": 1}})
 	if problems != "" {
 		t.Fatal(problems)
 	}
-	if m := at(in, "management").(Props); m["autoRepair"] != false || m["autoUpgrade"] != true || text(in, "upgradeSettings", "strategy") != "SURGE" || in["nodeConfig"] != nil {
+	if m := at(in, "management").(Props); m["autoRepair"] != false || m["autoUpgrade"] != true ||
+		text(in, "upgradeSettings", "strategy") != "SURGE" || in["nodeConfig"] != nil {
 		t.Errorf("inputs: %v", in)
 	}
-	r, err := w.of(poolKind).Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(poolKind, "p"), Properties: value(t, in), Preview: true})
+	r, err := w.of(poolKind).Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(poolKind, "p"),
+		Properties: value(t, in), Preview: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := wire(r.Properties)
-	for _, path := range [][]any{{"nodeCount"}, {"nodeConfig"}, {"version"}, {"upgradeSettings", "maxUnavailable"}, {"instanceGroupUrls"}} {
+	for _, path := range [][]any{{"nodeCount"}, {"nodeConfig"}, {"version"},
+		{"upgradeSettings", "maxUnavailable"}, {"instanceGroupUrls"}} {
 		if got := at(out, path...); got != Unknown {
 			t.Errorf("in a preview %v is %v", path, got)
 		}
@@ -223,13 +243,15 @@ func TestDefaultsAndUnknowns(t *testing.T) {
 func TestChangesOfClusters(t *testing.T) {
 	w := newWorld(t)
 	_, in, is := w.gke("us-central1")
-	private := changed(in, Props{"enablePrivateNodes": true, "enablePrivateEndpoint": false, "masterIpv4CidrBlock": "172.16.0.0/28"}, "privateClusterConfig")
+	private := changed(in, Props{"enablePrivateNodes": true, "enablePrivateEndpoint": false,
+		"masterIpv4CidrBlock": "172.16.0.0/28"}, "privateClusterConfig")
 	_, isPrivate := w.create(clusterKind, "d", changed(private, "d", "name"))
 	isPrivate["name"] = "c"
 	zones := changed(in, []any{"us-central1-b", "us-central1-a"}, "nodeLocations")
 	_, isInZones := w.create(clusterKind, "e", changed(zones, "e", "name"))
 	isInZones["name"] = "c"
-	_, isOpen := w.create(clusterKind, "f", changed(changed(in, networks("a", "b"), "masterAuthorizedNetworksConfig"), "f", "name"))
+	_, isOpen := w.create(clusterKind, "f",
+		changed(changed(in, networks("a", "b"), "masterAuthorizedNetworksConfig"), "f", "name"))
 	isOpen["name"] = "c"
 	for _, test := range []struct {
 		what     string
@@ -238,35 +260,48 @@ func TestChangesOfClusters(t *testing.T) {
 		replaced bool
 	}{
 		{"private nodes no more", isPrivate, in, nil, false}, // the block is Computed
-		{"private nodes", is, private, []string{"privateClusterConfig.enablePrivateNodes", "privateClusterConfig.masterIpv4CidrBlock"}, true},
+		{"private nodes", is, private, []string{"privateClusterConfig.enablePrivateNodes",
+			"privateClusterConfig.masterIpv4CidrBlock"}, true},
 		{"any zones", isInZones, in, nil, false},
-		{"zones in another order", isInZones, changed(in, []any{"us-central1-a", "us-central1-b"}, "nodeLocations"), nil, false},
-		{"another zone", isInZones, changed(in, []any{"us-central1-a", "us-central1-b", "us-central1-f"}, "nodeLocations"), []string{"nodeLocations[2]"}, false},
-		{"networks in another order", isOpen, changed(in, networks("b", "a"), "masterAuthorizedNetworksConfig"), nil, false},
+		{"zones in another order", isInZones, changed(in, []any{"us-central1-a", "us-central1-b"},
+			"nodeLocations"), nil, false},
+		{"another zone", isInZones,
+			changed(in, []any{"us-central1-a", "us-central1-b", "us-central1-f"}, "nodeLocations"),
+			[]string{"nodeLocations[2]"}, false},
+		{"networks in another order", isOpen,
+			changed(in, networks("b", "a"), "masterAuthorizedNetworksConfig"), nil, false},
 		{"networks of others", isOpen, changed(in, networks("b", "c"), "masterAuthorizedNetworksConfig"),
-			[]string{"masterAuthorizedNetworksConfig.cidrBlocks[0]", "masterAuthorizedNetworksConfig.cidrBlocks[1]"}, false},
+			[]string{"masterAuthorizedNetworksConfig.cidrBlocks[0]",
+				"masterAuthorizedNetworksConfig.cidrBlocks[1]"}, false},
 		{"any networks", isOpen, in, nil, false},
 		{"a label", is, changed(in, Props{"a": "b"}, "resourceLabels"), []string{"resourceLabels.a"}, false},
-		{"somebody else's label", changed(is, Props{"goog-fleet-project": "1"}, "resourceLabels"), in, []string{`resourceLabels["goog-fleet-project"]`}, false},
-		{"a window", is, changed(in, Props{"dailyMaintenanceWindow": Props{"startTime": "03:00"}}, "maintenancePolicy"), []string{"maintenancePolicy"}, false},
-		{"a link of another form", is, changed(in, "https://www.googleapis.com/compute/v1/projects/p/global/networks/n", "network"), nil, false},
+		{"somebody else's label", changed(is, Props{"goog-fleet-project": "1"}, "resourceLabels"), in,
+			[]string{`resourceLabels["goog-fleet-project"]`}, false},
+		{"a window", is, changed(in, Props{"dailyMaintenanceWindow": Props{"startTime": "03:00"}},
+			"maintenancePolicy"), []string{"maintenancePolicy"}, false},
+		{"a link of another form", is,
+			changed(in, "https://www.googleapis.com/compute/v1/projects/p/global/networks/n", "network"), nil, false},
 		{"another network", is, changed(in, "projects/p/global/networks/m", "network"), []string{"network"}, true},
 		{"a description", is, changed(in, "d", "description"), []string{"description"}, true},
 		// true is the default
 		{"protection", is, changed(in, false, "deletionProtection"), []string{"deletionProtection"}, false},
 	} {
-		if d := w.diff(clusterKind, in, test.is, test.now); !slices.Equal(d.Diffs, test.differs) || len(d.Replaces) > 0 != test.replaced {
+		if d := w.diff(clusterKind, in, test.is, test.now); !slices.Equal(d.Diffs, test.differs) ||
+			len(d.Replaces) > 0 != test.replaced {
 			t.Errorf("%s: differs in %v, replaced for %v", test.what, d.Diffs, d.Replaces)
 		}
 	}
 	subnet := Props{"name": "s", "network": "n", "region": "r", "ipCidrRange": "10.0.0.0/20"}
 	_, is = w.create(subnetKind, "s", subnet)
 	for to, replaced := range map[string]bool{"10.0.0.0/16": false, "10.0.0.0/24": true, "10.1.0.0/16": true} {
-		if d := w.diff(subnetKind, subnet, is, changed(subnet, to, "ipCidrRange")); !slices.Equal(d.Diffs, []string{"ipCidrRange"}) || len(d.Replaces) > 0 != replaced {
+		if d := w.diff(subnetKind, subnet, is, changed(subnet, to, "ipCidrRange")); !slices.Equal(
+			d.Diffs, []string{"ipCidrRange"}) || len(d.Replaces) > 0 != replaced {
 			t.Errorf("a range becomes %s: differs in %v, replaced for %v", to, d.Diffs, d.Replaces)
 		}
 	}
-	file := Props{"name": "f", "tier": "BASIC_HDD", "fileShares": Props{"name": "s", "capacityGb": 1024}, "networks": []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}, "reservedIpRange": "10.97.0.0/29"}}}
+	file := Props{"name": "f", "tier": "BASIC_HDD",
+		"fileShares": Props{"name": "s", "capacityGb": 1024},
+		"networks":   []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}, "reservedIpRange": "10.97.0.0/29"}}}
 	_, is = w.create("gcp:filestore/instance:Instance", "f", file)
 	left := changed(file, []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}}}, "networks")
 	if d := w.diff("gcp:filestore/instance:Instance", file, is, left); len(d.Diffs) > 0 {
@@ -299,7 +334,8 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	update := func(preview bool) Props {
 		t.Helper()
 		r, err := w.of(poolKind).Update(t.Context(), &pulumirpc.UpdateRequest{
-			Urn: urn(poolKind, "p"), Id: id, OldInputs: value(t, in), Olds: value(t, is), News: value(t, now), IgnoreChanges: ownLabels, Preview: preview,
+			Urn: urn(poolKind, "p"), Id: id, OldInputs: value(t, in), Olds: value(t, is),
+			News: value(t, now), IgnoreChanges: ownLabels, Preview: preview,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -308,7 +344,8 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	}
 	preview, after := update(true), update(false)
 	for what, got := range map[string]Props{"preview": preview, "update": after} {
-		if at(got, "nodeConfig", "diskSizeGb") != 200.0 || text(got, "nodeConfig", "resourceLabels", "stack") != "s" || text(got, "nodeConfig", "resourceLabels", provisioningLabel) != "on-demand" {
+		if at(got, "nodeConfig", "diskSizeGb") != 200.0 || text(got, "nodeConfig", "resourceLabels",
+			"stack") != "s" || text(got, "nodeConfig", "resourceLabels", provisioningLabel) != "on-demand" {
 			t.Errorf("%s: nodeConfig is %v", what, got["nodeConfig"])
 		}
 		if got["nodeCount"] != 5.0 || got["version"] != laterGKE || hasUnknown(got) {
@@ -322,7 +359,8 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	if after = update(false); after["autoscaling"] != nil || after["nodeCount"] != 5.0 {
 		t.Errorf("without autoscaling it is %v", after)
 	}
-	if d := w.diff(poolKind, in, after, now); !slices.Contains(d.Diffs, `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`) {
+	if d := w.diff(poolKind, in, after, now); !slices.Contains(d.Diffs,
+		`nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`) {
 		t.Errorf("GKE's label is back, and it differs in %v", d.Diffs)
 	}
 }

@@ -93,7 +93,8 @@ type base struct {
 	calls []Call
 }
 
-func (b *base) Handshake(context.Context, *pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
+func (b *base) Handshake(context.Context,
+	*pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
 	return &pulumirpc.ProviderHandshakeResponse{AcceptSecrets: true}, nil
 }
 
@@ -240,8 +241,10 @@ func (p *Provider) Create(ctx context.Context, q *pulumirpc.CreateRequest) (*pul
 		}
 	}
 	for _, other := range p.live {
-		if t.Name != "" && other.Type == r.Type && other.In[t.Name] == r.In[t.Name] && (t.Global || within(other) == within(r)) {
-			return nil, fmt.Errorf("%s %s: %s: %v", r.Type, r.Name, cmp.Or(t.Exists, "409: already exists"), r.In[t.Name])
+		if t.Name != "" && other.Type == r.Type && other.In[t.Name] == r.In[t.Name] &&
+			(t.Global || within(other) == within(r)) {
+			return nil, fmt.Errorf("%s %s: %s: %v", r.Type, r.Name,
+				cmp.Or(t.Exists, "409: already exists"), r.In[t.Name])
 		}
 	}
 	r.ID = p.id(r)

@@ -12,7 +12,8 @@ import (
 
 // Each mistake is refused as by the clouds, with the reason.
 func TestRefused(t *testing.T) {
-	const network, pool, group = "gcp:compute/network:Network", "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"
+	const network, pool, group = "gcp:compute/network:Network", "gcp:container/nodePool:NodePool",
+		"aws:eks/nodeGroup:NodeGroup"
 	for _, test := range []struct {
 		kind string
 		in   Props
@@ -21,12 +22,19 @@ func TestRefused(t *testing.T) {
 		{network, Props{"autoCreateSubnetwork": false}, "autoCreateSubnetwork: the SDK has no such property"},
 		{network, Props{"autoCreateSubnetworks": "no"}, "autoCreateSubnetworks: expected bool, got no"},
 		{pool, Props{}, "cluster: missing"},
-		{pool, Props{"cluster": "c", "nodeConfig": Props{"taints": []any{Props{"key": "k", "value": "v"}}}}, "nodeConfig.taints[0].effect: missing"},
-		{pool, Props{"cluster": "c", "nodeConfig": Props{"guestAccelerators": []any{Props{"kind": "t4"}}}}, "nodeConfig.guestAccelerators[0].kind: the SDK has no such property"},
-		{group, Props{"clusterName": "c", "nodeRoleArn": "r", "scalingConfig": Props{"desiredSize": 1, "maxSize": 1, "minSize": 1}}, "subnetIds: missing"},
+		{pool, Props{"cluster": "c",
+			"nodeConfig": Props{"taints": []any{Props{"key": "k", "value": "v"}}}},
+			"nodeConfig.taints[0].effect: missing"},
+		{pool, Props{"cluster": "c",
+			"nodeConfig": Props{"guestAccelerators": []any{Props{"kind": "t4"}}}},
+			"nodeConfig.guestAccelerators[0].kind: the SDK has no such property"},
+		{group, Props{"clusterName": "c", "nodeRoleArn": "r", "scalingConfig": Props{"desiredSize": 1,
+			"maxSize": 1, "minSize": 1}}, "subnetIds: missing"},
 		{"gcp:container/cluster:Clusters", Props{}, "does not play this type"},
-		{"kubernetes:batch/v1:Job", Props{"apiVersion": "batch/v1", "kind": "Job", "metadata": Props{"name": "j"}, "spec": Props{"backofLimit": 1}}, `unknown field "spec.backofLimit"`},
-		{"kubernetes:core/v1:Pods", Props{"apiVersion": "v1", "kind": "Pods", "metadata": Props{"name": "j"}}, `no kind "Pods"`},
+		{"kubernetes:batch/v1:Job", Props{"apiVersion": "batch/v1", "kind": "Job",
+			"metadata": Props{"name": "j"}, "spec": Props{"backofLimit": 1}}, `unknown field "spec.backofLimit"`},
+		{"kubernetes:core/v1:Pods", Props{"apiVersion": "v1", "kind": "Pods",
+			"metadata": Props{"name": "j"}}, `no kind "Pods"`},
 	} {
 		w := newWorld(t)
 		if problems := w.check(test.kind, "x", test.in); !strings.Contains(problems, test.want) {
@@ -39,13 +47,17 @@ func TestRefused(t *testing.T) {
 func TestUnknownInPreview(t *testing.T) {
 	w := newWorld(t)
 	w.create("gcp:projects/service:Service", "file", Props{"service": "file.googleapis.com", "disableOnDestroy": false})
-	in := Props{"name": "n", "tier": "BASIC_HDD", "fileShares": Props{"name": "s", "capacityGb": 1024}, "networks": []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}}}}
-	r, err := w.of("gcp:filestore/instance:Instance").Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn("gcp:filestore/instance:Instance", "f"), Properties: value(t, in), Preview: true})
+	in := Props{"name": "n", "tier": "BASIC_HDD", "fileShares": Props{"name": "s", "capacityGb": 1024},
+		"networks": []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}}}}
+	r, err := w.of("gcp:filestore/instance:Instance").Create(t.Context(),
+		&pulumirpc.CreateRequest{Urn: urn("gcp:filestore/instance:Instance", "f"),
+			Properties: value(t, in), Preview: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := wire(r.Properties)
-	if got := at(out, "networks", 0, "ipAddresses"); got != Unknown || text(out, "networks", 0, "network") != "net" || out["createTime"] != Unknown || out["tier"] != "BASIC_HDD" {
+	if got := at(out, "networks", 0, "ipAddresses"); got != Unknown ||
+		text(out, "networks", 0, "network") != "net" || out["createTime"] != Unknown || out["tier"] != "BASIC_HDD" {
 		t.Errorf("preview shows %v", out)
 	}
 	_, out = w.create("gcp:filestore/instance:Instance", "f", in)
@@ -58,10 +70,12 @@ func TestUnknownInPreview(t *testing.T) {
 	in["name"] = "other"
 	id, _ := w.create("gcp:filestore/instance:Instance", "g", in)
 	is := w.read("gcp:filestore/instance:Instance", "g", id, in)
-	if d := w.diff("gcp:filestore/instance:Instance", in, is, in); !slices.Equal(d.Replaces, []string{"networks[0].network"}) {
+	if d := w.diff("gcp:filestore/instance:Instance", in, is, in); !slices.Equal(d.Replaces,
+		[]string{"networks[0].network"}) {
 		t.Errorf("replaced for %v", d.Replaces)
 	}
-	if d := w.diff("gcp:filestore/instance:Instance", in, is, in, "networks[0].network"); d.Changes != pulumirpc.DiffResponse_DIFF_NONE {
+	if d := w.diff("gcp:filestore/instance:Instance", in, is, in,
+		"networks[0].network"); d.Changes != pulumirpc.DiffResponse_DIFF_NONE {
 		t.Errorf("ignored, and yet %v", d.Diffs)
 	}
 }
@@ -70,7 +84,8 @@ func TestUnknownInPreview(t *testing.T) {
 // before those that it needs.
 func TestOrder(t *testing.T) {
 	w := newWorld(t)
-	const network, subnet, service = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork", "gcp:projects/service:Service"
+	const network, subnet, service = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork",
+		"gcp:projects/service:Service"
 	if err := w.refused(network, "n", Props{"name": "n"}); !strings.Contains(err, "SERVICE_DISABLED: compute") {
 		t.Errorf("made without its service: %s", err)
 	}
@@ -91,7 +106,9 @@ func TestOrder(t *testing.T) {
 	if left := w.Left(); !slices.Equal(left, []string{service + " compute"}) {
 		t.Errorf("left are %v", left)
 	}
-	if err := w.refused("aws:eks/cluster:Cluster", "c", Props{"name": "c", "roleArn": "arn:aws:iam::1:role/r", "vpcConfig": Props{"subnetIds": []any{"a", "b"}}}); !strings.Contains(err, "AmazonEKSClusterPolicy") {
+	if err := w.refused("aws:eks/cluster:Cluster", "c",
+		Props{"name": "c", "roleArn": "arn:aws:iam::1:role/r",
+			"vpcConfig": Props{"subnetIds": []any{"a", "b"}}}); !strings.Contains(err, "AmazonEKSClusterPolicy") {
 		t.Errorf("a cluster whose role has no policy: %s", err)
 	}
 }
@@ -115,7 +132,8 @@ func TestUnreachable(t *testing.T) {
 	if err := w.delete(kind, "n", "n"); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.Kubernetes.Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, "n"), Properties: value(t, in), Preview: true}); err != nil {
+	if _, err := w.Kubernetes.Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, "n"),
+		Properties: value(t, in), Preview: true}); err != nil {
 		t.Errorf("a preview goes on: %v", err)
 	}
 }
@@ -189,7 +207,8 @@ func (w *world) create(kind, name string, in Props) (id string, out Props) {
 	if problems != "" {
 		w.t.Fatal(problems)
 	}
-	r, err := w.of(kind).Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, name), Properties: value(w.t, in)})
+	r, err := w.of(kind).Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, name),
+		Properties: value(w.t, in)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -200,7 +219,8 @@ func (w *world) create(kind, name string, in Props) (id string, out Props) {
 // refused returns why a resource is not created, or "".
 func (w *world) refused(kind, name string, in Props) string {
 	w.t.Helper()
-	if _, err := w.of(kind).Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, name), Properties: value(w.t, in)}); err != nil {
+	if _, err := w.of(kind).Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, name),
+		Properties: value(w.t, in)}); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -208,7 +228,8 @@ func (w *world) refused(kind, name string, in Props) string {
 
 func (w *world) read(kind, name, id string, in Props) Props {
 	w.t.Helper()
-	r, err := w.of(kind).Read(w.t.Context(), &pulumirpc.ReadRequest{Urn: urn(kind, name), Id: id, Inputs: value(w.t, in), Properties: value(w.t, in)})
+	r, err := w.of(kind).Read(w.t.Context(), &pulumirpc.ReadRequest{Urn: urn(kind, name), Id: id,
+		Inputs: value(w.t, in), Properties: value(w.t, in)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -217,7 +238,8 @@ func (w *world) read(kind, name, id string, in Props) Props {
 
 func (w *world) diff(kind string, asked, is, now Props, ignore ...string) *pulumirpc.DiffResponse {
 	w.t.Helper()
-	d, err := w.of(kind).Diff(w.t.Context(), &pulumirpc.DiffRequest{Urn: urn(kind, "x"), OldInputs: value(w.t, asked), Olds: value(w.t, is), News: value(w.t, now), IgnoreChanges: ignore})
+	d, err := w.of(kind).Diff(w.t.Context(), &pulumirpc.DiffRequest{Urn: urn(kind, "x"),
+		OldInputs: value(w.t, asked), Olds: value(w.t, is), News: value(w.t, now), IgnoreChanges: ignore})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -225,6 +247,7 @@ func (w *world) diff(kind string, asked, is, now Props, ignore ...string) *pulum
 }
 
 func (w *world) delete(kind, name, id string) error {
-	_, err := w.of(kind).Delete(w.t.Context(), &pulumirpc.DeleteRequest{Urn: urn(kind, name), Id: id, Properties: value(w.t, w.objects[kind+" "+name])})
+	_, err := w.of(kind).Delete(w.t.Context(), &pulumirpc.DeleteRequest{Urn: urn(kind, name), Id: id,
+		Properties: value(w.t, w.objects[kind+" "+name])})
 	return err
 }

@@ -42,7 +42,8 @@ func immutable(paths ...string) []refusal {
 var refusals = map[string][]refusal{
 	"apps/v1/DaemonSet":  immutable("spec.selector"),
 	"apps/v1/Deployment": immutable("spec.selector"),
-	"batch/v1/Job": immutable("spec.selector", "spec.template", "spec.completions", "spec.completionMode", "spec.podFailurePolicy",
+	"batch/v1/Job": immutable("spec.selector", "spec.template", "spec.completions",
+		"spec.completionMode", "spec.podFailurePolicy",
 		"spec.backoffLimitPerIndex", "spec.managedBy", "spec.successPolicy"),
 	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": {{path: "roleRef", why: "cannot change roleRef", form: invalid}},
 	"rbac.authorization.k8s.io/v1/RoleBinding":        {{path: "roleRef", why: "cannot change roleRef", form: invalid}},
@@ -56,12 +57,15 @@ var refusals = map[string][]refusal{
 		{path: "spec.volumeMode", as: "volumeMode", why: validation.FieldImmutableErrorMsg, form: invalid},
 	},
 	"v1/PersistentVolumeClaim": {
-		{path: "spec.accessModes spec.selector spec.storageClassName spec.volumeName spec.volumeMode spec.dataSource", as: "spec", form: forbidden,
-			why: "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"},
+		{path: "spec.accessModes spec.selector spec.storageClassName spec.volumeName " +
+			"spec.volumeMode spec.dataSource", as: "spec", form: forbidden,
+			why: "spec is immutable after creation except resources.requests and " +
+				"volumeAttributesClassName for bound claims"},
 	},
 	"v1/ResourceQuota": immutable("spec.scopes"),
 	"v1/Secret":        append(immutable("type"), ifImmutable("data", "immutable")...),
-	"v1/Service":       {{path: "spec.clusterIP", as: "spec.clusterIPs[0]", why: "may not change once set", form: invalid}},
+	"v1/Service": {{path: "spec.clusterIP", as: "spec.clusterIPs[0]",
+		why: "may not change once set", form: invalid}},
 }
 
 func ifImmutable(paths ...string) []refusal {
@@ -96,7 +100,8 @@ func refused(was, now Props) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(schema.FromAPIVersionAndKind(text(now, "apiVersion"), text(now, "kind")).GroupKind(), text(now, "metadata", "name"), errs)
+	return apierrors.NewInvalid(schema.FromAPIVersionAndKind(text(now, "apiVersion"),
+		text(now, "kind")).GroupKind(), text(now, "metadata", "name"), errs)
 }
 
 func pathKeys(path string) []any {

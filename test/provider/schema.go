@@ -113,7 +113,8 @@ func readSchema(kind string) (*Schema, error) {
 	name := code[begin+last[2] : begin+last[3]]
 
 	s := &Schema{code: code, outputs: fieldsOf(code, name)}
-	args := regexp.MustCompile(`func \(` + name + `Args\) ElementType\(\) reflect\.Type \{\s+return reflect\.TypeOf\(\(\*(\w+)\)`).FindStringSubmatch(code)
+	args := regexp.MustCompile(`func \(` + name +
+		`Args\) ElementType\(\) reflect\.Type \{\s+return reflect\.TypeOf\(\(\*(\w+)\)`).FindStringSubmatch(code)
 	if args == nil {
 		return nil, fmt.Errorf("%s: the SDK has no %sArgs", kind, name)
 	}
@@ -163,7 +164,8 @@ func fieldsOf(code, name string) []field {
 	var all []field
 	for _, m := range fieldLine.FindAllStringSubmatch(structOf(code, name), -1) {
 		kind := m[2]
-		scalar := !strings.HasPrefix(kind, "*") && !strings.HasPrefix(kind, "[]") && !strings.HasPrefix(kind, "map[") && kind != "interface{}" && !strings.Contains(kind, ".")
+		scalar := !strings.HasPrefix(kind, "*") && !strings.HasPrefix(kind, "[]") &&
+			!strings.HasPrefix(kind, "map[") && kind != "interface{}" && !strings.Contains(kind, ".")
 		all = append(all, field{m[3], kind, scalar})
 	}
 	return all

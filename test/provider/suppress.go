@@ -58,14 +58,16 @@ var suppress = map[string]func(resource Props, state, now any) bool{
 	},
 
 	// The values that Google returns if none was requested.
-	"google_container_cluster.datapath_provider":                             orDefault("DATAPATH_PROVIDER_UNSPECIFIED", "LEGACY_DATAPATH"),
+	"google_container_cluster.datapath_provider": orDefault(
+		"DATAPATH_PROVIDER_UNSPECIFIED", "LEGACY_DATAPATH"),
 	"google_compute_global_address.ip_version":                               orDefault("IPV4"),
 	"google_compute_global_address.address_type":                             orDefault("EXTERNAL"),
 	"google_container_cluster.ip_allocation_policy.cluster_ipv4_cidr_block":  sizeOnly,
 	"google_container_cluster.ip_allocation_policy.services_ipv4_cidr_block": sizeOnly,
 
 	// 3:00 is 03:00
-	"google_container_cluster.maintenance_policy.daily_maintenance_window.start_time": func(_ Props, state, now any) bool {
+	"google_container_cluster.maintenance_policy.daily_maintenance_window.start_time": func(_ Props,
+		state, now any) bool {
 		s, ok := state.(string)
 		n, ok2 := now.(string)
 		return ok && ok2 && strings.TrimPrefix(s, "0") == strings.TrimPrefix(n, "0")
@@ -169,12 +171,18 @@ func sizeOnly(_ Props, state, now any) bool {
 // forcing has attributes that are not ForceNew although some of their changes replace the resource,
 // by code of the provider.
 var forcing = map[string]func(resource Props, state, now any) bool{
-	"aws_eks_cluster.compute_config.node_role_arn": func(_ Props, state, _ any) bool { return state != nil && state != "" },
+	"aws_eks_cluster.compute_config.node_role_arn": func(_ Props, state, _ any) bool {
+		return state != nil && state != ""
+	},
 	// encryption cannot be turned off
 	"aws_eks_cluster.encryption_config": func(_ Props, _, now any) bool { return now == nil },
-	"aws_vpc.instance_tenancy":          func(_ Props, state, now any) bool { return state != "dedicated" || now != "default" },
+	"aws_vpc.instance_tenancy": func(_ Props, state, now any) bool {
+		return state != "dedicated" || now != "default"
+	},
 
-	"aws_vpc_endpoint.private_dns_enabled": func(endpoint Props, _, _ any) bool { return endpoint["vpcEndpointType"] != "Interface" },
+	"aws_vpc_endpoint.private_dns_enabled": func(endpoint Props, _, _ any) bool {
+		return endpoint["vpcEndpointType"] != "Interface"
+	},
 
 	// The kind of a rule's source cannot change.
 	"aws_vpc_security_group_ingress_rule.cidr_ipv4":                    comesOrGoes,
@@ -182,8 +190,10 @@ var forcing = map[string]func(resource Props, state, now any) bool{
 	"aws_vpc_security_group_ingress_rule.prefix_list_id":               comesOrGoes,
 	"aws_vpc_security_group_ingress_rule.referenced_security_group_id": comesOrGoes,
 
-	"google_compute_subnetwork.ip_cidr_range":           shrinks,
-	"google_container_cluster.enable_l4_ilb_subsetting": func(_ Props, state, now any) bool { return state == true && now != true },
+	"google_compute_subnetwork.ip_cidr_range": shrinks,
+	"google_container_cluster.enable_l4_ilb_subsetting": func(_ Props, state, now any) bool {
+		return state == true && now != true
+	},
 }
 
 func comesOrGoes(_ Props, state, now any) bool {

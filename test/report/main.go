@@ -63,7 +63,8 @@ type account struct {
 
 // report reads events to their end. It prints lines that are not events unchanged.
 func report(in io.Reader, out io.Writer) error {
-	a := &account{running: make(map[test][]string), order: make(map[string]string), skipped: make(map[string]string), out: out}
+	a := &account{running: make(map[test][]string), order: make(map[string]string),
+		skipped: make(map[string]string), out: out}
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadBytes('\n')
 		var e event
@@ -101,7 +102,9 @@ func (a *account) add(e event) {
 	case e.Action == "fail" && e.Test == "":
 		// of those that still ran it has ended the process
 		io.WriteString(a.out, a.order[e.Package])
-		for _, t := range slices.SortedFunc(maps.Keys(a.running), func(x, y test) int { return cmp.Compare(x.name, y.name) }) {
+		for _, t := range slices.SortedFunc(maps.Keys(a.running), func(x, y test) int {
+			return cmp.Compare(x.name, y.name)
+		}) {
 			if t.pkg == e.Package {
 				a.end(t, true)
 			}
@@ -132,7 +135,8 @@ func (a *account) end(t test, show bool) {
 
 // noise reports whether a package's line has no information for a reader.
 func noise(line string) bool {
-	return strings.HasPrefix(line, "?   ") || line == "PASS\n" || line == "testing: warning: no tests to run\n" || strings.Contains(line, "[no tests to run]")
+	return strings.HasPrefix(line, "?   ") || line == "PASS\n" ||
+		line == "testing: warning: no tests to run\n" || strings.Contains(line, "[no tests to run]")
 }
 
 // reason returns the output of a test before it was skipped, as one line.
@@ -159,11 +163,13 @@ func (a *account) sum() {
 		if i == 5 || t.seconds < 1 {
 			break
 		}
-		fmt.Fprintf(a.out, "%s %s %v", map[bool]string{true: "; longest:", false: ","}[i == 0], t, time.Duration(t.seconds*float64(time.Second)).Round(time.Second))
+		fmt.Fprintf(a.out, "%s %s %v", map[bool]string{true: "; longest:", false: ","}[i == 0], t,
+			time.Duration(t.seconds*float64(time.Second)).Round(time.Second))
 	}
 	fmt.Fprintf(a.out, "\n%d tests skipped", len(a.skipped))
 	for i, name := range slices.Sorted(maps.Keys(a.skipped)) {
-		fmt.Fprintf(a.out, "%s  %s: %s", map[bool]string{true: ":\n", false: "\n"}[i == 0], name, cmp.Or(a.skipped[name], "no reason given"))
+		fmt.Fprintf(a.out, "%s  %s: %s", map[bool]string{true: ":\n", false: "\n"}[i == 0], name,
+			cmp.Or(a.skipped[name], "no reason given"))
 	}
 	fmt.Fprintln(a.out)
 }

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-var source = flag.String("source", "", "directory with the tutorials as published, one file each; TestExtraction compares with them")
+var source = flag.String("source", "",
+	"directory with the tutorials as published, one file each; TestExtraction compares with them")
 
 // Every row of the table replaces a command of a tutorial, and says why; nothing is replaced twice.
 func TestTable(t *testing.T) {
@@ -52,13 +53,15 @@ func TestCommands(t *testing.T) {
 			t.Errorf("the continued line is cut: %q", c.Text)
 		}
 	}
-	if got := strings.Join(begins, "\n"); len(begins) != 12 || !strings.Contains(got, "\ncat <<EOF | kubectl apply -f -\nkubectl apply -f etcd.yaml\n") {
+	if got := strings.Join(begins, "\n"); len(begins) != 12 ||
+		!strings.Contains(got, "\ncat <<EOF | kubectl apply -f -\nkubectl apply -f etcd.yaml\n") {
 		t.Errorf("%d commands:\n%s", len(begins), got)
 	}
 }
 
 // begun is a line of a tutorial that is a command, or has one in the middle of a sentence.
-var begun = regexp.MustCompile("^ *(?:\\$ )?((?:cat|cd|docker|eksctl|elasticdl|eval|export|gcloud|git|kubectl|minikube|pip|python|scripts/\\S+|sed) .*[^ ]|scripts/\\S+\\.sh)$" +
+var begun = regexp.MustCompile("^ *(?:\\$ " +
+	")?((?:cat|cd|docker|eksctl|elasticdl|eval|export|gcloud|git|kubectl|minikube|pip|python|scripts/\\S+|sed) .*[^ ]|scripts/\\S+\\.sh)$" +
 	"|(?:command|run) `(kubectl [a-z ]+)`")
 
 // Every command of the tutorials as published is there, word for word and in the same order, and
@@ -126,17 +129,20 @@ func TestExtraction(t *testing.T) {
 // The Python files at ElasticDL's paths hand their arguments to elasticdl.
 func TestPaths(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "elasticdl"), []byte("#!/bin/sh\nprintf '%s|' \"$@\"\nexit 3\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "elasticdl"),
+		[]byte("#!/bin/sh\nprintf '%s|' \"$@\"\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"-m elasticdl.python.elasticdl.client train --job_name=x --volume=a,b":                                   "train|--job_name=x|--volume=a,b|",
-		"-m elasticdl.python.elasticdl.client zoo push gcr.io/p/elasticdl:mnist":                                 "zoo|push|gcr.io/p/elasticdl:mnist|",
-		"elasticdl/python/elasticdl/client/client.py --job_name=x --num_epoch=1":                                 "train|--job_name=x|--num_epoch=1|",
-		"elasticdl/python/data/recordio_gen/image_label.py --dataset mnist --records_per_shard 4096 .":           "dataset|mnist|./mnist|--records_per_shard=4096|",
-		"elasticdl/python/data/recordio_gen/image_label.py --dataset fashion_mnist data --source=http://mirror/": "dataset|fashion-mnist|data/fashion_mnist|--records_per_shard=16384|--source=http://mirror/|",
+		"-m elasticdl.python.elasticdl.client train --job_name=x --volume=a,b":                         "train|--job_name=x|--volume=a,b|",
+		"-m elasticdl.python.elasticdl.client zoo push gcr.io/p/elasticdl:mnist":                       "zoo|push|gcr.io/p/elasticdl:mnist|",
+		"elasticdl/python/elasticdl/client/client.py --job_name=x --num_epoch=1":                       "train|--job_name=x|--num_epoch=1|",
+		"elasticdl/python/data/recordio_gen/image_label.py --dataset mnist --records_per_shard 4096 .": "dataset|mnist|./mnist|--records_per_shard=4096|",
+		"elasticdl/python/data/recordio_gen/image_label.py --dataset fashion_mnist data " +
+			"--source=http://mirror/": "dataset|fashion-mnist|data/fashion_mnist|--records_per_shard=16384|--source=http://mirror/|",
 	} {
-		for path, want := range map[string]string{bin + ":" + os.Getenv("PATH"): want, "/usr/bin:/bin": "elasticdl: not found on PATH"} {
+		for path, want := range map[string]string{bin + ":" + os.Getenv("PATH"): want,
+			"/usr/bin:/bin": "elasticdl: not found on PATH"} {
 			python, err := exec.LookPath("python3")
 			if err != nil {
 				t.Fatal(err)

@@ -89,7 +89,10 @@ func (c *Conn) of(ctx context.Context, request any) (context.Context, *grpc.Clie
 	if conn := c.open[h.Name()]; conn != nil {
 		return ctx, conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(proof{func() *credential.Credential { return c.proves(h) }}), grpc.WithNoProxy(),
+	conn, err := grpc.NewClient("passthrough:///test",
+		grpc.WithTransportCredentials(proof{func() *credential.Credential {
+			return c.proves(h)
+		}}), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }))
 	if err == nil {
 		c.open[h.Name()] = conn
@@ -114,7 +117,8 @@ func (c *Conn) Invoke(ctx context.Context, method string, request, reply any, op
 }
 
 // NewStream implements [grpc.ClientConnInterface].
-func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string,
+	options ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, conn, err := c.of(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -124,7 +128,10 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 
 // Server returns a gRPC server that answers any caller under the identity that header returns.
 func Server(header func() identity.Header) *grpc.Server {
-	return grpc.NewServer(grpc.Creds(proof{func() *credential.Credential { return prove.Of(header()) }}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return grpc.NewServer(grpc.Creds(proof{func() *credential.Credential {
+		return prove.Of(header())
+	}}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+		handle grpc.UnaryHandler) (any, error) {
 		grpc.SetHeader(ctx, metadata.Pairs(rpc.HeaderKey, rpc.Text(header())))
 		return handle(ctx, request)
 	}))

@@ -36,7 +36,8 @@ const debian = "/usr/bin/python3"
 var loaded string
 
 // idle lists parts of a tree of code that no training needs.
-var idle = []string{"config-*", "dist-packages", "ensurepip", "idlelib", "include", "lib2to3", "pydoc_data", "test", "test_*", "tests"}
+var idle = []string{"config-*", "dist-packages", "ensurepip", "idlelib", "include", "lib2to3",
+	"pydoc_data", "test", "test_*", "tests"}
 
 // PushImage makes an image like a user's: this machine's Debian Python and PyTorch, a shell, some
 // files in /scripts, and nothing of ElasticDL. It pushes the image to a registry on this machine
@@ -68,7 +69,9 @@ func PushImage(ctx context.Context, reference string, scripts ...string) (size i
 	if err != nil {
 		return 0, fmt.Errorf("make a layer of scripts: %w", err)
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), system, code)
+	image, err := mutate.AppendLayers(
+		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+			types.OCIConfigJSON), system, code)
 	if err != nil {
 		return 0, err
 	}
@@ -256,7 +259,8 @@ func (l *layer) add(from, to string) error {
 	}
 	defer file.Close()
 	// Compiled code is valid for source of that time.
-	header := &tar.Header{Name: to[1:], Typeflag: tar.TypeReg, Mode: int64(info.Mode().Perm()), Size: info.Size(), ModTime: info.ModTime().Truncate(time.Second)}
+	header := &tar.Header{Name: to[1:], Typeflag: tar.TypeReg, Mode: int64(info.Mode().Perm()),
+		Size: info.Size(), ModTime: info.ModTime().Truncate(time.Second)}
 	if err := l.to.WriteHeader(header); err != nil {
 		return err
 	}
@@ -272,7 +276,8 @@ func (l *layer) link(path, to string) error {
 	if err := l.directory(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return l.to.WriteHeader(&tar.Header{Name: path[1:], Typeflag: tar.TypeSymlink, Linkname: to, Mode: 0o777, ModTime: time.Unix(0, 0)})
+	return l.to.WriteHeader(&tar.Header{Name: path[1:], Typeflag: tar.TypeSymlink, Linkname: to,
+		Mode: 0o777, ModTime: time.Unix(0, 0)})
 }
 
 func (l *layer) directory(path string, mode int64) error {
@@ -283,5 +288,6 @@ func (l *layer) directory(path string, mode int64) error {
 	if err := l.directory(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return l.to.WriteHeader(&tar.Header{Name: path[1:] + "/", Typeflag: tar.TypeDir, Mode: mode, ModTime: time.Unix(0, 0)})
+	return l.to.WriteHeader(&tar.Header{Name: path[1:] + "/", Typeflag: tar.TypeDir, Mode: mode,
+		ModTime: time.Unix(0, 0)})
 }

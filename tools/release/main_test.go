@@ -38,12 +38,14 @@ func TestComplete(t *testing.T) {
 		}
 	}
 	var want strings.Builder
-	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-amd64.cdx.json", "elasticdl-linux-arm64", "elasticdl-linux-arm64.cdx.json"} {
+	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-amd64.cdx.json",
+		"elasticdl-linux-arm64", "elasticdl-linux-arm64.cdx.json"} {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(name, ".json") && (!strings.Contains(string(content), "go-containerregistry@v") || strings.Contains(string(content), dir)) {
+		if strings.HasSuffix(name, ".json") &&
+			(!strings.Contains(string(content), "go-containerregistry@v") || strings.Contains(string(content), dir)) {
 			t.Errorf("%s lacks a module that is linked, or names a directory of this machine:\n%s", name, content)
 		}
 		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(content), name)

@@ -117,4 +117,6 @@ func (l *Log) line(lines, text []byte) []byte {
 func Plain(text []byte) []byte { return sequence.ReplaceAll(text, nil) }
 
 // sequence matches the control sequences of terminals, and control characters other than a tab.
-var sequence = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[PX^_][^\x1b]*\x1b\\\\|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]")
+var sequence = regexp.MustCompile("\x1b\\[[0-?]*[ " +
+	"-/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[PX^_][^\x1b]*\x1b\\\\|\x1b[ " +
+	"-/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]")

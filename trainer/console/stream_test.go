@@ -17,7 +17,8 @@ func TestOnlySource(t *testing.T) {
 		s := New(&out, terminal)
 		source := s.Source("")
 		want := ""
-		for _, piece := range []string{"loss ", "0.5\n", "\r 10%", "\r 20%", "\n", "name? ", "\x1b[2J", "a\r\nb\r", "\n\x00\xff"} {
+		for _, piece := range []string{"loss ", "0.5\n", "\r 10%", "\r 20%", "\n", "name? ", "\x1b[2J",
+			"a\r\nb\r", "\n\x00\xff"} {
 			source.Write([]byte(piece))
 			if want += piece; out.String() != want {
 				t.Errorf("after %q: %q, want %q", piece, out.String(), want)
@@ -109,7 +110,8 @@ func TestBarAmongLines(t *testing.T) {
 		draw(b, "\r 5%")
 		draw(a, "\r 4%\n")
 		const clear = "\r\x1b[K"
-		want := "\r[a]  1%\r[a]  2%" + clear + "[b] line\n" + "\r[a]  3%" + clear + "own\n" + "\r[b]  5%" + clear + "\r[a]  4%\n"
+		want := "\r[a]  1%\r[a]  2%" + clear + "[b] line\n" + "\r[a]  3%" + clear + "own\n" +
+			"\r[b]  5%" + clear + "\r[a]  4%\n"
 		if out.String() != want {
 			t.Errorf("%q, want %q", &out, want)
 		}

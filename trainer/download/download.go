@@ -166,7 +166,8 @@ func (r Request) ask(ctx context.Context, body *partial) (resp *http.Response, a
 	}
 	code := resp.StatusCode
 	switch {
-	case code == http.StatusPartialContent && strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", body.size)):
+	case code == http.StatusPartialContent && strings.HasPrefix(resp.Header.Get("Content-Range"),
+		fmt.Sprintf("bytes %d-", body.size)):
 		return resp, false, nil
 	case code == http.StatusOK:
 		if err := body.reset(); err != nil { // from the beginning

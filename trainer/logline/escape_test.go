@@ -16,7 +16,8 @@ import (
 // Sequences that do something to a terminal: its title, its clipboard, what is on it, what it
 // answers.
 var attacks = []string{
-	"\x1b]0;title\x07", "\x1b]52;c;aHVudGVyMg==\x07", "\x1b[2J\x1b[H", "\x1b[1A\x1b[2K", "\x1bP$q\x1b\\", "\x1b[6n", "\x1b[?1049h",
+	"\x1b]0;title\x07", "\x1b]52;c;aHVudGVyMg==\x07", "\x1b[2J\x1b[H", "\x1b[1A\x1b[2K",
+	"\x1bP$q\x1b\\", "\x1b[6n", "\x1b[?1049h",
 	"\u009b2J", "\x9b2J", "\x07", "\x08\x08\x08", "\u202egnp.exe", "\u2066", "\x00", "\x7f", "\u2028",
 }
 
@@ -49,7 +50,8 @@ func TestLogLinesAreHarmless(t *testing.T) {
 	for _, attack := range attacks {
 		var out bytes.Buffer
 		log := slog.New(logline.New(&out, slog.LevelInfo))
-		log.With("with", attack).WithGroup("group").Error("worker said "+attack, "err", errors.New(attack), "name", "a"+attack)
+		log.With("with", attack).WithGroup("group").Error("worker said "+attack, "err",
+			errors.New(attack), "name", "a"+attack)
 		if line := out.String(); !harmless(line) || strings.Count(line, "\n") != 1 {
 			t.Errorf("%q: the line is %q", attack, line)
 		}
@@ -80,7 +82,9 @@ func FuzzEscape(f *testing.F) {
 	colours := regexp.MustCompile("\x1b\\[[0-9;:]*m")
 	f.Fuzz(func(t *testing.T, text string) {
 		escaped := logline.Escape(text)
-		if !utf8.ValidString(escaped) || strings.ContainsFunc(escaped, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) || logline.Escape(escaped) != escaped {
+		if !utf8.ValidString(escaped) || strings.ContainsFunc(escaped, func(r rune) bool {
+			return unicode.IsControl(r) && r != '\n' && r != '\t'
+		}) || logline.Escape(escaped) != escaped {
 			t.Errorf("%q: %q", text, escaped)
 		}
 		var out strings.Builder

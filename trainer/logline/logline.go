@@ -123,7 +123,8 @@ func appendSource(line []byte, pc uintptr) []byte {
 }
 
 // sourced matches what stands before the message of a line, perhaps behind the name of its pod.
-var sourced = regexp.MustCompile(`(?m)^((?:\[[a-z]+(?:-\d+)?\] )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[[A-Z]+(?:[+-]\d+)?\] )\[\w+\.go:\d+:\S+\] `)
+var sourced = regexp.MustCompile(
+	`(?m)^((?:\[[a-z]+(?:-\d+)?\] )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[[A-Z]+(?:[+-]\d+)?\] )\[\w+\.go:\d+:\S+\] `)
 
 // WithoutSource returns whole lines without the source files of those of this format. The others,
 // as a program's own, stay as they are.

@@ -22,7 +22,8 @@ func TestWithoutSource(t *testing.T) {
 	if !strings.Contains(line, "[logline_test.go:") {
 		t.Fatalf("%q has no source", line)
 	}
-	const others = "Loss [main.go:12:f] = 1\n[worker-0] [main.go:12:f] x\n[2020-04-14 02:46:21,836] [INFO] [train.py:3:main] y\n"
+	const others = "Loss [main.go:12:f] = 1\n[worker-0] [main.go:12:f] x\n[2020-04-14 02:46:21,836] " +
+		"[INFO] [train.py:3:main] y\n"
 	got := string(logline.WithoutSource([]byte("[worker-0] " + line + others + line)))
 	for _, word := range []string{"] [INFO] The world changes joins=true\n", others} {
 		if !strings.Contains(got, word) {
@@ -38,9 +39,11 @@ func TestFormat(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(logline.New(&out, slog.LevelInfo))
 	log.Debug("not written")
-	log.With("worker", 3).WithGroup("lease").Error("task failed", "id", 7, "err", errors.New("read shard: bad"), "took", 1500*time.Millisecond)
-	want := regexp.MustCompile(`^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[ERROR\] \[logline_test\.go:\d+:TestFormat\] ` +
-		`task failed worker=3 lease\.id=7 lease\.err="read shard: bad" lease\.took=1\.5s\n$`)
+	log.With("worker", 3).WithGroup("lease").Error("task failed", "id", 7, "err",
+		errors.New("read shard: bad"), "took", 1500*time.Millisecond)
+	want := regexp.MustCompile(
+		`^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[ERROR\] \[logline_test\.go:\d+:TestFormat\] ` +
+			`task failed worker=3 lease\.id=7 lease\.err="read shard: bad" lease\.took=1\.5s\n$`)
 	if !want.Match(out.Bytes()) {
 		t.Errorf("got %q\nwant a match of %v", out.String(), want)
 	}

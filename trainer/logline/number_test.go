@@ -3,7 +3,8 @@ package logline
 import "testing"
 
 func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -100: "-100", -1000: "-1,000"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567",
+		-100: "-100", -1000: "-1,000"} {
 		if got := Thousands(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}

@@ -38,7 +38,8 @@ func (m *master) enqueue(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
 		case pod.Lost:
-			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged, Rejected: a.Rejected, GivenUp: a.GivenUp})
+			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged,
+				Rejected: a.Rejected, GivenUp: a.GivenUp})
 			m.forget(a.ID, a.Launch, a.Reason)
 		case pod.Delete:
 			m.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
@@ -194,7 +195,8 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 		m.happen(PodRefused{ID: a.ID, Reason: err.Error()})
 	}
 	now := time.Now()
-	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull), Denied: errors.Is(err, ErrDenied), Hopeless: errors.Is(err, ErrHopeless)}
+	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull),
+		Denied: errors.Is(err, ErrDenied), Hopeless: errors.Is(err, ErrHopeless)}
 	m.doom(m.table.Refused(a.ID, a.Launch, why, now))
 	m.advance(now)
 	signal(m.poke)

@@ -105,7 +105,8 @@ func TestHopelessCreation(t *testing.T) {
 			}
 		})
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.status.Reason, "impossible: no such field") || w.status.State != "Failed" {
+		if w.err == nil || !strings.Contains(w.status.Reason, "impossible: no such field") ||
+			w.status.State != "Failed" {
 			t.Errorf("%v; %v", w.err, w.status)
 		}
 	})
@@ -183,7 +184,8 @@ func TestServersHaveRoom(t *testing.T) {
 		w := start(t, func(c *Config) { c.Pods = pods })
 		time.Sleep(2 * time.Second)
 		w.join()
-		if got := pods.running(); !slices.Equal(got, []pod.ID{ps(0), worker(0)}) && !slices.Equal(got, []pod.ID{ps(0), worker(1)}) {
+		if got := pods.running(); !slices.Equal(got, []pod.ID{ps(0), worker(0)}) &&
+			!slices.Equal(got, []pod.ID{ps(0), worker(1)}) {
 			t.Fatalf("%v running", got)
 		}
 		room.Store(1)
@@ -236,7 +238,8 @@ func (p refusing) Delete(ctx context.Context, id pod.ID) error {
 // If a server ends before its refused deletion is repeated, its successor is not deleted.
 func TestDeletionSparesTheNextLaunch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, err := newMaster(Config{Job: job.Default(), Self: firstMaster(), Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
+		m, err := newMaster(Config{Job: job.Default(), Self: firstMaster(),
+			Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
 		if err != nil {
 			t.Fatal(err)
 		}

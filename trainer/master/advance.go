@@ -166,11 +166,14 @@ func (m *master) anew(life int64, reason string) {
 	case fresh:
 		m.Log.Info("The model starts over; nothing was trained on yet", "life", life, "reason", reason)
 	case m.program != nil:
-		m.Log.Warn("The program starts again, from what it has saved", "reason", reason, "life", life, "records", stats.Done)
+		m.Log.Warn("The program starts again, from what it has saved", "reason", reason, "life", life,
+			"records", stats.Done)
 	case base.commit != nil:
-		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.version(),
+		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life,
+			"checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
-		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number, Version: base.version(), Records: stats.Done, Kept: base.records()})
+		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number,
+			Version: base.version(), Records: stats.Done, Kept: base.records()})
 	default:
 		m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
 		m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
@@ -182,9 +185,11 @@ func backWhy(base kept, done int64, begun bool, reason string) string {
 	switch {
 	case base.commit != nil:
 		return fmt.Sprintf("the training went back to checkpoint %d at version %s, with %s of %s records: %s",
-			base.Number, logline.Thousands(base.version()), logline.Thousands(base.records()), logline.Thousands(done), reason)
+			base.Number, logline.Thousands(base.version()), logline.Thousands(base.records()),
+			logline.Thousands(done), reason)
 	case begun:
-		return fmt.Sprintf("the training began anew: %s; %s records were trained on till then", reason, logline.Thousands(done))
+		return fmt.Sprintf("the training began anew: %s; %s records were trained on till then", reason,
+			logline.Thousands(done))
 	}
 	return fmt.Sprintf("the training began anew: %s; nothing was trained on since the time before", reason)
 }
@@ -221,7 +226,8 @@ func (m *master) finish(now time.Time) {
 			return
 		}
 		if done, total := m.counted(); done != total {
-			m.end(job.Failed, fmt.Errorf("%s of %s records were %s", logline.Thousands(done), logline.Thousands(total), m.did()), now)
+			m.end(job.Failed, fmt.Errorf("%s of %s records were %s", logline.Thousands(done),
+				logline.Thousands(total), m.did()), now)
 			return
 		}
 		m.end(job.Succeeded, nil, now)

@@ -76,7 +76,8 @@ func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 	began := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, timing.StoragePause) {
 		err := read()
-		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrOwned) || errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
+		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrOwned) ||
+			errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
 			ctx.Err() != nil || time.Since(began) >= timing.Storage {
 			return err
 		}
@@ -138,7 +139,8 @@ func (c *checkpoints) highest() (int64, error) {
 		if err := d.Unused(); err != nil && !errors.Is(err, checkpoint.ErrUsed) {
 			return 0, err
 		} else if err != nil {
-			return 0, fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume", c.m.Job.CheckpointDir, errUnfit, err)
+			return 0, fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume",
+				c.m.Job.CheckpointDir, errUnfit, err)
 		}
 	}
 	return d.Highest()
@@ -156,7 +158,8 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		if c.m.former == nil {
-			c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its beginning", "directory", dir)
+			c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its "+
+				"beginning", "directory", dir)
 		}
 		return kept{}, damaged, nil
 	case err != nil:
@@ -171,7 +174,9 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.m.Job.CheckpointDir
 	if changes := commit.Changes(c.records(), c.m.Training); len(changes) > 0 {
-		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; restore the data and the flags, or train anew with another --checkpoint_dir, from this model with --checkpoint_dir_for_init",
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; "+
+			"restore the data and the flags, or train anew with another --checkpoint_dir, from this "+
+			"model with --checkpoint_dir_for_init",
 			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
 	}
 	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
@@ -182,7 +187,8 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 
 // keptOf returns a commit of a directory as what a life may begin with.
 func keptOf(dir string, commit *checkpoint.Commit, fresh bool) kept {
-	return kept{custody.Base{Dir: dir, Number: commit.Number, Claim: commit.Claim, Checksum: commit.Checksum, Fresh: fresh}, commit}
+	return kept{custody.Base{Dir: dir, Number: commit.Number, Claim: commit.Claim,
+		Checksum: commit.Checksum, Fresh: fresh}, commit}
 }
 
 // seek finds a checkpoint before one that a holder cannot read, if this master knows none: a
@@ -232,7 +238,8 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	}
 	switch {
 	case err != nil:
-		c.m.end(job.Failed, fmt.Errorf("checkpoint %d cannot be read, and what was before it cannot be found: %w", from.Number, err), time.Now())
+		c.m.end(job.Failed, fmt.Errorf("checkpoint %d cannot be read, and what was before it cannot "+
+			"be found: %w", from.Number, err), time.Now())
 	case first.commit != nil:
 		c.lineage = c.lineageOf(first.commit)
 		c.kept = slices.Insert(c.kept, 0, first)
@@ -272,7 +279,8 @@ func (c *checkpoints) initial(location string) (kept, error) {
 // logDamages logs which checkpoints of a directory cannot be used.
 func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage) {
 	for _, d := range damages {
-		c.m.Log.Error("A checkpoint cannot be used", "number", d.Commit.Number, "directory", dir.String(), "error", d.Err)
+		c.m.Log.Error("A checkpoint cannot be used", "number", d.Commit.Number, "directory",
+			dir.String(), "error", d.Err)
 	}
 }
 
@@ -301,7 +309,8 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 		m.ring.custody = custody.NewRing(life, first.version())
 	}
 	m.resumed = first.records()
-	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir, "version", first.version(), "records", first.records())
+	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir,
+		"version", first.version(), "records", first.records())
 	m.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
 	m.restart(c.rewind(now))
 }
@@ -364,7 +373,8 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
 	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
 	if base.Fresh {
-		c.m.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.m.Job.CheckpointDirForInit, reason), time.Now())
+		c.m.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.m.Job.CheckpointDirForInit,
+			reason), time.Now())
 		return
 	}
 	c.useless[nameOf(base)] = true

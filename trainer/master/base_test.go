@@ -28,21 +28,25 @@ import (
 func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	from := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(from)}
-	shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 7}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
+	shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 7}, checkpoint.ShardFile(0, 1),
+		checkpoint.Part{Values: make([]float32, 4)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := checkpoint.Ancestor{Job: "first", Number: 2}
 	if err := d.WriteCommit(checkpoint.Commit{
-		Format: checkpoint.Format, Number: 7, Life: 1, Version: 40, Job: "second", Lineage: []checkpoint.Ancestor{first},
-		Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}), Shards: []checkpoint.Shard{shard},
+		Format: checkpoint.Format, Number: 7, Life: 1, Version: 40, Job: "second",
+		Lineage: []checkpoint.Ancestor{first},
+		Layout:  checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}),
+		Shards:  []checkpoint.Shard{shard},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, resume := range []bool{false, true} {
 		j := job.Default()
 		j.CheckpointDir, j.CheckpointDirForInit = t.TempDir(), from
-		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler), Self: rpc.NewSelf(identity.Header{Job: "third"}, nil)}}
+		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler),
+			Self: rpc.NewSelf(identity.Header{Job: "third"}, nil)}}
 		c, err := newCheckpoints(m)
 		if err != nil {
 			t.Fatal(err)
@@ -64,15 +68,18 @@ func rest(t *testing.T, c *Config) {
 	d := checkpoint.Dir{Files: checkpoint.Local(c.Job.CheckpointDir)}
 	cut := (&checkpoints{m: &master{Config: *c}}).records()
 	for n := range int64(2) {
-		shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n + 1}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
+		shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n + 1},
+			checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var has ledger.Ledger
 		has.Add(ledger.Task{Epoch: 1}, n+1, 4)
 		if err := d.WriteCommit(checkpoint.Commit{
-			Format: checkpoint.Format, Number: n + 1, Life: 1, Version: n + 1, Records: n + 1, Ledger: has, Cut: cut, Data: checkpoint.FilesOf(c.Training), Job: "uid",
-			Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}), Shards: []checkpoint.Shard{shard},
+			Format: checkpoint.Format, Number: n + 1, Life: 1, Version: n + 1, Records: n + 1,
+			Ledger: has, Cut: cut, Data: checkpoint.FilesOf(c.Training), Job: "uid",
+			Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}),
+			Shards: []checkpoint.Shard{shard},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +107,8 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 				rot := func() {
 					r.servers[0].refuses(func(o *wire.ControlRequest) error {
 						if n := o.Base.GetNumber(); n >= c.rots && n > 0 {
-							return status.Error(codes.DataLoss, fmt.Sprintf("the checksum of checkpoint %d is another", n))
+							return status.Error(codes.DataLoss,
+								fmt.Sprintf("the checksum of checkpoint %d is another", n))
 						}
 						return nil
 					})
@@ -117,7 +125,8 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 					r.rejoin(0)
 				}
 				time.Sleep(time.Second)
-				if s := r.look(); s.RecordsDone != c.base || s.Version != 0 || !strings.Contains(s.Anew, c.again) || !strings.Contains(s.Anew, "checksum") {
+				if s := r.look(); s.RecordsDone != c.base || s.Version != 0 ||
+					!strings.Contains(s.Anew, c.again) || !strings.Contains(s.Anew, "checksum") {
 					t.Errorf("the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.Base.GetNumber() != c.base {
@@ -139,7 +148,8 @@ func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 				for word.GetRecall() != nil {
 					word = it.word()
 				}
-				if n := word.GetWorld().GetBase().GetNumber(); !strings.HasSuffix(say(word), "[0 1] from []") || n != base {
+				if n := word.GetWorld().GetBase().GetNumber(); !strings.HasSuffix(say(word),
+					"[0 1] from []") || n != base {
 					t.Fatalf("worker %d hears %v, want a world with checkpoint %d", it.index, word, base)
 				}
 			}

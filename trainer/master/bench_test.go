@@ -33,7 +33,8 @@ func BenchmarkLeases(b *testing.B) {
 	})
 }
 
-func benchmarkLeases(b *testing.B, connect func(*testing.B, string, pod.ID) wire.MasterClient, listen func(net.Listener) net.Listener) {
+func benchmarkLeases(b *testing.B, connect func(*testing.B, string, pod.ID) wire.MasterClient,
+	listen func(net.Listener) net.Listener) {
 	const workers = 64
 	j := job.Default()
 	j.NumWorkers, j.MinibatchSize, j.NumMinibatchesPerTask = workers, 1, 1
@@ -54,7 +55,8 @@ func benchmarkLeases(b *testing.B, connect func(*testing.B, string, pod.ID) wire
 	}()
 	server := connect(b, lis.Addr().String(), pod.ID{Role: pod.PS})
 	b.ResetTimer()
-	if _, err := server.Join(b.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: listenServer(b)}, grpc.WaitForReady(true)); err != nil {
+	if _, err := server.Join(b.Context(),
+		&wire.JoinRequest{Role: wire.Role_PS, Address: listenServer(b)}, grpc.WaitForReady(true)); err != nil {
 		b.Fatal(err)
 	}
 	var callers sync.WaitGroup
@@ -83,7 +85,8 @@ func work(ctx context.Context, client wire.MasterClient, index int) error {
 		if reply.Task.Kind == wire.TaskKind_WAIT {
 			continue
 		}
-		if _, err := client.ReportTask(ctx, &wire.ReportTaskRequest{Worker: int32(index), Lease: reply.Task.Lease}); err != nil {
+		if _, err := client.ReportTask(ctx, &wire.ReportTaskRequest{Worker: int32(index),
+			Lease: reply.Task.Lease}); err != nil {
 			return err
 		}
 	}
@@ -110,7 +113,9 @@ func listenServer(b *testing.B) string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := speak.Server(func() identity.Header { return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1} })
+	srv := speak.Server(func() identity.Header {
+		return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1}
+	})
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
 	b.Cleanup(srv.Stop)
@@ -139,9 +144,12 @@ func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
 		}
 		return prove.Of(self).Client(ctx, conn, credential.GRPC.Plain(), identity.Is(pod.ID{Role: pod.Master}))
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial), grpc.WithNoProxy(),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-			return invoke(metadata.AppendToOutgoingContext(ctx, rpc.HeaderKey, rpc.Text(self)), method, request, reply, conn, options...)
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial), grpc.WithNoProxy(),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any,
+			conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+			return invoke(metadata.AppendToOutgoingContext(ctx, rpc.HeaderKey, rpc.Text(self)), method,
+				request, reply, conn, options...)
 		}))
 	if err != nil {
 		b.Fatal(err)

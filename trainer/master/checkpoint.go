@@ -152,7 +152,8 @@ func (c *checkpoints) finished() (bool, error) {
 	case c.tries < lastTries:
 		return false, nil
 	case c.m.Job.Output == "":
-		return false, fmt.Errorf("the trained model could not be written to --checkpoint_dir=%s: %s", c.m.Job.CheckpointDir, c.problem)
+		return false, fmt.Errorf("the trained model could not be written to --checkpoint_dir=%s: %s",
+			c.m.Job.CheckpointDir, c.problem)
 	}
 	return true, nil
 }
@@ -241,7 +242,8 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	commit := checkpoint.Commit{
 		Format: checkpoint.Format, Number: done.Number, Claim: c.policy.Claim, Time: time.Now().UTC(),
-		JobName: m.Job.Name, Job: m.Self.Header().Job, Lineage: c.lineage, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
+		JobName: m.Job.Name, Job: m.Self.Header().Job, Lineage: c.lineage, ModelDef: m.Job.ModelDef,
+		Life:    m.Self.Life(),
 		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(), Data: checkpoint.FilesOf(m.Training),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
 	}
@@ -252,7 +254,8 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	commit.Layout = checkpoint.VariablesOf(layout)
 	for _, s := range done.Shards {
-		commit.Shards = append(commit.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End, Bytes: s.Bytes, CRC: s.CRC})
+		commit.Shards = append(commit.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End,
+			Bytes: s.Bytes, CRC: s.CRC})
 	}
 	commit.Evaluated = m.evaluated
 	for _, e := range m.evaluations {
@@ -302,7 +305,8 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 		c.failed(commit.Number, err)
 		return
 	case commit.Life != m.Self.Life():
-		m.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number, "life", commit.Life)
+		m.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number,
+			"life", commit.Life)
 		m.background.Go(func() { c.discard(commit.Name()) })
 		return
 	}
@@ -312,7 +316,8 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 		c.kept = c.kept[max(0, len(c.kept)-keep):]
 	}
 	m.strategy.kept(c.newest())
-	m.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records", commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
+	m.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records",
+		commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
 	m.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
 	m.background.Go(func() {
 		if err := c.dir.Retain(m.Job.KeepCheckpointMax); err != nil {
@@ -331,7 +336,8 @@ func (c *checkpoints) discard(n checkpoint.Name) {
 func (c *checkpoints) records() checkpoint.Cut {
 	j := c.m.Job
 	names, content := checkpoint.HashShards(c.m.Training)
-	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed, MaxRecords: j.MaxRecords(), Shards: names, Content: content}
+	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed,
+		MaxRecords: j.MaxRecords(), Shards: names, Content: content}
 }
 
 // deadline returns when a checkpoint is due, or is to be given up. A checkpoint that is due and
@@ -355,7 +361,8 @@ func (c *checkpoints) describe(s *wire.JobStatus) {
 		s.Checkpoint.Number, s.Checkpoint.Version, s.Checkpoint.Records = c.last.Number, c.last.Version, c.last.Records
 		s.Checkpoint.UnixMs = c.last.Time.UnixMilli()
 		if c.m.state == job.Suspended {
-			s.Version, s.RecordsDone, s.Epoch = c.last.Version, c.last.Records, min(int32(c.last.Ledger.Settled())+1, s.Epochs)
+			s.Version, s.RecordsDone, s.Epoch = c.last.Version, c.last.Records,
+				min(int32(c.last.Ledger.Settled())+1, s.Epochs)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func TestRingVoidRound(t *testing.T) {
 		if n := len(words); n == 0 || !strings.HasSuffix(words[n-1], "[2 3] from []") {
 			t.Errorf("the one that could begin hears %q", words)
 		}
-		if s := w.look(); s.RecordsDone != 0 || s.Version != 0 || s.Life != 3 || !strings.Contains(s.Anew, "checkpoint 1, with which the model was to begin, cannot be used") {
+		if s := w.look(); s.RecordsDone != 0 || s.Version != 0 || s.Life != 3 ||
+			!strings.Contains(s.Anew, "checkpoint 1, with which the model was to begin, cannot be used") {
 			t.Error(s)
 		}
 	})
@@ -100,7 +101,8 @@ func TestRingSuspension(t *testing.T) {
 			t.Errorf("%s at %v; %v", s.State, c, failed)
 		}
 		if s.Version != 7 || s.RecordsDone != 2 || s.Epoch != 1 {
-			t.Errorf("version %d, %d records, epoch %d; the checkpoint has version 7 and 2 records of epoch 1", s.Version, s.RecordsDone, s.Epoch)
+			t.Errorf("version %d, %d records, epoch %d; the checkpoint has version 7 and 2 records "+
+				"of epoch 1", s.Version, s.RecordsDone, s.Epoch)
 		}
 	})
 }
@@ -232,7 +234,8 @@ func TestServerLeaves(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := start(t, change)
 				w.join()
-				if reply := w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Leave: wire.Leave_ASKED}); !reply.Unknown {
+				if reply := w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS,
+					Leave: wire.Leave_ASKED}); !reply.Unknown {
 					t.Error("it stays")
 				}
 			})
@@ -258,7 +261,8 @@ func TestCheckpointOfServers(t *testing.T) {
 			all.Add(ledger.Task{Epoch: 1, Number: n}, 4, 4)
 		}
 		all.Add(ledger.Task{Epoch: 2}, 3, 4)
-		for _, phase := range []wire.CutPhase{wire.CutPhase_NONE, wire.CutPhase_HELD, wire.CutPhase_COPIED, wire.CutPhase_WRITTEN} {
+		for _, phase := range []wire.CutPhase{wire.CutPhase_NONE, wire.CutPhase_HELD,
+			wire.CutPhase_COPIED, wire.CutPhase_WRITTEN} {
 			for i := range int64(2) {
 				w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i), Version: 7 - i, Cut: &wire.CutReport{
 					Number: 1, Phase: phase, Version: 7 - i, Ledger: all.Append(nil), Optimizer: "SGD",

@@ -31,9 +31,11 @@ func (c *checkpoints) take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--checkpoint_dir=%s: %w", m.Job.CheckpointDir, err)
 	}
-	m.Log.Debug("Checkpoint directory claimed", "directory", m.Job.CheckpointDir, "claim", claimed.Number, "reason", "it "+claimed.Why)
+	m.Log.Debug("Checkpoint directory claimed", "directory", m.Job.CheckpointDir, "claim",
+		claimed.Number, "reason", "it "+claimed.Why)
 	if claimed.Weak {
-		m.Log.Warn("The store of the checkpoint directory ignores conditional writes: if another job begins with the same directory at the same moment, that is noticed at the first checkpoint",
+		m.Log.Warn("The store of the checkpoint directory ignores conditional writes: if another "+
+			"job begins with the same directory at the same moment, that is noticed at the first checkpoint",
 			"directory", m.Job.CheckpointDir)
 	}
 	m.mu.Lock()
@@ -85,7 +87,8 @@ func (c *checkpoints) unread(err error) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	if !c.loaded {
-		c.problem = fmt.Sprintf("reading %s fails: %v", cmp.Or(c.m.Job.CheckpointDir, c.m.Job.CheckpointDirForInit), err)
+		c.problem = fmt.Sprintf("reading %s fails: %v",
+			cmp.Or(c.m.Job.CheckpointDir, c.m.Job.CheckpointDirForInit), err)
 	}
 }
 
@@ -101,6 +104,7 @@ func (c *checkpoints) leave() {
 		return
 	}
 	if err := c.dir.Release(c.claim); err != nil {
-		m.Log.Warn("Releasing the checkpoint directory failed: another job has to confirm that this one is gone", "directory", m.Job.CheckpointDir, "error", err)
+		m.Log.Warn("Releasing the checkpoint directory failed: another job has to confirm that this "+
+			"one is gone", "directory", m.Job.CheckpointDir, "error", err)
 	}
 }

@@ -60,8 +60,12 @@ func TestDirectoryOfAnotherJob(t *testing.T) {
 			}
 		}, true},
 		"the user confirms that it is gone": {func(c *Config) { c.Job.CheckpointDirTakeOver = true }, true},
-		"this one resumes it":               {func(c *Config) { c.Resume, c.Ancestors = true, []string{another.Job} }, true},
-		"this one resumes a third":          {func(c *Config) { c.Resume, c.Ancestors = true, []string{"third"} }, false},
+		"this one resumes it": {func(c *Config) {
+			c.Resume, c.Ancestors = true, []string{another.Job}
+		}, true},
+		"this one resumes a third": {func(c *Config) {
+			c.Resume, c.Ancestors = true, []string{"third"}
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -81,7 +85,9 @@ func TestDirectoryOfAnotherJob(t *testing.T) {
 					return
 				}
 				<-w.ended
-				if !errors.Is(w.err, checkpoint.ErrOwned) || !strings.Contains(w.err.Error(), "--checkpoint_dir="+dir) || !strings.Contains(w.err.Error(), another.String()) {
+				if !errors.Is(w.err, checkpoint.ErrOwned) ||
+					!strings.Contains(w.err.Error(), "--checkpoint_dir="+dir) ||
+					!strings.Contains(w.err.Error(), another.String()) {
 					t.Error(w.err)
 				}
 				if n := len(w.pods.created); n > 0 || w.status.State != string(job.Failed) {
@@ -125,10 +131,13 @@ func TestDirectoryIsReleased(t *testing.T) {
 func TestDirectoryIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps, c.Job.KeepCheckpointMax = dir, 1, 1 })
+		w, p := startRing(t, func(c *Config) {
+			c.Job.CheckpointDir, c.Job.CheckpointSteps, c.Job.KeepCheckpointMax = dir, 1, 1
+		})
 		next := claimed(t, dir, another, checkpoint.Permit{TakeOver: true})
 		name := checkpoint.Name{Number: 1, Claim: next.Tag()}
-		if _, err := checkpoint.WriteShard(checkpoint.Dir{Files: checkpoint.Local(dir)}, name, "shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
+		if _, err := checkpoint.WriteShard(checkpoint.Dir{Files: checkpoint.Local(dir)}, name, "shard",
+			checkpoint.Part{Values: make([]float32, 4)}); err != nil {
 			t.Fatal(err)
 		}
 		first := w.task(0)
@@ -202,7 +211,8 @@ func TestGivenUpCheckpointIsRemoved(t *testing.T) {
 		write := func(number int64) {
 			t.Helper()
 			name := checkpoint.Name{Number: number, Claim: cut.Claim}
-			if _, err := checkpoint.WriteShard(checkpoint.Dir{Files: checkpoint.Local(dir)}, name, "shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
+			if _, err := checkpoint.WriteShard(checkpoint.Dir{Files: checkpoint.Local(dir)}, name,
+				"shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -267,7 +277,9 @@ func TestUnreadDirectory(t *testing.T) {
 			c.Job.CheckpointDir, c.Job.CheckpointSteps = dir, 1
 			c.Open = func(string) (checkpoint.Dir, error) { return checkpoint.Dir{Files: disk}, nil }
 		})
-		if c := w.look().Checkpoint; !c.Unread || !strings.Contains(c.Problem, "reading "+dir+" fails: ") || !strings.Contains(c.Problem, "no route to host") {
+		if c := w.look().Checkpoint; !c.Unread ||
+			!strings.Contains(c.Problem, "reading "+dir+" fails: ") ||
+			!strings.Contains(c.Problem, "no route to host") {
 			t.Error(c)
 		}
 		disk.broken.Store(false)
@@ -282,14 +294,21 @@ func TestUnreadDirectory(t *testing.T) {
 // checkpoints.
 func TestStrangersInTheDirectory(t *testing.T) {
 	for name, put := range map[string]func(dir string) error{
-		"a file":                          func(dir string) error { return os.WriteFile(filepath.Join(dir, "commit-00009999"), nil, 0o644) },
-		"a file with a name nearly right": func(dir string) error { return os.WriteFile(filepath.Join(dir, "commit-9999"), nil, 0o644) },
-		"a link that leads nowhere":       func(dir string) error { return os.Symlink("commit-00009999", filepath.Join(dir, "commit-00009999")) },
+		"a file": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "commit-00009999"), nil, 0o644)
+		},
+		"a file with a name nearly right": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "commit-9999"), nil, 0o644)
+		},
+		"a link that leads nowhere": func(dir string) error {
+			return os.Symlink("commit-00009999", filepath.Join(dir, "commit-00009999"))
+		},
 		"a directory for a record": func(dir string) error {
 			return os.MkdirAll(filepath.Join(dir, "commit-00009999", "commit.json"), 0o755)
 		},
 		"a record of nothing": func(dir string) error {
-			return errors.Join(os.Mkdir(filepath.Join(dir, "commit-00009999"), 0o755), os.WriteFile(filepath.Join(dir, "commit-00009999", "commit.json"), nil, 0o644))
+			return errors.Join(os.Mkdir(filepath.Join(dir, "commit-00009999"), 0o755),
+				os.WriteFile(filepath.Join(dir, "commit-00009999", "commit.json"), nil, 0o644))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

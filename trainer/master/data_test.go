@@ -29,10 +29,15 @@ func TestResumedOnOtherData(t *testing.T) {
 	}{
 		{"the same", "", func(*Config) {}},
 		{"another seed without shuffle", "", func(c *Config) { c.Job.Seed++ }},
-		{"other contents", " has the same size and number of records, and other contents; restore the data and the flags", func(c *Config) { c.Training[0].Sum = 99 }},
+		{"other contents", " has the same size and number of records, and other contents; restore " +
+			"the data and the flags", func(c *Config) {
+			c.Training[0].Sum = 99
+		}},
 		{"another size", " has 1001 bytes, and had 1000", func(c *Config) { c.Training[0].Bytes++ }},
 		{"more records", " records, and had ", func(c *Config) { c.Training[0].Count++ }},
-		{"another file", "new was not there", func(c *Config) { c.Training = append(c.Training, task.Shard{Name: "new", Count: 5}) }},
+		{"another file", "new was not there", func(c *Config) {
+			c.Training = append(c.Training, task.Shard{Name: "new", Count: 5})
+		}},
 		{"larger tasks", "--num_minibatches_per_task), and had ", func(c *Config) { c.Job.NumMinibatchesPerTask++ }},
 		{"shuffled", "--shuffle=true, and was false", func(c *Config) { c.Job.Shuffle = !c.Job.Shuffle }},
 		{"an earlier end", "--max_step), and was to end after 0", func(c *Config) { c.Job.MaxStep = 3 }},
@@ -52,7 +57,8 @@ func TestResumedOnOtherData(t *testing.T) {
 					return
 				}
 				<-r.ended
-				if r.err == nil || !strings.Contains(r.err.Error(), c.want) || !strings.Contains(r.err.Error(), "checkpoint 2 of "+r.config.Job.CheckpointDir) {
+				if r.err == nil || !strings.Contains(r.err.Error(), c.want) ||
+					!strings.Contains(r.err.Error(), "checkpoint 2 of "+r.config.Job.CheckpointDir) {
 					t.Errorf("the job ends with %v, want %q", r.err, c.want)
 				}
 				if n := len(r.pods.created); n > 0 {
@@ -71,10 +77,14 @@ func TestMasterComesBackToOtherData(t *testing.T) {
 		change     func(*Config)
 	}{
 		{"the same", "", func(*Config) {}},
-		{"training", " has the same size and number of records, and other contents; restore it", func(c *Config) { c.Training[0].Sum = 99 }},
+		{"training", " has the same size and number of records, and other contents; restore it", func(c *Config) {
+			c.Training[0].Sum = 99
+		}},
 		{"validation", "measured has 901 bytes, and had 900", func(c *Config) { c.Validation[0].Bytes++ }},
 		{"a file less", "is not there", func(c *Config) { c.Training = c.Training[1:] }},
-		{"more files than a record names", "some of the 151 data files have changed", func(c *Config) { c.Training[149].Sum++ }},
+		{"more files than a record names", "some of the 151 data files have changed", func(c *Config) {
+			c.Training[149].Sum++
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -82,7 +92,8 @@ func TestMasterComesBackToOtherData(t *testing.T) {
 					sums(config)
 					config.Validation = []task.Shard{{Name: "measured", Count: 9, Bytes: 900, Sum: 1}}
 					for strings.HasPrefix(c.name, "more") && len(config.Training) < 150 {
-						config.Training = append(config.Training, task.Shard{Name: strings.Repeat("x", len(config.Training)), Count: 1})
+						config.Training = append(config.Training,
+							task.Shard{Name: strings.Repeat("x", len(config.Training)), Count: 1})
 					}
 					if len(config.Training) == 1 {
 						config.Training = append(config.Training, task.Shard{Name: "more", Count: 3, Bytes: 9, Sum: 9})
@@ -91,7 +102,8 @@ func TestMasterComesBackToOtherData(t *testing.T) {
 				r.join()
 				r.task(0)
 				r.ends(Leave, ErrLeft)
-				r.config.Training, r.config.Validation = slices.Clone(r.config.Training), slices.Clone(r.config.Validation)
+				r.config.Training, r.config.Validation = slices.Clone(r.config.Training),
+					slices.Clone(r.config.Validation)
 				c.change(&r.config)
 				r.follow()
 				if c.want == "" {
@@ -102,7 +114,8 @@ func TestMasterComesBackToOtherData(t *testing.T) {
 					return
 				}
 				<-r.ended
-				if r.err == nil || !strings.Contains(r.err.Error(), "the data has changed since the job began: ") || !strings.Contains(r.err.Error(), c.want) {
+				if r.err == nil || !strings.Contains(r.err.Error(),
+					"the data has changed since the job began: ") || !strings.Contains(r.err.Error(), c.want) {
 					t.Errorf("the job ends with %v, want %q", r.err, c.want)
 				}
 			})
@@ -122,7 +135,9 @@ func TestAnotherDataSetIsRefused(t *testing.T) {
 		"120 records per task": {Size: 6400, Epochs: 2, Shuffle: true, Seed: 5, Task: 120},
 	} {
 		err := g.declare(other)
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the job trains on 6400 records, epochs=2, shuffle=true, seed=5, 100 records per task") {
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(),
+				"the job trains on 6400 records, epochs=2, shuffle=true, seed=5, 100 records per task") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

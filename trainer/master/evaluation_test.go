@@ -32,7 +32,8 @@ func TestEvaluation(t *testing.T) {
 		}
 		w.beats(51, 50)
 		first, second := w.task(1), w.task(0, training.Lease)
-		if first.Kind != wire.TaskKind_EVALUATION || first.Version != 50 || second.Kind != wire.TaskKind_EVALUATION || second.End != 6 {
+		if first.Kind != wire.TaskKind_EVALUATION || first.Version != 50 ||
+			second.Kind != wire.TaskKind_EVALUATION || second.End != 6 {
 			t.Fatalf("%v and %v with a snapshot of version 50", first, second)
 		}
 		w.done(1, first, accuracy(1, 4))
@@ -111,7 +112,8 @@ func TestLastEvaluationIsOfOneModel(t *testing.T) {
 		w.done(0, first, accuracy(4, 4))
 		second := w.task(0)
 		report := func(version int64) error {
-			_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: second.Lease, Version: version, Metrics: []*wire.Metric{accuracy(2, 2)}})
+			_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: second.Lease,
+				Version: version, Metrics: []*wire.Metric{accuracy(2, 2)}})
 			return err
 		}
 		w.beats(58, 0) // a late gradient was applied
@@ -140,7 +142,8 @@ func TestStatusIsBounded(t *testing.T) {
 			w.beats(50*(i+1), 0)
 		}
 		s := w.look()
-		if n := len(s.Evaluations); n != KeptEvaluations || s.Evaluations[n-1].Version != 50*(KeptEvaluations+20) || s.Evaluated != KeptEvaluations+20 {
+		if n := len(s.Evaluations); n != KeptEvaluations ||
+			s.Evaluations[n-1].Version != 50*(KeptEvaluations+20) || s.Evaluated != KeptEvaluations+20 {
 			t.Errorf("%d evaluations of %d", n, s.Evaluated)
 		}
 	})
@@ -155,7 +158,8 @@ func TestEvaluationWithdrawn(t *testing.T) {
 		w.beats(50, 50)
 		task := w.task(0)
 		w.kill(ps(1))
-		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease, Metrics: []*wire.Metric{accuracy(1, 4)}})
+		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease,
+			Metrics: []*wire.Metric{accuracy(1, 4)}})
 		wantCode(t, err, codes.FailedPrecondition)
 		if next := w.task(0); next.Kind != wire.TaskKind_TRAINING {
 			t.Errorf("%v after the withdrawal", next)
@@ -163,7 +167,8 @@ func TestEvaluationWithdrawn(t *testing.T) {
 		if again := w.pods.last(); again.ID != ps(1) || again.Launch != 2 || again.Address != "server-1:2222" {
 			t.Errorf("server 1 is replaced by %v", again)
 		}
-		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1, Address: w.servers[1].address})
+		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1,
+			Address: w.servers[1].address})
 		if err != nil || reply.Life != 2 {
 			t.Errorf("the new server is told of life %d, %v", reply.GetLife(), err)
 		}

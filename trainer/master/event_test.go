@@ -60,7 +60,8 @@ func TestSnapshotLost(t *testing.T) {
 		w.beats(50, 50)
 		task := w.task(0)
 		w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: 1, Version: 51})
-		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease, Version: 50, Metrics: []*wire.Metric{accuracy(1, 4)}})
+		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease,
+			Version: 50, Metrics: []*wire.Metric{accuracy(1, 4)}})
 		wantCode(t, err, codes.FailedPrecondition)
 		if next := w.task(0); next.Kind != wire.TaskKind_TRAINING {
 			t.Errorf("%v after the withdrawal", next)

@@ -142,7 +142,8 @@ func bubble(t *testing.T, f func(*testing.T)) {
 func (w *world) join() {
 	w.Helper()
 	for i, s := range w.servers {
-		if _, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i), Address: s.address}); err != nil {
+		if _, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i),
+			Address: s.address}); err != nil {
 			w.Fatalf("server %d joins: %v", i, err)
 		}
 	}

@@ -63,7 +63,8 @@ func (f *fixed) find() (found model, err error) {
 // fits checks that a commit is of the job's model.
 func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 	if err := f.m.Layout.Match(commit.ParamLayout()); err != nil {
-		return fmt.Errorf("%w: checkpoint %d of %v is of another model, %s: %w", errUnfit, commit.Number, found.from.Dir, commit.ModelDef, err)
+		return fmt.Errorf("%w: checkpoint %d of %v is of another model, %s: %w", errUnfit,
+			commit.Number, found.from.Dir, commit.ModelDef, err)
 	}
 	return nil
 }
@@ -72,14 +73,16 @@ func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 func (f *fixed) setModel(found model) {
 	f.model = found
 	from := found.from
-	base := custody.Base{Dir: from.Location, Number: from.Commit.Number, Claim: from.Commit.Claim, Checksum: from.Checksum, Fresh: true}
+	base := custody.Base{Dir: from.Location, Number: from.Commit.Number, Claim: from.Commit.Claim,
+		Checksum: from.Checksum, Fresh: true}
 	f.m.checkpoints.base = kept{Base: base} // for the master that follows
 	f.m.servers.custody.Start(f.m.Self.Life(), base)
 	if from.File != "" {
 		f.m.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
 		return
 	}
-	f.m.Log.Info("The model is that of a checkpoint", "number", from.Commit.Number, "directory", from.Dir, "version", found.at)
+	f.m.Log.Info("The model is that of a checkpoint", "number", from.Commit.Number, "directory",
+		from.Dir, "version", found.at)
 }
 
 // ask requests the evaluation or prediction that the job is for.

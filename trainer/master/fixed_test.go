@@ -21,7 +21,8 @@ import (
 func modelOf(t *testing.T, layout param.Layout) string {
 	dir := t.TempDir()
 	fill := func(_ int, dst []float32) error { clear(dst); return nil }
-	if err := (checkpoint.Model{Version: 50, Layout: layout, Fill: fill}).Export(checkpoint.Local(dir), nil); err != nil {
+	if err := (checkpoint.Model{Version: 50, Layout: layout, Fill: fill}).Export(checkpoint.Local(dir),
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -43,7 +44,8 @@ func TestEvaluationJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, fixedJob(t, job.Evaluate, ""))
 		w.join()
-		if reply, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || reply.Base != nil || len(reply.Servers) != 0 {
+		if reply, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil ||
+			reply.Base != nil || len(reply.Servers) != 0 {
 			t.Errorf("joined %v, %v, beside an exported model", reply, err)
 		}
 		first := w.task(0)
@@ -51,19 +53,23 @@ func TestEvaluationJob(t *testing.T) {
 			t.Fatalf("leased %v", first)
 		}
 		second := w.task(1)
-		w.say(&wire.ReportTaskRequest{Worker: 1, Lease: second.Lease, Version: 50, Metrics: []*wire.Metric{accuracy(1, 2)}})
+		w.say(&wire.ReportTaskRequest{Worker: 1, Lease: second.Lease, Version: 50,
+			Metrics: []*wire.Metric{accuracy(1, 2)}})
 		w.pods.end(worker(0), pod.Exit{Reason: "preempted"})
 		synctest.Wait()
-		if s := w.look(); s.RecordsDone != 2 || s.RecordsTotal != 6 || s.Type != "evaluate" || s.Strategy != "" || s.Version != 50 {
+		if s := w.look(); s.RecordsDone != 2 || s.RecordsTotal != 6 || s.Type != "evaluate" ||
+			s.Strategy != "" || s.Version != 50 {
 			t.Errorf("status %v", s)
 		}
 		again := w.task(1)
 		if again.Start != 0 || again.End != 4 {
 			t.Fatalf("leased %v for what was lost", again)
 		}
-		w.say(&wire.ReportTaskRequest{Worker: 1, Lease: again.Lease, Version: 50, Metrics: []*wire.Metric{accuracy(2, 4)}})
+		w.say(&wire.ReportTaskRequest{Worker: 1, Lease: again.Lease, Version: 50,
+			Metrics: []*wire.Metric{accuracy(2, 4)}})
 		w.leave()
-		if w.err != nil || len(w.status.Evaluations) != 1 || w.status.Evaluations[0].Version != 50 || w.status.Evaluations[0].Metrics["accuracy"] != 0.5 || w.status.RecordsDone != 6 {
+		if w.err != nil || len(w.status.Evaluations) != 1 || w.status.Evaluations[0].Version != 50 ||
+			w.status.Evaluations[0].Metrics["accuracy"] != 0.5 || w.status.RecordsDone != 6 {
 			t.Errorf("error %v, status %v", w.err, w.status)
 		}
 	})
@@ -78,7 +84,8 @@ func TestPredictionJob(t *testing.T) {
 		w := start(t, fixedJob(t, job.Predict, outputs))
 		w.join()
 		first, second := w.task(0), w.task(1)
-		if first.Kind != wire.TaskKind_PREDICTION || first.Version != 50 || first.Number != 0 || first.Of != 2 || second.Number != 1 || second.Start != 4 {
+		if first.Kind != wire.TaskKind_PREDICTION || first.Version != 50 || first.Number != 0 ||
+			first.Of != 2 || second.Number != 1 || second.Start != 4 {
 			t.Fatalf("leased %v and %v", first, second)
 		}
 		place, err := prediction.Open(nil, outputs, "uid")
@@ -114,9 +121,12 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 		dir, layout := t.TempDir(), param.Layout{{Name: "w", Shape: []int{3}, Trainable: true}}
 		commit := func(n int64) {
 			place := checkpoint.Dir{Files: checkpoint.Local(dir)}
-			s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 3)})
+			s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n},
+				checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 3)})
 			if err == nil {
-				err = place.WriteCommit(checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 3, Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}})
+				err = place.WriteCommit(checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 3,
+					Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd",
+					Shards: []checkpoint.Shard{s}})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +141,8 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 		commit(3)
 		w.join()
 		reply, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER})
-		if err != nil || reply.Base.GetNumber() != 2 || !reply.Base.Fresh || reply.Base.Dir != dir || w.look().Version != 20 {
+		if err != nil || reply.Base.GetNumber() != 2 || !reply.Base.Fresh || reply.Base.Dir != dir ||
+			w.look().Version != 20 {
 			t.Errorf("joined %v, %v", reply, err)
 		}
 
@@ -139,7 +150,8 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 		c := config(t)
 		fixedJob(t, job.Evaluate, "")(&c)
 		c.Job.CheckpointDirForInit = dir
-		for _, before := range []*record{nil, {Base: custody.Base{Dir: dir, Number: 2, Checksum: reply.Base.GetChecksum()}}} {
+		for _, before := range []*record{nil,
+			{Base: custody.Base{Dir: dir, Number: 2, Checksum: reply.Base.GetChecksum()}}} {
 			m, err := newMaster(c)
 			if err != nil {
 				t.Fatal(err)
@@ -173,7 +185,8 @@ func TestModelOfAnother(t *testing.T) {
 			c.Layout = param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}
 		})
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "--checkpoint_dir_for_init=") || !strings.Contains(w.err.Error(), "parameter w [3] has shape [4] here") {
+		if w.err == nil || !strings.Contains(w.err.Error(), "--checkpoint_dir_for_init=") ||
+			!strings.Contains(w.err.Error(), "parameter w [3] has shape [4] here") {
 			t.Error(w.err)
 		}
 	})

@@ -20,14 +20,20 @@ func TestHistoryOfEvents(t *testing.T) {
 		want   string // kinds and texts
 	}{
 		{[]Event{PodEnded{ID: worker(1), Reason: "killed (signal 9)"}}, "pod: worker-1: killed (signal 9)"},
-		{[]Event{PodEnded{ID: worker(1), Reason: "exit code 1", Charged: true, GivenUp: true}}, "pod: worker-1: exit code 1; not replaced"},
-		{[]Event{PodUnwanted{ID: worker(1), Reason: "scaled down"}, PodEnded{ID: worker(1), Reason: "killed (signal 15)"}}, ""},
+		{[]Event{PodEnded{ID: worker(1), Reason: "exit code 1", Charged: true, GivenUp: true}},
+			"pod: worker-1: exit code 1; not replaced"},
+		{[]Event{PodUnwanted{ID: worker(1), Reason: "scaled down"},
+			PodEnded{ID: worker(1), Reason: "killed (signal 15)"}}, ""},
 		{[]Event{PodEnded{ID: worker(1), Reason: "left"}}, ""},
-		{[]Event{PodReplaced{ID: worker(1), Reason: "silent"}, PodUnwanted{ID: worker(1)}, PodEnded{ID: worker(1), Reason: "deleted"}}, "pod: worker-1: replaced: silent"},
-		{[]Event{PodUnwanted{ID: worker(1)}, PodEnded{ID: worker(1)}, PodEnded{ID: worker(1), Reason: "evicted"}}, "pod: worker-1: evicted"},
-		{[]Event{ProgramFailed{"rank 0 of worker-0 (pid 7): exit code 1"}}, "program: rank 0 of worker-0 (pid 7): exit code 1"},
+		{[]Event{PodReplaced{ID: worker(1), Reason: "silent"}, PodUnwanted{ID: worker(1)},
+			PodEnded{ID: worker(1), Reason: "deleted"}}, "pod: worker-1: replaced: silent"},
+		{[]Event{PodUnwanted{ID: worker(1)}, PodEnded{ID: worker(1)},
+			PodEnded{ID: worker(1), Reason: "evicted"}}, "pod: worker-1: evicted"},
+		{[]Event{ProgramFailed{"rank 0 of worker-0 (pid 7): exit code 1"}},
+			"program: rank 0 of worker-0 (pid 7): exit code 1"},
 		{[]Event{BegunAnew{Reason: "ps-0 was lost"}}, "model: the training began anew: ps-0 was lost"},
-		{[]Event{RolledBack{Checkpoint: 3, Reason: "ps-0 was lost"}}, "model: the training went back to checkpoint 3: ps-0 was lost"},
+		{[]Event{RolledBack{Checkpoint: 3, Reason: "ps-0 was lost"}},
+			"model: the training went back to checkpoint 3: ps-0 was lost"},
 		{[]Event{MasterBack{Incarnation: 2}}, "master: the master was lost, and came back as its incarnation 2"},
 		{[]Event{MasterBack{Incarnation: 2, Planned: true}}, ""},
 		{[]Event{Evaluated{}, Ended{Err: errors.New("x")}, EpochFinished{}}, ""},
@@ -51,7 +57,8 @@ func TestHistoryOfEvents(t *testing.T) {
 
 // A history is bounded, whatever comes, and one kind drives out no other.
 func TestHistoryIsBounded(t *testing.T) {
-	h := newHistory([]*wire.Incident{{UnixMs: 1, Kind: IncidentJob, Text: "the job Failed: " + strings.Repeat("损", 1000)}})
+	h := newHistory([]*wire.Incident{{UnixMs: 1, Kind: IncidentJob, Text: "the job Failed: " +
+		strings.Repeat("损", 1000)}})
 	h.hear(ProgramFailed{"first \x1b[2J\xff"}, time.UnixMilli(2))
 	for i := range 1000 {
 		h.hear(PodEnded{ID: worker(i), Reason: "preempted"}, time.UnixMilli(int64(3+i)))

@@ -114,7 +114,8 @@ func (m *master) index(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", time.Since(began).Round(time.Millisecond))
+		m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took",
+			time.Since(began).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -128,7 +129,8 @@ func (m *master) begins(workers int) {
 // podPolicy returns how many pods of each role there are, and how those that end are replaced.
 func (m *master) podPolicy() pod.Policy {
 	j := m.Job
-	return pod.Policy{Servers: j.NumPS, Workers: m.workers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs}
+	return pod.Policy{Servers: j.NumPS, Workers: m.workers, MinWorkers: j.MinWorkers,
+		Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs}
 }
 
 // taskPolicy returns how the records are cut into tasks.

@@ -73,7 +73,8 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 		_, serve := w.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Address: "server-0:2222"})
 		_, lease := w.GetTask(ctx, &wire.GetTaskRequest{})
 		_, report := w.ReportTask(ctx, &wire.ReportTaskRequest{Lease: 7})
-		for name, err := range map[string]error{"Join": join, "Join of a server": serve, "GetTask": lease, "ReportTask": report} {
+		for name, err := range map[string]error{"Join": join, "Join of a server": serve,
+			"GetTask": lease, "ReportTask": report} {
 			t.Log(name)
 			wantCode(t, err, codes.Unavailable)
 			if err != nil && !strings.Contains(err.Error(), "not yet") {
@@ -94,7 +95,8 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		w.join()
 		first := w.task(0)
-		if b := first.Blocks; len(b) != 1 || b[0].First != 0 || b[0].Records != 4 || b[0].Offset != 0 || b[0].Size != 40 {
+		if b := first.Blocks; len(b) != 1 || b[0].First != 0 || b[0].Records != 4 || b[0].Offset != 0 ||
+			b[0].Size != 40 {
 			t.Errorf("told where the records of %v are", first)
 		}
 		w.done(0, first)
@@ -134,7 +136,8 @@ func TestBadDataEndsTheJob(t *testing.T) {
 		began := time.Now()
 		w := start(t, scans(&scan{err: errors.New("--training_data: rows.csv: line 7: bad")}))
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "line 7: bad") || w.status.State != "Failed" || elapsed(began) != time.Hour || len(w.pods.created) > 0 {
+		if w.err == nil || !strings.Contains(w.err.Error(), "line 7: bad") ||
+			w.status.State != "Failed" || elapsed(began) != time.Hour || len(w.pods.created) > 0 {
 			t.Errorf("after %v: %v, %v; created %v", elapsed(began), w.err, w.status, w.pods.created)
 		}
 	})
@@ -151,8 +154,10 @@ func TestStopEndsTheScan(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "enough") || w.status.State != "Stopped" || elapsed(began) > 2*time.Second || s.ended == nil || len(w.pods.created) > 0 {
-			t.Errorf("after %v: %v, %v; scan ended: %v, created %v", elapsed(began), w.err, w.status, s.ended, w.pods.created)
+		if w.err == nil || !strings.Contains(w.err.Error(), "enough") || w.status.State != "Stopped" ||
+			elapsed(began) > 2*time.Second || s.ended == nil || len(w.pods.created) > 0 {
+			t.Errorf("after %v: %v, %v; scan ended: %v, created %v", elapsed(began), w.err, w.status,
+				s.ended, w.pods.created)
 		}
 	})
 }

@@ -31,7 +31,8 @@ func TestJoin(t *testing.T) {
 			return reply
 		}
 		begin := time.Now()
-		if reply := joins(); len(reply.Servers) != 0 || !strings.Contains(string(reply.Job), `"name":"test"`) || elapsed(begin) != 0 {
+		if reply := joins(); len(reply.Servers) != 0 ||
+			!strings.Contains(string(reply.Job), `"name":"test"`) || elapsed(begin) != 0 {
 			t.Errorf("first join: %v after %v", reply, elapsed(begin))
 		}
 		if reply := joins(); len(reply.Servers) != 0 || elapsed(begin) != longPoll {
@@ -43,7 +44,8 @@ func TestJoin(t *testing.T) {
 			time.Sleep(time.Second)
 			w.join()
 		})
-		if reply := joins(); !slices.Equal(addresses(reply), []string{"server-0:2222 1", "server-1:2222 1"}) || elapsed(begin) != time.Second {
+		if reply := joins(); !slices.Equal(addresses(reply),
+			[]string{"server-0:2222 1", "server-1:2222 1"}) || elapsed(begin) != time.Second {
 			t.Errorf("third join: %v after %v", reply, elapsed(begin))
 		}
 		servers.Wait()
@@ -123,7 +125,8 @@ func TestStraggler(t *testing.T) {
 		w := start(t, nil)
 		w.join()
 		first := w.task(0)
-		w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: 1}}})
+		w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0,
+			Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: 1}}})
 		w.servers[0].progress = []int64{3}
 		begin := time.Now()
 		for !w.pods.isRunning(worker(2)) {
@@ -155,7 +158,8 @@ func TestStragglerStays(t *testing.T) {
 		if again := w.task(1, second.Lease); again.Kind != wire.TaskKind_WAIT {
 			t.Errorf("%v while the straggler may be at it", again)
 		}
-		w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1, Leases: []*wire.LeaseProgress{{Lease: second.Lease, Done: 1}}})
+		w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1,
+			Leases: []*wire.LeaseProgress{{Lease: second.Lease, Done: 1}}})
 		time.Sleep(5*time.Minute - time.Second)
 		synctest.Wait()
 		if again := w.task(1, second.Lease); again.Start != first.Start {
@@ -207,7 +211,8 @@ func TestStop(t *testing.T) {
 				w.task(0)
 				stop(w)
 				<-w.ended
-				if w.err == nil || !strings.Contains(w.err.Error(), "stopped: "+name) || w.status.State != "Stopped" || w.status.EndedUnixMs == 0 {
+				if w.err == nil || !strings.Contains(w.err.Error(), "stopped: "+name) ||
+					w.status.State != "Stopped" || w.status.EndedUnixMs == 0 {
 					t.Errorf("error %v, state %s", w.err, w.status.State)
 				}
 				if live := w.pods.running(); len(live) > 0 {
@@ -290,7 +295,8 @@ func TestLeave(t *testing.T) {
 		if elapsed(begin).Round(time.Second) != leaveGrace {
 			t.Errorf("ended after %v", elapsed(begin))
 		}
-		if w.err != nil || !slices.Equal(w.pods.deleted, []pod.ID{ps(0), worker(1)}) && !slices.Equal(w.pods.deleted, []pod.ID{worker(1), ps(0)}) {
+		if w.err != nil || !slices.Equal(w.pods.deleted, []pod.ID{ps(0), worker(1)}) &&
+			!slices.Equal(w.pods.deleted, []pod.ID{worker(1), ps(0)}) {
 			t.Errorf("error %v, deleted %v", w.err, w.pods.deleted)
 		}
 	})
@@ -341,7 +347,8 @@ func TestServerCrashes(t *testing.T) {
 			synctest.Wait()
 		}
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "a parameter server is lost") || !strings.Contains(w.err.Error(), "address in use") {
+		if w.err == nil || !strings.Contains(w.err.Error(), "a parameter server is lost") ||
+			!strings.Contains(w.err.Error(), "address in use") {
 			t.Errorf("error %v", w.err)
 		}
 		if len(ends) != 2 || ends[0].GivenUp || !ends[0].Charged || !ends[1].GivenUp {
@@ -357,7 +364,8 @@ func TestStatus(t *testing.T) {
 		w.join()
 		first := w.task(0)
 		for i := range int64(4) {
-			w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Steps: i, Loss: 2, Rejected: i, Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: i}}})
+			w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Steps: i, Loss: 2,
+				Rejected: i, Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: i}}})
 			time.Sleep(500 * time.Millisecond)
 		}
 		w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1, Steps: 1, Loss: 1})
@@ -366,18 +374,22 @@ func TestStatus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Name != "test" || s.State != "Running" || s.Epoch != 1 || s.Epochs != 1 || s.RecordsDone != 3 || s.RecordsTotal != 8 ||
-			s.Version != 12 || s.Loss != 1.5 || s.Rejected != 3 || s.RecordsPerSecond != 1.5 || s.Strategy != "ParameterServerStrategy" {
+		if s.Name != "test" || s.State != "Running" || s.Epoch != 1 || s.Epochs != 1 ||
+			s.RecordsDone != 3 || s.RecordsTotal != 8 ||
+			s.Version != 12 || s.Loss != 1.5 || s.Rejected != 3 || s.RecordsPerSecond != 1.5 ||
+			s.Strategy != "ParameterServerStrategy" {
 			t.Errorf("status %v", s)
 		}
-		if len(s.Pods) != 3 || s.Pods[0].Role != wire.Role_PS || s.Pods[0].Address != "server-0:2222" || s.Pods[0].State != "Running" {
+		if len(s.Pods) != 3 || s.Pods[0].Role != wire.Role_PS || s.Pods[0].Address != "server-0:2222" ||
+			s.Pods[0].State != "Running" {
 			t.Errorf("pods %v", s.Pods)
 		}
 		w.kill(worker(1))
 		w.cancel()
 		<-w.ended
 		last := published[len(published)-1]
-		if len(published) < 60 || last.State != "Stopped" || last.Relaunched != 1 || last.Pods[2].Reason != "killed (signal 9)" {
+		if len(published) < 60 || last.State != "Stopped" || last.Relaunched != 1 ||
+			last.Pods[2].Reason != "killed (signal 9)" {
 			t.Errorf("%d published, the last is %v", len(published), last)
 		}
 	})
@@ -440,7 +452,9 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		cancel()
 		err := m.wait(ctx, func() (bool, error) { return false, nil })
 		wantCode(t, err, codes.Canceled)
-		if err := m.wait(ctx, func() (bool, error) { return false, errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) {
+		if err := m.wait(ctx, func() (bool, error) {
+			return false, errors.ErrUnsupported
+		}); !errors.Is(err, errors.ErrUnsupported) {
 			t.Error(err)
 		}
 	})

@@ -44,7 +44,8 @@ func TestLeasesAreHandedBack(t *testing.T) {
 		}
 		w.pods.end(worker(0), pod.Exit{Code: 143})
 		s := w.look()
-		if p := s.Pods[1]; p.State != "Deleted" || p.Reason != "deleted: asked to leave" || s.Relaunched != 1 || s.Requeued != 1 {
+		if p := s.Pods[1]; p.State != "Deleted" || p.Reason != "deleted: asked to leave" ||
+			s.Relaunched != 1 || s.Requeued != 1 {
 			t.Errorf("%v", s)
 		}
 	})
@@ -253,7 +254,8 @@ func TestScaledFromAChannel(t *testing.T) {
 		}
 		w.cancel()
 		<-w.ended
-		for _, want := range []string{"4 workers are more than 3 (--max_workers)", "0 workers are fewer than 1 (--min_workers)"} {
+		for _, want := range []string{"4 workers are more than 3 (--max_workers)",
+			"0 workers are fewer than 1 (--min_workers)"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log has no %q:\n%s", want, log)
 			}
@@ -280,7 +282,8 @@ func TestJobWaitsForWorkers(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 2 {
-			w.pods.events <- pod.Event{ID: worker(2 + i), Launch: 1, Phase: pod.Pending, Waiting: "Unschedulable: no room"}
+			w.pods.events <- pod.Event{ID: worker(2 + i), Launch: 1, Phase: pod.Pending,
+				Waiting: "Unschedulable: no room"}
 		}
 		s := w.look()
 		if s.Waiting != "no worker runs: 2 to start (Unschedulable: no room)" || s.State != "Running" {
@@ -298,7 +301,9 @@ func TestJobWaitsForWorkers(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.cancel()
 		<-w.ended
-		for _, line := range []string{`msg="The job waits" reason="no worker runs: 2 to start (Unschedulable: no room)"`, `msg="The job goes on"`} {
+		for _, line := range []string{
+			`msg="The job waits" reason="no worker runs: 2 to start (Unschedulable: no room)"`,
+			`msg="The job goes on"`} {
 			if n := strings.Count(log.String(), line); n != 1 {
 				t.Errorf("%d lines with %s", n, line)
 			}
@@ -317,7 +322,8 @@ func TestWaitsFor(t *testing.T) {
 		{[]pod.Pod{server(pod.Running, ""), works(pod.Running, ""), works(pod.Pending, "no room")}, ""},
 		{[]pod.Pod{server(pod.Pending, "no room"), works(pod.Running, "")}, "ps-0 does not run (no room)"},
 		{[]pod.Pod{works(pod.Leaving, ""), works(pod.Pending, "")}, ""},
-		{[]pod.Pod{works(pod.Failed, ""), works(pod.Pending, ""), works(pod.Wanted, "cannot be created: quota")}, "no worker runs: 2 to start (cannot be created: quota)"},
+		{[]pod.Pod{works(pod.Failed, ""), works(pod.Pending, ""), works(pod.Wanted, "cannot be "+
+			"created: quota")}, "no worker runs: 2 to start (cannot be created: quota)"},
 	} {
 		if got := waitsFor(tt.pods); got != tt.want {
 			t.Errorf("%s: %q, want %q", fmt.Sprint(tt.pods), got, tt.want)

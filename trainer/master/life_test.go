@@ -49,15 +49,20 @@ func TestServerLost(t *testing.T) {
 				wantCode(t, err, codes.Aborted)
 				_, err = before.GetTask(t.Context(), &wire.GetTaskRequest{})
 				wantCode(t, err, codes.Aborted)
-				if reply, err := before.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_WORKER, Leases: []*wire.LeaseProgress{{Lease: held.Lease, Done: 4}}}); err != nil || reply.Unknown || reply.Life != 2 {
+				if reply, err := before.Heartbeat(t.Context(),
+					&wire.HeartbeatRequest{Role: wire.Role_WORKER,
+						Leases: []*wire.LeaseProgress{{Lease: held.Lease, Done: 4}}}); err != nil ||
+					reply.Unknown || reply.Life != 2 {
 					t.Error(reply, err)
 				}
 				s, err := w.Status(t.Context(), &wire.StatusRequest{})
-				if err != nil || s.RecordsDone != 0 || s.Life != 2 || s.Rewinds != 1 || !strings.Contains(s.Anew, "ps-0 was lost with its part of the model") {
+				if err != nil || s.RecordsDone != 0 || s.Life != 2 || s.Rewinds != 1 ||
+					!strings.Contains(s.Anew, "ps-0 was lost with its part of the model") {
 					t.Error(s, err)
 				}
 				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })
-				if want := (BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
+				if want := (BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: " +
+					"node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
 					t.Errorf("told %+v, want %+v", anew, want)
 				}
 				w.join()
@@ -78,7 +83,8 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS = 2 })
 		join := func(process uint64) *wire.JoinReply {
-			reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: w.servers[0].address, Process: process})
+			reply, err := w.Join(t.Context(),
+				&wire.JoinRequest{Role: wire.Role_PS, Address: w.servers[0].address, Process: process})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +100,8 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 			}
 		}
 		s := w.look()
-		if want := "the training began anew: ps-0 was lost with its part of the model: it was started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
+		if want := "the training began anew: ps-0 was lost with its part of the model: it was " +
+			"started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
 			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
 		}
 		for i := range 2 {
@@ -166,7 +173,8 @@ func TestServerLostAgain(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		s := w.look()
-		if want := "the training began anew: ps-1 was lost with its part of the model: node lost; nothing was trained on since the time before"; s.Life != 3 || s.Rewinds != 2 || s.Anew != want {
+		if want := "the training began anew: ps-1 was lost with its part of the model: node lost; " +
+			"nothing was trained on since the time before"; s.Life != 3 || s.Rewinds != 2 || s.Anew != want {
 			t.Errorf("life %d, %q, want %q", s.Life, s.Anew, want)
 		}
 		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "ps-1") {
@@ -211,7 +219,9 @@ func TestHungServerHoldsNobody(t *testing.T) {
 			s.gone(ps(0), 1, "killed")
 			return nil
 		},
-		"another has joined": func(s *servers) error { return s.join(0, 2, &wire.JoinRequest{Process: 2, Address: "elsewhere:1"}) },
+		"another has joined": func(s *servers) error {
+			return s.join(0, 2, &wire.JoinRequest{Process: 2, Address: "elsewhere:1"})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -269,7 +279,8 @@ func TestOldLaunchIsRefused(t *testing.T) {
 		h := w.header(ps(0))
 		h.Incarnation = 1
 		first := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return h }))
-		if reply, err := first.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_PS, Version: 99}); err != nil || !reply.Unknown {
+		if reply, err := first.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_PS,
+			Version: 99}); err != nil || !reply.Unknown {
 			t.Error(reply, err)
 		}
 		_, err := first.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: "elsewhere:1"})
@@ -312,9 +323,10 @@ func TestForgedCalls(t *testing.T) {
 		} {
 			m, j := as(c.change)
 			for call, err := range map[string]error{
-				"report":    second(m.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: lease.Lease})),
-				"task":      second(m.GetTask(t.Context(), &wire.GetTaskRequest{Worker: 0})),
-				"leave":     second(m.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_WORKER, Leave: wire.Leave_READY})),
+				"report": second(m.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: lease.Lease})),
+				"task":   second(m.GetTask(t.Context(), &wire.GetTaskRequest{Worker: 0})),
+				"leave": second(m.Heartbeat(t.Context(),
+					&wire.HeartbeatRequest{Role: wire.Role_WORKER, Leave: wire.Leave_READY})),
 				"as server": second(m.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: "elsewhere:1"})),
 			} {
 				if call == "as server" && c.want == codes.PermissionDenied && name != "another role" {
@@ -333,10 +345,13 @@ func TestForgedCalls(t *testing.T) {
 		}
 		// A pod must not stop or scale its job, or read its status.
 		_, j := as(func(*identity.Header) {})
-		for _, err := range []error{second(j.Stop(t.Context(), &wire.StopRequest{})), second(j.Scale(t.Context(), &wire.ScaleRequest{Workers: 1})), second(j.Status(t.Context(), &wire.StatusRequest{}))} {
+		for _, err := range []error{second(j.Stop(t.Context(), &wire.StopRequest{})),
+			second(j.Scale(t.Context(), &wire.ScaleRequest{Workers: 1})),
+			second(j.Status(t.Context(), &wire.StatusRequest{}))} {
 			wantCode(t, err, codes.PermissionDenied)
 		}
-		if s, err := w.Status(t.Context(), &wire.StatusRequest{}); err != nil || s.RecordsDone != 0 || s.State != "Running" {
+		if s, err := w.Status(t.Context(), &wire.StatusRequest{}); err != nil || s.RecordsDone != 0 ||
+			s.State != "Running" {
 			t.Error(s, err)
 		}
 	})

@@ -299,7 +299,8 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	for _, l := range m.servers.lines {
 		m.background.Go(func() { m.servers.command(lasting, l) })
 	}
-	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
+	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy",
+		c.Job.Strategy, "workers", c.Job.NumWorkers)
 	m.background.Go(func() { m.prepareAndStart(lasting) })
 	m.loop(ctx)
 
@@ -338,7 +339,8 @@ func newMaster(c Config) (*master, error) {
 	m := &master{
 		Config: c, spec: spec, state: job.Pending, started: time.Now(),
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: make(map[pod.ID]*contact), history: newHistory(c.History), lasting: context.Background(), mu: make(turn, 1),
+		pods: make(map[pod.ID]*contact), history: newHistory(c.History), lasting: context.Background(),
+		mu: make(turn, 1),
 	}
 	if m.former, err = readRecord(c.Former); err != nil {
 		return nil, err

@@ -59,7 +59,8 @@ func (m *master) begin(n Notice, now time.Time) {
 	if n != Leave {
 		m.table.Hold()
 	}
-	what := map[Notice]string{Leave: "The master was asked to leave, and the pods go on", Suspend: "The job is to be suspended", halt: "The job is to stop"}[n]
+	what := map[Notice]string{Leave: "The master was asked to leave, and the pods go on",
+		Suspend: "The job is to be suspended", halt: "The job is to stop"}[n]
 	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", m.goingBy.Sub(now).Round(time.Second))
 	m.advance(now)
 	signal(m.poke)
@@ -72,9 +73,12 @@ func (m *master) goes(now time.Time) {
 		return
 	}
 	c := m.checkpoints
-	left := slices.ContainsFunc(m.table.List(), func(p pod.Pod) bool { return p.Phase != pod.Wanted && !p.Phase.Ended() })
+	left := slices.ContainsFunc(m.table.List(), func(p pod.Pod) bool {
+		return p.Phase != pod.Wanted && !p.Phase.Ended()
+	})
 	switch {
-	case left && c.on() && m.planned && (m.begun || m.gathering) && (c.covered() < m.goingAt || m.gathering) && now.Before(m.goingBy):
+	case left && c.on() && m.planned && (m.begun || m.gathering) &&
+		(c.covered() < m.goingAt || m.gathering) && now.Before(m.goingBy):
 		return
 	case left && m.going != Leave && m.program != nil && m.program.awaited(now):
 		return

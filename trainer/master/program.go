@@ -121,7 +121,8 @@ type dataset struct {
 }
 
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts, Again: g.again, Repeats: g.repeats, Repeated: g.repeated, Lost: g.lost}
+	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts,
+		Again: g.again, Repeats: g.repeats, Repeated: g.repeated, Lost: g.lost}
 	for _, v := range g.claims {
 		c := *v
 		s.Claims = append(s.Claims, &c)
@@ -169,9 +170,13 @@ func (g *program) declare(d *wire.Dataset) error {
 	case d == nil || proto.Equal(d, g.dataset):
 		return nil
 	case g.dataset != nil:
-		return status.Errorf(codes.FailedPrecondition, "this process declares %s, and the job trains on %s, as another process declared, or the job before it was resumed; restore that data set, or begin a new job", described(d), described(g.dataset))
+		return status.Errorf(codes.FailedPrecondition,
+			"this process declares %s, and the job trains on %s, as another process declared, or "+
+				"the job before it was resumed; restore that data set, or begin a new job",
+			described(d), described(g.dataset))
 	case d.Size < 1 || d.Epochs < 1 || d.Task < 1:
-		return status.Errorf(codes.InvalidArgument, "a data set of %s: expected a size, epochs and records per task of 1 or more", described(d))
+		return status.Errorf(codes.InvalidArgument,
+			"a data set of %s: expected a size, epochs and records per task of 1 or more", described(d))
 	}
 	g.dataset = d
 	if err := g.m.plan(g.shards(), nil); err != nil {
@@ -189,7 +194,8 @@ func (g *program) declare(d *wire.Dataset) error {
 }
 
 func described(d *wire.Dataset) string {
-	return fmt.Sprintf("%d records, epochs=%d, shuffle=%v, seed=%d, %d records per task", d.Size, d.Epochs, d.Shuffle, d.Seed, d.Task)
+	return fmt.Sprintf("%d records, epochs=%d, shuffle=%v, seed=%d, %d records per task", d.Size,
+		d.Epochs, d.Shuffle, d.Seed, d.Task)
 }
 
 // ended reports whether there are no more records.
@@ -228,7 +234,8 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 	}
 	g.m.resumed = g.m.queue.Stats().Done
 	if g.m.resumed > 0 || g.dataset == nil {
-		g.m.Log.Info("The program goes on from the newest state that a process has kept or read", "version", version, "records", g.m.resumed, "before", before)
+		g.m.Log.Info("The program goes on from the newest state that a process has kept or read",
+			"version", version, "records", g.m.resumed, "before", before)
 	}
 	if g.loaded {
 		g.found(version, g.m.resumed)
@@ -269,7 +276,8 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	g.arrived[int(a.Worker)] = true
 	for _, f := range a.Failures {
 		g.failed = append(g.failed, failure{f, a.Worker})
-		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid", f.Pid, "reason", reason(f))
+		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid",
+			f.Pid, "reason", reason(f))
 	}
 	return g.done()
 }
@@ -356,7 +364,8 @@ func (g *program) note(before, next rendezvous.World, lacked int) {
 		pause = pauseAfter(g.brief)
 	}
 	g.lacks = 0
-	if missing, wait := g.m.ring.wanted()-len(next.Members), g.m.Job.Program.Gather.Duration; lacked > 0 && missing > 0 && len(next.Sources) == 0 && wait > 0 {
+	if missing, wait := g.m.ring.wanted()-len(next.Members),
+		g.m.Job.Program.Gather.Duration; lacked > 0 && missing > 0 && len(next.Sources) == 0 && wait > 0 {
 		g.lacks, pause, lasted = missing, max(pause, wait), false
 	}
 	if !lasted {
@@ -414,7 +423,8 @@ const keptFailure = 500
 func (g *program) reportFailure(f failure, then string) {
 	why := reason(f.Failure)
 	g.failures++
-	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s%s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
+	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s%s", f.Rank, f.worker, f.Pid,
+		strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
 	g.m.happen(ProgramFailed{g.last})
 }
 
@@ -509,8 +519,10 @@ func (g *program) describe(s *wire.JobStatus) {
 	case wait <= 0:
 		s.Waiting = cmp.Or(s.Waiting, g.stands())
 	case g.lacks > 0:
-		s.Waiting = fmt.Sprintf("waiting for %d of %d workers, for at most %v more: the program failed in a world without them", g.lacks, g.m.ring.wanted(), wait.Round(time.Second))
+		s.Waiting = fmt.Sprintf("waiting for %d of %d workers, for at most %v more: the program "+
+			"failed in a world without them", g.lacks, g.m.ring.wanted(), wait.Round(time.Second))
 	default:
-		s.Waiting = fmt.Sprintf("its processes wait %v before they start: %d times in a row they failed within %v", pauseAfter(g.brief), g.brief, briefly)
+		s.Waiting = fmt.Sprintf("its processes wait %v before they start: %d times in a row they "+
+			"failed within %v", pauseAfter(g.brief), g.brief, briefly)
 	}
 }

@@ -34,7 +34,8 @@ func (g *program) standing(v *vouched, other checkpoint.Owner, known checkpoint.
 	if v.Gone == "" && known != checkpoint.Dead {
 		v.Gone = other.Job
 		g.m.record()
-		g.m.Log.Warn("The checkpoint is taken over from another job (--checkpoint_dir_take_over)", "checkpoint", v.Path, "owner", other)
+		g.m.Log.Warn("The checkpoint is taken over from another job (--checkpoint_dir_take_over)",
+			"checkpoint", v.Path, "owner", other)
 	}
 	return checkpoint.Dead
 }
@@ -47,7 +48,8 @@ func (g *program) release() {
 	}
 	for _, v := range g.claims {
 		if err := checkpoint.ReleaseOf(v.Path, g.m.owner().Job); err != nil {
-			g.m.Log.Warn("Releasing the checkpoint of the program failed: another job has to confirm that this one is gone", "checkpoint", v.Path, "error", err)
+			g.m.Log.Warn("Releasing the checkpoint of the program failed: another job has to "+
+				"confirm that this one is gone", "checkpoint", v.Path, "error", err)
 		}
 	}
 }

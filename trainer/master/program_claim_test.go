@@ -61,7 +61,8 @@ func TestProgramReleasesItsCheckpoints(t *testing.T) {
 				})
 				a, b := w.peer(0), w.peer(1)
 				a.enters("1 [0 1] from []")
-				own, taken, gone := filepath.Join(dir, "own.pt"), filepath.Join(dir, "taken.pt"), filepath.Join(dir, "gone.pt")
+				own, taken, gone := filepath.Join(dir, "own.pt"), filepath.Join(dir, "taken.pt"),
+					filepath.Join(dir, "gone.pt")
 				for _, path := range []string{own, own, taken, gone} {
 					w.vouches(path)
 				}
@@ -79,7 +80,8 @@ func TestProgramReleasesItsCheckpoints(t *testing.T) {
 				if err != nil || (owned == nil) != c.want.Ended() {
 					t.Errorf("the checkpoint is owned by %v (%v)", owned, err)
 				}
-				if owned, err = checkpoint.OwnersOf(taken).Owned(); err != nil || owned == nil || owned.Owner != another {
+				if owned, err = checkpoint.OwnersOf(taken).Owned(); err != nil || owned == nil ||
+					owned.Owner != another {
 					t.Errorf("the checkpoint that was taken over is owned by %v (%v)", owned, err)
 				}
 				if _, err := os.Stat(gone + ".owner"); err == nil {
@@ -111,7 +113,8 @@ func TestProgramTakesOverOnce(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					reply, err := w.Vouch(speak.As(t.Context(), worker(0)), &wire.VouchRequest{Path: path, Owner: string(text)})
+					reply, err := w.Vouch(speak.As(t.Context(), worker(0)),
+						&wire.VouchRequest{Path: path, Owner: string(text)})
 					if err != nil || reply.TakeOver != confirmed {
 						t.Fatalf("%v, %v", reply, err)
 					}
@@ -123,14 +126,16 @@ func TestProgramTakesOverOnce(t *testing.T) {
 					owner checkpoint.Owner
 					want  checkpoint.Standing
 				}{
-					{"/a.pt", another, gone}, {"/a.pt", another, gone}, {"/a.pt", third, checkpoint.Alive}, {"/b.pt", third, gone}, {"/b.pt", another, checkpoint.Alive},
+					{"/a.pt", another, gone}, {"/a.pt", another, gone},
+					{"/a.pt", third, checkpoint.Alive}, {"/b.pt", third, gone}, {"/b.pt", another, checkpoint.Alive},
 				} {
 					if got := standing(c.path, c.owner); got != c.want {
 						t.Errorf("%s of %s: standing %v, want %v", c.path, c.owner.Name, got, c.want)
 					}
 				}
 				synctest.Wait()
-				if paths, err := Claimed(kept.read()); err != nil || len(paths) != 2 || paths[0] != "/a.pt" || paths[1] != "/b.pt" {
+				if paths, err := Claimed(kept.read()); err != nil || len(paths) != 2 ||
+					paths[0] != "/a.pt" || paths[1] != "/b.pt" {
 					t.Errorf("the record has the claims on %q (%v)", paths, err)
 				}
 			})

@@ -18,7 +18,8 @@ const (
 
 // doubt returns the failure of a process that doubts its state.
 func doubt() *wire.Failure {
-	return &wire.Failure{Rank: 1, Pid: 7, Code: 81, Excused: true, Doubt: true, Message: "the group of formation 4 cannot be made: timed out"}
+	return &wire.Failure{Rank: 1, Pid: 7, Code: 81, Excused: true, Doubt: true,
+		Message: "the group of formation 4 cannot be made: timed out"}
 }
 
 // doubters plays worlds of workers that end one after the other.
@@ -75,7 +76,8 @@ func TestProgramDoubts(t *testing.T) {
 		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.formation })
 		d.doubt(0, 1) // the world completed a round
 		d.doubt(0, 4)
-		if s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+", in 5 worlds without a completed round; the program starts again (charged)"; s.Failure != want || s.Restarts != 1 {
+		if s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+
+			", in 5 worlds without a completed round; the program starts again (charged)"; s.Failure != want || s.Restarts != 1 {
 			t.Fatalf("%d restarts, told %q, want 1 and %q", s.Restarts, s.Failure, want)
 		}
 		d.doubt(0, 4)

@@ -102,11 +102,13 @@ func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true, Crew: &wire.Crew{}})
 		time.Sleep(time.Minute)
 		a.enters("2 [0] from []")
-		if s := w.look(); s.State != string(job.Running) || s.Life != 2 || s.RecordsDone != 0 || !strings.HasPrefix(s.Anew, "a process was lost, or failed, after the training") {
+		if s := w.look(); s.State != string(job.Running) || s.Life != 2 || s.RecordsDone != 0 ||
+			!strings.HasPrefix(s.Anew, "a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Origin = 2, &wire.Origin{Formation: 2} })
-		if s := w.look(); !strings.HasPrefix(s.Anew, "the training began anew: a process was lost, or failed, after the training") {
+		if s := w.look(); !strings.HasPrefix(s.Anew,
+			"the training began anew: a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
 	})
@@ -139,7 +141,8 @@ func TestProgramFailsAfterTheTraining(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		trainAll(w)
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, Failures: []*wire.Failure{{Code: 1, Message: "no space left"}}})
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{},
+			Failures: []*wire.Failure{{Code: 1, Message: "no space left"}}})
 		b.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, Finished: true})
 		w.fails("the program failed: rank 0 (pid 0): no space left (exit code 1)")
 		if s := w.status; s.RecordsDone != 8 || s.Life != 1 || s.Rewinds != 0 || s.Anew != "" {

@@ -129,7 +129,8 @@ func (e worldEnd) manner(root failure) manner {
 // the job fails. Next is the world that follows.
 func (g *program) judge(before, next rendezvous.World) error {
 	e := worldEnd{
-		failed: g.failed, completed: g.completed(before), lacked: g.lacked(before), wanted: g.m.ring.wanted(), kept: len(next.Sources) > 0,
+		failed: g.failed, completed: g.completed(before), lacked: g.lacked(before),
+		wanted: g.m.ring.wanted(), kept: len(next.Sources) > 0,
 		trace: g.trace(before),
 	}
 	g.failed = nil
@@ -138,7 +139,9 @@ func (g *program) judge(before, next rendezvous.World) error {
 	if g.lasted(before) {
 		g.brief = 0
 	}
-	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
+	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool {
+		return !g.arrived[m.Worker]
+	})
 	if before.Formation > 0 && (len(e.failed) > 0 || lost || !g.keeps) {
 		g.again++
 	}
@@ -164,10 +167,12 @@ func (g *program) report(v verdict, next rendezvous.World) error {
 	switch v.outcome {
 	case exceeds:
 		g.reportFailure(v.root, v.again+"; the job fails (charged)")
-		return fmt.Errorf("the program failed%s: rank %d (pid %d): %s%s", g.times(), v.root.Rank, v.root.Pid, why, v.again)
+		return fmt.Errorf("the program failed%s: rank %d (pid %d): %s%s", g.times(), v.root.Rank,
+			v.root.Pid, why, v.again)
 	case endsSame:
 		g.repeated = true
-		g.reportFailure(v.root, fmt.Sprintf(", the same %d times in a row; the job fails (%s)", g.repeats.Count, charged))
+		g.reportFailure(v.root, fmt.Sprintf(", the same %d times in a row; the job fails (%s)",
+			g.repeats.Count, charged))
 		return &sameEnd{g.repeats.Count, fmt.Sprintf("rank %d (pid %d): %s", v.root.Rank, v.root.Pid, why)}
 	}
 	g.reportFailure(v.root, fmt.Sprintf("%s; %s (%s)", v.again, g.goesOn(next), charged))

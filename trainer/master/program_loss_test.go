@@ -37,7 +37,8 @@ func TestProgramGathers(t *testing.T) {
 			w := start(t, runJob(0))
 			b := w.peer(1)
 			time.Sleep(4 * time.Second)
-			w.waits("waiting for 1 of 2 workers, for at most 6s more: then the program starts without (--gather_timeout=10s)")
+			w.waits("waiting for 1 of 2 workers, for at most 6s more: then the program starts " +
+				"without (--gather_timeout=10s)")
 			a := w.peer(0)
 			a.enters("1 [1 0] from []")
 			b.enters("1 [1 0] from []")
@@ -80,7 +81,8 @@ func TestProgramWaitsForAReplacement(t *testing.T) {
 		lost(t, func(w *world, b *peer) {
 			b.fails(1, &wire.Failure{Code: 1, Message: "Connection reset by peer"})
 			time.Sleep(9 * time.Second)
-			w.waits("waiting for 1 of 2 workers, for at most 1s more: then the program starts without (--gather_timeout=10s)")
+			w.waits("waiting for 1 of 2 workers, for at most 1s more: then the program starts " +
+				"without (--gather_timeout=10s)")
 			c := w.peer(2)
 			c.enters("2 [1 2] from []")
 			if got := b.enters("2 [1 2] from []"); got.PauseMs != 0 || got.Restarts != 1 || got.MaxRestarts != 1 {
@@ -118,13 +120,16 @@ func TestProgramIsNotChargedInASmallWorld(t *testing.T) {
 		w, b := loses(t)
 		for i := range int64(7) {
 			b.fails(2+i, asserts())
-			if got := b.next(3 + i); got.PauseMs < gatherTimeout.Milliseconds() || got.PauseMs > longestPause.Milliseconds() {
+			if got := b.next(3 + i); got.PauseMs < gatherTimeout.Milliseconds() ||
+				got.PauseMs > longestPause.Milliseconds() {
 				t.Fatalf("after %d failures it waits %d ms", i+1, got.PauseMs)
 			}
 			if i == 0 {
 				time.Sleep(2 * time.Second)
 				w.waits("waiting for 1 of 2 workers, for at most 8s more: the program failed in a world without them")
-				if s, want := w.look(), asserts().Message+" (exit code 1), in a world that lacked 1 of 2 workers; the program starts again when they are there, or in 10s (not charged)"; !strings.HasSuffix(s.Failure, want) {
+				if s, want := w.look(), asserts().Message+
+					" (exit code 1), in a world that lacked 1 of 2 workers; the program starts "+
+					"again when they are there, or in 10s (not charged)"; !strings.HasSuffix(s.Failure, want) {
 					t.Errorf("told %q, want %q", s.Failure, want)
 				}
 			}

@@ -62,13 +62,16 @@ func (g *program) found(version, records int64) {
 	g.lost = nil
 	if version == 0 && records == 0 {
 		g.m.anewFor = backWhy(kept{}, l.Records, l.Records > 0, l.Reason)
-		g.m.Log.Warn("The training begins anew: the program has read no checkpoint", "reason", l.Reason, "life", l.Life, "records", l.Records)
+		g.m.Log.Warn("The training begins anew: the program has read no checkpoint", "reason", l.Reason,
+			"life", l.Life, "records", l.Records)
 		g.m.happen(BegunAnew{Life: l.Life, Reason: l.Reason, Records: l.Records})
 		return
 	}
-	e := ProgramResumed{Life: l.Life, Reason: l.Reason, Step: version, Records: records, Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
+	e := ProgramResumed{Life: l.Life, Reason: l.Reason, Step: version, Records: records,
+		Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
 	g.m.anewFor = e.Words()
-	g.m.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "life", l.Life, "step", version, "records", records, "of", l.Records)
+	g.m.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "life", l.Life, "step",
+		version, "records", records, "of", l.Records)
 	g.m.happen(e)
 }
 

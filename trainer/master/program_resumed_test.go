@@ -87,13 +87,15 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 		"read before the world": {
 			arrival: &wire.Arrival{Round: 1000, Version: 1000, Ledger: had(1, 2)},
 			event:   ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 1000, Records: 2, Repeated: 6},
-			says:    "resumed from the checkpoint at step 1,000, with 2 records; 6 records are repeated: every worker was lost",
+			says: "resumed from the checkpoint at step 1,000, with 2 records; 6 records are " +
+				"repeated: every worker was lost",
 		},
 		"read in the world": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
 			origin: &wire.Origin{Formation: 2, Version: 20200, Ledger: had(1, 4, 2, 1)},
 			event:  ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 5, Repeated: 3},
-			says:   "resumed from the checkpoint at step 20,200, with 5 records; 3 records are repeated: every worker was lost",
+			says: "resumed from the checkpoint at step 20,200, with 5 records; 3 records are " +
+				"repeated: every worker was lost",
 		},
 		"all of it was saved": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
@@ -122,7 +124,8 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				if c.waits {
 					p.enters("2 [2] from []")
-					if s, all := w.look(), happened(); s.Anew != "every worker was lost; the program starts again, from what it has saved" || len(all) > 0 || s.Rewinds != 1 {
+					if s, all := w.look(), happened(); s.Anew != "every worker was lost; the "+
+						"program starts again, from what it has saved" || len(all) > 0 || s.Rewinds != 1 {
 						t.Errorf("before a process says what it begins with: %d times %q, %v", s.Rewinds, s.Anew, all)
 					}
 					// of a world before the loss
@@ -130,7 +133,8 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 					p.says(origin(c.origin))
 				}
 				for range 2 { // it is said once
-					if s, all := w.look(), happened(); s.Anew != c.says || s.Rewinds != 1 || len(all) != 1 || all[0] != c.event {
+					if s, all := w.look(), happened(); s.Anew != c.says || s.Rewinds != 1 ||
+						len(all) != 1 || all[0] != c.event {
 						t.Errorf("%d times %q, %+v", s.Rewinds, s.Anew, all)
 					}
 					if c.waits {
@@ -154,7 +158,8 @@ func TestProgramSurvivorSaysNothing(t *testing.T) {
 		trainMost(w)
 		b.close()
 		w.kill(worker(1))
-		a.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 9, Version: 9, Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
+		a.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 9, Version: 9,
+			Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(20 * time.Second)
 		a.enters("2 [0] from [0]")
 		a.says(origin(&wire.Origin{Formation: 2, Version: 9}))
@@ -182,7 +187,8 @@ func TestProgramWithoutStateSaysNoWorkerWasLost(t *testing.T) {
 		time.Sleep(time.Second)
 		a.enters("2 [0 1] from []")
 		a.says(origin(&wire.Origin{Formation: 2, Version: 5, Ledger: had(1, 4)}))
-		if s := w.look(); s.Anew != "resumed from the checkpoint at step 5, with 4 records; 4 records are repeated: no process has kept its state" {
+		if s := w.look(); s.Anew != "resumed from the checkpoint at step 5, with 4 records; 4 "+
+			"records are repeated: no process has kept its state" {
 			t.Errorf("%q", s.Anew)
 		}
 	})
@@ -214,8 +220,11 @@ func TestNextMasterSaysWhatTheProgramResumedFrom(t *testing.T) {
 		formation := c.nextWorld().Formation
 		r.ends(Leave, ErrLeft)
 		r.follow()
-		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2, Formation: formation, Origin: &wire.Origin{Formation: formation, Version: 5, Ledger: had(1, 2)}})
-		if s := r.look(); !strings.HasPrefix(s.Anew, "resumed from the checkpoint at step 5, with 2 records") || !strings.HasSuffix(s.Anew, "records are repeated: every worker was lost") {
+		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2, Formation: formation,
+			Origin: &wire.Origin{Formation: formation, Version: 5, Ledger: had(1, 2)}})
+		if s := r.look(); !strings.HasPrefix(s.Anew,
+			"resumed from the checkpoint at step 5, with 2 records") ||
+			!strings.HasSuffix(s.Anew, "records are repeated: every worker was lost") {
 			t.Errorf("%q", s.Anew)
 		}
 	})

@@ -35,11 +35,13 @@ func TestLostSource(t *testing.T) {
 				one := &wire.Crew{Processes: 1}
 				lost.close()
 				w.kill(worker(2))
-				newest.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 2, Version: 2, Ledger: had(1, 2, 2, 2, 3, 4), Crew: one})
+				newest.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 2, Version: 2,
+					Ledger: had(1, 2, 2, 2, 3, 4), Crew: one})
 				newcomer := w.stranger(3)
 				newcomer.arrive(&wire.Arrival{Round: -1, Crew: one})
 				go newcomer.live(w.MasterClient)
-				older.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 1, Version: 1, Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
+				older.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 1, Version: 1,
+					Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
 				time.Sleep(time.Second)
 				newcomer.enters("2 [0 1 3] from [0]")
 				newcomer.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Keeps = 2, true })
@@ -47,7 +49,8 @@ func TestLostSource(t *testing.T) {
 
 				newest.close()
 				w.kill(worker(0))
-				older.arrive(&wire.Arrival{Formation: 2, Round: 1<<beginnings | 1, Version: 1, Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
+				older.arrive(&wire.Arrival{Formation: 2, Round: 1<<beginnings | 1, Version: 1,
+					Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
 				newcomer.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: one})
 				time.Sleep(20 * time.Second)
 				older.enters("2 [0 1 3] from [0]")
@@ -56,7 +59,8 @@ func TestLostSource(t *testing.T) {
 				var held []int64
 				again := false
 				for range 6 {
-					reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: 3, Now: true, Dataset: data, Held: held})
+					reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: 3, Now: true,
+						Dataset: data, Held: held})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -67,7 +71,8 @@ func TestLostSource(t *testing.T) {
 					}
 				}
 				if !again {
-					t.Errorf("records 10 and 11 are in no model, and nobody is to train on them; %d are done by the master's count, 4 are in the model", w.look().RecordsDone)
+					t.Errorf("records 10 and 11 are in no model, and nobody is to train on them; %d "+
+						"are done by the master's count, 4 are in the model", w.look().RecordsDone)
 				}
 			})
 		})

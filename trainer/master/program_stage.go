@@ -57,7 +57,8 @@ func (g *program) stands() string {
 	world, _ := g.m.ring.meeting.World()
 	var members []staged
 	for _, m := range world.Members {
-		if c := g.m.pods[pod.ID{Role: pod.Worker, Index: m.Worker}]; c != nil && c.stage != wire.Stage_STAGE_UNKNOWN && !g.m.ring.meeting.Finished(m.Worker) {
+		if c := g.m.pods[pod.ID{Role: pod.Worker, Index: m.Worker}]; c != nil &&
+			c.stage != wire.Stage_STAGE_UNKNOWN && !g.m.ring.meeting.Finished(m.Worker) {
 			members = append(members, staged{m.Worker, c.stage})
 		}
 	}

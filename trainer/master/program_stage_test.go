@@ -23,13 +23,17 @@ func TestStandsStill(t *testing.T) {
 	}{
 		{nil, false, time.Hour, ""},
 		{[]wire.Stage{fetching, importing}, false, 7 * time.Second, "the program's code, which is fetched by worker-0"},
-		{[]wire.Stage{training, importing, importing}, true, 7 * time.Second, "torch to be imported, before processes start, by worker-1, worker-2"},
+		{[]wire.Stage{training, importing, importing}, true, 7 * time.Second,
+			"torch to be imported, before processes start, by worker-1, worker-2"},
 		{[]wire.Stage{silent, started}, false, 5 * time.Second, "the first output of the processes of worker-0"},
 		{[]wire.Stage{silent}, false, 4999 * time.Millisecond, ""},
 		{[]wire.Stage{started, started}, false, time.Hour, ""},
-		{[]wire.Stage{training, started}, true, time.Hour, "elasticdl.init(), which has yet to be called by the processes of worker-1"},
-		{[]wire.Stage{training, trained}, true, 61 * time.Second, "a step of its processes: none was completed for 1m1s"},
-		{[]wire.Stage{trained, trained}, true, 9 * time.Second, "the processes to end, as the training is complete, of worker-0, worker-1"},
+		{[]wire.Stage{training, started}, true, time.Hour,
+			"elasticdl.init(), which has yet to be called by the processes of worker-1"},
+		{[]wire.Stage{training, trained}, true, 61 * time.Second,
+			"a step of its processes: none was completed for 1m1s"},
+		{[]wire.Stage{trained, trained}, true, 9 * time.Second,
+			"the processes to end, as the training is complete, of worker-0, worker-1"},
 	} {
 		var members []staged
 		for i, s := range c.stages {
@@ -80,7 +84,8 @@ func TestProgramStandsStill(t *testing.T) {
 			trains(r)
 			r.Stage, r.Steps, r.Unsaved = wire.Stage_STAGE_TRAINING, 2, "/ck.pt: No space left on device"
 		})
-		if s := w.look(); s.Waiting != "" || !strings.Contains(strings.Join(s.Problems, "; "), "worker-0, which goes on: /ck.pt: No space left on device") {
+		if s := w.look(); s.Waiting != "" || !strings.Contains(strings.Join(s.Problems, "; "),
+			"worker-0, which goes on: /ck.pt: No space left on device") {
 			t.Errorf("waits for %q; problems %q", s.Waiting, s.Problems)
 		}
 		beat(a, wire.Stage_STAGE_TRAINED, 3)

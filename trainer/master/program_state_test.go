@@ -26,7 +26,8 @@ func trainAll(w *world) {
 func (w *world) rewound() {
 	w.Helper()
 	if s := w.look(); s.RecordsDone != 2 || s.Life != 2 || s.Rewinds != 1 {
-		w.Errorf("%d of %d records, life %d, %d rewinds (%s), want 2 records, life 2 and 1 rewind", s.RecordsDone, s.RecordsTotal, s.Life, s.Rewinds, s.Anew)
+		w.Errorf("%d of %d records, life %d, %d rewinds (%s), want 2 records, life 2 and 1 rewind",
+			s.RecordsDone, s.RecordsTotal, s.Life, s.Rewinds, s.Anew)
 	}
 }
 
@@ -40,13 +41,15 @@ func TestProgramGoesBackToACheckpoint(t *testing.T) {
 				w, a, b := startProgram(t, 0)
 				trainAll(w)
 				a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, BrokeOff: true})
-				trained := &wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900, Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}}
+				trained := &wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900,
+					Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}}
 				b.arrive(trained)
 				time.Sleep(time.Second)
 				a.enters("2 [1 0] from [0]")
 				b.enters("2 [1 0] from [0]")
 				read := func(formation int64) {
-					a.arrive(&wire.Arrival{Formation: formation, Round: 1000, Version: 1000, Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
+					a.arrive(&wire.Arrival{Formation: formation, Round: 1000, Version: 1000,
+						Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
 				}
 				read(2)
 				formation := int64(2)
@@ -84,7 +87,8 @@ func TestProgramGoesBackToANewcomersCheckpoint(t *testing.T) {
 		c.arrive(&wire.Arrival{Round: 1000, Version: 1000, Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
 		go c.live(w.MasterClient)
 		for _, p := range []*peer{a, b} {
-			p.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900, Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
+			p.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900,
+				Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
 		}
 		time.Sleep(time.Second)
 		c.enters("2 [0 1 2] from [0 1]")
@@ -92,7 +96,8 @@ func TestProgramGoesBackToANewcomersCheckpoint(t *testing.T) {
 			p.close()
 			w.kill(worker(i))
 		}
-		c.arrive(&wire.Arrival{Formation: 2, Round: 1000, Version: 1000, Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
+		c.arrive(&wire.Arrival{Formation: 2, Round: 1000, Version: 1000, Ledger: had(1, 2),
+			Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(20 * time.Second)
 		c.enters("3 [2] from [0]")
 		w.rewound()

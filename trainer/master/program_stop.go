@@ -72,7 +72,8 @@ func (g *program) awaited(now time.Time) bool {
 		g.unsaved = "no process has a newer state"
 		return false
 	case !now.Before(m.goingBy):
-		g.unsaved = fmt.Sprintf("no round was ended, and written as a checkpoint, within %v (--grace_period)", m.goingBy.Sub(m.goingSince))
+		g.unsaved = fmt.Sprintf("no round was ended, and written as a checkpoint, within %v "+
+			"(--grace_period)", m.goingBy.Sub(m.goingSince))
 		return false
 	}
 	return true

@@ -52,7 +52,8 @@ func TestStopAwaitsTheCheckpointOfAProgram(t *testing.T) {
 				if reply := b.says(trains); !reply.Over || reply.GraceMs != timing.Grace.Milliseconds() {
 					t.Errorf("after the checkpoint a worker hears %v", reply)
 				}
-				if s := w.look(); s.State != string(c.state) || s.GetSaved().GetPath() != "/ck.pt" || s.Unsaved != "" || s.Waiting != "worker-0, worker-1 may take 30s to end (--grace_period)" {
+				if s := w.look(); s.State != string(c.state) || s.GetSaved().GetPath() != "/ck.pt" ||
+					s.Unsaved != "" || s.Waiting != "worker-0, worker-1 may take 30s to end (--grace_period)" {
 					t.Errorf("after the checkpoint: %v", s)
 				}
 			})
@@ -70,11 +71,15 @@ func TestStopWithoutACheckpointOfAProgram(t *testing.T) {
 		unsaved string
 		after   time.Duration
 	}{
-		"unmodified":        {func(*wire.HeartbeatRequest) {}, nil, "", 0},
-		"no round":          {func(r *wire.HeartbeatRequest) { r.Asks = true }, nil, "no round was completed", 0},
-		"no path":           {trains, func(r *wire.HeartbeatRequest) { r.Rest = &wire.Rest{Problem: "it declares none"} }, "it declares none", 0},
-		"a long round":      {trains, nil, late, time.Minute},
-		"an earlier answer": {trains, func(r *wire.HeartbeatRequest) { r.Saved = &wire.Saved{Round: 3, Path: "/ck.pt", UnixMs: 1} }, late, time.Minute},
+		"unmodified": {func(*wire.HeartbeatRequest) {}, nil, "", 0},
+		"no round":   {func(r *wire.HeartbeatRequest) { r.Asks = true }, nil, "no round was completed", 0},
+		"no path": {trains, func(r *wire.HeartbeatRequest) {
+			r.Rest = &wire.Rest{Problem: "it declares none"}
+		}, "it declares none", 0},
+		"a long round": {trains, nil, late, time.Minute},
+		"an earlier answer": {trains, func(r *wire.HeartbeatRequest) {
+			r.Saved = &wire.Saved{Round: 3, Path: "/ck.pt", UnixMs: 1}
+		}, late, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -93,7 +98,8 @@ func TestStopWithoutACheckpointOfAProgram(t *testing.T) {
 					a.says(c.answer)
 				}
 				<-w.ended
-				if s := w.status; s.State != string(job.Stopped) || s.Unsaved != c.unsaved || time.UnixMilli(s.EndedUnixMs).Sub(began).Round(time.Second) != c.after {
+				if s := w.status; s.State != string(job.Stopped) || s.Unsaved != c.unsaved ||
+					time.UnixMilli(s.EndedUnixMs).Sub(began).Round(time.Second) != c.after {
 					t.Errorf("after %v: %v", time.UnixMilli(s.EndedUnixMs).Sub(began), s)
 				}
 			})
@@ -130,7 +136,8 @@ func TestStopWhenAllStateIsLost(t *testing.T) {
 				began := time.Now()
 				w.Stop(w.Context(), &wire.StopRequest{})
 				w.leave()
-				if s := w.status; s.Unsaved != "no process has a newer state" || s.GetSaved().GetRound() != 3 || time.Since(began) >= time.Minute {
+				if s := w.status; s.Unsaved != "no process has a newer state" ||
+					s.GetSaved().GetRound() != 3 || time.Since(began) >= time.Minute {
 					t.Errorf("after %v: %v", time.Since(began), s)
 				}
 			})

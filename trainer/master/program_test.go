@@ -79,16 +79,25 @@ func TestProgramIsCharged(t *testing.T) {
 		charged  int32
 		told     string
 	}{
-		"one":        {[]*wire.Failure{own}, 1, "rank 0 of worker-0 (pid 0): exit code 1" + charged},
-		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7, UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): killed by SIGSEGV" + charged},
-		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0, "rank 1 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
-		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0, "rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncharged},
-		"memory":     {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Memory: true}}, 1, "rank 0 of worker-0 (pid 0): killed by the system: out of memory" + charged},
-		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
-		"doubt":      {[]*wire.Failure{own, doubt, {Code: 83, Excused: true, UnixMs: -1}}, 0, "rank 0 of worker-0 (pid 0): exit code 81" + uncharged},
-		"kill first": {[]*wire.Failure{doubt, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
-		"own kill":   {[]*wire.Failure{{Signal: int32(syscall.SIGTERM), Excused: true, UnixMs: -1}, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
-		"forked":     {[]*wire.Failure{{Code: 1, UnixMs: -1}, {Signal: int32(syscall.SIGSEGV), Forked: true, Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGSEGV" + byExec + uncharged},
+		"one": {[]*wire.Failure{own}, 1, "rank 0 of worker-0 (pid 0): exit code 1" + charged},
+		"several": {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7,
+			UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): killed by SIGSEGV" + charged},
+		"killed": {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0,
+			"rank 1 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0,
+			"rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncharged},
+		"memory": {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Memory: true}}, 1,
+			"rank 0 of worker-0 (pid 0): killed by the system: out of memory" + charged},
+		"excused": {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
+		"doubt": {[]*wire.Failure{own, doubt, {Code: 83, Excused: true, UnixMs: -1}}, 0,
+			"rank 0 of worker-0 (pid 0): exit code 81" + uncharged},
+		"kill first": {[]*wire.Failure{doubt, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0,
+			"rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+		"own kill": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM), Excused: true, UnixMs: -1},
+			{Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+		"forked": {[]*wire.Failure{{Code: 1, UnixMs: -1},
+			{Signal: int32(syscall.SIGSEGV), Forked: true, Pid: 7}}, 0,
+			"rank 0 of worker-0 (pid 7): killed by SIGSEGV" + byExec + uncharged},
 		"as it left": {[]*wire.Failure{{Signal: int32(syscall.SIGABRT), Forked: true, Excused: true}}, 0, ""},
 		"none":       {nil, 0, ""},
 	} {
@@ -99,11 +108,13 @@ func TestProgramIsCharged(t *testing.T) {
 				b.fails(1, c.failures...)
 				time.Sleep(time.Second)
 				for _, p := range []*peer{a, b} {
-					if got := p.enters("2 [0 1] from []"); got.Restarts != 1 || got.MaxRestarts != 2-c.charged || got.Life != 1 {
+					if got := p.enters("2 [0 1] from []"); got.Restarts != 1 ||
+						got.MaxRestarts != 2-c.charged || got.Life != 1 {
 						t.Errorf("world %v, want 1 restart, of %d, and life 1", got, 2-c.charged)
 					}
 				}
-				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 || s.State != string(job.Running) || s.Program != "main.py" {
+				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 ||
+					s.State != string(job.Running) || s.Program != "main.py" {
 					t.Errorf("status %v, want %d restarts", s, c.charged)
 				}
 				if s := w.look(); s.Failure != c.told || s.Failures != int32(min(1, len(c.told))) {
@@ -148,7 +159,8 @@ func TestProgramPaces(t *testing.T) {
 			time.Sleep(pause + after)
 			// no round in this world
 			a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Rounds = formation, formation-1 })
-			a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: fmt.Sprint(formation), Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
+			a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: fmt.Sprint(formation),
+				Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
 			b.fails(formation)
 			formation++
 			want := fmt.Sprintf("%d [0 1] from []", formation)
@@ -168,7 +180,8 @@ func TestProgramPaces(t *testing.T) {
 		if want := "its processes wait 1m0s before they start: 12 times in a row they failed within 30s"; s.Waiting != want || s.Restarts != 0 {
 			t.Errorf("%d restarts are charged; it waits: %q, want %q", s.Restarts, s.Waiting, want)
 		}
-		if want := "; the program starts again in 1m0s, after 12 failures in a row within 30s of the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
+		if want := "; the program starts again in 1m0s, after 12 failures in a row within 30s of " +
+			"the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
 			t.Errorf("the last failure: %q, want %q", s.Failure, want)
 		}
 		time.Sleep(20 * time.Second) // a part of the pause
@@ -177,7 +190,8 @@ func TestProgramPaces(t *testing.T) {
 		formation++
 		want := fmt.Sprintf("%d [0 1] from []", formation)
 		b.enters(want)
-		if pause = time.Duration(a.enters(want).PauseMs) * time.Millisecond; pause.Round(time.Second) != 40*time.Second {
+		if pause = time.Duration(a.enters(want).PauseMs) * time.Millisecond; pause.Round(
+			time.Second) != 40*time.Second {
 			t.Errorf("as the workers meet again it waits %v more, want 40s", pause)
 		}
 		if got := dies(31 * time.Second); got != 0 {
@@ -257,8 +271,10 @@ func TestProgramFails(t *testing.T) {
 		time.Sleep(time.Second)
 		a.enters("2 [0 1] from []")
 		b.enters("2 [0 1] from []")
-		a.fails(2, &wire.Failure{Code: 1, UnixMs: 200, Message: "it follows"}, &wire.Failure{Rank: 1, Code: 1, UnixMs: 201})
-		b.fails(2, &wire.Failure{Rank: 2, Code: 1, UnixMs: 202}, &wire.Failure{Rank: 3, Pid: 7, Code: 3, UnixMs: 100, Message: "ValueError:\n no such label"})
+		a.fails(2, &wire.Failure{Code: 1, UnixMs: 200, Message: "it follows"},
+			&wire.Failure{Rank: 1, Code: 1, UnixMs: 201})
+		b.fails(2, &wire.Failure{Rank: 2, Code: 1, UnixMs: 202},
+			&wire.Failure{Rank: 3, Pid: 7, Code: 3, UnixMs: 100, Message: "ValueError:\n no such label"})
 		w.fails("the program failed 2 times, --max_restarts=1: rank 3 (pid 7): ValueError: no such label (exit code 3)")
 	})
 }
@@ -351,7 +367,8 @@ func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		crew := func(n int32) *wire.Crew { return &wire.Crew{Processes: n} }
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Rank: 0, Pid: 7, Signal: int32(syscall.SIGKILL)}}})
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0),
+			Failures: []*wire.Failure{{Rank: 0, Pid: 7, Signal: int32(syscall.SIGKILL)}}})
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
 		}
@@ -359,7 +376,9 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
-		if got, want := w.look().Failure, "rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again (not charged)"; got != want {
+		if got, want := w.look().Failure,
+			"rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again "+
+				"(not charged)"; got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}
 		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
@@ -384,7 +403,8 @@ func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 				t.Fatalf("%v, want a recall after the round", word)
 			}
 		}
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, BrokeOff: true, Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL), Excused: true}}})
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, BrokeOff: true,
+			Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL), Excused: true}}})
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once", word)
 		}
@@ -440,7 +460,8 @@ func TestProgramDataset(t *testing.T) {
 			_, err := w.asks(0, bad)
 			wantCode(t, err, codes.InvalidArgument)
 		}
-		if first, err := w.asks(0, d); err != nil || first.Kind != wire.TaskKind_TRAINING || first.Start != 0 || first.End != 4 {
+		if first, err := w.asks(0, d); err != nil || first.Kind != wire.TaskKind_TRAINING ||
+			first.Start != 0 || first.End != 4 {
 			t.Fatal(first, err)
 		}
 		if again, err := w.asks(1, proto.Clone(d).(*wire.Dataset)); err != nil || again.Start != 4 {
@@ -489,7 +510,8 @@ func TestProgramMasterComesBack(t *testing.T) {
 		r.follow()
 		a, b = r.peer(0), r.peer(1)
 		time.Sleep(time.Minute)
-		if s := r.look(); s.Restarts != 1 || s.Failures != 1 || s.Failure == "" || s.RecordsTotal != 24 || s.State != string(job.Running) {
+		if s := r.look(); s.Restarts != 1 || s.Failures != 1 || s.Failure == "" ||
+			s.RecordsTotal != 24 || s.State != string(job.Running) {
 			t.Errorf("status %v", s)
 		}
 		if _, err := r.asks(0, d); err != nil {

@@ -111,7 +111,8 @@ func (m *master) sameData(was *savedData) error {
 		return nil
 	}
 	changes := checkpoint.ChangedFiles(was.Files, slices.Concat(m.Training, m.Validation))
-	return fmt.Errorf("the data has changed since the job began: %s; restore it, or begin a new job", strings.Join(changes, "; "))
+	return fmt.Errorf("the data has changed since the job began: %s; restore it, or begin a new job",
+		strings.Join(changes, "; "))
 }
 
 // keptResults is the largest number of evaluation results in a record.
@@ -120,10 +121,13 @@ const keptResults = 50
 // memoir encodes the record. The caller holds the mutex.
 func (m *master) memoir() ([]byte, error) {
 	r := record{
-		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(), Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
+		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(),
+		Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
 		Pods: m.table.Snapshot(), Rests: m.rests, Data: m.saveData(),
-		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
-		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
+		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done,
+		Resumed: m.resumed, Rejected: m.rejected,
+		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(),
+		Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
 	// nothing newer than the previous record is known
 	if m.gathering {
@@ -166,9 +170,12 @@ func readRecord(text []byte) (*record, error) {
 	}
 	switch {
 	case r.Format != recordFormat:
-		return nil, fmt.Errorf("read the record of the previous master: format %d, expected %d: all masters of a job must be of one version of elasticdl", r.Format, recordFormat)
-	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
-		return nil, fmt.Errorf("read the record of the previous master: impossible values: life %d, checkpoint %d, %d records, %d evaluations, %d workers", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
+		return nil, fmt.Errorf("read the record of the previous master: format %d, expected %d: all "+
+			"masters of a job must be of one version of elasticdl", r.Format, recordFormat)
+	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 ||
+		r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
+		return nil, fmt.Errorf("read the record of the previous master: impossible values: life %d, "+
+			"checkpoint %d, %d records, %d evaluations, %d workers", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
 	}
 	return r, nil
 }

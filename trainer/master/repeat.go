@@ -58,7 +58,8 @@ type sameEnd struct {
 }
 
 func (e *sameEnd) Error() string {
-	return fmt.Sprintf("the program ended in the same way %d times in a row, without a completed round, a new checkpoint file or other output in between: %s", e.times, e.how)
+	return fmt.Sprintf("the program ended in the same way %d times in a row, without a completed "+
+		"round, a new checkpoint file or other output in between: %s", e.times, e.how)
 }
 
 // exitSame is the exit code of commands that await a job which has ended with a [sameEnd].

@@ -80,8 +80,10 @@ func TestProgramEndsInTheSameWay(t *testing.T) {
 						a.enters(enterText(formation + 2))
 					}
 				}
-				w.fails("the program ended in the same way 3 times in a row, without a completed round, a new checkpoint file or other output in between: rank 0 (pid 0): " + reason(f))
-				if s := w.status; s.State != string(job.Failed) || s.ExitCode != exitSame || !strings.Contains(s.Failure, ", the same 3 times in a row; the job fails (") {
+				w.fails("the program ended in the same way 3 times in a row, without a completed " +
+					"round, a new checkpoint file or other output in between: rank 0 (pid 0): " + reason(f))
+				if s := w.status; s.State != string(job.Failed) || s.ExitCode != exitSame ||
+					!strings.Contains(s.Failure, ", the same 3 times in a row; the job fails (") {
 					t.Errorf("status %v", s)
 				}
 			})
@@ -95,7 +97,8 @@ func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		for formation := range int64(mostSameKept) {
 			time.Sleep(time.Second)
-			a.arrive(&wire.Arrival{Formation: formation + 1, Round: -1, Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
+			a.arrive(&wire.Arrival{Formation: formation + 1, Round: -1,
+				Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
 			b.arrive(&wire.Arrival{Formation: formation + 1, Round: 1<<beginnings | 3})
 			if formation+1 < mostSameKept {
 				a.enters(fmt.Sprintf("%d [0 1] from [1]", formation+2))
@@ -131,7 +134,9 @@ func TestProgramRepeatsAreSaved(t *testing.T) {
 func TestProgramIsKilledAndMakesProgress(t *testing.T) {
 	kill := &wire.Failure{Signal: int32(syscall.SIGKILL)}
 	for name, does := range map[string]func(a, b *peer, formation int64){
-		"other output": func(a, b *peer, formation int64) { ends(a, b, formation, strings.Repeat("x", int(formation)), kill) },
+		"other output": func(a, b *peer, formation int64) {
+			ends(a, b, formation, strings.Repeat("x", int(formation)), kill)
+		},
 		"output of another rank": func(a, b *peer, formation int64) {
 			b.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: strings.Repeat("x", int(formation))})
 			a.fails(formation, kill)

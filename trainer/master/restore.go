@@ -343,7 +343,8 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 			continue
 		}
 		process := saved.Processes[it.Worker]
-		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session, given: s.Formation, away: true}
+		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session,
+			given: s.Formation, away: true}
 		r.m.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil
@@ -355,7 +356,8 @@ func (r *ring) ended() (lost []pod.Action) {
 	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if _, ok := r.m.table.Get(id); !ok {
-			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Launch: 1, Reason: "it left, and ended while the master was away"})
+			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Launch: 1,
+				Reason: "it left, and ended while the master was away"})
 		}
 	}
 	return lost

@@ -94,7 +94,8 @@ func (r *reigned) follow() {
 	r.Helper()
 	h := r.self.Header()
 	c := r.config
-	c.Former, c.Self = r.memory.record, speak.Self(identity.Header{Job: h.Job, Role: pod.Master, Incarnation: h.Incarnation + 1, Life: 1})
+	c.Former, c.Self = r.memory.record,
+		speak.Self(identity.Header{Job: h.Job, Role: pod.Master, Incarnation: h.Incarnation + 1, Life: 1})
 	lis := memnet.Listen(1 << 16)
 	c.Listener = lis
 	r.self, r.ended = c.Self, make(chan struct{})
@@ -121,7 +122,8 @@ func (r *reigned) rejoin(holds int64) {
 		if reply := r.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i)}); !reply.Join {
 			r.Errorf("server %d, which only the master before knew, is not asked to join again", i)
 		}
-		if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i), Address: s.address, Holds: holds, Process: 1}); err != nil {
+		if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i),
+			Address: s.address, Holds: holds, Process: 1}); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -135,7 +137,8 @@ func TestMasterComesBack(t *testing.T) {
 		r := reign(t, nil)
 		r.join()
 		first, second := r.task(0), r.task(1)
-		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: 1}}})
+		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0,
+			Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: 1}}})
 		r.ends(Leave, ErrLeft)
 		created := len(r.pods.created)
 		if n := len(r.pods.running()); n != 3 {
@@ -172,7 +175,8 @@ func TestMasterComesBack(t *testing.T) {
 		r.done(0, rest)
 		r.leave()
 		if r.err != nil || r.status.RecordsDone != 8 || len(r.pods.created) != created {
-			t.Errorf("the job ends with %v, %d records, %d pods created instead of %d", r.err, r.status.RecordsDone, len(r.pods.created), created)
+			t.Errorf("the job ends with %v, %d records, %d pods created instead of %d", r.err,
+				r.status.RecordsDone, len(r.pods.created), created)
 		}
 	})
 }
@@ -218,7 +222,8 @@ func TestServerLostWithoutMaster(t *testing.T) {
 				r.ends(Leave, ErrLeft)
 				r.servers[0].had.Add(ledger.Task{Epoch: 1}, 4, 4)
 				lose(r)
-				if s := r.look(); s.Life != 2 || s.Rewinds != 1 || s.RecordsDone != 0 || !strings.Contains(s.Anew, "lost") {
+				if s := r.look(); s.Life != 2 || s.Rewinds != 1 || s.RecordsDone != 0 ||
+					!strings.Contains(s.Anew, "lost") {
 					t.Errorf("the values of a server are lost, and the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.Life != 2 {
@@ -298,7 +303,8 @@ func TestSuspension(t *testing.T) {
 		}
 		r.follow()
 		time.Sleep(time.Minute)
-		if ids := r.pods.running(); !slices.Contains(ids, ps(0)) || slices.Contains(ids, worker(0)) || slices.Contains(ids, worker(1)) {
+		if ids := r.pods.running(); !slices.Contains(ids, ps(0)) || slices.Contains(ids, worker(0)) ||
+			slices.Contains(ids, worker(1)) {
 			t.Errorf("the job has %v when it goes on, want a server, and other workers", ids)
 		}
 		r.join()
@@ -324,7 +330,8 @@ func TestEndIsKept(t *testing.T) {
 		r.pods.stubborn = false
 		r.follow()
 		<-r.ended
-		if n := len(r.pods.running()); n > 0 || r.status.State != "Stopped" || r.err == nil || !strings.Contains(r.err.Error(), "enough") {
+		if n := len(r.pods.running()); n > 0 || r.status.State != "Stopped" || r.err == nil ||
+			!strings.Contains(r.err.Error(), "enough") {
 			t.Errorf("%d pods are left; %v, %v", n, r.status.State, r.err)
 		}
 	})
@@ -333,7 +340,9 @@ func TestEndIsKept(t *testing.T) {
 // FuzzRecord checks that a master with any record either begins, or returns an error that says what
 // is wrong with the record.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
+	f.Add(
+		[]byte(
+			`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
 	f.Add([]byte(`{"format":2}`))
 	f.Add([]byte(`{"format":1,"life":1,"ring":{"meeting":{"id":1,"formation":1,"members":[{"w":0,"s":1}]}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -341,8 +350,11 @@ func FuzzRecord(f *testing.F) {
 		if err != nil || r == nil {
 			return
 		}
-		m := &master{Config: Config{Job: config(t).Job, Self: rpc.NewSelf(identity.Header{Incarnation: 2, Life: 1}, nil), Log: config(t).Log}, former: r, mu: make(turn, 1),
-			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}), pods: make(map[pod.ID]*contact)}
+		m := &master{Config: Config{Job: config(t).Job,
+			Self: rpc.NewSelf(identity.Header{Incarnation: 2, Life: 1}, nil), Log: config(t).Log},
+			former: r, mu: make(turn, 1),
+			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
+			pods: make(map[pod.ID]*contact)}
 		m.Job.EvaluationSteps = 0
 		m.specified = m.Job.NumWorkers
 		m.begins(m.Job.NumWorkers)

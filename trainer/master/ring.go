@@ -139,7 +139,8 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		w = r.m.program.source(w)
 	}
 	state, had, version := r.beginning(w)
-	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
+	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
+		state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
 	if r.m.gathering {
 		if err := r.m.restoreQueue(&had); err != nil { // the state is not of this training
@@ -161,12 +162,14 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		r.m.quit(err)
 		return
 	}
-	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
+	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(),
+		Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
 	if len(w.Sources) == 0 {
 		world.Base = wireBase(r.m.checkpoints.base.Base)
 	}
 	for _, m := range w.Members {
-		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address, Crew: r.seats[m.Worker].arrival.GetCrew()})
+		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address,
+			Crew: r.seats[m.Worker].arrival.GetCrew()})
 	}
 	if r.m.program != nil {
 		r.m.program.formed(world.Members)
@@ -190,7 +193,9 @@ func (r *ring) form(w rendezvous.World, reason string) {
 
 // leaving reports whether one of the members was asked to leave.
 func (r *ring) leaving(members []rendezvous.Member) bool {
-	return slices.ContainsFunc(members, func(m rendezvous.Member) bool { return r.m.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves })
+	return slices.ContainsFunc(members, func(m rendezvous.Member) bool {
+		return r.m.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves
+	})
 }
 
 // beginning returns what a world begins with: as text, its records, and its version.
@@ -203,7 +208,8 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 		had, _ := ledger.Parse(a.Ledger) // it was checked when it came
 		return fmt.Sprintf("state of %v at version %s", source, logline.Thousands(a.Version)), had, a.Version
 	case base.commit != nil:
-		return fmt.Sprintf("from checkpoint %d at version %s", base.Number, logline.Thousands(base.version())), base.had().Clone(), base.version()
+		return fmt.Sprintf("from checkpoint %d at version %s", base.Number,
+			logline.Thousands(base.version())), base.had().Clone(), base.version()
 	}
 	if r.m.program != nil { // what it begins with it alone knows
 		return "the program starts", had, 0
@@ -286,7 +292,9 @@ func (r *ring) anew(reason string) {
 
 // survives reports whether a member of the last world is still there.
 func (r *ring) survives() bool {
-	return slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool { return r.seats[m.Worker] != nil })
+	return slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool {
+		return r.seats[m.Worker] != nil
+	})
 }
 
 // broadcast sends a message to those members of a world that have a seat.
@@ -329,7 +337,8 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 		formation = beat.Met
 	}
 	r.rounds = max(r.rounds, formation)
-	snapshot, settled := r.custody.Heard(custody.State{Formation: formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
+	snapshot, settled := r.custody.Heard(custody.State{Formation: formation, Version: beat.Version,
+		Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
 		r.m.snapshot(0, snapshot)
 	}
@@ -382,7 +391,8 @@ func (r *ring) damaged(a *wire.Arrival) {
 		return
 	}
 	r.void = a.Formation
-	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s", base.Number, a.Damage)
+	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s",
+		base.Number, a.Damage)
 	r.m.checkpoints.damaged(base.Base, errors.New(a.Damage))
 }
 
@@ -455,7 +465,8 @@ func (r *ring) describe(s *wire.JobStatus) {
 	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.over && !r.works() {
 		s.Waiting = why
 		if at, ok := r.meeting.Deadline(); ok && why != "" && r.meeting.Gathers() {
-			s.Waiting += fmt.Sprintf(", for at most %v more: then the program starts without (--gather_timeout=%v)", max(0, at.Sub(r.now())).Round(time.Second), r.m.Job.Program.Gather)
+			s.Waiting += fmt.Sprintf(", for at most %v more: then the program starts without "+
+				"(--gather_timeout=%v)", max(0, at.Sub(r.now())).Round(time.Second), r.m.Job.Program.Gather)
 		}
 	}
 }

@@ -74,7 +74,8 @@ func (r *ring) departs(worker int) {
 	}
 	r.perform(r.meeting.Depart(worker, r.now()))
 	if r.meeting.Last(worker, s.session) {
-		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another has the model, or its grace period ends", "worker", worker)
+		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another "+
+			"has the model, or its grace period ends", "worker", worker)
 	}
 }
 

@@ -54,7 +54,9 @@ func TestRingAnew(t *testing.T) {
 // the job names it.
 func TestRingPoison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers, c.Job.RelaunchOnWorkerFailure, c.Training[0].Count = 1, 10, 4 }))
+		w := start(t, ringJob(func(c *Config) {
+			c.Job.NumWorkers, c.Job.RelaunchOnWorkerFailure, c.Training[0].Count = 1, 10, 4
+		}))
 		for i := range 3 {
 			for !w.pods.isRunning(worker(i)) {
 				time.Sleep(time.Second)
@@ -69,7 +71,8 @@ func TestRingPoison(t *testing.T) {
 		}
 		w.peer(3)
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "failed 3 times") || !strings.Contains(w.err.Error(), "[0, 4) of shard-0") {
+		if w.err == nil || !strings.Contains(w.err.Error(), "failed 3 times") ||
+			!strings.Contains(w.err.Error(), "[0, 4) of shard-0") {
 			t.Errorf("error %v", w.err)
 		}
 	})
@@ -140,7 +143,8 @@ func TestRingEvaluation(t *testing.T) {
 			w.done(1, last, accuracy(2, 4))
 		}
 		w.finish(p[1])
-		if e := w.status.Evaluations; len(e) != 2 || e[0].Version != 50 || e[0].Metrics["accuracy"] != 2.0/6 || e[1].Version != 57 {
+		if e := w.status.Evaluations; len(e) != 2 || e[0].Version != 50 ||
+			e[0].Metrics["accuracy"] != 2.0/6 || e[1].Version != 57 {
 			t.Errorf("evaluations %v", e)
 		}
 	})

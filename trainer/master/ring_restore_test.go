@@ -41,7 +41,10 @@ func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 		if waited := time.Since(back); waited > time.Second {
 			t.Errorf("the next worker waited for a world for %v", waited)
 		}
-		if !slices.ContainsFunc(events, func(e Event) bool { ended, ok := e.(PodEnded); return ok && ended.ID == worker(0) }) {
+		if !slices.ContainsFunc(events, func(e Event) bool {
+			ended, ok := e.(PodEnded)
+			return ok && ended.ID == worker(0)
+		}) {
 			t.Errorf("%v: nobody says that worker 0 has ended", events)
 		}
 	})

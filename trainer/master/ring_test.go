@@ -17,7 +17,8 @@ func TestRing(t *testing.T) {
 		begin := time.Now()
 		// also the second Join does not wait, because there are no servers
 		for range 2 {
-			if reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(reply.Servers) > 0 {
+			if reply, err := w.Join(t.Context(),
+				&wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(reply.Servers) > 0 {
 				t.Fatal(reply, err)
 			}
 		}
@@ -29,7 +30,8 @@ func TestRing(t *testing.T) {
 		if elapsed(begin) != 0 {
 			t.Errorf("formed after %v", elapsed(begin))
 		}
-		if s := w.look(); s.World != 1 || s.WorldSize != 2 || s.Workers != 2 || s.Strategy != "AllreduceStrategy" || s.Pods[1].Address != "worker-1:1" {
+		if s := w.look(); s.World != 1 || s.WorldSize != 2 || s.Workers != 2 ||
+			s.Strategy != "AllreduceStrategy" || s.Pods[1].Address != "worker-1:1" {
 			t.Errorf("status %v", s)
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Version = 4 })

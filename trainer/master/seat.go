@@ -98,7 +98,8 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	if caller := rpc.Caller(ctx).ID(); caller.Index != int(first.Worker) {
 		return nil, status.Errorf(codes.PermissionDenied, "%v arrives as worker-%d", caller, first.Worker)
 	}
-	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1), left: make(chan struct{})}
+	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1),
+		left: make(chan struct{})}
 	if err := s.checkArrival(first); err != nil {
 		return nil, err
 	}
@@ -121,7 +122,8 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		s.session = r.session
 	}
 	r.seats[s.worker] = s
-	r.m.enqueue(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
+	r.m.enqueue(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker},
+		Phase: pod.Running, Address: first.Address}, time.Now()))
 	if first.Works {
 		r.present(s, first.Formation)
 	} else {
@@ -179,7 +181,8 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 
 func (s *seat) checkArrival(a *wire.Arrival) error {
 	if int(a.Worker) != s.worker || a.Address == "" {
-		return status.Errorf(codes.InvalidArgument, "arrival of worker %d at address %q in the seat of worker-%d", a.Worker, a.Address, s.worker)
+		return status.Errorf(codes.InvalidArgument,
+			"arrival of worker %d at address %q in the seat of worker-%d", a.Worker, a.Address, s.worker)
 	}
 	if len(a.Ledger) > 0 {
 		if _, err := ledger.Parse(a.Ledger); err != nil {
@@ -224,7 +227,8 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	}
 	r.perform(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: a.Crew != nil && a.Crew.Processes == 0, BrokeOff: a.BrokeOff,
+		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
+		Aside: a.Crew != nil && a.Crew.Processes == 0, BrokeOff: a.BrokeOff,
 	}, r.now()))
 	r.departed(s)
 }

@@ -67,7 +67,8 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 		reason = "it was started again in its pod"
 	}
 	if l.client == nil || l.incarnation != incarnation {
-		conn, err := rpc.Connect(address, s.m.Dial, s.m.Self, rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
+		conn, err := rpc.Connect(address, s.m.Dial, s.m.Self,
+			rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
 		if err != nil {
 			return fmt.Errorf("connect to ps-%d at %s: %w", index, address, err)
 		}
@@ -298,7 +299,8 @@ func (s *servers) command(ctx context.Context, l *line) {
 	}
 }
 
-func control(ctx context.Context, client wire.ParameterServerClient, want custody.Order, number int64) (*wire.ControlReply, error) {
+func control(ctx context.Context, client wire.ParameterServerClient, want custody.Order,
+	number int64) (*wire.ControlReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlLimit)
 	defer cancel()
 	return client.Control(ctx, &wire.ControlRequest{
@@ -325,7 +327,8 @@ func target(o custody.CutOrder) []byte {
 
 // progress asks every server how many records it has of the tasks of some leases, and returns the
 // least by lease. A server that does not answer counts as having none.
-func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerClient, held []task.Lease) map[int64]int64 {
+func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerClient,
+	held []task.Lease) map[int64]int64 {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
 	request, leases := new(wire.ProgressRequest), []int64(nil)

@@ -45,7 +45,8 @@ func (m *master) known(ctx context.Context) error {
 	id := caller.ID()
 	p, ok := m.table.Get(id)
 	if ok && p.Launch != caller.Incarnation {
-		return status.Errorf(codes.NotFound, "incarnation %d of %v was replaced by incarnation %d", caller.Incarnation, id, p.Launch)
+		return status.Errorf(codes.NotFound, "incarnation %d of %v was replaced by incarnation %d",
+			caller.Incarnation, id, p.Launch)
 	}
 	if !ok || p.Phase.Ended() || m.contact(id).dismiss {
 		return status.Errorf(codes.NotFound, "%v is not a pod of this job, or not any more", id)
@@ -255,7 +256,8 @@ func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) er
 		}
 	}
 	if r.Error == "" && t.Kind == task.Prediction && r.Version != t.Version {
-		r.Error = fmt.Sprintf("predicted with version %d of the model, expected version %d: has --checkpoint_dir_for_init=%s changed?",
+		r.Error = fmt.Sprintf("predicted with version %d of the model, expected version %d: has "+
+			"--checkpoint_dir_for_init=%s changed?",
 			r.Version, t.Version, m.Job.CheckpointDirForInit)
 	}
 	if t.Kind != task.Training {
@@ -363,7 +365,8 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 // spared reports whether a server that was asked to leave may: a checkpoint has what it had then,
 // or none will be made for it. The caller holds the mutex.
 func (m *master) spared(c *contact) bool {
-	return !m.checkpoints.on() || !m.begun || !m.strategy.there() || m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
+	return !m.checkpoints.on() || !m.begun || !m.strategy.there() ||
+		m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
 }
 
 // serverLeaves reports whether a server waits for a checkpoint before it leaves. The caller holds

@@ -21,7 +21,8 @@ const (
 // processesOf returns the processes of a worker as it reports them now. It keeps the time of an
 // output that was known before. Reports come from processes of the job, which may be of another
 // version: texts are shortened and escaped.
-func processesOf(before []*wire.ProcessStatus, reports []*wire.ProcessReport, now time.Time) (all []*wire.ProcessStatus) {
+func processesOf(before []*wire.ProcessStatus, reports []*wire.ProcessReport,
+	now time.Time) (all []*wire.ProcessStatus) {
 	known := make(map[int32]*wire.ProcessStatus)
 	for _, p := range before {
 		known[p.Pid] = p
@@ -31,7 +32,8 @@ func processesOf(before []*wire.ProcessStatus, reports []*wire.ProcessReport, no
 		if r.QuietMs >= 0 {
 			p.OutputUnixMs = now.UnixMilli() - r.QuietMs
 			was := known[r.Pid]
-			if was != nil && was.Output == p.Output && max(was.OutputUnixMs-p.OutputUnixMs, p.OutputUnixMs-was.OutputUnixMs) < sameOutput.Milliseconds() {
+			if was != nil && was.Output == p.Output && max(was.OutputUnixMs-p.OutputUnixMs,
+				p.OutputUnixMs-was.OutputUnixMs) < sameOutput.Milliseconds() {
 				p.OutputUnixMs = was.OutputUnixMs
 			}
 		}

@@ -29,7 +29,8 @@ func TestProcessesOfAWorker(t *testing.T) {
 		{2 * time.Second, report("step 1", 1450), 100_600, "step 1"},
 		{3 * time.Second, report("step 1", 100), 102_900, "step 1"}, // it was written again
 		{4 * time.Second, report("step 2", 1000), 103_000, "step 2"},
-		{5 * time.Second, report("a\nb\x1b[2J"+strings.Repeat("x", 1000), 0), 105_000, "a\nb\\x1b[2J" + strings.Repeat("x", mostOutput-10) + "…"},
+		{5 * time.Second, report("a\nb\x1b[2J"+strings.Repeat("x", 1000), 0), 105_000, "a\nb\\x1b[2J" +
+			strings.Repeat("x", mostOutput-10) + "…"},
 		{6 * time.Second, nil, 0, ""}, // of an agent of an older version
 	} {
 		all = processesOf(all, c.report, now.Add(c.after))
@@ -61,18 +62,21 @@ func TestStatusShowsProcesses(t *testing.T) {
 		beat := func(index int32, all ...*wire.ProcessReport) {
 			w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: index, Formation: 1, Processes: all})
 		}
-		beat(0, &wire.ProcessReport{Pid: 7, Cores: -1, QuietMs: -1}, &wire.ProcessReport{Rank: 1, Local: 1, Pid: 8, Cores: 1.5, Output: "step 3", QuietMs: 2000})
+		beat(0, &wire.ProcessReport{Pid: 7, Cores: -1, QuietMs: -1},
+			&wire.ProcessReport{Rank: 1, Local: 1, Pid: 8, Cores: 1.5, Output: "step 3", QuietMs: 2000})
 		beat(1)
 		shown := func() string {
 			var all []string
 			for _, p := range w.look().Pods {
 				for _, r := range p.Processes {
-					all = append(all, fmt.Sprintf("worker-%d rank %d pid %d cores %v %q %v", p.Index, r.Rank, r.Pid, r.Cores, r.Output, r.OutputUnixMs > 0))
+					all = append(all, fmt.Sprintf("worker-%d rank %d pid %d cores %v %q %v", p.Index,
+						r.Rank, r.Pid, r.Cores, r.Output, r.OutputUnixMs > 0))
 				}
 			}
 			return strings.Join(all, ", ")
 		}
-		if got, want := shown(), `worker-0 rank 0 pid 7 cores -1 "" false, worker-0 rank 1 pid 8 cores 1.5 "step 3" true`; got != want {
+		if got, want := shown(),
+			`worker-0 rank 0 pid 7 cores -1 "" false, worker-0 rank 1 pid 8 cores 1.5 "step 3" true`; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		w.kill(worker(0))

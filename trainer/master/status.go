@@ -162,7 +162,8 @@ func (m *master) problems() (all []string) {
 			waiting[why] = append(waiting[why], id.String())
 		}
 		if c.unsaved != "" {
-			all = append(all, fmt.Sprintf("a checkpoint cannot be written by the program of %v, which goes on: %s", id, c.unsaved))
+			all = append(all, fmt.Sprintf("a checkpoint cannot be written by the program of %v, "+
+				"which goes on: %s", id, c.unsaved))
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(waiting)) {
@@ -181,7 +182,8 @@ func (m *master) stopsWhen(now time.Time) string {
 	case m.program != nil:
 		what = "its processes to end a round and write a checkpoint"
 	}
-	return fmt.Sprintf("it is to stop, and waits for %s, for %s at most (--grace_period)", what, seconds(m.goingBy.Sub(now)))
+	return fmt.Sprintf("it is to stop, and waits for %s, for %s at most (--grace_period)", what,
+		seconds(m.goingBy.Sub(now)))
 }
 
 // endsWith returns which pods of an ended job are left, and how much of their grace period; "" if

@@ -57,7 +57,8 @@ func TestSpeedAfterAMaster(t *testing.T) {
 		}
 		r.follow()
 		announce := func(worker int32, l *wire.Task, done int64) {
-			r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: worker, Leases: []*wire.LeaseProgress{{Lease: l.Lease, Done: done, Epoch: 1, Number: l.Number}}})
+			r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: worker,
+				Leases: []*wire.LeaseProgress{{Lease: l.Lease, Done: done, Epoch: 1, Number: l.Number}}})
 		}
 		announce(0, first, 3)
 		time.Sleep(time.Second)

@@ -40,7 +40,8 @@ func TestEveryRecordOnce(t *testing.T) {
 						seen[fmt.Sprint(task.Epoch, task.Shard, r)]++
 					}
 					mu.Unlock()
-					if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: int32(i), Lease: task.Lease}); err != nil {
+					if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: int32(i),
+						Lease: task.Lease}); err != nil {
 						t.Error(err)
 						return
 					}
@@ -134,7 +135,8 @@ func TestGetTaskGivenUp(t *testing.T) {
 		_, err := w.GetTask(ctx, &wire.GetTaskRequest{Worker: 1})
 		wantCode(t, err, codes.DeadlineExceeded)
 		synctest.Wait()
-		if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: second.Lease, Error: "bad"}); err != nil {
+		if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: second.Lease,
+			Error: "bad"}); err != nil {
 			t.Fatal(err)
 		}
 		if task := w.task(0, first.Lease); task.Start != second.Start {
@@ -149,7 +151,8 @@ func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 		w := start(t, nil)
 		w.join()
 		first := w.task(0)
-		report := &wire.ReportTaskRequest{Worker: 0, Lease: first.Lease, Error: "bad", Done: first.End - first.Start + 1}
+		report := &wire.ReportTaskRequest{Worker: 0, Lease: first.Lease, Error: "bad",
+			Done: first.End - first.Start + 1}
 		_, err := w.ReportTask(t.Context(), report)
 		wantCode(t, err, codes.InvalidArgument)
 		report.Done = 2
@@ -183,7 +186,8 @@ func TestLostWorkerProgress(t *testing.T) {
 		{name: "the least", servers: [2][]int64{{3, 2}, {2, 2}}, first: 2, second: 2, requeued: 2},
 		{name: "one has none", servers: [2][]int64{{3}, {}}, requeued: 2},
 		{name: "heartbeat says more", servers: [2][]int64{{}, {}}, beat: 2, first: 2, requeued: 2},
-		{name: "a server is away", servers: [2][]int64{{3, 2}, {3, 2}}, beat: 2, away: true, first: 2, wait: progressLimit, requeued: 2},
+		{name: "a server is away", servers: [2][]int64{{3, 2}, {3, 2}}, beat: 2, away: true, first: 2,
+			wait: progressLimit, requeued: 2},
 		{name: "all of the first", servers: [2][]int64{{4, 1}, {4, 1}}, first: -1, second: 1, requeued: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -195,7 +199,8 @@ func TestLostWorkerProgress(t *testing.T) {
 				}
 				first := w.task(0)
 				second := w.task(0, first.Lease)
-				w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{{Lease: 1, Done: c.beat}}})
+				w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0,
+					Leases: []*wire.LeaseProgress{{Lease: 1, Done: c.beat}}})
 				if c.away {
 					defer w.servers[1].leave()()
 				}
@@ -214,7 +219,8 @@ func TestLostWorkerProgress(t *testing.T) {
 					}
 					got := w.task(2, held...)
 					if got.Start != want.task.Start || got.Done != want.done {
-						t.Errorf("given again: %v, want [%d,%d) from %d", got, want.task.Start, want.task.End, want.done)
+						t.Errorf("given again: %v, want [%d,%d) from %d", got, want.task.Start,
+							want.task.End, want.done)
 					}
 					held = append(held, got.Lease)
 				}
@@ -300,7 +306,8 @@ func TestCrashes(t *testing.T) {
 			synctest.Wait()
 		}
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "no worker is left") || !strings.Contains(w.err.Error(), "panic: no model") ||
+		if w.err == nil || !strings.Contains(w.err.Error(), "no worker is left") ||
+			!strings.Contains(w.err.Error(), "panic: no model") ||
 			!strings.Contains(w.err.Error(), "shard-0") {
 			t.Errorf("error %q", w.err)
 		}
@@ -314,7 +321,8 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 		w.join()
 		task := w.task(0)
 		beat := func(effort int64) bool {
-			return w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Leases: []*wire.LeaseProgress{{Lease: task.Lease, Done: 1, Effort: effort}}}).Unknown
+			return w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER,
+				Leases: []*wire.LeaseProgress{{Lease: task.Lease, Done: 1, Effort: effort}}}).Unknown
 		}
 		effort := int64(1)
 		for range 30 {
@@ -361,7 +369,8 @@ func TestProblemsInTheStatus(t *testing.T) {
 		says("no space left on /out: waited for by worker-0")
 		here.Store(&[]string{"no space left on /state"})
 		beat(1, "no space left on /out", "read /data/a: input/output error")
-		says("no space left on /state", "no space left on /out: waited for by worker-0, worker-1", "read /data/a: input/output error: waited for by worker-1")
+		says("no space left on /state", "no space left on /out: waited for by worker-0, worker-1",
+			"read /data/a: input/output error: waited for by worker-1")
 		here.Store(new([]string))
 		beat(0, "")
 		beat(1)
@@ -377,7 +386,8 @@ func TestStorageThatIsGone(t *testing.T) {
 		w.join()
 		returned := func(worker int) *wire.Task {
 			task := w.task(worker)
-			if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: int32(worker), Lease: task.Lease, Storage: true,
+			if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: int32(worker),
+				Lease: task.Lease, Storage: true,
 				Error: "read /data/shard-0: stale file handle", Done: task.Done + 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -395,11 +405,13 @@ func TestStorageThatIsGone(t *testing.T) {
 		if s := w.look(); s.Requeued != 3 || s.State != "Running" {
 			t.Errorf("status %v", s)
 		}
-		if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 1, Lease: task.Lease, Storage: true, Error: "read /data/shard-0: stale file handle"}); err != nil {
+		if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 1, Lease: task.Lease,
+			Storage: true, Error: "read /data/shard-0: stale file handle"}); err != nil {
 			t.Fatal(err)
 		}
 		<-w.ended
-		if w.err == nil || !strings.Contains(w.err.Error(), "records [0, 4) of shard-0") || !strings.Contains(w.err.Error(), "given back 2 times, at last by worker 1: read /data/shard-0: stale") {
+		if w.err == nil || !strings.Contains(w.err.Error(), "records [0, 4) of shard-0") ||
+			!strings.Contains(w.err.Error(), "given back 2 times, at last by worker 1: read /data/shard-0: stale") {
 			t.Error(w.err)
 		}
 	})

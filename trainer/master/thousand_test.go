@@ -82,7 +82,8 @@ func runThousand(b *testing.B) {
 		b.Fatal(err)
 	}
 	players, err := os.StartProcess(os.Args[0], os.Args[:1], &os.ProcAttr{
-		Env: append(os.Environ(), playersEnv+"="+lis.Addr().String(), authorityEnv+"="+string(authority)), Files: []*os.File{nil, os.Stdout, os.Stderr},
+		Env: append(os.Environ(), playersEnv+"="+lis.Addr().String(), authorityEnv+"="+
+			string(authority)), Files: []*os.File{nil, os.Stdout, os.Stderr},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -133,7 +134,9 @@ func playThousand(address string) {
 	if err != nil {
 		panic(err)
 	}
-	srv := speak.Server(func() identity.Header { return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1} })
+	srv := speak.Server(func() identity.Header {
+		return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1}
+	})
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
 	var all sync.WaitGroup
@@ -158,7 +161,8 @@ func playWorker(address, server string, index int32) {
 		for range time.Tick(500 * time.Millisecond) {
 			mu.Lock()
 			steps++
-			beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: index, Steps: steps, Loss: 1, Leases: []*wire.LeaseProgress{{Lease: lease, Done: steps % 10}}}
+			beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: index, Steps: steps, Loss: 1,
+				Leases: []*wire.LeaseProgress{{Lease: lease, Done: steps % 10}}}
 			mu.Unlock()
 			client.Heartbeat(ctx, beat)
 		}

@@ -36,14 +36,17 @@ func TestVouch(t *testing.T) {
 		for _, owner := range []string{"", string(text)} {
 			reply, err := m.Vouch(t.Context(), &wire.VouchRequest{Owner: owner})
 			var got checkpoint.Owner
-			if err != nil || json.Unmarshal([]byte(reply.Owner), &got) != nil || got != me || !slices.Equal(reply.Ancestors, m.Ancestors) {
+			if err != nil || json.Unmarshal([]byte(reply.Owner), &got) != nil || got != me ||
+				!slices.Equal(reply.Ancestors, m.Ancestors) {
 				t.Fatalf("%v, %v", reply, err)
 			}
-			if s := checkpoint.Standing(reply.Standing); owner != "" && s != want || owner == "" && s != checkpoint.Unknown {
+			if s := checkpoint.Standing(reply.Standing); owner != "" && s != want || owner == "" &&
+				s != checkpoint.Unknown {
 				t.Errorf("standing %v of %q, want %v", s, owner, want)
 			}
 		}
-		if _, err := m.Vouch(t.Context(), &wire.VouchRequest{Owner: "{"}); look && status.Code(err) != codes.InvalidArgument {
+		if _, err := m.Vouch(t.Context(), &wire.VouchRequest{Owner: "{"}); look &&
+			status.Code(err) != codes.InvalidArgument {
 			t.Errorf("an owner that is none: %v", err)
 		}
 	}

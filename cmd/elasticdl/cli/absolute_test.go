@@ -17,13 +17,16 @@ func TestPathsAreAbsolute(t *testing.T) {
 	t.Chdir(dir)
 	j := job.Default()
 	j.TrainingData, j.ValidationData, j.PredictionData = "train", "../test", "/data/predict"
-	j.Output, j.CheckpointDir, j.CheckpointDirForInit, j.PredictionOutputs = "out", "s3://bucket/ckpt", "init", "out.csv"
+	j.Output, j.CheckpointDir, j.CheckpointDirForInit, j.PredictionOutputs = "out", "s3://bucket/ckpt",
+		"init", "out.csv"
 	if err := makeAbsolute(j); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range [][2]string{
-		{j.TrainingData, filepath.Join(dir, "train")}, {j.ValidationData, filepath.Join(filepath.Dir(dir), "test")}, {j.PredictionData, "/data/predict"},
-		{j.Output, filepath.Join(dir, "out")}, {j.CheckpointDir, "s3://bucket/ckpt"}, {j.CheckpointDirForInit, filepath.Join(dir, "init")},
+		{j.TrainingData, filepath.Join(dir, "train")},
+		{j.ValidationData, filepath.Join(filepath.Dir(dir), "test")}, {j.PredictionData, "/data/predict"},
+		{j.Output, filepath.Join(dir, "out")}, {j.CheckpointDir, "s3://bucket/ckpt"},
+		{j.CheckpointDirForInit, filepath.Join(dir, "init")},
 		{j.PredictionOutputs, filepath.Join(dir, "out.csv")}, {j.Program.Workdir, ""},
 	} {
 		if c[0] != c[1] {
@@ -37,7 +40,8 @@ func TestPathsAreAbsolute(t *testing.T) {
 	if err := makeAbsolute(p); err != nil {
 		t.Fatal(err)
 	}
-	if p.Program.Workdir != dir || p.Program.LogDir != filepath.Join(dir, "logs") || p.Envs["TORCHELASTIC_ERROR_FILE"] != filepath.Join(dir, "why.json") {
+	if p.Program.Workdir != dir || p.Program.LogDir != filepath.Join(dir, "logs") ||
+		p.Envs["TORCHELASTIC_ERROR_FILE"] != filepath.Join(dir, "why.json") {
 		t.Errorf("a program: in %q, logs in %q, %v", p.Program.Workdir, p.Program.LogDir, p.Envs)
 	}
 	if strings.Join(p.Program.Command, " ") != "main.py --data=train" || p.Envs["DATA"] != "train" {

@@ -39,7 +39,8 @@ when it has a commit.json, which is written last.`,
 		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(checkpointListCommand(), checkpointInspectCommand(), checkpointVerifyCommand(), checkpointExportCommand())
+	cmd.AddCommand(checkpointListCommand(), checkpointInspectCommand(), checkpointVerifyCommand(),
+		checkpointExportCommand())
 	return cmd
 }
 
@@ -72,7 +73,9 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 	for _, arg := range args[1:] {
 		n, ok := checkpoint.ParseName(arg)
 		if !ok {
-			problems = append(problems, fmt.Errorf("NUMBER=%s: expected the number of a commit, as elasticdl checkpoint ls %s shows it", arg, args[0]))
+			problems = append(problems,
+				fmt.Errorf("NUMBER=%s: expected the number of a commit, as elasticdl checkpoint ls "+
+					"%s shows it", arg, args[0]))
 		}
 		c.named = append(c.named, n)
 	}
@@ -80,7 +83,8 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 }
 
 // command makes a command about commits, of which it takes so many numbers.
-func (c *commits) command(cmd *cobra.Command, most int, run func(cmd *cobra.Command, d checkpoint.Dir) error) *cobra.Command {
+func (c *commits) command(cmd *cobra.Command, most int,
+	run func(cmd *cobra.Command, d checkpoint.Dir) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return c.parse(cmd, args, most) }
 	cmd.PreRunE = c.format.check
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
@@ -100,11 +104,13 @@ func (c *commits) command(cmd *cobra.Command, most int, run func(cmd *cobra.Comm
 }
 
 func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
-	const expected = "expected the directory of a job's commits, its --checkpoint_dir, or the name of a job of this machine that has none given"
+	const expected = "expected the directory of a job's commits, its --checkpoint_dir, or the name " +
+		"of a job of this machine that has none given"
 	name := path.Base(c.name)
 	if n, ok := checkpoint.ParseName(name); ok && strings.HasPrefix(name, "commit-") {
-		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %d",
-			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), n.Number)
+		return checkpoint.Dir{},
+			fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %d",
+				c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), n.Number)
 	}
 	if !strings.Contains(c.location, "://") {
 		info, err := os.Stat(c.location)
@@ -135,7 +141,8 @@ func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, er
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, fmt.Errorf("DIR=%s: %w: expected directories named commit-00000001 and so on; a job writes them into its --checkpoint_dir",
+		return nil, fmt.Errorf("DIR=%s: %w: expected directories named commit-00000001 and so on; a "+
+			"job writes them into its --checkpoint_dir",
 			c.name, checkpoint.ErrNone)
 	}
 	var problems []error
@@ -145,7 +152,8 @@ func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, er
 	}
 	for _, n := range c.named {
 		if !slices.ContainsFunc(entries, func(e checkpoint.Entry) bool { return n.Is(e.Name) }) {
-			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s", n.Number, c.name, few(numbers)))
+			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s",
+				n.Number, c.name, few(numbers)))
 		}
 	}
 	var all []commitState
@@ -214,7 +222,8 @@ func stateOf(d checkpoint.Dir, e checkpoint.Entry) commitState {
 		return s
 	}
 	s.State, s.record = commitComplete, c
-	s.Time, s.Version, s.Records, s.Life, s.Shards, s.Bytes = &c.Time, c.Version, c.Records, c.Life, len(c.Shards), c.Bytes()
+	s.Time, s.Version, s.Records, s.Life, s.Shards, s.Bytes = &c.Time, c.Version, c.Records, c.Life,
+		len(c.Shards), c.Bytes()
 	return s
 }
 
@@ -275,7 +284,8 @@ Without NUMBER it is the newest complete commit. Shards are not read: elasticdl 
 				_, err := fmt.Fprint(cmd.OutOrStdout(), commitText(s.record, c.name, time.Now()))
 				return err
 			case len(c.named) > 0:
-				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
+				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.name, s.State,
+					strings.Join(s.Problems, "; "))
 			}
 			if s.State != commitIncomplete {
 				skipped(cmd.ErrOrStderr(), s)
@@ -362,12 +372,14 @@ It is the newest commit that is whole, or the one that --number names. Every byt
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.export(cmd, d, number, out) })
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) < 2 {
-			return fmt.Errorf("expected a directory of commits and one to write to, as: %s ckpt model", cmd.CommandPath())
+			return fmt.Errorf("expected a directory of commits and one to write to, as: %s ckpt model",
+				cmd.CommandPath())
 		}
 		out = args[1]
 		var problem error
 		if cmd.Flags().Changed("number") && number <= 0 {
-			problem = fmt.Errorf("--number=%d: expected the number of a commit, as elasticdl checkpoint ls %s shows it", number, args[0])
+			problem = fmt.Errorf("--number=%d: expected the number of a commit, as elasticdl "+
+				"checkpoint ls %s shows it", number, args[0])
 		}
 		_, wrong := checkpoint.ParseLocation(out)
 		if wrong != nil {
@@ -394,7 +406,8 @@ func (c *commits) export(cmd *cobra.Command, d checkpoint.Dir, number int64, out
 	to := interruptible{files, cmd.Context()}
 	total := 4 * int64(record.ParamLayout().Len())
 	err = d.Export(record, to, func(bytes int64) {
-		show.show(dataset.Progress{Step: fmt.Sprintf("Exporting commit %d", record.Number), Bytes: true, Done: bytes, Total: max(bytes, total)})
+		show.show(dataset.Progress{Step: fmt.Sprintf("Exporting commit %d", record.Number), Bytes: true,
+			Done: bytes, Total: max(bytes, total)})
 	})
 	if err != nil {
 		return err
@@ -418,7 +431,8 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 			skipped(cmd.ErrOrStderr(), s)
 		}
 		if errors.Is(err, checkpoint.ErrNone) {
-			err = fmt.Errorf("DIR=%s: %w that is complete and whole; elasticdl checkpoint verify %[1]s says why", c.name, checkpoint.ErrNone)
+			err = fmt.Errorf("DIR=%s: %w that is complete and whole; elasticdl checkpoint verify "+
+				"%[1]s says why", c.name, checkpoint.ErrNone)
 		}
 		return record, err
 	}
@@ -439,7 +453,8 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 		}
 	}
 	if s.State != commitComplete {
-		return nil, fmt.Errorf("commit %d of %s is %s: %s; elasticdl checkpoint ls %[2]s shows others", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
+		return nil, fmt.Errorf("commit %d of %s is %s: %s; elasticdl checkpoint ls %[2]s shows others",
+			s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
 	}
 	return s.record, nil
 }

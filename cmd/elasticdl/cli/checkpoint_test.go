@@ -40,18 +40,24 @@ func writeCommit(ts *testscript.TestScript, _ bool, args []string) {
 func makeCommit(dir string, number int64, shards int, record bool) error {
 	d := checkpoint.Dir{Files: checkpoint.Local(dir)}
 	layout := param.Layout{
-		{Name: "dense/w", Shape: []int{20, 50}, Trainable: true}, {Name: "dense/b", Shape: []int{50}, Trainable: true}, {Name: "bn/mean", Shape: []int{10}},
+		{Name: "dense/w", Shape: []int{20, 50}, Trainable: true},
+		{Name: "dense/b", Shape: []int{50}, Trainable: true}, {Name: "bn/mean", Shape: []int{10}},
 	}
 	values, slots := make([]float32, layout.Len()), make([]float32, layout.Trainable())
 	for i := range values {
 		values[i] = float32(number) + float32(i)/1024
 	}
 	c := checkpoint.Commit{
-		Format: checkpoint.Format, Number: number, Time: time.Now().Add(-time.Duration(100-number) * time.Hour).UTC().Truncate(time.Second), JobName: "mnist", Job: "0f1e-uid",
-		Lineage: []checkpoint.Ancestor{{Job: "first-uid", Number: 7}, {Job: "second-uid", Number: 9}}, ModelDef: "mnist.mnist_mlp.custom_model",
-		Life: 2, Version: 100 * number, Layout: checkpoint.VariablesOf(layout), Optimizer: "Momentum", Slots: 1, Records: 12800 * number,
-		Cut:         checkpoint.Cut{RecordsPerTask: 128, Shuffle: true, Seed: 5, Shards: "abc"},
-		Evaluations: []checkpoint.Evaluation{{Version: 50, Metrics: map[string]float64{"accuracy": 0.9125, "loss": 0.25}}},
+		Format: checkpoint.Format, Number: number,
+		Time:    time.Now().Add(-time.Duration(100-number) * time.Hour).UTC().Truncate(time.Second),
+		JobName: "mnist", Job: "0f1e-uid",
+		Lineage:  []checkpoint.Ancestor{{Job: "first-uid", Number: 7}, {Job: "second-uid", Number: 9}},
+		ModelDef: "mnist.mnist_mlp.custom_model",
+		Life:     2, Version: 100 * number, Layout: checkpoint.VariablesOf(layout), Optimizer: "Momentum",
+		Slots: 1, Records: 12800 * number,
+		Cut: checkpoint.Cut{RecordsPerTask: 128, Shuffle: true, Seed: 5, Shards: "abc"},
+		Evaluations: []checkpoint.Evaluation{
+			{Version: 50, Metrics: map[string]float64{"accuracy": 0.9125, "loss": 0.25}}},
 	}
 	c.Ledger.Settle(3)
 	c.Ledger.Add(ledger.Task{Epoch: 4, Number: 0}, 128, 128)

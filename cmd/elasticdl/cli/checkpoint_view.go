@@ -23,7 +23,8 @@ func commitTable(all []commitState, now time.Time) string {
 	rows := [][]string{{"NUMBER", "STATE", "VERSION", "RECORDS", "SHARDS", "SIZE", "AGE"}}
 	var notes strings.Builder
 	for _, s := range all {
-		row := []string{strconv.FormatInt(s.Number, 10), s.State, "-", "-", strconv.Itoa(s.Shards), bytesText(s.Bytes), "-"}
+		row := []string{strconv.FormatInt(s.Number, 10), s.State, "-", "-", strconv.Itoa(s.Shards),
+			bytesText(s.Bytes), "-"}
 		if s.record != nil {
 			row[2], row[3] = logline.Thousands(s.Version), logline.Thousands(s.Records)
 			row[6] = since(*s.Time, now)
@@ -39,7 +40,8 @@ func commitTable(all []commitState, now time.Time) string {
 // verdictOf returns a commit for `elasticdl checkpoint verify`.
 func verdictOf(s commitState) string {
 	if s.State == commitComplete {
-		return fmt.Sprintf("commit %d is whole: %s, %s\n", s.Number, count(int64(s.Shards), "shard"), bytesText(s.Bytes))
+		return fmt.Sprintf("commit %d is whole: %s, %s\n", s.Number, count(int64(s.Shards), "shard"),
+			bytesText(s.Bytes))
 	}
 	if len(s.Problems) == 1 {
 		return fmt.Sprintf("commit %d is %s: %s\n", s.Number, s.State, s.Problems[0])
@@ -107,7 +109,8 @@ func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 		row("Cut:", "%s", cutWords(c.Cut))
 	}
 	layout := c.ParamLayout()
-	row("Layout:", "%s, %s, of which %s trainable", count(int64(len(layout)), "variable"), count(int64(layout.Len()), "element"), logline.Thousands(int64(layout.Trainable())))
+	row("Layout:", "%s, %s, of which %s trainable", count(int64(len(layout)), "variable"),
+		count(int64(layout.Len()), "element"), logline.Thousands(int64(layout.Trainable())))
 	row("Optimizer:", "%s, %s", cmp.Or(c.Optimizer, "none"), count(int64(c.Slots), "slot"))
 	row("Shards:", "%d, %s", len(c.Shards), bytesText(c.Bytes()))
 	key = "Evaluations:"
@@ -120,11 +123,15 @@ func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 	w.Flush()
 	variables := [][]string{{"VARIABLE", "SHAPE", "ELEMENTS", "TRAINABLE"}}
 	for _, v := range layout {
-		variables = append(variables, []string{oneLine(v.Name), strings.ReplaceAll(fmt.Sprint(v.Shape), " ", "×"), logline.Thousands(int64(v.Len())), yes(v.Trainable)})
+		variables = append(variables,
+			[]string{oneLine(v.Name), strings.ReplaceAll(fmt.Sprint(v.Shape), " ", "×"),
+				logline.Thousands(int64(v.Len())), yes(v.Trainable)})
 	}
 	shards := [][]string{{"SHARD", "ELEMENTS", "SIZE", "CRC-32C"}}
 	for _, s := range c.Shards {
-		shards = append(shards, []string{s.File, fmt.Sprintf("%s to %s", logline.Thousands(int64(s.Start)), logline.Thousands(int64(s.End)-1)), bytesText(s.Bytes), s.CRC})
+		shards = append(shards, []string{s.File,
+			fmt.Sprintf("%s to %s", logline.Thousands(int64(s.Start)),
+				logline.Thousands(int64(s.End)-1)), bytesText(s.Bytes), s.CRC})
 	}
 	return b.String() + "\n" + table(variables) + "\n" + table(shards)
 }

@@ -33,13 +33,16 @@ func (w *where) flags(cmd *cobra.Command) {
 }
 
 func (w *where) clusterFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&w.at.Namespace, "namespace", "n", "", "namespace of the cluster; the context's if not given")
+	cmd.Flags().StringVarP(&w.at.Namespace, "namespace", "n", "",
+		"namespace of the cluster; the context's if not given")
 	cmd.Flags().StringVar(&w.at.Context, "context", "", "context of the kubeconfig; its current one if not given")
-	cmd.Flags().StringVar(&w.at.Kubeconfig, "kubeconfig", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config if not given")
+	cmd.Flags().StringVar(&w.at.Kubeconfig, "kubeconfig", "",
+		"kubeconfig file; $KUBECONFIG or ~/.kube/config if not given")
 }
 
 func (w *where) retryFlags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.retry, retryFlag, kube.DefaultPatience, "how long unanswered requests to the cluster are repeated; 0: not at all")
+	cmd.Flags().DurationVar(&w.retry, retryFlag, kube.DefaultPatience,
+		"how long unanswered requests to the cluster are repeated; 0: not at all")
 }
 
 // retryFlag is the flag with the time for which requests are repeated.

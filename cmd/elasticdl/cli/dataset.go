@@ -48,12 +48,14 @@ long mounts the claim and runs --image_name. The files are there whole and check
 	flags.StringVar(&d.Source, "source", "", "directory or URL of the data set's files, gzip or not")
 	flags.IntVar(&d.RecordsPerShard, "records_per_shard", 4096, "records in a RecordIO file")
 	flags.IntVar(&d.Synthetic.Classes, "classes", 4, "images-synthetic: classes")
-	flags.IntVar(&d.Synthetic.PerClass, "per_class", 50, "images-synthetic: training images of a class; a fifth as many for validation")
+	flags.IntVar(&d.Synthetic.PerClass, "per_class", 50,
+		"images-synthetic: training images of a class; a fifth as many for validation")
 	flags.IntVar(&d.Synthetic.Size, "size", 64, "images-synthetic: width and height in pixels")
 	flags.Uint64Var(&d.Synthetic.Seed, "seed", 0, "images-synthetic: the same seed draws the same images")
 	flags.StringVar(&d.to, "to", "", "claim:NAME/PATH: copy it to that directory of a PersistentVolumeClaim")
 	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod that --to needs, as zoo push printed it")
-	flags.StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the cluster's choice if not given")
+	flags.StringVar(&d.copy.Pull, "image_pull_policy", "",
+		"Always, IfNotPresent or Never; the cluster's choice if not given")
 	d.where.clusterFlags(cmd)
 	d.where.retryFlags(cmd)
 	return cmd
@@ -76,32 +78,39 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 	case len(args) == 1 && d.to != "":
 		d.Name = args[0]
 	default:
-		problems = append(problems, errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist"))
+		problems = append(problems,
+			errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist"))
 	}
 	problems = append(problems, d.checkSet(cmd)...)
 	if err := d.where.checkRetry(); err != nil {
 		problems = append(problems, err)
 	}
 	if d.to == "" {
-		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context", "kubeconfig", retryFlag} {
+		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context",
+			"kubeconfig", retryFlag} {
 			if f := cmd.Flags().Lookup(name); f.Changed {
-				problems = append(problems, fmt.Errorf("--%s=%s: is for --to=claim:NAME/PATH, which is not given", name, f.Value))
+				problems = append(problems,
+					fmt.Errorf("--%s=%s: is for --to=claim:NAME/PATH, which is not given", name, f.Value))
 			}
 		}
 		return errors.Join(problems...)
 	}
 	claim, path, _ := strings.Cut(strings.TrimPrefix(d.to, "claim:"), "/")
 	d.copy.Claim, d.copy.To = claim, strings.Trim(path, "/")
-	if !strings.HasPrefix(d.to, "claim:") || claim == "" || !filepath.IsLocal(d.copy.To) || filepath.Clean(d.copy.To) != d.copy.To || d.copy.To == "." {
-		problems = append(problems, fmt.Errorf("--to=%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it", d.to))
+	if !strings.HasPrefix(d.to, "claim:") || claim == "" || !filepath.IsLocal(d.copy.To) ||
+		filepath.Clean(d.copy.To) != d.copy.To || d.copy.To == "." {
+		problems = append(problems,
+			fmt.Errorf("--to=%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it", d.to))
 	}
 	if d.copy.Image == "" {
-		problems = append(problems, errors.New("--image_name: expected an image of elasticdl zoo push, for the pod that --to needs"))
+		problems = append(problems,
+			errors.New("--image_name: expected an image of elasticdl zoo push, for the pod that --to needs"))
 	} else if err := image.CheckReference(d.copy.Image); err != nil {
 		problems = append(problems, fmt.Errorf("--image_name=%s: %w", d.copy.Image, err))
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, d.copy.Pull) {
-		problems = append(problems, fmt.Errorf("--image_pull_policy=%s: expected Always, IfNotPresent or Never", d.copy.Pull))
+		problems = append(problems,
+			fmt.Errorf("--image_pull_policy=%s: expected Always, IfNotPresent or Never", d.copy.Pull))
 	}
 	return errors.Join(problems...)
 }
@@ -120,7 +129,8 @@ func (d *datasetRun) checkSet(cmd *cobra.Command) (problems []error) {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"records_per_shard", d.RecordsPerShard}, {"classes", d.Synthetic.Classes}, {"per_class", d.Synthetic.PerClass}, {"size", d.Synthetic.Size}} {
+	}{{"records_per_shard", d.RecordsPerShard}, {"classes", d.Synthetic.Classes},
+		{"per_class", d.Synthetic.PerClass}, {"size", d.Synthetic.Size}} {
 		if f.value < 1 {
 			problems = append(problems, fmt.Errorf("--%s=%d: expected 1 or more", f.name, f.value))
 		}
@@ -215,8 +225,10 @@ func (b *steps) show(p dataset.Progress) {
 			if total == 0 {
 				total = -1 // not known: it turns round
 			}
-			b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(p.Step),
-				progressbar.OptionShowBytes(p.Bytes), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond),
+			b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out),
+				progressbar.OptionSetDescription(p.Step),
+				progressbar.OptionShowBytes(p.Bytes), progressbar.OptionShowCount(),
+				progressbar.OptionThrottle(100*time.Millisecond),
 				progressbar.OptionFullWidth(), progressbar.OptionSetSpinnerChangeInterval(0))
 		} else {
 			fmt.Fprintln(b.out, p.Step)

@@ -29,7 +29,8 @@ func downloadCommand() *cobra.Command {
 		Long: `Fetch the trained model of a job, or a directory of a PersistentVolumeClaim, to this machine.
 
 The model of a job that has succeeded is what it has exported; of any other job it is that of its newest checkpoint. It is written as
-OUT/` + checkpoint.ModelFile + `, which is there whole and checked at the end, or not at all. From a claim it comes through a pod that lives for
+OUT/` + checkpoint.ModelFile +
+			`, which is there whole and checked at the end, or not at all. From a claim it comes through a pod that lives for
 so long; it runs the job's image, or --image_name.`,
 		Example: "  elasticdl download test-mnist model\n" +
 			"  elasticdl download claim:fileserver-claim/mnist data/mnist --image_name=REGISTRY/elasticdl:mnist",
@@ -39,8 +40,10 @@ so long; it runs the job's image, or --image_name.`,
 		RunE:              does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
 	}
 	d.where.flags(cmd)
-	cmd.Flags().StringVar(&d.copy.Image, "image_name", "", "image of the pod that mounts the claim; the job's if not given")
-	cmd.Flags().StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the job's, or the cluster's choice if not given")
+	cmd.Flags().StringVar(&d.copy.Image, "image_name", "",
+		"image of the pod that mounts the claim; the job's if not given")
+	cmd.Flags().StringVar(&d.copy.Pull, "image_pull_policy", "",
+		"Always, IfNotPresent or Never; the job's, or the cluster's choice if not given")
 	return cmd
 }
 
@@ -66,11 +69,14 @@ func (d *downloading) parse(_ *cobra.Command, args []string) error {
 	if of, ok := strings.CutPrefix(args[0], "claim:"); ok {
 		claim, path, _ := strings.Cut(of, "/")
 		d.copy.Claim, d.copy.From = claim, strings.Trim(path, "/")
-		if claim == "" || !filepath.IsLocal(d.copy.From) || filepath.Clean(d.copy.From) != d.copy.From || d.copy.From == "." {
-			problems = append(problems, fmt.Errorf("%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it", args[0]))
+		if claim == "" || !filepath.IsLocal(d.copy.From) ||
+			filepath.Clean(d.copy.From) != d.copy.From || d.copy.From == "." {
+			problems = append(problems,
+				fmt.Errorf("%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it", args[0]))
 		}
 		if d.copy.Image == "" {
-			problems = append(problems, errors.New("--image_name: expected an image of elasticdl zoo push, for the pod that mounts the claim"))
+			problems = append(problems,
+				errors.New("--image_name: expected an image of elasticdl zoo push, for the pod that mounts the claim"))
 		}
 	} else {
 		d.name, d.copy.Model = args[0], true
@@ -79,7 +85,8 @@ func (d *downloading) parse(_ *cobra.Command, args []string) error {
 		problems = append(problems, fmt.Errorf("--image_name=%s: %w", d.copy.Image, err))
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, d.copy.Pull) {
-		problems = append(problems, fmt.Errorf("--image_pull_policy=%s: expected Always, IfNotPresent or Never", d.copy.Pull))
+		problems = append(problems,
+			fmt.Errorf("--image_pull_policy=%s: expected Always, IfNotPresent or Never", d.copy.Pull))
 	}
 	return errors.Join(problems...)
 }
@@ -123,7 +130,8 @@ func (d *downloading) run(cmd *cobra.Command) error {
 	if cluster && !job.InBucket(from) {
 		var ok bool
 		if d.copy.Claim, d.copy.From, ok = j.OnClaim(from); !ok {
-			return fmt.Errorf("job %s: its model is in %s, which is on no claim; fetch it from the node that has it", j.Name, from)
+			return fmt.Errorf("job %s: its model is in %s, which is on no claim; fetch it from the "+
+				"node that has it", j.Name, from)
 		}
 		d.copy.Image, d.copy.Pull = cmp.Or(d.copy.Image, j.Image), cmp.Or(d.copy.Pull, j.ImagePullPolicy)
 		return d.fromClaim(cmd, client, progress)
@@ -169,22 +177,26 @@ func untrained(j *job.Job, s *wire.JobStatus, from string) string {
 	if c := s.GetCheckpoint(); c.GetNumber() > 0 {
 		at = fmt.Sprintf(" (%s of %s records)", logline.Thousands(c.Records), logline.Thousands(s.RecordsTotal))
 	}
-	return fmt.Sprintf("this is the model of the newest checkpoint%s, not the trained model: job %s is %s", at, j.Name, s.State)
+	return fmt.Sprintf("this is the model of the newest checkpoint%s, not the trained model: job "+
+		"%s is %s", at, j.Name, s.State)
 }
 
 // modelOf returns where the model of a job is: exported, or in the newest of its checkpoints.
 func modelOf(j *job.Job, s *wire.JobStatus) (string, error) {
 	switch out := cmp.Or(j.Output, j.ResultDir()); {
 	case !j.Trains():
-		return "", fmt.Errorf("job %s: it has trained no model; %s", j.Name, cmp.Or(result(s), "its results are in its status and its log"))
+		return "", fmt.Errorf("job %s: it has trained no model; %s", j.Name,
+			cmp.Or(result(s), "its results are in its status and its log"))
 	case s.State == string(job.Succeeded) && out != "":
 		return out, nil
 	case j.CheckpointDir != "":
 		return j.CheckpointDir, nil
 	case job.State(s.State).Ended():
-		return "", fmt.Errorf("job %s: there is no model: it has ended (%s) without --output, checkpoints or a --volume with a claim_name", j.Name, s.State)
+		return "", fmt.Errorf("job %s: there is no model: it has ended (%s) without --output, "+
+			"checkpoints or a --volume with a claim_name", j.Name, s.State)
 	}
-	return "", fmt.Errorf("job %s: there is no model yet, and the job makes no checkpoints; wait for its end: elasticdl wait %[1]s", j.Name)
+	return "", fmt.Errorf("job %s: there is no model yet, and the job makes no checkpoints; wait "+
+		"for its end: elasticdl wait %[1]s", j.Name)
 }
 
 // sendCommand is the other end of download, in a pod.

@@ -19,7 +19,8 @@ import (
 // spelling returns how the flags of a command line are spelled: with underscores, by their newest
 // names. A completion that is asked for with dashes is answered with dashes.
 func spelling(args []string) func(*pflag.FlagSet, string) pflag.NormalizedName {
-	if last := len(args) - 1; completes(args) && strings.HasPrefix(args[last], "--") && strings.Contains(args[last][2:], "-") {
+	if last := len(args) - 1; completes(args) && strings.HasPrefix(args[last], "--") &&
+		strings.Contains(args[last][2:], "-") {
 		return func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 			return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 		}
@@ -76,7 +77,8 @@ type checked struct {
 
 // expected says what values of a type are, for those who gave another.
 var expected = map[string]string{
-	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint64": "a whole number of 0 or more", "stringSlice": "values with commas between",
+	"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
+	"uint64": "a whole number of 0 or more", "stringSlice": "values with commas between",
 }
 
 // Set implements pflag.Value. Booleans and durations are what jobs take for them.

@@ -11,8 +11,9 @@ import (
 )
 
 // goInternals matches messages of Go that only Go programmers understand.
-var goInternals = regexp.MustCompile(`strconv\.|accepts .*arg\(s\)|&\{|\b0xc0[0-9a-f]{6}|%![a-zA-Z(]|nil pointer|\bgoroutine |context (deadline exceeded|canceled)|rpc error: code|` +
-	`"github\.com/elasticdl/|\bmap\[|\b(unmarshal|marshal) .*Go (value|struct)|reflect\.|runtime error|panic:|invalid argument ".*" for|path escapes from parent|<nil>`)
+var goInternals = regexp.MustCompile(
+	`strconv\.|accepts .*arg\(s\)|&\{|\b0xc0[0-9a-f]{6}|%![a-zA-Z(]|nil pointer|\bgoroutine |context (deadline exceeded|canceled)|rpc error: code|` +
+		`"github\.com/elasticdl/|\bmap\[|\b(unmarshal|marshal) .*Go (value|struct)|reflect\.|runtime error|panic:|invalid argument ".*" for|path escapes from parent|<nil>`)
 
 // listener runs script tests, and checks everything that elasticdl prints in them.
 type listener struct{ t *testing.T }
@@ -62,14 +63,18 @@ func internals(log string) (found []string) {
 func TestInternals(t *testing.T) {
 	for _, line := range []string{
 		`elasticdl logs: invalid argument "many" for "--tail" flag: strconv.ParseInt: parsing "many": invalid syntax`, "elasticdl status: accepts 1 arg(s), received 0",
-		"pod &{ID:1}", "at 0xc000123456", "job %!v(MISSING)", "panic: nil pointer dereference", "goroutine 7 [running]:", "list jobs: context deadline exceeded",
-		"rpc error: code = Unavailable desc = gone", `"github.com/elasticdl/elasticdl/trainer"`, "metrics map[loss:1]", "statat train.csv: path escapes from parent", "loss <nil>",
+		"pod &{ID:1}", "at 0xc000123456", "job %!v(MISSING)", "panic: nil pointer dereference",
+		"goroutine 7 [running]:", "list jobs: context deadline exceeded",
+		"rpc error: code = Unavailable desc = gone", `"github.com/elasticdl/elasticdl/trainer"`,
+		"metrics map[loss:1]", "statat train.csv: path escapes from parent", "loss <nil>",
 	} {
-		if found := internals("> ! elasticdl do\n[stderr]\n" + line + "\n> exec other\n" + line + "\n> elasticdl completion bash\n" + line + "\n"); !slices.Equal(found, []string{line}) {
+		if found := internals("> ! elasticdl do\n[stderr]\n" + line + "\n> exec other\n" + line +
+			"\n> elasticdl completion bash\n" + line + "\n"); !slices.Equal(found, []string{line}) {
 			t.Errorf("%s: found %q", line, found)
 		}
 	}
-	for _, line := range []string{"Evaluation metrics[v=50]: {'loss': 1}", "job j Failed: worker-0: exit code 1", "100% of 0xff"} {
+	for _, line := range []string{"Evaluation metrics[v=50]: {'loss': 1}",
+		"job j Failed: worker-0: exit code 1", "100% of 0xff"} {
 		if found := internals("> elasticdl do\n" + line + "\n"); len(found) > 0 {
 			t.Errorf("found %q", found)
 		}

@@ -111,13 +111,15 @@ func statusCommand() *cobra.Command {
 		Use:   "status JOB",
 		Short: "Show how a job is, and why pods are pending",
 		Long: "Show how a job is, and why pods are pending.\n\n" +
-			"With --watch it is shown until it has ended, as train shows a job of this machine; the exit code is then that of wait. Ctrl-C leaves the job running.",
+			"With --watch it is shown until it has ended, as train shows a job of this machine; the " +
+			"exit code is then that of wait. Ctrl-C leaves the job running.",
 		Example:           "  elasticdl status test-mnist --watch",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE: checks(format.check, where.check, func(*cobra.Command, []string) error {
 			if watch && format.json() {
-				return errors.New("--watch: is for people; for programs there is elasticdl wait -o json, which prints how the job has ended")
+				return errors.New("--watch: is for people; for programs there is elasticdl wait -o " +
+					"json, which prints how the job has ended")
 			}
 			return nil
 		}),
@@ -152,8 +154,10 @@ func logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs JOB [POD]",
 		Short: "Print the log of a pod (worker-0, ps-1, master), or of all of them",
-		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them: by time, the lines of each pod in their order.\n\n" +
-			"A terminal gets the colours of a log, and of all other control sequences that they are there, as \\x1b[2J; a pipe or file gets the log as it is.",
+		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them: by time, the " +
+			"lines of each pod in their order.\n\n" +
+			"A terminal gets the colours of a log, and of all other control sequences that they are " +
+			"there, as \\x1b[2J; a pipe or file gets the log as it is.",
 		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20 --since=10m",
 		Args:    words(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -169,7 +173,8 @@ func logsCommand() *cobra.Command {
 			case o.Since < 0:
 				return fmt.Errorf("--since=%v: expected 0 or more", o.Since)
 			case o.Previous && o.Follow:
-				return errors.New("--previous: its log has ended, and --follow has nothing to follow; drop one of the two")
+				return errors.New("--previous: its log has ended, and --follow has nothing to " +
+					"follow; drop one of the two")
 			}
 			return nil
 		}),
@@ -184,12 +189,14 @@ func logsCommand() *cobra.Command {
 				return hint(err)
 			}
 			if _, ok := home.(here); ok && o.Previous {
-				return usage(errors.New("--previous: on this machine the log of a pod has all its starts in it, one after the other; leave it out"))
+				return usage(errors.New("--previous: on this machine the log of a pod has all its " +
+					"starts in it, one after the other; leave it out"))
 			}
 			out := &noticed{out: forLogs(cmd.OutOrStdout())}
 			err = home.Logs(cmd.Context(), args[0], o, out)
 			if err == nil && o.Since > 0 && !out.any {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing was logged in the last %v; leave --since out for all of the log\n", o.Since)
+				fmt.Fprintf(cmd.ErrOrStderr(),
+					"note: nothing was logged in the last %v; leave --since out for all of the log\n", o.Since)
 			}
 			return hint(err)
 		}),
@@ -198,7 +205,8 @@ func logsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Pod, "pod", "", "the same as POD")
 	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "last lines of each pod only")
 	cmd.Flags().DurationVar(&o.Since, "since", 0, "lines that are no older than this, as 90s or 2h; 0: all")
-	cmd.Flags().BoolVarP(&o.Previous, "previous", "p", false, "on a cluster: of each container the start before its last")
+	cmd.Flags().BoolVarP(&o.Previous, "previous", "p", false,
+		"on a cluster: of each container the start before its last")
 	where.flags(cmd)
 	return cmd
 }
@@ -285,9 +293,10 @@ func scaleCommand() *cobra.Command {
 		where   where
 	)
 	cmd := &cobra.Command{
-		Use:               "scale JOB --num_workers=N",
-		Short:             "Change how many workers a job has",
-		Long:              "Change how many workers a job has, within its --min_workers and --max_workers. Those that stay are not disturbed. To stop all, suspend the job.",
+		Use:   "scale JOB --num_workers=N",
+		Short: "Change how many workers a job has",
+		Long: "Change how many workers a job has, within its --min_workers and " +
+			"--max_workers. Those that stay are not disturbed. To stop all, suspend the job.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
@@ -296,7 +305,9 @@ func scaleCommand() *cobra.Command {
 			case !cmd.Flags().Changed("num_workers"):
 				return errors.New("--num_workers is missing: how many workers there shall be")
 			case workers == 0:
-				return fmt.Errorf("--num_workers=0: expected 1 to %d; to stop all workers and keep what the job has trained on: elasticdl suspend %s; to go on then: elasticdl resume %[2]s", job.MostWorkers, args[0])
+				return fmt.Errorf("--num_workers=0: expected 1 to %d; to stop all workers and keep "+
+					"what the job has trained on: elasticdl suspend %s; to go on then: elasticdl "+
+					"resume %[2]s", job.MostWorkers, args[0])
 			case workers < 1 || workers > job.MostWorkers:
 				return fmt.Errorf("--num_workers=%d: expected 1 to %d", workers, job.MostWorkers)
 			}
@@ -314,7 +325,9 @@ func scaleCommand() *cobra.Command {
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d -> %s\n", args[0], before, count(int64(workers), "worker"))
 			if ofStack(cmd.Context(), home, args[0]) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config set --path job.numWorkers %d && pulumi up\n", args[0], workers)
+				fmt.Fprintf(cmd.ErrOrStderr(),
+					"note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi "+
+						"config set --path job.numWorkers %d && pulumi up\n", args[0], workers)
 			}
 			if client, ok := home.(*kube.Client); ok && err == nil {
 				return scaled(cmd, client, status)
@@ -414,7 +427,9 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	}
 	out := cmd.OutOrStdout()
 	if ofStack(ctx, home, name) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which runs it again after pulumi refresh; to end it for good: pulumi config rm job && pulumi up\n", name)
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"note: job %s is a Pulumi stack's, which runs it again after pulumi refresh; to end it "+
+				"for good: pulumi config rm job && pulumi up\n", name)
 	}
 	before, err := home.Status(ctx, name)
 	_, cluster := home.(*kube.Client)
@@ -426,7 +441,9 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 		return err
 	}
 	said := sayWaits(ctx, home, name, out)
-	err = home.Stop(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
+	err = home.Stop(ctx, name, func(pods int) {
+		fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod"))
+	})
 	said()
 	switch {
 	case err != nil:

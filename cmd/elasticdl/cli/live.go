@@ -47,7 +47,8 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 	}
 	for {
 		began := time.Now()
-		if s, err := w.status(context.WithoutCancel(ctx)); err == nil && !job.State(s.State).Ended() && s.State != string(job.Stopping) {
+		if s, err := w.status(context.WithoutCancel(ctx)); err == nil && !job.State(s.State).Ended() &&
+			s.State != string(job.Stopping) {
 			show.show(s)
 			seen = s
 		}

@@ -75,7 +75,8 @@ func tell(t *testing.T, dir string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "killpod": killPod, "killworkers": killWorkers, "noprocesses": noProcesses, "hurry": hurry, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
+			"await": await, "killpod": killPod, "killworkers": killWorkers, "noprocesses": noProcesses,
+			"hurry": hurry, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
 		},
 	})
 }
@@ -126,7 +127,8 @@ func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("elasticdl", "status", args[0]))
 	killed := 0
 	for line := range strings.Lines(ts.ReadFile("stdout")) {
-		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], "worker-") && fields[1] == "Running" {
+		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], "worker-") &&
+			fields[1] == "Running" {
 			pid, err := strconv.Atoi(fields[2])
 			ts.Check(err)
 			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
@@ -176,7 +178,8 @@ func processesOf(home string) iter.Seq2[int, string] {
 
 // Every command has help, which is not an error.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "scale --help", "dataset --help", "checkpoint", "checkpoint ls --help"} {
+	for _, args := range []string{"", "--help", "train --help", "help train", "status -h",
+		"logs --help", "scale --help", "dataset --help", "checkpoint", "checkpoint ls --help"} {
 		path := filepath.Join(t.TempDir(), "out")
 		out, err := os.Create(path)
 		if err != nil {

@@ -19,7 +19,8 @@ func markdown(t *testing.T) map[string]string {
 		if err != nil {
 			return err
 		}
-		if name := entry.Name(); entry.IsDir() && path != "." && (name == "build" || name == "shared" || name == "testdata" || strings.HasPrefix(name, ".")) {
+		if name := entry.Name(); entry.IsDir() && path != "." && (name == "build" || name == "shared" ||
+			name == "testdata" || strings.HasPrefix(name, ".")) {
 			return fs.SkipDir
 		}
 		if filepath.Ext(path) == ".md" {
@@ -78,7 +79,8 @@ func TestMarkdownLinks(t *testing.T) {
 					continue
 				}
 			}
-			if name := named.FindStringSubmatch(text[:at[0]+1]); name != nil && filepath.Ext(target) == ".go" && !declares(t, target, name[1]) {
+			if name := named.FindStringSubmatch(text[:at[0]+1]); name != nil &&
+				filepath.Ext(target) == ".go" && !declares(t, target, name[1]) {
 				t.Errorf("%s: %s declares no %s", path, target, name[1])
 			}
 			if found[2] == "" {
@@ -123,7 +125,8 @@ func TestMaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, entry := range entries {
-			if row := "\n| [" + entry.Name() + "](" + entry.Name() + ") |"; entry.IsDir() && !strings.Contains(string(page), row) {
+			if row := "\n| [" + entry.Name() + "](" + entry.Name() + ") |"; entry.IsDir() &&
+				!strings.Contains(string(page), row) {
 				t.Errorf("%s/README.md has no row of the directory %s", dir, entry.Name())
 			}
 		}

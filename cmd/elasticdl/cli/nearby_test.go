@@ -23,7 +23,9 @@ func TestNearbyOnACluster(t *testing.T) {
 		{"mnsit", []string{"something-else"}, nil, ""},
 		{"mnsit", nil, errors.New("forbidden"), ""},
 	} {
-		err := fmt.Errorf("asked: %w", &kube.Missing{Name: c.asked, Names: func(context.Context) ([]string, error) { return c.names, c.err }})
+		err := fmt.Errorf("asked: %w", &kube.Missing{Name: c.asked, Names: func(context.Context) ([]string, error) {
+			return c.names, c.err
+		}})
 		if got := nearby(err); got != c.want {
 			t.Errorf("%s among %v: %q, want %q", c.asked, c.names, got, c.want)
 		}

@@ -133,8 +133,10 @@ func podNews(before, after *wire.JobStatus) []string {
 
 // followNews returns what to say between the lines of a job's logs.
 func followNews(before, after *wire.JobStatus) []string {
-	lines := slices.Concat(anewNews(before, after), failureNews(before, after), problemNews(before, after), podNews(before, after))
-	if why := after.Reason; why != before.GetReason() && after.State == string(job.Pending) && !strings.HasPrefix(why, "master: ") && why != "" {
+	lines := slices.Concat(anewNews(before, after), failureNews(before, after),
+		problemNews(before, after), podNews(before, after))
+	if why := after.Reason; why != before.GetReason() && after.State == string(job.Pending) &&
+		!strings.HasPrefix(why, "master: ") && why != "" {
 		lines = append(lines, "job Pending: "+oneLine(why))
 	}
 	return lines

@@ -13,7 +13,8 @@ import (
 // script returns the status of a job of a program whose two workers run.
 func script() *wire.JobStatus {
 	return &wire.JobStatus{
-		Name: "main", State: "Running", Type: "run", Program: "main.py", Strategy: "AllreduceStrategy", World: 1, WorldSize: 2, Workers: 2,
+		Name: "main", State: "Running", Type: "run", Program: "main.py", Strategy: "AllreduceStrategy",
+		World: 1, WorldSize: 2, Workers: 2,
 		Pods: []*wire.PodStatus{
 			{Role: wire.Role_WORKER, Index: 0, State: "Running", Launch: 1, Pid: 7, StartedUnixMs: after(0)},
 			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 8, StartedUnixMs: after(0)},

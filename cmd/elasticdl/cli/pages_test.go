@@ -131,12 +131,14 @@ func static(parts []syntax.WordPart) string {
 // tools lists the commands that pages use beside elasticdl and make. The table [played] says which
 // test runs them.
 var tools = []string{
-	"awk", "aws", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
+	"awk", "aws", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export", "gcloud",
+	"gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
 	"pulumi", "sed", "sort", "which",
 }
 
 // kubectl lists the commands of kubectl that pages use.
-var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events", "exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
+var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events",
+	"exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
 
 // Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and
 // their values, make has the target, and other tools are run by a test or excused in the table
@@ -265,8 +267,10 @@ func TestPagesNameWhatIsThere(t *testing.T) {
 			}
 			n++
 			for _, flag := range flagged.FindAllStringSubmatch(found[1], -1) {
-				if others := words[0] == "kubectl" || slices.Contains(tools, words[0]); !others && !known[strings.ReplaceAll(flag[1][2:], "-", "_")] && !slices.Contains(foreign, flag[1]) {
-					t.Errorf("%s: `%s`: elasticdl has no flag %s; if it is another program's, it belongs to the list foreign in pages_test.go", path, found[1], flag[1])
+				if others := words[0] == "kubectl" || slices.Contains(tools, words[0]); !others &&
+					!known[strings.ReplaceAll(flag[1][2:], "-", "_")] && !slices.Contains(foreign, flag[1]) {
+					t.Errorf("%s: `%s`: elasticdl has no flag %s; if it is another program's, it "+
+						"belongs to the list foreign in pages_test.go", path, found[1], flag[1])
 				}
 			}
 			if err := names(words, string(makefile)); err != nil {

@@ -42,18 +42,21 @@ var played = []play{
 	{page: "README.md", section: "Install", by: "stacks TestReadmeCloud"},
 	{page: "README.md", section: "One minute on this machine", by: "ci demo, ci test, test/local TestRing"},
 	{page: "README.md", section: "A job that loses a worker", by: byPages},
-	{page: "README.md", section: "A job on your cluster", by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance, test/e2e TestNothingIsLeft"},
+	{page: "README.md", section: "A job on your cluster",
+		by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance, test/e2e TestNothingIsLeft"},
 	{page: "README.md", section: "A cluster with one command", by: "stacks TestReadmeCloud"},
 
 	{page: "docs/checkpoints.md", section: "Buckets", by: "cmd/elasticdl/cli TestStories"},
 	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},
 	{page: "docs/from-torchrun.md", by: byPages},
-	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, test/e2e TestGKETutorial"},
+	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +
+		"test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},
 	{page: "docs/your-code-on-the-cluster.md", section: "The image that has elasticdl", by: "stacks TestRealCluster"},
 	{page: "docs/your-code-on-the-cluster.md", section: "Upload a directory", by: "test/e2e TestProgramCode"},
-	{page: "docs/your-code-on-the-cluster.md", begins: "kubectl get configmaps", excused: "it is kubectl's, ls and rm; TestProgramCode looks at what they show"},
+	{page: "docs/your-code-on-the-cluster.md", begins: "kubectl get configmaps",
+		excused: "it is kubectl's, ls and rm; TestProgramCode looks at what they show"},
 	{page: "docs/your-code-on-the-cluster.md", section: "An image with the code", by: "test/e2e TestProgramCode"},
 	{page: "docs/your-code-on-the-cluster.md", section: "Your own image", by: "test/e2e TestProgramAsItStands"},
 	{page: "docs/your-code-on-the-cluster.md", section: "A URL", by: "test/e2e TestProgramCode"},
@@ -64,22 +67,27 @@ var played = []play{
 	{page: "docs/tutorials/minikube.md", section: "A cluster and the data", by: "stacks TestPages"},
 	{page: "docs/tutorials/minikube.md", section: "The image", by: "cmd/elasticdl/cli TestZoo"},
 	{page: "docs/tutorials/gke.md", by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance"},
-	{page: "docs/tutorials/gke.md", begins: "gcloud container clusters get-credentials", excused: "it asks for an account of Google"},
+	{page: "docs/tutorials/gke.md", begins: "gcloud container clusters get-credentials",
+		excused: "it asks for an account of Google"},
 	{page: "docs/tutorials/gpus.md", section: "The cluster", by: "stacks TestExamples"},
-	{page: "docs/tutorials/gpus.md", begins: "BUCKET=\"s3:", excused: "it asks for an account of Amazon; TestGKETutorial brings a data set to a claim"},
-	{page: "docs/tutorials/gpus.md", begins: "BUCKET=gs:", excused: "it asks for an account of Google; TestGKETutorial brings a data set to a claim"},
+	{page: "docs/tutorials/gpus.md", begins: "BUCKET=\"s3:",
+		excused: "it asks for an account of Amazon; TestGKETutorial brings a data set to a claim"},
+	{page: "docs/tutorials/gpus.md", begins: "BUCKET=gs:",
+		excused: "it asks for an account of Google; TestGKETutorial brings a data set to a claim"},
 	{page: "docs/tutorials/gpus.md", section: "The job", by: "stacks TestRealCluster"},
 	{page: "docs/tutorials/gpus.md", begins: "elasticdl scale imagenet", by: "test/e2e TestProgramAsItStands"},
 	{page: "docs/tutorials/gpus.md", section: "A cluster that you have", by: "test/e2e TestProgramCode"},
 	{page: "docs/tutorials/gpus.md", section: "The end", by: "stacks TestPages"},
 	{page: "docs/tutorials/elastic-scheduling.md", by: "test/e2e TestElasticScheduling, test/e2e TestTwoJobs"},
 
-	{page: "examples/public-cloud/", by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
+	{page: "examples/public-cloud/",
+		by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
 	{page: "examples/edl-cluster/", by: "stacks TestExamples, test/e2e TestElasticScheduling"},
 	{page: "examples/elastic-scheduling/", by: "stacks TestExamples, test/e2e TestTwoJobs"},
 	{page: "examples/personal-computer/", by: "stacks TestExamples, test/e2e TestMinikubeTutorial"},
 	{page: "examples/torchelastic/", by: "stacks TestExamples, stacks TestRealCluster, test/e2e TestGKETutorial"},
-	{page: "examples/torchelastic/", section: "Elasticity", by: "stacks TestRealCluster, test/e2e TestProgramAsItStands"},
+	{page: "examples/torchelastic/", section: "Elasticity",
+		by: "stacks TestRealCluster, test/e2e TestProgramAsItStands"},
 	{page: "examples/", section: "The end", by: "stacks TestPages"},
 	{page: "examples/pytorch/", section: "On this machine", by: byTorch},
 	{page: "examples/pytorch/", section: "On a cluster", by: "test/e2e TestProgramCode, test/e2e TestGKETutorial"},
@@ -106,7 +114,8 @@ func TestPagesAreRunBySomebody(t *testing.T) {
 		p := b.play()
 		about[p] = true
 		if p == nil {
-			t.Errorf("%s:%d: say in played_test.go which test runs these commands of the section %q:\n%s", b.page, b.line, b.section, b.text)
+			t.Errorf("%s:%d: say in played_test.go which test runs these commands of the section "+
+				"%q:\n%s", b.page, b.line, b.section, b.text)
 		}
 	}
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
@@ -181,14 +190,18 @@ var tours = []tour{
 	{
 		page: "docs/tutorials/this-machine.md",
 		says: []string{
-			`Loss = \d`, `Evaluation metrics\[v=\d`, `(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job test-mnist Succeeded`,
-			`(?m)^World \d+ formed: \d workers`, `(?m)^Scaled from 4 to 6 workers`, `(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
+			`Loss = \d`, `Evaluation metrics\[v=\d`, `(?m)^worker-4 +(Running|Pending|Succeeded)`,
+			`(?m)^job test-mnist Succeeded`,
+			`(?m)^World \d+ formed: \d workers`, `(?m)^Scaled from 4 to 6 workers`,
+			`(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
 		},
 		smaller: smaller{patient[0]: patient[1], "--num_epochs=20": "--num_epochs=10"},
 	},
 	{
-		page:    "docs/predict.md",
-		files:   map[string]string{"before.sh": "elasticdl dataset mnist data/mnist --source=examples/mnist/data\nelasticdl train --runtime=local --job_name=before --model_def=" + patient[1] + " --training_data=data/mnist/train --checkpoint_dir=ckpt\n"},
+		page: "docs/predict.md",
+		files: map[string]string{"before.sh": "elasticdl dataset mnist data/mnist " +
+			"--source=examples/mnist/data\nelasticdl train --runtime=local --job_name=before " +
+			"--model_def=" + patient[1] + " --training_data=data/mnist/train --checkpoint_dir=ckpt\n"},
 		says:    []string{`(?m)^Evaluation metrics\[v=\d`, `(?m)^job guess Succeeded`},
 		smaller: smaller{patient[0]: patient[1]},
 	},
@@ -320,7 +333,8 @@ func (b block) script(t *testing.T) string {
 	var s strings.Builder
 	for _, statement := range file.Stmts {
 		text := b.text[statement.Pos().Offset():statement.End().Offset()]
-		fmt.Fprintf(&s, "printf '# %%s\\n' %s\n", shellQuote(fmt.Sprintf("%s:%d: %s", b.page, b.line+int(statement.Pos().Line())-1, text)))
+		fmt.Fprintf(&s, "printf '# %%s\\n' %s\n",
+			shellQuote(fmt.Sprintf("%s:%d: %s", b.page, b.line+int(statement.Pos().Line())-1, text)))
 		if found := kills.FindStringSubmatch(text); found != nil {
 			fmt.Fprintf(&s, "runs %s %s || exit 1\n", found[1], found[2])
 		}

@@ -14,9 +14,11 @@ import (
 // Pillow.
 func TestTorchPages(t *testing.T) {
 	tour := tour{
-		page:    "examples/pytorch/README.md",
-		says:    []string{`(?m)^job ddp Succeeded`, `(?m)^job mnist Succeeded`, `(?m)^job imagenet Succeeded`, `(?m)^job elastic Succeeded`},
-		smaller: smaller{"--data data/png": "--data data/png --epochs=1", "--arch resnet6": "--arch resnet6 --size=16", "pytorch/elastic.py": "pytorch/elastic.py --records=4000"},
+		page: "examples/pytorch/README.md",
+		says: []string{`(?m)^job ddp Succeeded`, `(?m)^job mnist Succeeded`,
+			`(?m)^job imagenet Succeeded`, `(?m)^job elastic Succeeded`},
+		smaller: smaller{"--data data/png": "--data data/png --epochs=1",
+			"--arch resnet6": "--arch resnet6 --size=16", "pytorch/elastic.py": "pytorch/elastic.py --records=4000"},
 	}
 	pythons := torch.Pythons(t)
 	bin := filepath.Dir(pythons[len(pythons)-1].Path)

@@ -17,12 +17,17 @@ func rbacCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rbac [JOB...]",
 		Short: "Print the permissions that jobs need, for an administrator to apply",
-		Long: "Print the ServiceAccount, Role and RoleBinding that the masters of jobs in a namespace need, as YAML.\n" +
-			"A job has its own unless it is submitted with --service_account, which is for clusters whose users may not create any.\n\n" +
-			"With the names of jobs, which need not be there yet, only their Jobs, ConfigMaps and Secrets are allowed; without, all of the namespace.\n" +
-			"Pods and events are those of the namespace either way: Kubernetes cannot limit by name what is created, listed or watched.",
-		Example: "  elasticdl rbac test-mnist --namespace=training | kubectl apply -f -\n  elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...",
-		Args:    cobra.ArbitraryArgs,
+		Long: "Print the ServiceAccount, Role and RoleBinding that the masters of jobs in a " +
+			"namespace need, as YAML.\n" +
+			"A job has its own unless it is submitted with --service_account, which is for clusters " +
+			"whose users may not create any.\n\n" +
+			"With the names of jobs, which need not be there yet, only their Jobs, ConfigMaps and " +
+			"Secrets are allowed; without, all of the namespace.\n" +
+			"Pods and events are those of the namespace either way: Kubernetes cannot limit by name " +
+			"what is created, listed or watched.",
+		Example: "  elasticdl rbac test-mnist --namespace=training | kubectl apply -f -\n  " +
+			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...",
+		Args: cobra.ArbitraryArgs,
 		RunE: does(func(cmd *cobra.Command, jobs []string) error {
 			for _, name := range jobs {
 				if err := job.CheckName(name); err != nil {
@@ -47,7 +52,8 @@ func rbacCommand() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&account, "service_account", "elasticdl", "name of the ServiceAccount, and of the Role and RoleBinding")
+	cmd.Flags().StringVar(&account, "service_account", "elasticdl",
+		"name of the ServiceAccount, and of the Role and RoleBinding")
 	where.clusterFlags(cmd)
 	return cmd
 }

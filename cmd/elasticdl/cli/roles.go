@@ -46,7 +46,9 @@ func masterCommand() *cobra.Command {
 		Args:   words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			if name != "" {
-				return incluster.RunMaster(cmd.Context(), incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: cmd.ErrOrStderr()})
+				return incluster.RunMaster(cmd.Context(),
+					incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(),
+						Output: cmd.ErrOrStderr()})
 			}
 			if here.Launch < 1 {
 				return fmt.Errorf("--launch=%d: expected 1 or more", here.Launch)
@@ -79,10 +81,14 @@ func workerCommand() *cobra.Command {
 		r.Display = local.AttendedBy()
 		return run(cmd, args)
 	}
-	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; any port of the loopback interface if empty")
-	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "", "where it makes a directory for its files; one for temporary files if empty")
-	cmd.Flags().IntVar(&r.Workers, "workers", 0, "workers of the job that share the processors; 0: this one has them alone")
-	cmd.Flags().IntVar(&r.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
+	cmd.Flags().StringVar(&r.Listen, "listen", "",
+		"where other workers of a ring find it; any port of the loopback interface if empty")
+	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "",
+		"where it makes a directory for its files; one for temporary files if empty")
+	cmd.Flags().IntVar(&r.Workers, "workers", 0,
+		"workers of the job that share the processors; 0: this one has them alone")
+	cmd.Flags().IntVar(&r.Threads, "threads", 1,
+		"of the engine, if the job does not say; 0 = as many as there are processors")
 	return cmd
 }
 
@@ -125,7 +131,8 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 	cmd.Flags().StringVar(&r.Master, "master_address", "", "where the master listens")
 	cmd.Flags().IntVar(&r.Index, "index", 0, "number of this pod")
 	cmd.Flags().IntVar(&r.Launch, "launch", 1, "which start of that number this is, from 1")
-	cmd.Flags().DurationVar(&r.Grace, "grace", 0, "from SIGTERM until it is killed; 0 for the default of --grace_period")
+	cmd.Flags().DurationVar(&r.Grace, "grace", 0,
+		"from SIGTERM until it is killed; 0 for the default of --grace_period")
 	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL")
 	cmd.MarkFlagRequired("master_address")
 	cmd.MarkFlagRequired("index")

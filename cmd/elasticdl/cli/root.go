@@ -117,8 +117,12 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(), resumeCommand(), downloadCommand(),
-		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(), installCommand(), topCommand(),
+		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(),
+		statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
+		resumeCommand(), downloadCommand(),
+		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(),
+		launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
+		sendCommand(), installCommand(), topCommand(),
 	)
 	root.SetVersionTemplate(versionText())
 	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
@@ -138,7 +142,8 @@ func versionCommand() *cobra.Command {
 }
 
 func versionText() string {
-	return fmt.Sprintf("elasticdl %s %s %s/%s kernels=%s\n", cmp.Or(version, "dev"), runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Name())
+	return fmt.Sprintf("elasticdl %s %s %s/%s kernels=%s\n", cmp.Or(version, "dev"), runtime.Version(),
+		runtime.GOOS, runtime.GOARCH, kernel.Name())
 }
 
 // topCommand makes the command of ElasticDL's name for what status shows with --watch.
@@ -147,6 +152,8 @@ func topCommand() *cobra.Command {
 		Use:                "top",
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE:               func(*cobra.Command, []string) error { return usage(errors.New("see elasticdl status JOB --watch")) },
+		RunE: func(*cobra.Command, []string) error {
+			return usage(errors.New("see elasticdl status JOB --watch"))
+		},
 	}
 }

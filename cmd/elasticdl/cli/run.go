@@ -19,7 +19,8 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	return jobCommand(job.Run, "run [flags] -- SCRIPT [ARGUMENTS]", "Run a training program, such as a PyTorch script, on elastic workers")
+	return jobCommand(job.Run, "run [flags] -- SCRIPT [ARGUMENTS]",
+		"Run a training program, such as a PyTorch script, on elastic workers")
 }
 
 // programHere finds what is missing on this machine of a program: the script, or the program

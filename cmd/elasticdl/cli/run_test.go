@@ -15,7 +15,8 @@ func TestGPUsHere(t *testing.T) {
 	j := job.DefaultOf(job.Run)
 	j.Program.Command, j.Program.NoPython, j.Program.Processes = []string{"true"}, true, "gpu"
 	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
-	if err := programHere(j); err == nil || !strings.HasPrefix(err.Error(), "--nproc_per_node=gpu: this machine has no GPU; give ") {
+	if err := programHere(j); err == nil ||
+		!strings.HasPrefix(err.Error(), "--nproc_per_node=gpu: this machine has no GPU; give ") {
 		t.Errorf("without a GPU: %v", err)
 	}
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")

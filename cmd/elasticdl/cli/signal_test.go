@@ -34,7 +34,8 @@ func hearSignals(takes bool) {
 // stacks.
 func TestSignalsEndACommand(t *testing.T) {
 	for signal, want := range map[syscall.Signal]string{
-		syscall.SIGINT: "by Ctrl-C (SIGINT)", syscall.SIGTERM: "by SIGTERM", syscall.SIGHUP: "as its terminal was closed (SIGHUP)", syscall.SIGQUIT: `by Ctrl-\ (SIGQUIT)`,
+		syscall.SIGINT: "by Ctrl-C (SIGINT)", syscall.SIGTERM: "by SIGTERM",
+		syscall.SIGHUP: "as its terminal was closed (SIGHUP)", syscall.SIGQUIT: `by Ctrl-\ (SIGQUIT)`,
 	} {
 		t.Run(signal.String(), func(t *testing.T) {
 			cmd, out := startListener(t, "takes")

@@ -53,7 +53,8 @@ func checkStdin(cmd *cobra.Command, c *job.Command, detached bool) error {
 		return nil
 	}
 	if command := c.Job.Program.Command; !c.Job.Program.Module && readsProgram(command) {
-		return fmt.Errorf("%s: it reads the program from standard input, which is not passed on: %s; give the program as a file", strings.Join(command, " "), why)
+		return fmt.Errorf("%s: it reads the program from standard input, which is not passed on: "+
+			"%s; give the program as a file", strings.Join(command, " "), why)
 	}
 	if f, ok := cmd.InOrStdin().(*os.File); ok && f != nil && piped(f) {
 		c.Notes = append(c.Notes, "standard input is not passed on: "+why)
@@ -78,7 +79,8 @@ func readsProgram(command []string) bool {
 		case !strings.HasPrefix(word, "-"):
 			before := command[i]
 			return slices.Contains([]string{"-X", "-W", "-o"}, before) && i+2 == len(command)
-		case strings.ContainsAny(strings.TrimLeft(word, "-"), "cmVh") && !strings.HasPrefix(word, "--"), word == "--version", word == "--help":
+		case strings.ContainsAny(strings.TrimLeft(word, "-"), "cmVh") && !strings.HasPrefix(word, "--"),
+			word == "--version", word == "--help":
 			return false
 		}
 	}

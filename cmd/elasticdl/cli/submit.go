@@ -47,7 +47,8 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	case !errors.Is(err, kube.ErrNoCluster):
 		problems = append(problems, err)
 	case !c.DryRun && c.YAML == "":
-		problems = append(problems, fmt.Errorf("%w; give --kubeconfig=FILE, or --runtime=local to %s on this machine", err, c.Job.Type))
+		problems = append(problems,
+			fmt.Errorf("%w; give --kubeconfig=FILE, or --runtime=local to %s on this machine", err, c.Job.Type))
 	}
 	return client, errors.Join(problems...)
 }
@@ -63,7 +64,8 @@ func settleAgentImage(c *job.Command) {
 		return
 	}
 	if j.Program.AgentImage = os.Getenv(envAgentImage); j.Program.AgentImage == "" && j.Image != "" {
-		c.Notes = append(c.Notes, fmt.Sprintf("image %s: it has to have elasticdl, as elasticdl zoo build makes it; if it has not, name one that has: --agent_image_name, or %s", j.Image, envAgentImage))
+		c.Notes = append(c.Notes, fmt.Sprintf("image %s: it has to have elasticdl, as elasticdl zoo "+
+			"build makes it; if it has not, name one that has: --agent_image_name, or %s", j.Image, envAgentImage))
 	}
 }
 
@@ -71,7 +73,8 @@ func settleAgentImage(c *job.Command) {
 func noteModel(c *job.Command) {
 	if j := c.Job; !j.Runs() && j.ModelDef != "" {
 		if _, err := zoo.Lookup(j.ModelDef); err != nil {
-			c.Notes = append(c.Notes, fmt.Sprintf("--model_def=%s: %v, in this program; the image's has to have it", j.ModelDef, err))
+			c.Notes = append(c.Notes,
+				fmt.Sprintf("--model_def=%s: %v, in this program; the image's has to have it", j.ModelDef, err))
 		}
 	}
 }
@@ -96,7 +99,8 @@ func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
 
 // submit starts a job on a cluster, whose code is uploaded first if there is some to upload, and
 // returns how it is then, or how it has ended if that is waited for.
-func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading, out io.Writer) (*wire.JobStatus, error) {
+func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading,
+	out io.Writer) (*wire.JobStatus, error) {
 	ctx, j := cmd.Context(), c.Job
 	problems, err := client.Preflight(ctx, j)
 	if err = errors.Join(usage(problems), err); err != nil {
@@ -124,7 +128,8 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploa
 		return watchThere(ctx, client, j, out)
 	}
 	if j.Suspend {
-		fmt.Fprintf(out, "start it with: elasticdl resume %[1]s%[2]s, or: kubectl patch job elasticdl-%[1]s-master%[2]s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
+		fmt.Fprintf(out, "start it with: elasticdl resume %[1]s%[2]s, or: kubectl patch job "+
+			"elasticdl-%[1]s-master%[2]s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
 	}
 	fmt.Fprintf(out, `next:
   elasticdl status %[1]s%[2]s     # how it is, and why pods are pending
@@ -151,10 +156,12 @@ func watchThere(ctx context.Context, client *kube.Client, j *job.Job, out io.Wri
 }
 
 // concludeThere says what became of a job of a cluster that was shown, or that it goes on.
-func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *wire.JobStatus, failed error, out io.Writer) error {
+func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *wire.JobStatus,
+	failed error, out io.Writer) error {
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s%[2]s\n", j.Name, client.Flags())
+		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait "+
+			"and stop %[1]s%[2]s\n", j.Name, client.Flags())
 		return failure{errSilent, exitInterrupted}
 	case failed != nil:
 		return hint(failed)

@@ -57,10 +57,14 @@ func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string)
 	}
 	out := cmd.OutOrStdout()
 	if ofStack(ctx, home, name) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config set --path job.suspend true && pulumi up\n", name)
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config "+
+				"set --path job.suspend true && pulumi up\n", name)
 	}
 	said := sayWaits(ctx, home, name, out)
-	err = home.Suspend(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
+	err = home.Suspend(ctx, name, func(pods int) {
+		fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod"))
+	})
 	said()
 	switch {
 	case errors.Is(err, errNotAtRest):
@@ -121,7 +125,8 @@ func stopped(s *wire.JobStatus) string {
 	case c.Number == 0:
 		return words + "; it has no checkpoint: elasticdl resume begins anew"
 	}
-	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the %s that were trained on",
+	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the "+
+		"%s that were trained on",
 		words, c.Number, logline.Thousands(c.Records), count(max(c.Records, s.RecordsDone), "record"))
 }
 
@@ -129,7 +134,8 @@ func stopped(s *wire.JobStatus) string {
 func programSaved(s *wire.JobStatus) string {
 	switch c := s.GetSaved(); {
 	case s.Unsaved != "" && c != nil:
-		return fmt.Sprintf("; its newest checkpoint is that of round %s in %s, as %s", logline.Thousands(c.Round), oneLine(c.Path), oneLine(s.Unsaved))
+		return fmt.Sprintf("; its newest checkpoint is that of round %s in %s, as %s",
+			logline.Thousands(c.Round), oneLine(c.Path), oneLine(s.Unsaved))
 	case s.Unsaved != "":
 		return "; nothing was saved: " + oneLine(s.Unsaved)
 	case c != nil:
@@ -259,8 +265,11 @@ func resumeThere(cmd *cobra.Command, client *kube.Client, name string) error {
 		return hint(err)
 	}
 	if client.OfStack(cmd.Context(), name) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's: if its configuration has job.suspend, pulumi up suspends it again; to keep it: pulumi config rm --path job.suspend\n", name)
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"note: job %s is a Pulumi stack's: if its configuration has job.suspend, pulumi up "+
+				"suspends it again; to keep it: pulumi config rm --path job.suspend\n", name)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s resumed; see elasticdl status, logs -f and wait %[1]s%[2]s\n", name, client.Flags())
+	_, err := fmt.Fprintf(cmd.OutOrStdout(),
+		"job %s resumed; see elasticdl status, logs -f and wait %[1]s%[2]s\n", name, client.Flags())
 	return err
 }

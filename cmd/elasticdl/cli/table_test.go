@@ -32,7 +32,8 @@ func TestColumns(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		columns := len(strings.Fields(lines[0]))
 		for _, line := range lines[1:] {
-			if cells := regexp.MustCompile(` {2,}`).Split(line, -1); len(cells) != columns || slices.Contains(cells, "") {
+			if cells := regexp.MustCompile(` {2,}`).Split(line, -1); len(cells) != columns ||
+				slices.Contains(cells, "") {
 				t.Errorf("%s: %d columns of %d:\n%s", name, len(cells), columns, text)
 			}
 		}

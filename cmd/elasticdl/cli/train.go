@@ -32,16 +32,20 @@ import (
 const refresh = 250 * time.Millisecond
 
 func trainCommand() *cobra.Command {
-	return jobCommand(job.Train, "train --job_name=NAME --model_def=MODEL --training_data=PATH [flags]", "Train a model")
+	return jobCommand(job.Train, "train --job_name=NAME --model_def=MODEL --training_data=PATH [flags]",
+		"Train a model")
 }
 
 func evaluateCommand() *cobra.Command {
-	return jobCommand(job.Evaluate, "evaluate --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH --validation_data=PATH [flags]",
+	return jobCommand(job.Evaluate,
+		"evaluate --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH --validation_data=PATH [flags]",
 		"Measure a trained model")
 }
 
 func predictCommand() *cobra.Command {
-	return jobCommand(job.Predict, "predict --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH --prediction_data=PATH --prediction_outputs=FILE.csv [flags]",
+	return jobCommand(job.Predict,
+		"predict --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH "+
+			"--prediction_data=PATH --prediction_outputs=FILE.csv [flags]",
 		"Write what a trained model makes of records")
 }
 
@@ -139,12 +143,14 @@ func startHere(cmd *cobra.Command, c *job.Command, out io.Writer) (*wire.JobStat
 	if errors.Is(err, job.ErrRunning) {
 		return nil, fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl stop %[1]s", c.Job.Name, err)
 	} else if errors.Is(err, local.ErrSuspended) {
-		return nil, fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl resume %[1]s, or elasticdl stop %[1]s", c.Job.Name, err)
+		return nil, fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl resume %[1]s, "+
+			"or elasticdl stop %[1]s", c.Job.Name, err)
 	} else if err != nil {
 		return nil, err
 	}
 	if c.Detach {
-		fmt.Fprintf(out, "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Places())
+		fmt.Fprintf(out, "job %s started (%s); see elasticdl status, logs, scale, wait and stop "+
+			"%[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Places())
 		return local.Status(ctx, c.Job.Name)
 	}
 	if !c.Job.Runs() {
@@ -177,7 +183,8 @@ func settleHere(c *job.Command) error {
 // mean what they mean in that directory.
 func makeAbsolute(j *job.Job) error {
 	paths := []*string{
-		&j.TrainingData, &j.ValidationData, &j.PredictionData, &j.Output, &j.PredictionOutputs, &j.CheckpointDir, &j.CheckpointDirForInit,
+		&j.TrainingData, &j.ValidationData, &j.PredictionData, &j.Output, &j.PredictionOutputs,
+		&j.CheckpointDir, &j.CheckpointDirForInit,
 		&j.Program.Workdir, &j.Program.LogDir,
 	}
 	for _, path := range paths {
@@ -213,7 +220,8 @@ func makeAbsolute(j *job.Job) error {
 
 // noDirectory explains an error of finding the directory of this command.
 func noDirectory(err error) error {
-	return fmt.Errorf("the current directory does not exist any more: change to another, or give absolute paths and --workdir: %w", err)
+	return fmt.Errorf("the current directory does not exist any more: change to another, or give "+
+		"absolute paths and --workdir: %w", err)
 }
 
 // resumableHere finds what a job that was made on this machine needs of it, and does not find
@@ -223,7 +231,8 @@ func resumableHere(j *job.Job) error {
 		return programHere(j)
 	}
 	var problems []error
-	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+	for _, d := range [][2]string{{"training_data", j.TrainingData},
+		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		if d[1] == "" {
 			continue
 		}
@@ -242,14 +251,16 @@ func resumableHere(j *job.Job) error {
 // noteFormer says what becomes of the checkpoints of an earlier job of the name.
 func noteFormer(c *job.Command) {
 	if from, to := local.FormerCheckpoints(c.Job.Name); from != "" {
-		c.Notes = append(c.Notes, fmt.Sprintf("the checkpoints of the earlier job %s move from %s to %s, in the place of what is there", c.Job.Name, from, to))
+		c.Notes = append(c.Notes, fmt.Sprintf("the checkpoints of the earlier job %s move from %s "+
+			"to %s, in the place of what is there", c.Job.Name, from, to))
 	}
 }
 
 // noteGPUs says that on this machine, which has so many, workers are given no GPUs of their own.
 func noteGPUs(c *job.Command, here int) {
 	if n := c.Job.Program.GPUs; c.Job.Runs() && n > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("no effect with --runtime=local: --gpus=%d: all workers see the GPUs of this machine (%d)", n, here))
+		c.Notes = append(c.Notes, fmt.Sprintf("no effect with --runtime=local: --gpus=%d: all "+
+			"workers see the GPUs of this machine (%d)", n, here))
 	}
 }
 
@@ -325,7 +336,8 @@ func checkHere(j *job.Job) error {
 		_, err := zoo.Lookup(j.ModelDef)
 		add("model_def", j.ModelDef, err)
 	}
-	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+	for _, d := range [][2]string{{"training_data", j.TrainingData},
+		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		if d[1] != "" {
 			add(d[0], d[1], readable(d[1], j.DataReaderParams))
 		}

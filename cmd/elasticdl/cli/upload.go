@@ -37,7 +37,8 @@ func settleUpload(c *job.Command) (*uploading, error) {
 		problems = append(problems, fmt.Errorf("--workdir=%s: "+format, append([]any{c.Upload}, args...)...))
 	}
 	if c.Job.UploadDir() == "" {
-		problem("it is uploaded to a claim; give --volume=\"claim_name=CLAIM,mount_path=/data\", which can be written to, or have the code in the image, as elasticdl zoo build does")
+		problem("it is uploaded to a claim; give --volume=\"claim_name=CLAIM,mount_path=/data\", " +
+			"which can be written to, or have the code in the image, as elasticdl zoo build does")
 	}
 	code, err := folder.Read(c.Upload)
 	if err != nil {
@@ -64,7 +65,8 @@ func (u *uploading) copy(j *job.Job, from string) kube.Copy {
 	claim, to, _ := j.OnClaim(u.dir) // settleUpload has found it there
 	return kube.Copy{
 		// as the master, it needs elasticdl
-		From: from, Claim: claim, To: to, Image: cmp.Or(j.Master.Image, j.Program.AgentImage, j.Image), Pull: j.ImagePullPolicy,
+		From: from, Claim: claim, To: to, Image: cmp.Or(j.Master.Image, j.Program.AgentImage, j.Image),
+		Pull: j.ImagePullPolicy,
 		Flag: "--workdir=" + u.folder.Dir, Job: j,
 	}
 }
@@ -100,7 +102,8 @@ func (u *uploading) run(ctx context.Context, client *kube.Client, j *job.Job, ou
 	defer show.close()
 	what := u.copy(j, work)
 	existed, err := client.CopyToClaim(ctx, what, func(p kube.CopyProgress) {
-		show.show(dataset.Progress{Step: strings.ReplaceAll(p.Step, work, u.folder.Dir), Bytes: true, Done: p.Done, Total: p.Total})
+		show.show(dataset.Progress{Step: strings.ReplaceAll(p.Step, work, u.folder.Dir), Bytes: true,
+			Done: p.Done, Total: p.Total})
 	})
 	if err != nil {
 		return err
@@ -110,6 +113,7 @@ func (u *uploading) run(ctx context.Context, client *kube.Client, j *job.Job, ou
 	if existed {
 		verb = "there already:"
 	}
-	_, err = fmt.Fprintf(out, "code %s (%s, %.1f MB) %s claim:%s/%s\n", u.folder.Dir, count(int64(u.folder.Files()), "file"), float64(u.folder.Size)/1e6, verb, what.Claim, what.To)
+	_, err = fmt.Fprintf(out, "code %s (%s, %.1f MB) %s claim:%s/%s\n", u.folder.Dir,
+		count(int64(u.folder.Files()), "file"), float64(u.folder.Size)/1e6, verb, what.Claim, what.To)
 	return err
 }

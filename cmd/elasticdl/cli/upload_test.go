@@ -15,12 +15,14 @@ import (
 // through a pod of the image that has elasticdl.
 func TestUpload(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "net"), 0o755), os.WriteFile(filepath.Join(dir, "net/main.py"), []byte("print(1)"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "net"), 0o755),
+		os.WriteFile(filepath.Join(dir, "net/main.py"), []byte("print(1)"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	settle := func(flags ...string) (*job.Job, *uploading) {
 		t.Helper()
-		args := append([]string{"--image_name=r/pytorch", "--workdir=" + dir, "--volume=claim_name=c,mount_path=/data,sub_path=team"}, flags...)
+		args := append([]string{"--image_name=r/pytorch", "--workdir=" + dir,
+			"--volume=claim_name=c,mount_path=/data,sub_path=team"}, flags...)
 		c, err := job.Parse(job.Run, append(args, "--", "net/main.py"))
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +42,8 @@ func TestUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	how := u.copy(j, work)
-	if how.From != work || how.Claim != "c" || how.To != "team/elasticdl-code/"+j.Program.CodeSHA256 || how.Image != "r/elasticdl" || how.Pull != "Never" || how.Job != j || how.Flag != "--workdir="+dir {
+	if how.From != work || how.Claim != "c" || how.To != "team/elasticdl-code/"+j.Program.CodeSHA256 ||
+		how.Image != "r/elasticdl" || how.Pull != "Never" || how.Job != j || how.Flag != "--workdir="+dir {
 		t.Errorf("copied as %+v", how)
 	}
 	if j.Program.Code != "/data/elasticdl-code/"+j.Program.CodeSHA256+"/code.tar" {

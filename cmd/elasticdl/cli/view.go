@@ -70,7 +70,8 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	}
 	lines = append(lines, podLines(s, width)...)
 	if room := max(1, height-2); len(lines) > room {
-		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s", count(int64(len(lines)-room+1), "line"), s.Name))
+		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s",
+			count(int64(len(lines)-room+1), "line"), s.Name))
 	}
 	for i, line := range lines {
 		lines[i] = cut(line, width)
@@ -93,7 +94,8 @@ func progress(s *wire.JobStatus) []string {
 	if s.RecordsTotal == 0 {
 		return []string{"starting"}
 	}
-	parts := []string{percent(s), fmt.Sprintf("%s/%s records", logline.Thousands(s.RecordsDone), logline.Thousands(s.RecordsTotal))}
+	parts := []string{percent(s), fmt.Sprintf("%s/%s records", logline.Thousands(s.RecordsDone),
+		logline.Thousands(s.RecordsTotal))}
 	switch {
 	case s.EndedUnixMs > 0:
 	case s.RecordsDone == s.RecordsTotal:
@@ -155,7 +157,8 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	}
 	words := "none yet, in " + c.Dir
 	if c.Number > 0 {
-		words = fmt.Sprintf("%d (version %s, %s), %s ago, in %s", c.Number, logline.Thousands(c.Version), count(c.Records, "record"), span(c.UnixMs, 0, now), c.Dir)
+		words = fmt.Sprintf("%d (version %s, %s), %s ago, in %s", c.Number,
+			logline.Thousands(c.Version), count(c.Records, "record"), span(c.UnixMs, 0, now), c.Dir)
 	}
 	if c.Problem != "" {
 		words += "; the last one failed: " + oneLine(c.Problem)
@@ -173,7 +176,8 @@ func savedItself(s *wire.JobStatus, now time.Time) string {
 	case c == nil:
 		return "none: " + oneLine(s.Unsaved)
 	}
-	words := fmt.Sprintf("of round %s, %s ago, in %s", logline.Thousands(c.Round), span(c.UnixMs, 0, now), oneLine(c.Path))
+	words := fmt.Sprintf("of round %s, %s ago, in %s", logline.Thousands(c.Round),
+		span(c.UnixMs, 0, now), oneLine(c.Path))
 	if s.Unsaved != "" {
 		words += "; none when it was stopped: " + oneLine(s.Unsaved)
 	}
@@ -419,7 +423,8 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("Output", result(s))
 	row("Note", anew(s))
 	if s.Failures > 0 {
-		row("Failures", fmt.Sprintf("%d of the program: %d charged, %d allowed (--max_restarts)", s.Failures, s.Restarts, s.MaxRestarts))
+		row("Failures", fmt.Sprintf("%d of the program: %d charged, %d allowed (--max_restarts)",
+			s.Failures, s.Restarts, s.MaxRestarts))
 		row("Last failure", oneLine(s.Failure))
 	}
 	row("Recovery", recovery(s))
@@ -525,7 +530,8 @@ func table(rows [][]string) string {
 // sorted returns the pods in the order of their roles and numbers.
 func sorted(pods []*wire.PodStatus) []*wire.PodStatus {
 	return slices.SortedFunc(slices.Values(pods), func(a, b *wire.PodStatus) int {
-		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index), cmp.Compare(a.StartedUnixMs, b.StartedUnixMs))
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index),
+			cmp.Compare(a.StartedUnixMs, b.StartedUnixMs))
 	})
 }
 

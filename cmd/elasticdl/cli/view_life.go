@@ -20,7 +20,8 @@ func processTable(s *wire.JobStatus, now time.Time) string {
 			continue
 		}
 		for _, r := range p.Processes {
-			rows = append(rows, []string{rankOf(r), podName(p), number(r.Pid), cores(r), quiet(r, now), oneLine(r.Output)})
+			rows = append(rows, []string{rankOf(r), podName(p), number(r.Pid), cores(r), quiet(r, now),
+				oneLine(r.Output)})
 		}
 	}
 	if len(rows) == 1 {

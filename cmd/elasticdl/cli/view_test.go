@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,12 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -51,7 +42,8 @@ func after(d time.Duration) int64 { return start.Add(d).UnixMilli() }
 // running returns the status of a job that has just lost worker-0.
 func running() *wire.JobStatus {
 	return &wire.JobStatus{
-		Name: "test-mnist", State: "Running", Output: "/state/jobs/test-mnist/model", Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
+		Name: "test-mnist", State: "Running", Output: "/state/jobs/test-mnist/model",
+		Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
 		Epoch: 1, Epochs: 2, RecordsDone: 44_032, RecordsTotal: 120_000, RecordsPerSecond: 8123.4,
 		Version: 688, Loss: 0.12345, Relaunched: 1, Requeued: 2, Workers: 2,
 		Evaluated: 2,
@@ -61,11 +53,16 @@ func running() *wire.JobStatus {
 		},
 		Pods: []*wire.PodStatus{
 			{Role: wire.Role_WORKER, Index: 4, State: "Pending"},
-			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 1204, StartedUnixMs: after(2 * time.Second)},
-			{Role: wire.Role_WORKER, Index: 0, State: "Failed", Launch: 1, Reason: "killed by signal 9", Pid: 1203, StartedUnixMs: after(2 * time.Second), EndedUnixMs: after(33 * time.Second)},
-			{Role: wire.Role_PS, Index: 1, State: "Running", Launch: 2, Pid: 1202, Address: "127.0.0.1:40002", StartedUnixMs: after(time.Second)},
-			{Role: wire.Role_PS, Index: 0, State: "Running", Launch: 1, Pid: 1201, Address: "127.0.0.1:40001", StartedUnixMs: after(time.Second)},
-			{Role: wire.Role_MASTER, State: "Running", Launch: 3, Pid: 1200, Address: "127.0.0.1:40000", StartedUnixMs: after(0)},
+			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 1204,
+				StartedUnixMs: after(2 * time.Second)},
+			{Role: wire.Role_WORKER, Index: 0, State: "Failed", Launch: 1, Reason: "killed by signal 9",
+				Pid: 1203, StartedUnixMs: after(2 * time.Second), EndedUnixMs: after(33 * time.Second)},
+			{Role: wire.Role_PS, Index: 1, State: "Running", Launch: 2, Pid: 1202,
+				Address: "127.0.0.1:40002", StartedUnixMs: after(time.Second)},
+			{Role: wire.Role_PS, Index: 0, State: "Running", Launch: 1, Pid: 1201,
+				Address: "127.0.0.1:40001", StartedUnixMs: after(time.Second)},
+			{Role: wire.Role_MASTER, State: "Running", Launch: 3, Pid: 1200, Address: "127.0.0.1:40000",
+				StartedUnixMs: after(0)},
 		},
 	}
 }
@@ -83,7 +80,8 @@ func ringing() *wire.JobStatus {
 // clustered returns the status of a job on a cluster whose worker-0 was just preempted.
 func clustered() *wire.JobStatus {
 	s := running()
-	s.Namespace, s.Waiting = "training", "1 of 2 servers does not run (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)"
+	s.Namespace, s.Waiting = "training",
+		"1 of 2 servers does not run (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)"
 	for i, p := range s.Pods {
 		p.Pid, p.Address, p.Launch, p.Node = 0, "", 1, fmt.Sprintf("node-%d", i%2)
 	}
@@ -95,7 +93,8 @@ func clustered() *wire.JobStatus {
 
 // lost changes s to the status after a server was lost with its part of the model, and returns it.
 func lost(s *wire.JobStatus) *wire.JobStatus {
-	s.Life, s.Rewinds, s.Anew = 102, 1, "the training began anew: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
+	s.Life, s.Rewinds, s.Anew = 102, 1,
+		"the training began anew: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
 	return s
 }
 
@@ -115,7 +114,8 @@ func ended(state, reason string) *wire.JobStatus {
 
 func TestViews(t *testing.T) {
 	now := start.Add(35 * time.Second)
-	begun := &wire.JobStatus{Name: "test-mnist", State: "Pending", StartedUnixMs: after(0), Pods: []*wire.PodStatus{{Role: wire.Role_MASTER, State: "Running"}}}
+	begun := &wire.JobStatus{Name: "test-mnist", State: "Pending", StartedUnixMs: after(0),
+		Pods: []*wire.PodStatus{{Role: wire.Role_MASTER, State: "Running"}}}
 	golden(t, "screen", screen(running(), 100, 24, now))
 	golden(t, "screen-narrow", screen(running(), 40, 24, now))
 	golden(t, "screen-begun", screen(begun, 80, 24, start.Add(time.Second)))
@@ -124,9 +124,11 @@ func TestViews(t *testing.T) {
 	golden(t, "status", statusText(running(), now))
 	golden(t, "status-ring", statusText(ringing(), now))
 	over := ringing()
-	over.State, over.EndedUnixMs, over.World, over.WorldSize, over.Workers, over.Pods = "Stopped", after(40*time.Second), 7, 0, 0, nil
+	over.State, over.EndedUnixMs, over.World, over.WorldSize, over.Workers, over.Pods = "Stopped",
+		after(40*time.Second), 7, 0, 0, nil
 	golden(t, "status-ring-over", statusText(over, now))
-	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: record 7: no label"), now))
+	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: "+
+		"record 7: no label"), now))
 	golden(t, "status-empty", statusText(&wire.JobStatus{Name: "j", State: "Pending"}, now))
 	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, false, now))
 	golden(t, "status-cluster", statusText(clustered(), now))
@@ -151,7 +153,8 @@ func TestNews(t *testing.T) {
 	// this server was replaced
 	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second)
 	later.Evaluated = 3
-	later.Evaluations = append(later.Evaluations, &wire.Evaluation{Version: 600, Metrics: map[string]float64{"accuracy": 0.9612}})
+	later.Evaluations = append(later.Evaluations,
+		&wire.Evaluation{Version: 600, Metrics: map[string]float64{"accuracy": 0.9612}})
 	golden(t, "news-later", strings.Join(news(running(), later), "\n")+"\n")
 	older := running() // a status has only the last evaluations
 	older.Evaluated, later.Evaluated = 1001, 1002
@@ -167,7 +170,8 @@ func TestNews(t *testing.T) {
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
-	larger.Life, larger.Rewinds, larger.Anew = 102, 1, "the training began anew: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
+	larger.Life, larger.Rewinds, larger.Anew = 102, 1,
+		"the training began anew: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
@@ -177,9 +181,12 @@ func TestProblemsShown(t *testing.T) {
 	s.Problems = []string{"no space left on /out: waited for by worker-0", "no space\nleft on /state"}
 	now := start.Add(35 * time.Second)
 	for name, c := range map[string][]string{
-		"screen": {screen(s, 100, 24, now), "problem: no space left on /out: waited for by worker-0\nproblem: no space; left on /state\n"},
-		"status": {statusText(s, now), "Problem:   no space left on /out: waited for by worker-0\nProblem:   no space; left on /state\n"},
-		"news":   {strings.Join(news(running(), s), "\n") + "\n", "problem: no space left on /out: waited for by worker-0\nproblem: no space; left on /state\n"},
+		"screen": {screen(s, 100, 24, now),
+			"problem: no space left on /out: waited for by worker-0\nproblem: no space; left on /state\n"},
+		"status": {statusText(s, now),
+			"Problem:   no space left on /out: waited for by worker-0\nProblem:   no space; left on /state\n"},
+		"news": {strings.Join(news(running(), s), "\n") + "\n",
+			"problem: no space left on /out: waited for by worker-0\nproblem: no space; left on /state\n"},
 	} {
 		if !strings.Contains(c[0], c[1]) {
 			t.Errorf("%s: %s, want %s in it", name, c[0], c[1])
@@ -191,8 +198,10 @@ func TestProblemsShown(t *testing.T) {
 // beginning anew.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
-	s.Life, s.Rewinds, s.Anew = 102, 1, "the training went back to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
-	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200, UnixMs: after(56 * time.Second)}
+	s.Life, s.Rewinds, s.Anew = 102, 1,
+		"the training went back to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
+	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200,
+		UnixMs: after(56 * time.Second)}
 	const words = "12 (version 340, 35,200 records), 4s ago, in /data/ckpt"
 	golden(t, "status-checkpoint", statusText(s, start.Add(time.Minute)))
 	golden(t, "screen-checkpoint", screen(s, 120, 24, start.Add(time.Minute)))
@@ -212,15 +221,18 @@ func TestCheckpointShown(t *testing.T) {
 		t.Errorf("a job without checkpoints: %q", got)
 	}
 	done := ended("Succeeded", "")
-	done.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 2, Version: 9, Records: 1, UnixMs: done.EndedUnixMs - 3000}
-	if text := summary(done, "logs"); !strings.Contains(text, "  checkpoint  2 (version 9, 1 record), 3s before the end, in /data/ckpt\n") {
+	done.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 2, Version: 9, Records: 1,
+		UnixMs: done.EndedUnixMs - 3000}
+	if text := summary(done, "logs"); !strings.Contains(text,
+		"  checkpoint  2 (version 9, 1 record), 3s before the end, in /data/ckpt\n") {
 		t.Error(text)
 	}
 }
 
 // Each time that the training begins anew, this is reported once, in every output.
 func TestAnew(t *testing.T) {
-	const words = "the training began anew: ps-1 was lost with its part of the model: node lost; 50,000 records were trained on till then"
+	const words = "the training began anew: ps-1 was lost with its part of the model: node lost; " +
+		"50,000 records were trained on till then"
 	for _, before := range []*wire.JobStatus{nil, running()} {
 		if lines := news(before, lost(running())); !slices.Contains(lines, words) {
 			t.Errorf("after %v: %q", before.GetLife(), lines)
@@ -238,16 +250,20 @@ func TestAnew(t *testing.T) {
 	if text := statusText(again, start); !strings.Contains(text, ", went back 2 times\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
-	if text := summary(again, "logs"); !strings.Contains(text, "  model     went back 2 times; the last time: "+words+"\n") {
+	if text := summary(again, "logs"); !strings.Contains(text,
+		"  model     went back 2 times; the last time: "+words+"\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
-	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+"; output in /state/jobs/test-mnist/model"; got != want {
+	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+
+		"; output in /state/jobs/test-mnist/model"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := verdict(lost(ended("Failed", "no worker\nis left"))), "job test-mnist Failed: no worker; is left; "+words; got != want {
+	if got, want := verdict(lost(ended("Failed", "no worker\nis left"))),
+		"job test-mnist Failed: no worker; is left; "+words; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := verdict(ended("Succeeded", "")), "job test-mnist Succeeded; output in /state/jobs/test-mnist/model"; got != want {
+	if got, want := verdict(ended("Succeeded", "")),
+		"job test-mnist Succeeded; output in /state/jobs/test-mnist/model"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	text := asJSON(lost(running()))
@@ -255,13 +271,15 @@ func TestAnew(t *testing.T) {
 		Life, Rewinds int
 		Anew          string
 	}
-	if err := json.Unmarshal(text, &of); err != nil || of.Life != 102 || of.Rewinds != 1 || !strings.HasPrefix(of.Anew, "the training began anew: ps-1 was lost") {
+	if err := json.Unmarshal(text, &of); err != nil || of.Life != 102 || of.Rewinds != 1 ||
+		!strings.HasPrefix(of.Anew, "the training began anew: ps-1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()
 	// a server was lost before any record was trained on
 	made.Life = 2
-	if text := statusText(made, start); strings.Contains(text, "life") || strings.Contains(text, "anew") || strings.Contains(text, "went") {
+	if text := statusText(made, start); strings.Contains(text, "life") ||
+		strings.Contains(text, "anew") || strings.Contains(text, "went") {
 		t.Errorf("nothing was lost:\n%s", text)
 	}
 }
@@ -271,7 +289,8 @@ func TestAnew(t *testing.T) {
 func TestProgramFailureShown(t *testing.T) {
 	const words = "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"
 	before := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3}
-	s := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3, Restarts: 1, Failures: 2, Failure: words}
+	s := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3,
+		Restarts: 1, Failures: 2, Failure: words}
 	if got, want := news(before, s), []string{"a process failed: " + words}; !slices.Equal(got, want) {
 		t.Errorf("news %q, want %q", got, want)
 	}
@@ -301,8 +320,10 @@ func TestRecoveryShown(t *testing.T) {
 	for want, s := range map[string]*wire.JobStatus{
 		"recovered from 1 failure, not counted against --max_restarts=0": {State: "Succeeded", Failures: 1},
 		"1 failure, counted against --max_restarts=0":                    {State: "Failed", Failures: 1, Restarts: 1},
-		"2 failures, none counted against --max_restarts=3":              {State: "Running", Failures: 2, MaxRestarts: 3},
-		"recovered from 3 failures, 2 counted against --max_restarts=3":  {State: "Succeeded", Failures: 3, Restarts: 2, MaxRestarts: 3},
+		"2 failures, none counted against --max_restarts=3": {State: "Running",
+			Failures: 2, MaxRestarts: 3},
+		"recovered from 3 failures, 2 counted against --max_restarts=3": {State: "Succeeded",
+			Failures: 3, Restarts: 2, MaxRestarts: 3},
 	} {
 		if got := failures(s); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -330,7 +351,8 @@ func TestNewsOfCluster(t *testing.T) {
 		t.Errorf("gone: %q", lines)
 	}
 	known := clustered()
-	known.Pods[2].State, known.Pods[2].Reason, known.Pods[2].Node, known.Pods[2].StartedUnixMs = "Failed", "preempted", "", 0
+	known.Pods[2].State, known.Pods[2].Reason, known.Pods[2].Node, known.Pods[2].StartedUnixMs =
+		"Failed", "preempted", "", 0
 	known.Pods[2].EndedUnixMs = after(34 * time.Second)
 	if lines := podNews(gone, known); !slices.Equal(lines, []string{"worker-0 Failed: preempted"}) {
 		t.Errorf("known: %q", lines)
@@ -371,7 +393,8 @@ func TestCreated(t *testing.T) {
 	for i := range 9 {
 		created = append(created, fmt.Sprintf("service/ps-%d", i))
 	}
-	if got, want := createdText(created), "  job a\n  configmap a, a-state\n  service ps-0, ps-1, ps-2, ps-3, ps-4 and 4 more\n"; got != want {
+	if got, want := createdText(created),
+		"  job a\n  configmap a, a-state\n  service ps-0, ps-1, ps-2, ps-3, ps-4 and 4 more\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
@@ -434,12 +457,14 @@ func TestLines(t *testing.T) {
 		}
 		last := ended("Succeeded", "")
 		last.Evaluated = 3
-		last.Evaluations = append(last.Evaluations, &wire.Evaluation{Version: 1875, Metrics: map[string]float64{"accuracy": 0.9712}})
+		last.Evaluations = append(last.Evaluations,
+			&wire.Evaluation{Version: 1875, Metrics: map[string]float64{"accuracy": 0.9712}})
 		l.close(last)
 		if n := strings.Count(out.String(), "44,032/120,000 records"); n != 3 {
 			t.Errorf("%d lines of progress in 5 s, want 3:\n%s", n, &out)
 		}
-		if want := "Evaluation metrics[v=1875]: {'accuracy': 0.9712}\n"; !strings.HasSuffix(out.String(), want) || strings.Contains(out.String(), "Succeeded") {
+		if want := "Evaluation metrics[v=1875]: {'accuracy': 0.9712}\n"; !strings.HasSuffix(
+			out.String(), want) || strings.Contains(out.String(), "Succeeded") {
 			t.Errorf("got:\n%s\nwant it to end with %s, and no word of the pods' end", &out, want)
 		}
 	})
@@ -447,8 +472,10 @@ func TestLines(t *testing.T) {
 
 func TestShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", 35 * time.Second: "35s", 123 * time.Second: "2m3s", 5 * time.Minute: "5m", 12*time.Minute + 3*time.Second: "12m",
-		200 * time.Minute: "3h20m", 3 * time.Hour: "3h", 10 * time.Hour: "10h", 100 * time.Hour: "4d", 59*time.Second + 700*time.Millisecond: "1m",
+		0: "0s", 35 * time.Second: "35s", 123 * time.Second: "2m3s", 5 * time.Minute: "5m",
+		12*time.Minute + 3*time.Second: "12m",
+		200 * time.Minute:              "3h20m", 3 * time.Hour: "3h", 10 * time.Hour: "10h", 100 * time.Hour: "4d",
+		59*time.Second + 700*time.Millisecond: "1m",
 	} {
 		if got := short(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
@@ -473,117 +500,4 @@ func TestResultShown(t *testing.T) {
 	if got := result(&wire.JobStatus{State: "Succeeded", Type: "evaluate"}); got != "" {
 		t.Errorf("of an evaluation: %q", got)
 	}
-}
-
-// hostile returns a status of a job in which every text contains control sequences for a terminal.
-func hostile(attack string, state job.State) *wire.JobStatus {
-	s := running()
-	s.Namespace, s.Checkpoint, s.WorldSize, s.World, s.Life, s.EndedUnixMs = "n", &wire.Checkpoint{Number: 1, Dir: "d"}, 2, 3, 2, after(time.Minute)
-	var fill func(m protoreflect.Message)
-	fill = func(m protoreflect.Message) {
-		for i := range m.Descriptor().Fields().Len() {
-			f := m.Descriptor().Fields().Get(i)
-			switch {
-			case f.IsMap():
-				m.Set(f, protoreflect.ValueOfMap(m.NewField(f).Map()))
-				m.Mutable(f).Map().Set(protoreflect.ValueOfString(attack).MapKey(), protoreflect.ValueOfFloat64(1))
-			case f.IsList() && f.Message() != nil:
-				for i := range m.Get(f).List().Len() {
-					fill(m.Get(f).List().Get(i).Message())
-				}
-			case f.IsList():
-			case f.Message() != nil:
-				fill(m.Mutable(f).Message())
-			case f.Kind() == protoreflect.StringKind:
-				m.Set(f, protoreflect.ValueOfString(attack))
-			}
-		}
-	}
-	fill(s.ProtoReflect())
-	if state != "" { // the state decides what is shown
-		s.State = string(state)
-	}
-	return s
-}
-
-// No text from a pod, the cluster or a file can control the terminal that shows it.
-func TestViewsAreHarmless(t *testing.T) {
-	for _, attack := range []string{"\x1b]0;title\x07", "\x1b[2J", "\u009b2J", "\x1b]52;c;aGk=\x07", "\r\x08"} {
-		for _, state := range []job.State{"", job.Running, job.Pending, job.Failed, job.Succeeded, job.Suspended} {
-			s := hostile(attack, state)
-			now := start.Add(time.Hour)
-			views := map[string]string{
-				"screen": screen(s, 1000, 1000, now), "progress": progressLine(s, now), "news": strings.Join(news(nil, s), "\n"),
-				"news of pods": strings.Join(podNews(nil, s), "\n"), "news of the model": strings.Join(anewNews(nil, s), "\n"),
-				"summary": summary(s, "logs"), "verdict": verdict(s), "status": statusText(s, now), "list": listText([]*wire.JobStatus{s}, true, now),
-				"rested": rested(s, now),
-			}
-			for name, text := range views {
-				if text != logline.Escape(text) {
-					t.Errorf("%s of a job %q: %q", name, state, text)
-				}
-				if name == "status" && !strings.Contains(text, logline.Escape(attack)) {
-					t.Errorf("status says nothing of %q: %q", attack, text)
-				}
-			}
-		}
-	}
-	var out strings.Builder
-	report(&out, "elasticdl status", errors.New("get job: \x1b]0;title\x07"), exitFailure)
-	fmt.Fprint(notes{&out}, "note: \x1b[2J\n")
-	if got, want := out.String(), "elasticdl status: get job: \\x1b]0;title\\a\nnote: \\x1b[2J\n"; got != want {
-		t.Errorf("errors and notes: %q, want %q", got, want)
-	}
-}
-
-// TestJSON checks that numbers are numbers, and all fields exist.
-func TestJSON(t *testing.T) {
-	s := &wire.JobStatus{
-		Name: "a<b", RecordsDone: 1 << 40, RecordsPerSecond: math.NaN(), Loss: 0.1, Pods: []*wire.PodStatus{{Role: wire.Role_PS, Index: 1}},
-		Evaluations: []*wire.Evaluation{{Version: 5, Metrics: map[string]float64{"loss": 1e-9, "auc": math.Inf(1)}}},
-	}
-	var got map[string]any
-	if err := json.Unmarshal(asJSON(s), &got); err != nil {
-		t.Fatal(err)
-	}
-	pod := got["pods"].([]any)[0].(map[string]any)
-	metrics := got["evaluations"].([]any)[0].(map[string]any)["metrics"]
-	if got["name"] != "a<b" || got["recordsDone"] != float64(1<<40) || got["recordsPerSecond"] != nil || got["loss"] != 0.1 || got["checkpoint"] != nil || got["epoch"] != 0.0 ||
-		pod["role"] != "PS" || pod["index"] != 1.0 || fmt.Sprint(metrics) != "map[auc:<nil> loss:1e-09]" {
-		t.Errorf("%s", asJSON(s))
-	}
-}
-
-// FuzzStatus checks that every state can be shown by all views, and none controls the terminal.
-func FuzzStatus(f *testing.F) {
-	for _, s := range []*wire.JobStatus{running(), hostile("\x1b[2J", job.Failed), {}} {
-		text, err := protojson.Marshal(s)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(text))
-	}
-	f.Add(`{"evaluations":[null],"pods":[null]}`)
-	f.Add(`{"recordsDone":"-9223372036854775808","recordsTotal":"1","startedUnixMs":"9223372036854775807","evaluated":"-1"}`)
-	f.Add(`{"recordsDone":"5","recordsTotal":"2","recordsPerSecond":"NaN","evaluated":"99","evaluations":[{}],"workers":-1}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		s := new(wire.JobStatus)
-		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s) != nil {
-			return
-		}
-		// The JSON for programs decodes to the same status, except for numbers that JSON does not
-		// have.
-		again := new(wire.JobStatus)
-		if err := protojson.Unmarshal(asJSON(s), again); err != nil {
-			t.Errorf("%s: %v", asJSON(s), err)
-		} else if !proto.Equal(s, again) && !bytes.Contains(asJSON(s), []byte("null")) {
-			t.Errorf("%v\n%s", s, asJSON(s))
-		}
-		now := start.Add(time.Hour)
-		for _, view := range []string{screen(s, 80, 24, now), strings.Join(news(nil, s), "\n"), summary(s, "logs"), verdict(s), statusText(s, now), listText([]*wire.JobStatus{s}, true, now), rested(s, now)} {
-			if view != logline.Escape(view) {
-				t.Errorf("%q", view)
-			}
-		}
-	})
 }

@@ -57,11 +57,13 @@ Python, virtual environments, .env files, and what a .dockerignore in the direct
 
 A node of minikube or kind takes an image without a registry, from the file that --output names:
   minikube image load FILE    kind load image-archive FILE    docker load -i FILE    ctr -n k8s.io images import FILE
-Jobs then want --image_pull_policy=IfNotPresent or Never. In a shell with ` + "`eval $(minikube docker-env)`" + ` the image is loaded into that
+Jobs then want --image_pull_policy=IfNotPresent or Never. In a shell with ` + "`eval $(minikube " +
+			"docker-env)`" + ` the image is loaded into that
 minikube at once, as docker build would put it there.`,
 		Example: "  elasticdl zoo build --image=gcr.io/my-project/elasticdl:mnist .\n" +
 			"  elasticdl zoo build --image=registry/elasticdl:mnist --platform=linux/amd64,linux/arm64\n" +
-			"  elasticdl zoo build --image=registry/mine:1 --base_image=pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime .\n" +
+			"  elasticdl zoo build --image=registry/mine:1 " +
+			"--base_image=pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime .\n" +
 			"  elasticdl zoo build --image=elasticdl:mnist --output=mnist.tar && minikube image load mnist.tar",
 		Args: func(_ *cobra.Command, args []string) error {
 			if b.path = "."; len(args) > 0 {
@@ -73,10 +75,14 @@ minikube at once, as docker build would put it there.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
-	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH}, "what it runs on; several make an image for each")
-	flags.StringVar(&b.base, "base_image", "", "image to add to, built here or of a registry; that of zoo init if not given, else none")
-	flags.StringSliceVar(&b.binary, "binary", nil, "of scripts: elasticdl for Linux, a static binary for each platform; this one if not given")
-	flags.BoolVar(&b.insecure, "insecure", false, "the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
+	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH},
+		"what it runs on; several make an image for each")
+	flags.StringVar(&b.base, "base_image", "",
+		"image to add to, built here or of a registry; that of zoo init if not given, else none")
+	flags.StringSliceVar(&b.binary, "binary", nil,
+		"of scripts: elasticdl for Linux, a static binary for each platform; this one if not given")
+	flags.BoolVar(&b.insecure, "insecure", false,
+		"the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
 	flags.StringVar(&b.output, "output", "", "write the image to a file, too, for docker load and the like")
 	dockerFlags(flags)
 	return cmd
@@ -93,7 +99,8 @@ func atMost(n int, args []string) error {
 func (b *zooBuild) check() error {
 	var problems []error
 	if b.image == "" {
-		problems = append(problems, errors.New("--image: expected REGISTRY/NAME:TAG, the name that the image shall have"))
+		problems = append(problems,
+			errors.New("--image: expected REGISTRY/NAME:TAG, the name that the image shall have"))
 	} else if err := image.CheckName(b.image); err != nil {
 		problems = append(problems, fmt.Errorf("--image=%s: %w", b.image, err))
 	}
@@ -106,7 +113,9 @@ func (b *zooBuild) check() error {
 		problems = append(problems, errors.New("--platform: expected linux/ARCHITECTURE, as linux/amd64"))
 	}
 	if b.output != "" && len(b.platforms) > 1 {
-		problems = append(problems, fmt.Errorf("--output=%s: is for one platform, and --platform=%s are several", b.output, strings.Join(b.platforms, ",")))
+		problems = append(problems,
+			fmt.Errorf("--output=%s: is for one platform, and --platform=%s are several", b.output,
+				strings.Join(b.platforms, ",")))
 	}
 	if b.base != "" {
 		if err := image.CheckReference(b.base); err != nil {
@@ -114,7 +123,8 @@ func (b *zooBuild) check() error {
 		}
 	}
 	if _, err := os.Stat(b.path); err != nil {
-		problems = append(problems, fmt.Errorf("PATH %s: expected the directory of a model zoo, or a binary: %w", b.path, errors.Unwrap(err)))
+		problems = append(problems,
+			fmt.Errorf("PATH %s: expected the directory of a model zoo, or a binary: %w", b.path, errors.Unwrap(err)))
 	}
 	return errors.Join(problems...)
 }
@@ -144,7 +154,9 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	c.Base = b.base
 	if c.Base == "" {
 		if c.Certificates = image.Certificates(); c.Certificates == "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "note: no certificate authorities found here (SSL_CERT_FILE says where they are), so there are none in the image")
+			fmt.Fprintln(cmd.ErrOrStderr(),
+				"note: no certificate authorities found here (SSL_CERT_FILE says where they are), "+
+					"so there are none in the image")
 		}
 	}
 	made, err := image.Assemble(ctx, c, work, progress)
@@ -170,7 +182,8 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 
 // pass writes a saved image to --output, and loads it into the minikube of this shell. It returns
 // what to do next.
-func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Image, progress func(image.Progress)) (next string, err error) {
+func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Image,
+	progress func(image.Progress)) (next string, err error) {
 	kept, err := store.Open(b.image) // its layers are files of the store
 	if err != nil {
 		return "", err
@@ -184,7 +197,8 @@ func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Imag
 	node := image.ActiveNode(os.Getenv)
 	switch {
 	case node != nil && len(made.Platforms) > 1:
-		return "", fmt.Errorf("%s is saved, but not loaded into minikube's profile %s, which %s names: expected one --platform", b.image, node.Profile, node.By)
+		return "", fmt.Errorf("%s is saved, but not loaded into minikube's profile %s, which %s "+
+			"names: expected one --platform", b.image, node.Profile, node.By)
 	case node != nil:
 		progress(image.Progress{Step: "load into minikube's profile " + node.Profile})
 		return "elasticdl train --image_name=" + b.image + " --image_pull_policy=Never …", node.Load(ctx, kept)
@@ -223,8 +237,10 @@ Credentials are those of Docker, from ~/.docker/config.json or its credential he
 "gcloud auth configure-docker" and the like write. With --username they are that and a password from the standard input. What is
 printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:….`,
 		Example: "  elasticdl zoo push gcr.io/my-project/elasticdl:mnist\n" +
-			"  gcloud auth print-access-token | elasticdl zoo push --username=oauth2accesstoken --password-stdin us-central1-docker.pkg.dev/my-project/models/mnist:1\n" +
-			"  aws ecr get-login-password | elasticdl zoo push --username=AWS --password-stdin 123456789012.dkr.ecr.us-west-2.amazonaws.com/mnist:1",
+			"  gcloud auth print-access-token | elasticdl zoo push --username=oauth2accesstoken " +
+			"--password-stdin us-central1-docker.pkg.dev/my-project/models/mnist:1\n" +
+			"  aws ecr get-login-password | elasticdl zoo push --username=AWS --password-stdin " +
+			"123456789012.dkr.ecr.us-west-2.amazonaws.com/mnist:1",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("expected the name of an image, as: elasticdl zoo push REGISTRY/elasticdl:mnist")
@@ -241,7 +257,8 @@ printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:…
 		},
 		RunE: does(func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) }),
 	}
-	cmd.Flags().BoolVar(&p.insecure, "insecure", false, "the registry may speak plain HTTP (those on this machine may anyway)")
+	cmd.Flags().BoolVar(&p.insecure, "insecure", false,
+		"the registry may speak plain HTTP (those on this machine may anyway)")
 	cmd.Flags().StringVar(&p.user, "username", "", "user of the registry; goes with --password_stdin")
 	cmd.Flags().BoolVar(&p.password, "password_stdin", false, "read the user's password from the standard input")
 	dockerFlags(cmd.Flags())
@@ -327,7 +344,9 @@ func (p *zooPush) run(cmd *cobra.Command, name string) error {
 		return err
 	}
 	show := &steps{out: cmd.ErrOrStderr()}
-	pushed, err := image.Push(cmd.Context(), made, login, p.insecure, func(p image.Progress) { show.show(dataset.Progress(p)) })
+	pushed, err := image.Push(cmd.Context(), made, login, p.insecure, func(p image.Progress) {
+		show.show(dataset.Progress(p))
+	})
 	show.close()
 	if err != nil {
 		return err

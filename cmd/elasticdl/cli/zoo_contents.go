@@ -26,7 +26,8 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 		return b.files(cmd, c)
 	}
 	if len(b.binary) > 0 {
-		return usage(fmt.Errorf("--binary=%s: goes with a directory of scripts, which PATH %s is not; drop it", strings.Join(b.binary, ","), b.path))
+		return usage(fmt.Errorf("--binary=%s: goes with a directory of scripts, which PATH %s is "+
+			"not; drop it", strings.Join(b.binary, ","), b.path))
 	}
 	if info.IsDir() {
 		c.Binaries, err = image.Compile(cmd.Context(), b.path, work, b.platforms, progress)
@@ -45,7 +46,8 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 	_, module := os.Stat(filepath.Join(b.path, "go.mod"))
 	if module == nil {
-		return usage(fmt.Errorf("PATH %s: has a go.mod and no Go package; expected the directory of the main package, as elasticdl zoo init --model_zoo=DIR writes one", b.path))
+		return usage(fmt.Errorf("PATH %s: has a go.mod and no Go package; expected the directory of "+
+			"the main package, as elasticdl zoo init --model_zoo=DIR writes one", b.path))
 	}
 	code, err := folder.Read(b.path)
 	if errors.Is(err, folder.ErrEmpty) {
@@ -55,7 +57,8 @@ func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 		return usage(fmt.Errorf("PATH %s: %w", b.path, err))
 	}
 	if b.base == "" {
-		return usage(fmt.Errorf("--base_image: PATH %s has no Go package; expected an image that has what its files need: Python and what they import, as "+
+		return usage(fmt.Errorf("--base_image: PATH %s has no Go package; expected an image that "+
+			"has what its files need: Python and what they import, as "+
 			"pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime, or a shell, as debian:stable-slim", b.path))
 	}
 	c.Code = code
@@ -70,9 +73,11 @@ func (b *zooBuild) given(asked bool) (all []image.Binary, err error) {
 		binary, err := image.Inspect(executable())
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("--binary: this elasticdl cannot be in an image: %w; "+flag+"%s", err, strings.Join(b.platforms, ", "))
+			return nil, fmt.Errorf("--binary: this elasticdl cannot be in an image: %w; "+flag+"%s",
+				err, strings.Join(b.platforms, ", "))
 		case asked && !slices.Equal(b.platforms, []string{binary.Platform}):
-			return nil, fmt.Errorf("--platform=%s: this elasticdl is for %s; "+flag+"each", strings.Join(b.platforms, ","), binary.Platform)
+			return nil, fmt.Errorf("--platform=%s: this elasticdl is for %s; "+flag+"each",
+				strings.Join(b.platforms, ","), binary.Platform)
 		}
 		return []image.Binary{binary}, nil
 	}
@@ -83,12 +88,15 @@ func (b *zooBuild) given(asked bool) (all []image.Binary, err error) {
 			return nil, fmt.Errorf("--binary=%s: %w", path, err)
 		}
 		if slices.Contains(are, binary.Platform) {
-			return nil, fmt.Errorf("--binary=%s: another one is for %s, too; expected one for each platform", path, binary.Platform)
+			return nil, fmt.Errorf("--binary=%s: another one is for %s, too; expected one for each "+
+				"platform", path, binary.Platform)
 		}
 		all, are = append(all, binary), append(are, binary.Platform)
 	}
-	if want := slices.Sorted(slices.Values(b.platforms)); asked && !slices.Equal(want, slices.Sorted(slices.Values(are))) {
-		return nil, fmt.Errorf("--platform=%s: --binary is for %s; expected one for each platform", strings.Join(b.platforms, ","), strings.Join(are, ", "))
+	if want := slices.Sorted(slices.Values(b.platforms)); asked &&
+		!slices.Equal(want, slices.Sorted(slices.Values(are))) {
+		return nil, fmt.Errorf("--platform=%s: --binary is for %s; expected one for each platform",
+			strings.Join(b.platforms, ","), strings.Join(are, ", "))
 	}
 	return all, nil
 }

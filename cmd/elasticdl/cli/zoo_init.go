@@ -62,7 +62,9 @@ lists: "go run . train --runtime=local …" in the module trains them here, zoo 
 	flags := cmd.Flags()
 	flags.StringVar(&z.zoo, "model_zoo", "model_zoo", "directory of the module")
 	flags.StringVar(&z.base, "base_image", "", "image that zoo build puts the binary on; none if not given")
-	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, or a directory in it, instead of the released module; no effect with a directory of Python packages, which no image needs")
+	flags.StringVar(&z.local, "local_pkg_dir", "",
+		"checkout of ElasticDL to build with, or a directory in it, instead of the released module; "+
+			"no effect with a directory of Python packages, which no image needs")
 	flags.StringVar(&z.pypi, "extra_pypi_index", "", "no effect: Go modules come from GOPROXY")
 	flags.StringVar(&z.spec, "cluster_spec", "", "no effect: an image holds none; give it to elasticdl train, as YAML")
 	return cmd
@@ -101,7 +103,8 @@ func (z *zooInit) findCheckout(version, binary string) error {
 			return nil
 		}
 		if err := mayHavePackages(z.local); err != nil {
-			return fmt.Errorf("--local_pkg_dir=%s: expected a checkout of %s, or a directory in it; %w", z.local, modulePath, err)
+			return fmt.Errorf("--local_pkg_dir=%s: expected a checkout of %s, or a directory in it; %w",
+				z.local, modulePath, err)
 		}
 		z.packages, z.local = z.local, ""
 	}
@@ -114,7 +117,8 @@ func (z *zooInit) findCheckout(version, binary string) error {
 			return nil
 		}
 	}
-	return errors.New("--local_pkg_dir: this elasticdl was built in a checkout, and is of no release: expected the directory of that checkout, since neither the binary nor the working directory is in it")
+	return errors.New("--local_pkg_dir: this elasticdl was built in a checkout, and is of no " +
+		"release: expected the directory of that checkout, since neither the binary nor the working directory is in it")
 }
 
 // mayHavePackages returns why a directory is not what ElasticDL took for --local_pkg_dir, or nil:
@@ -200,7 +204,8 @@ func (z *zooInit) there() bool {
 func (z *zooInit) notes() (notes []string) {
 	switch {
 	case z.packages != "":
-		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s has no checkout of %s; an image needs no Python packages of ElasticDL, and every image has AllReduce", z.packages, modulePath))
+		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s has no checkout of %s; an image needs "+
+			"no Python packages of ElasticDL, and every image has AllReduce", z.packages, modulePath))
 	case z.local != "" && z.there():
 		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s; the module %s exists", z.local, z.zoo))
 	}
@@ -208,7 +213,8 @@ func (z *zooInit) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("--extra_pypi_index=%s; Go modules come from GOPROXY", z.pypi))
 	}
 	if z.spec != "" {
-		notes = append(notes, fmt.Sprintf("--cluster_spec=%s; an image holds none, and Python is not run: give YAML or JSON that completes the pods to elasticdl train --cluster_spec=FILE", z.spec))
+		notes = append(notes, fmt.Sprintf("--cluster_spec=%s; an image holds none, and Python is "+
+			"not run: give YAML or JSON that completes the pods to elasticdl train --cluster_spec=FILE", z.spec))
 	}
 	return notes
 }
@@ -233,7 +239,8 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 	if err := os.WriteFile(recipeFile, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s; now: elasticdl zoo build --image=REGISTRY/elasticdl:mnist .\n", z.zoo, what)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(),
+		"%s %s; now: elasticdl zoo build --image=REGISTRY/elasticdl:mnist .\n", z.zoo, what)
 	return err
 }
 

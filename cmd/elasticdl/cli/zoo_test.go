@@ -36,7 +36,8 @@ func TestZoo(t *testing.T) {
 	// Images are compressed, which takes minutes under the race detector; trainer/runtime/image has
 	// tests for that.
 	fast := t.TempDir()
-	build := exec.Command("go", "build", "-C", checkout, "-trimpath", "-buildvcs=false", "-tags", "disable_grpc_modules", "-o", fast, "./cmd/elasticdl")
+	build := exec.Command("go", "build", "-C", checkout, "-trimpath", "-buildvcs=false", "-tags",
+		"disable_grpc_modules", "-o", fast, "./cmd/elasticdl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -49,9 +50,11 @@ func TestZoo(t *testing.T) {
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			for key, value := range map[string]string{
-				"ELASTICDL_HOME": filepath.Join(env.WorkDir, "state"), "CHECKOUT": checkout, "FAST": fast, "REGISTRY": server.Listener.Addr().String(),
+				"ELASTICDL_HOME": filepath.Join(env.WorkDir, "state"), "CHECKOUT": checkout,
+				"FAST": fast, "REGISTRY": server.Listener.Addr().String(),
 				"DIGITS":  filepath.Join(checkout, "examples/mnist/data"),
-				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "-trimpath", "GOTOOLCHAIN": "local", "GOWORK": "off",
+				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "-trimpath",
+				"GOTOOLCHAIN": "local", "GOWORK": "off",
 			} {
 				env.Setenv(key, value)
 			}
@@ -126,13 +129,17 @@ func TestRelease(t *testing.T) {
 	}{
 		{"make build without git", debug.BuildInfo{Main: ours("(devel)")}, "dev"},
 		{"make build", debug.BuildInfo{Main: ours("v0.0.0-20261122093015-0123456789ab"), Settings: vcs}, "dev"},
-		{"make build with changes", debug.BuildInfo{Main: ours("v1.2.4-0.20261122093015-0123456789ab+dirty"), Settings: vcs}, "dev"},
+		{"make build with changes",
+			debug.BuildInfo{Main: ours("v1.2.4-0.20261122093015-0123456789ab+dirty"), Settings: vcs}, "dev"},
 		{"make build of a release with changes", debug.BuildInfo{Main: ours("v1.2.3+dirty"), Settings: vcs}, "dev"},
 		{"make build of a release", debug.BuildInfo{Main: ours("v1.2.3"), Settings: vcs}, "v1.2.3"},
 		{"go install", debug.BuildInfo{Main: ours("v1.2.3")}, "v1.2.3"},
-		{"go install of a commit", debug.BuildInfo{Main: ours("v0.0.0-20261122093015-0123456789ab")}, "v0.0.0-20261122093015-0123456789ab"},
-		{"a module with a release", debug.BuildInfo{Main: debug.Module{Path: "m", Version: "(devel)"}, Deps: []*debug.Module{new(ours("v1.2.3"))}}, "v1.2.3"},
-		{"a module with a checkout", debug.BuildInfo{Main: debug.Module{Path: "m"}, Deps: []*debug.Module{{Path: modulePath, Version: "v1.2.3", Replace: &debug.Module{Path: ".."}}}}, "dev"},
+		{"go install of a commit", debug.BuildInfo{Main: ours("v0.0.0-20261122093015-0123456789ab")},
+			"v0.0.0-20261122093015-0123456789ab"},
+		{"a module with a release", debug.BuildInfo{Main: debug.Module{Path: "m", Version: "(devel)"},
+			Deps: []*debug.Module{new(ours("v1.2.3"))}}, "v1.2.3"},
+		{"a module with a checkout", debug.BuildInfo{Main: debug.Module{Path: "m"},
+			Deps: []*debug.Module{{Path: modulePath, Version: "v1.2.3", Replace: &debug.Module{Path: ".."}}}}, "dev"},
 		{"a test", debug.BuildInfo{}, "dev"},
 	} {
 		if got := releaseOf(&test.info); got != test.want {

@@ -44,7 +44,8 @@ var colors = []string{"#0072b2", "#e69f00", "#009e73", "#cc79a7"}
 func Chart(scale float64, panels ...Panel) []byte {
 	var b bytes.Buffer
 	height := panelHeight * len(panels)
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", chartWidth, height)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", chartWidth, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, height)
 	var longest float64
 	for _, p := range panels {
@@ -87,10 +88,12 @@ func (d drawing) panel(p Panel) {
 		for k, s := range p.Samples {
 			above[k] += s.CPUs[owner]
 		}
-		fmt.Fprintf(d, `<path d="%s" fill="%s" fill-opacity="0.85"/>`+"\n", d.area(p, below, above), colors[i%len(colors)])
+		fmt.Fprintf(d, `<path d="%s" fill="%s" fill-opacity="0.85"/>`+"\n", d.area(p, below, above),
+			colors[i%len(colors)])
 		below = above
 	}
-	fmt.Fprintf(d, `<path d="M0 %[1]sH%[2]d" stroke="#b00020" stroke-dasharray="5 3"/>`+"\n", number(d.y(p.Capacity)), plotWidth)
+	fmt.Fprintf(d, `<path d="M0 %[1]sH%[2]d" stroke="#b00020" stroke-dasharray="5 3"/>`+"\n",
+		number(d.y(p.Capacity)), plotWidth)
 	d.text(plotWidth, d.y(p.Capacity)-4, "end", "#b00020", fmt.Sprintf("all %s CPUs", number(p.Capacity)))
 	for _, m := range p.Marks {
 		x := d.x(m.At)

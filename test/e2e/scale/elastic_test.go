@@ -120,7 +120,8 @@ func (e *experiments) table() string {
 	row("mean utilisation, gang", format("%.1f %%", 100*e.gang.utilisation()), "51 %", "")
 	row("mean utilisation, elastic", format("%.1f %%", 100*e.elastic.utilisation()), "73 %", ">= 85 %")
 	row("job 2's first worker runs after, gang", format("%.1f s", seconds(e.gang.first)), "378 s", "")
-	row("job 2's first worker runs after, elastic", format("%.2f s", e.elastic.first.Seconds()), "", "< 3 s, of this clock")
+	row("job 2's first worker runs after, elastic", format("%.2f s", e.elastic.first.Seconds()), "",
+		"< 3 s, of this clock")
 	row("mean utilisation, a job and a service", format("%.1f %%", 100*e.mixed.utilisation()), "85.8 %", ">= 95 %")
 	row("pods replaced; leases taken back", fmt.Sprintf("%d; %d", e.mixed.relaunched, e.mixed.requeued), "", "")
 	return b.String()
@@ -133,10 +134,12 @@ func (e *experiments) missed() (all []string) {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	check(e.ratio() <= 0.70, "elastic scheduling takes %.3f of the time of gang scheduling, want 0.70 at most", e.ratio())
+	check(e.ratio() <= 0.70, "elastic scheduling takes %.3f of the time of gang scheduling, want "+
+		"0.70 at most", e.ratio())
 	u := e.elastic.utilisation()
 	check(u >= 0.85, "elastic scheduling uses %.1f %% of the CPUs, want 85 %% at least", 100*u)
-	check(e.elastic.first < 3*time.Second, "the second job's first worker runs after %v, want less than 3 s", e.elastic.first)
+	check(e.elastic.first < 3*time.Second,
+		"the second job's first worker runs after %v, want less than 3 s", e.elastic.first)
 	u = e.mixed.utilisation()
 	check(u >= 0.95, "a job and a service use %.1f %% of the CPUs, want 95 %% at least", 100*u)
 	check(e.mixed.relaunched > 0 && e.mixed.requeued > 0, "the service preempted nobody at work")
@@ -172,7 +175,8 @@ func (s *theatre) lot(number int) (selector map[string]string) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		others, err := s.set.CoreV1().Pods("").List(s.Context(), meta.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		others, err := s.set.CoreV1().Pods("").List(s.Context(),
+			meta.ListOptions{FieldSelector: "spec.nodeName=" + node})
 		if err != nil || len(others.Items) > 0 {
 			s.Fatalf("%d pods are on node %s, want none: %v", len(others.Items), node, err)
 		}
@@ -216,7 +220,8 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 		n := len(jobs)
 		if n == 0 || n == 1 && time.Since(begin) >= there(30) {
 			submitted = time.Now()
-			jobs = append(jobs, &play{name: format("job-%d", n+1), minibatches: minibatches, batch: 16, perTask: 2, each: there(1)})
+			jobs = append(jobs, &play{name: format("job-%d", n+1), minibatches: minibatches, batch: 16,
+				perTask: 2, each: there(1)})
 			s.submit(jobs[n], flags...)
 		}
 		if next := jobs[len(jobs)-1]; gang && !next.resumed && capacity-s.taken() >= 13 {
@@ -242,9 +247,11 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 		how, published = "gang scheduling: job 2 starts when all of it fits", 795
 	}
 	o.panel = Panel{
-		Title:  format("%s; both are done after %.0f s, %.0f %% of the CPUs in use", how, seconds(o.makespan()), 100*mean(meter.samples, 0, o.to)/capacity),
+		Title: format("%s; both are done after %.0f s, %.0f %% of the CPUs in use", how,
+			seconds(o.makespan()), 100*mean(meter.samples, 0, o.to)/capacity),
 		Owners: []string{"job 1", "job 2"}, Capacity: capacity, Samples: meter.samples, End: o.to,
-		Marks: []Mark{{there(30), "job 2 submitted"}, {o.ends[0], "job 1 done"}, {there(published), format("published: %.0f s", published)}},
+		Marks: []Mark{{there(30), "job 2 submitted"}, {o.ends[0], "job 1 done"},
+			{there(published), format("published: %.0f s", published)}},
 	}
 	return o
 }
@@ -286,7 +293,8 @@ func besideService(s *theatre, number int) outcome {
 	s.submit(job, "--num_workers=21", "--node_selector="+lotLabel+"="+lot[lotLabel])
 	for _, r := range replicas {
 		s.until("time to scale", time.Minute, func() bool { return time.Since(begin) >= there(r.at) })
-		_, err := s.set.AppsV1().Deployments(s.namespace).Patch(s.Context(), "nginx", types.MergePatchType, spec(map[string]any{"replicas": r.n}), meta.PatchOptions{})
+		_, err := s.set.AppsV1().Deployments(s.namespace).Patch(s.Context(), "nginx",
+			types.MergePatchType, spec(map[string]any{"replicas": r.n}), meta.PatchOptions{})
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -298,9 +306,11 @@ func besideService(s *theatre, number int) outcome {
 	status := s.await(job, 2*time.Minute)
 	end := time.Since(begin)
 	stop()
-	o := outcome{ends: []time.Duration{end}, requeued: status.Requeued, relaunched: status.Relaunched, from: there(from), to: there(to)}
+	o := outcome{ends: []time.Duration{end}, requeued: status.Requeued, relaunched: status.Relaunched,
+		from: there(from), to: there(to)}
 	o.panel = Panel{
-		Title:  format("a job beside a service of higher priority: %.1f %% of the CPUs in use", 100*mean(meter.samples, o.from, o.to)/capacity),
+		Title: format("a job beside a service of higher priority: %.1f %% of the CPUs in use",
+			100*mean(meter.samples, o.from, o.to)/capacity),
 		Owners: []string{"service", "job"}, Capacity: capacity, Samples: meter.samples, End: end,
 	}
 	return o

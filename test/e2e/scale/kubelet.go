@@ -126,11 +126,13 @@ func (k *Kubelet) ended(ctx context.Context, p *core.Pod, err error) {
 		}
 		k.Log.Warn("Container failed", "pod", p.Name, "error", err)
 	}
-	terminated := core.ContainerStateTerminated{ExitCode: int32(code), Reason: reason, FinishedAt: meta.Now(), StartedAt: *p.Status.StartTime}
+	terminated := core.ContainerStateTerminated{ExitCode: int32(code), Reason: reason,
+		FinishedAt: meta.Now(), StartedAt: *p.Status.StartTime}
 	if err != nil {
 		terminated.Message = err.Error()
 	}
-	status := core.PodStatus{Phase: phase, Conditions: []core.PodCondition{{Type: core.PodReady, Status: core.ConditionFalse, Reason: "PodCompleted"}}}
+	status := core.PodStatus{Phase: phase,
+		Conditions: []core.PodCondition{{Type: core.PodReady, Status: core.ConditionFalse, Reason: "PodCompleted"}}}
 	for _, c := range p.Spec.Containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, core.ContainerStatus{
 			Name: c.Name, Image: c.Image, State: core.ContainerState{Terminated: &terminated},
@@ -143,8 +145,10 @@ func (k *Kubelet) ended(ctx context.Context, p *core.Pod, err error) {
 	k.telling <- struct{}{}
 	defer func() { <-k.telling }()
 	for {
-		_, err := k.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, meta.PatchOptions{}, "status")
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) || ctx.Err() != nil {
+		_, err := k.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType,
+			patch, meta.PatchOptions{}, "status")
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
+			apierrors.IsInvalid(err) || ctx.Err() != nil {
 			return
 		}
 		k.Log.Warn("Tell how a container ended", "pod", p.Name, "error", err)

@@ -43,9 +43,10 @@ func TestKubelet(t *testing.T) {
 	create := func(name, app string, phase core.PodPhase, finalizers ...string) *core.Pod {
 		t.Helper()
 		p, err := pods.Create(ctx, &core.Pod{
-			ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "n", UID: types.UID(name), Labels: map[string]string{"app": app}, Finalizers: finalizers},
-			Spec:       core.PodSpec{Containers: []core.Container{{Name: name, Image: "i"}}},
-			Status:     core.PodStatus{Phase: phase, StartTime: new(meta.Now())},
+			ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "n", UID: types.UID(name),
+				Labels: map[string]string{"app": app}, Finalizers: finalizers},
+			Spec:   core.PodSpec{Containers: []core.Container{{Name: name, Image: "i"}}},
+			Status: core.PodStatus{Phase: phase, StartTime: new(meta.Now())},
 		}, meta.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +93,8 @@ func TestKubelet(t *testing.T) {
 				if p.Name != name || len(p.Status.ContainerStatuses) == 0 {
 					continue
 				}
-				if got := p.Status.ContainerStatuses[0].State.Terminated.ExitCode; p.Status.Phase != phase || got != code {
+				got := p.Status.ContainerStatuses[0].State.Terminated.ExitCode
+				if p.Status.Phase != phase || got != code {
 					t.Errorf("%s: told %v with code %d, want %v with %d", name, p.Status.Phase, got, phase, code)
 				}
 				return

@@ -21,7 +21,8 @@ import (
 )
 
 var (
-	cluster   = flag.String("cluster", "", "directory of a cluster with 200 fake nodes of 8 CPUs and no real ones; without it one is made, and removed")
+	cluster = flag.String("cluster", "",
+		"directory of a cluster with 200 fake nodes of 8 CPUs and no real ones; without it one is made, and removed")
 	elasticdl = flag.String("elasticdl", "../../../build/elasticdl", "the program")
 	program   = flag.String("program", "../../../build/tools/cluster", "the program that makes clusters")
 )
@@ -103,7 +104,8 @@ func stageAndRun(m *testing.M) (int, error) {
 		operate("down", "--dir="+*cluster)
 		os.Exit(130)
 	}()
-	if err := operate("up", "--dir="+*cluster, "--bin="+filepath.Dir(*program), "--nodes=0", "--kwok=200", "--kwok-cpu=8"); err != nil {
+	if err := operate("up", "--dir="+*cluster, "--bin="+filepath.Dir(*program), "--nodes=0",
+		"--kwok=200", "--kwok-cpu=8"); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

@@ -72,7 +72,9 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 }
 
 func (s *stage) connect(self *rpc.Self) (*grpc.ClientConn, error) {
-	return rpc.Connect("master", func(ctx context.Context, _ string) (net.Conn, error) { return s.master.DialContext(ctx) }, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
+	return rpc.Connect("master", func(ctx context.Context, _ string) (net.Conn, error) {
+		return s.master.DialContext(ctx)
+	}, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 }
 
 func (s *stage) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
@@ -189,7 +191,8 @@ func TestLedger(t *testing.T) {
 	push(1, first, 0, 6, 6, nil)  // repeated
 	push(1, first, 8, 10, 6, nil) // with a gap
 	push(1, first, 4, 8, 6, nil)  // half of it is in the ledger
-	if got := l.progress([]*wire.TaskKey{{Epoch: 1, Number: 2}, {Epoch: 1, Number: 1}, {Epoch: 2, Number: 1}}); !slices.Equal(got, []int64{0, 6, 0}) {
+	if got := l.progress([]*wire.TaskKey{{Epoch: 1, Number: 2}, {Epoch: 1, Number: 1},
+		{Epoch: 2, Number: 1}}); !slices.Equal(got, []int64{0, 6, 0}) {
 		t.Errorf("progress %v, want 6 records of task 1 of epoch 1", got)
 	}
 	check(10, false)

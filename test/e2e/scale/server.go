@@ -31,7 +31,8 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { served <- srv.Serve(s.Listener) }()
 	index := int32(s.Self.Header().Index)
 	joined := retry(ctx, func() error {
-		reply, err := s.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Index: index, Address: s.Listener.Addr().String()})
+		reply, err := s.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Index: index,
+			Address: s.Listener.Addr().String()})
 		if err == nil {
 			s.begin(reply.Life)
 		}

@@ -111,7 +111,8 @@ func open(t *testing.T) *theatre {
 	if err != nil {
 		t.Fatal(err)
 	}
-	space, err := set.CoreV1().Namespaces().Create(t.Context(), &core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: "scale-"}}, meta.CreateOptions{})
+	space, err := set.CoreV1().Namespaces().Create(t.Context(),
+		&core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: "scale-"}}, meta.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,8 @@ func open(t *testing.T) *theatre {
 		informer: factory.Core().V1().Pods().Informer(), pods: factory.Core().V1().Pods().Lister().Pods(space.Name),
 		jobs: factory.Batch().V1().Jobs().Lister().Jobs(space.Name),
 	}
-	kubelet := &Kubelet{Client: set, Pods: s.informer, Main: s.perform, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	kubelet := &Kubelet{Client: set, Pods: s.informer, Main: s.perform,
+		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Plays: func(p *core.Pod) bool { _, _, _, ok := manifest.ParseLabels(p.Labels); return ok }}
 	var background sync.WaitGroup
 	background.Go(func() { kubelet.Run(ctx) })
@@ -143,12 +145,14 @@ func open(t *testing.T) *theatre {
 		background.Wait()
 		factory.Shutdown()
 	})
-	if !cache.WaitForCacheSync(t.Context().Done(), s.informer.HasSynced, factory.Batch().V1().Jobs().Informer().HasSynced) {
+	if !cache.WaitForCacheSync(t.Context().Done(), s.informer.HasSynced,
+		factory.Batch().V1().Jobs().Informer().HasSynced) {
 		t.Fatal("the namespace cannot be watched")
 	}
 	for name, value := range map[string]int32{"high": 1_000_000, "low": 1000} {
 		class := &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: name}, Value: value}
-		if _, err := set.SchedulingV1().PriorityClasses().Create(t.Context(), class, meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := set.SchedulingV1().PriorityClasses().Create(t.Context(), class,
+			meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
@@ -209,11 +213,13 @@ func (s *theatre) certify(ctx context.Context, p *core.Pod, authority, master st
 	for _, v := range p.Spec.Volumes {
 		if v.Projected != nil {
 			its := v.Projected.Sources[0].ServiceAccountToken
-			request.Spec = auth.TokenRequestSpec{Audiences: []string{its.Audience}, ExpirationSeconds: its.ExpirationSeconds}
+			request.Spec = auth.TokenRequestSpec{Audiences: []string{its.Audience},
+				ExpirationSeconds: its.ExpirationSeconds}
 		}
 	}
 	request.Spec.BoundObjectRef = &auth.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
-	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, p.Spec.ServiceAccountName, &request, meta.CreateOptions{})
+	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx,
+		p.Spec.ServiceAccountName, &request, meta.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +303,8 @@ func resident(pid int) int64 {
 func environment(p *core.Pod, address string) map[string]string {
 	host, _, _ := net.SplitHostPort(address)
 	fields := map[string]string{
-		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "status.podIP": host,
+		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName,
+		"status.podIP": host,
 	}
 	env := make(map[string]string)
 	for _, v := range p.Spec.Containers[0].Env {
@@ -315,7 +322,8 @@ func environment(p *core.Pod, address string) map[string]string {
 
 // authorize writes a kubeconfig with only the rights of a ServiceAccount.
 func (s *theatre) authorize(ctx context.Context, job *play, account string) error {
-	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &auth.TokenRequest{}, meta.CreateOptions{})
+	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account,
+		&auth.TokenRequest{}, meta.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -345,8 +353,10 @@ func (s *theatre) submit(job *play, flags ...string) {
 	args := append([]string{
 		"train", "--kubeconfig=" + kubeconfig(), "--namespace=" + s.namespace, "--job_name=" + job.name,
 		"--image_name=elasticdl:none", "--model_def=mnist.mnist_functional_api.custom_model", "--training_data=" + data,
-		"--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=2", "--num_epochs=1", fmt.Sprintf("--minibatch_size=%d", job.batch), fmt.Sprintf("--num_minibatches_per_task=%d", job.perTask),
-		"--master_resource_request=cpu=1,memory=64Mi", "--ps_resource_request=cpu=1,memory=64Mi", "--worker_resource_request=cpu=1,memory=64Mi",
+		"--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=2", "--num_epochs=1",
+		fmt.Sprintf("--minibatch_size=%d", job.batch), fmt.Sprintf("--num_minibatches_per_task=%d", job.perTask),
+		"--master_resource_request=cpu=1,memory=64Mi", "--ps_resource_request=cpu=1,memory=64Mi",
+		"--worker_resource_request=cpu=1,memory=64Mi",
 		"--master_pod_priority=high", "--ps_pod_priority=high", "--worker_pod_priority=low",
 	}, flags...)
 	cmd := exec.CommandContext(s.Context(), *elasticdl, args...)
@@ -387,7 +397,8 @@ func (s *theatre) until(what string, limit time.Duration, ask func() bool) {
 
 // count returns the number of pods of a job's role for which is returns true.
 func (s *theatre) count(job string, role pod.Role, is func(*core.Pod) bool) int {
-	all, err := s.pods.List(labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: role.String()}))
+	all, err := s.pods.List(
+		labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: role.String()}))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -446,7 +457,8 @@ func (s *theatre) await(job *play, limit time.Duration) *wire.JobStatus {
 // audit checks that the master has credited each record once, and that each was trained on once.
 func (s *theatre) audit(job *play) *wire.JobStatus {
 	s.Helper()
-	state, err := s.set.CoreV1().ConfigMaps(s.namespace).Get(s.Context(), manifest.StateName(job.name), meta.GetOptions{})
+	state, err := s.set.CoreV1().ConfigMaps(s.namespace).Get(s.Context(), manifest.StateName(job.name),
+		meta.GetOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -455,7 +467,8 @@ func (s *theatre) audit(job *play) *wire.JobStatus {
 		s.Fatal(err)
 	}
 	if status.State != "Succeeded" || status.RecordsDone != int64(job.records()) {
-		s.Errorf("%s %s with %d of %d records: %s", job.name, status.State, status.RecordsDone, job.records(), status.Reason)
+		s.Errorf("%s %s with %d of %d records: %s", job.name, status.State, status.RecordsDone,
+			job.records(), status.Reason)
 	}
 	if err := job.ledger.Check(job.records(), 1); err != nil {
 		s.Errorf("%s: %v", job.name, err)
@@ -476,7 +489,8 @@ func spec(fields map[string]any) []byte {
 func (s *theatre) resume(job *play) {
 	s.Helper()
 	job.resumed = true
-	_, err := s.set.BatchV1().Jobs(s.namespace).Patch(s.Context(), manifest.MasterName(job.name), types.MergePatchType, spec(map[string]any{"suspend": false}), meta.PatchOptions{})
+	_, err := s.set.BatchV1().Jobs(s.namespace).Patch(s.Context(), manifest.MasterName(job.name),
+		types.MergePatchType, spec(map[string]any{"suspend": false}), meta.PatchOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -115,7 +115,9 @@ func (s *theatre) strike(job *play, workers, killed, ever int) (deleted, created
 	deleted = time.Since(began)
 	fresh := func(what string, is func(*core.Pod) bool) time.Duration {
 		s.until(what, time.Minute, func() bool {
-			return s.count(job.name, pod.Worker, func(p *core.Pod) bool { return serial(p) >= workers && is(p) }) >= ever
+			return s.count(job.name, pod.Worker, func(p *core.Pod) bool {
+				return serial(p) >= workers && is(p)
+			}) >= ever
 		})
 		return time.Since(began)
 	}
@@ -125,7 +127,8 @@ func (s *theatre) strike(job *play, workers, killed, ever int) (deleted, created
 
 // oldest returns the first n workers of a job, by number.
 func (s *theatre) oldest(job string, n int) []*core.Pod {
-	all, err := s.pods.List(labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: pod.Worker.String()}))
+	all, err := s.pods.List(
+		labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: pod.Worker.String()}))
 	if err != nil || len(all) < n {
 		s.Fatalf("%d workers, want %d: %v", len(all), n, err)
 	}

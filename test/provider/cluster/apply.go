@@ -85,7 +85,8 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 	}
 	there, err := where.Get(ctx, o.name(), metav1.GetOptions{})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("update of resource %q failed: %w", r.Urn, err), fmt.Errorf("unable to get cluster state: %w", err))
+		return nil, errors.Join(fmt.Errorf("update of resource %q failed: %w", r.Urn, err),
+			fmt.Errorf("unable to get cluster state: %w", err))
 	}
 	o.ignore(there.Object, r.IgnoreChanges)
 	if r.Preview {
@@ -95,7 +96,8 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 			return &pulumirpc.UpdateResponse{Properties: r.News}, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or become live: %w", r.Id, err)
+			return nil, fmt.Errorf("the Kubernetes API server reported that %q failed to fully "+
+				"initialize or become live: %w", r.Id, err)
 		}
 		state, err := wire(live)
 		return &pulumirpc.UpdateResponse{Properties: state}, err
@@ -279,7 +281,8 @@ func (p *Provider) Read(ctx context.Context, r *pulumirpc.ReadRequest) (*pulumir
 func (p *Provider) Delete(ctx context.Context, r *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	o := object(plain(r.Properties))
 	if r.OldInputs != nil { // the annotations of the inputs count
-		o["metadata"] = map[string]any{"name": o.name(), "namespace": o.namespace(), "annotations": object(plain(r.OldInputs)).metadata()["annotations"]}
+		o["metadata"] = map[string]any{"name": o.name(), "namespace": o.namespace(),
+			"annotations": object(plain(r.OldInputs)).metadata()["annotations"]}
 	}
 	where, err := p.at(o)
 	if meta.IsNoMatchError(err) {
@@ -295,7 +298,8 @@ func (p *Provider) Delete(ctx context.Context, r *pulumirpc.DeleteRequest) (*emp
 	case "orphan":
 		policy = metav1.DeletePropagationOrphan
 	}
-	if err := where.Delete(ctx, o.name(), metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil && !apierrors.IsNotFound(err) {
+	if err := where.Delete(ctx, o.name(),
+		metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("delete %s %s: %w", o.kind(), o.id(), err)
 	}
 	if !skipsDeletion(o) {

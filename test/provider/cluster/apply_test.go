@@ -46,7 +46,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case "/apis":
 		version := map[string]any{"groupVersion": "batch/v1", "version": "v1"}
-		answer(200, map[string]any{"kind": "APIGroupList", "groups": []any{map[string]any{"name": "batch", "versions": []any{version}, "preferredVersion": version}}})
+		answer(200, map[string]any{"kind": "APIGroupList",
+			"groups": []any{map[string]any{"name": "batch", "versions": []any{version}, "preferredVersion": version}}})
 		return
 	case "/api/v1":
 		answer(200, list("v1", "persistentvolumeclaims", "PersistentVolumeClaim"))
@@ -56,7 +57,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	failure := func(code int, reason string) {
-		answer(code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason})
+		answer(code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+			"code": code, "reason": reason, "message": reason})
 	}
 	asked := r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
 	var body map[string]any
@@ -74,7 +76,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !strings.Contains(r.URL.Path, "/namespaces/ns/"):
 		failure(404, "NotFound")
 	case r.Method == http.MethodPatch && there != nil && a.refuses != "":
-		answer(422, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid", "message": a.refuses})
+		answer(422, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+			"code": 422, "reason": "Invalid", "message": a.refuses})
 	case r.Method == http.MethodPatch:
 		if r.URL.Query().Get("dryRun") == "" {
 			a.objects[r.URL.Path] = body
@@ -114,7 +117,8 @@ func newAPI(t *testing.T) (*api, *Provider, pulumirpc.ResourceProviderClient) {
 	t.Helper()
 	a := &api{objects: make(map[string]object), bound: true}
 	p, client := served(t, a.ServeHTTP)
-	if _, err := client.Configure(t.Context(), &pulumirpc.ConfigureRequest{Args: message(t, map[string]any{"kubeconfig": kubeconfig})}); err != nil {
+	if _, err := client.Configure(t.Context(),
+		&pulumirpc.ConfigureRequest{Args: message(t, map[string]any{"kubeconfig": kubeconfig})}); err != nil {
 		t.Fatal(err)
 	}
 	return a, p, client
@@ -129,15 +133,18 @@ func TestApply(t *testing.T) {
 		t.Fatalf("%v, %v", made, err)
 	}
 	manager := object(plain(made.Properties)).text(managerKey)
-	if want := "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/c?fieldManager=" + manager + "&fieldValidation=Strict&force=false"; a.last() != want || !strings.HasPrefix(manager, "pulumi-kubernetes-") {
+	if want := "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/c?fieldManager=" + manager +
+		"&fieldValidation=Strict&force=false"; a.last() != want || !strings.HasPrefix(manager, "pulumi-kubernetes-") {
 		t.Errorf("%s, want %s", a.last(), want)
 	}
 	forced := parse(t, claim)
 	forced.annotate("pulumi.com/patchForce", "true")
-	if _, err := client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: message(t, forced)}); err != nil {
+	if _, err := client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties,
+		News: message(t, forced)}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/c?fieldManager=" + manager + "&fieldValidation=Strict&force=true"; a.last() != want {
+	if want := "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/c?fieldManager=" + manager +
+		"&fieldValidation=Strict&force=true"; a.last() != want {
 		t.Errorf("%s, want %s", a.last(), want)
 	}
 	if calls := p.Calls(); len(calls) != 2 || calls[1].String() != "update v1/PersistentVolumeClaim ns/c" {
@@ -177,8 +184,10 @@ func TestUpdateOfNothing(t *testing.T) {
 	clear(a.objects)
 	a.mu.Unlock()
 	for _, preview := range []bool{true, false} {
-		_, err := client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: made.Properties, Preview: preview})
-		if err == nil || !strings.Contains(err.Error(), "NotFound") || !strings.Contains(err.Error(), "unable to get cluster state") {
+		_, err := client.Update(t.Context(),
+			&pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: made.Properties, Preview: preview})
+		if err == nil || !strings.Contains(err.Error(), "NotFound") ||
+			!strings.Contains(err.Error(), "unable to get cluster state") {
 			t.Errorf("preview %v: %v", preview, err)
 		}
 	}
@@ -203,11 +212,13 @@ func TestPreviewRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.refuses = test.refusal
-		_, err = client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: message(t, parse(t, claim)), Preview: true})
+		_, err = client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties,
+			News: message(t, parse(t, claim)), Preview: true})
 		if err == nil || !strings.Contains(err.Error(), test.refusal) {
 			t.Errorf("an update in a preview: %v, want %s", err, test.refusal)
 		}
-		_, err = client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim)), Preview: true})
+		_, err = client.Create(t.Context(),
+			&pulumirpc.CreateRequest{Properties: message(t, parse(t, claim)), Preview: true})
 		if (err == nil) != test.replaced || err != nil && !strings.Contains(err.Error(), test.refusal) {
 			t.Errorf("a replacement in a preview: %v, refused for %s", err, test.refusal)
 		}
@@ -244,7 +255,8 @@ func TestRead(t *testing.T) {
 	}
 	read := func() *pulumirpc.ReadResponse {
 		t.Helper()
-		r, err := client.Read(t.Context(), &pulumirpc.ReadRequest{Id: made.Id, Properties: made.Properties, Inputs: inputs})
+		r, err := client.Read(t.Context(),
+			&pulumirpc.ReadRequest{Id: made.Id, Properties: made.Properties, Inputs: inputs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +294,8 @@ func TestDelete(t *testing.T) {
 				t.Errorf("%s: it is gone: %v", c, awaited)
 			}
 		}
-		if _, err := client.Delete(t.Context(), &pulumirpc.DeleteRequest{Id: made.Id, Properties: made.Properties, OldInputs: inputs}); err != nil {
+		if _, err := client.Delete(t.Context(),
+			&pulumirpc.DeleteRequest{Id: made.Id, Properties: made.Properties, OldInputs: inputs}); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasSuffix(a.last(), test.policy) {

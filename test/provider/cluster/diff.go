@@ -16,9 +16,10 @@ import (
 // name and namespace. A change of other fields that the API server does not allow, such as the
 // value of a PriorityClass, is sent as an update, which the server refuses in the preview.
 var forceNew = map[string][]string{
-	"DaemonSet":             {"spec.selector"},
-	"Deployment":            {"spec.selector"},
-	"StatefulSet":           {"spec.podManagementPolicy", "spec.revisionHistoryLimit", "spec.selector", "spec.serviceName", "spec.volumeClaimTemplates"},
+	"DaemonSet":  {"spec.selector"},
+	"Deployment": {"spec.selector"},
+	"StatefulSet": {"spec.podManagementPolicy", "spec.revisionHistoryLimit", "spec.selector",
+		"spec.serviceName", "spec.volumeClaimTemplates"},
 	"Job":                   {"spec.completions", "spec.parallelism", "spec.selector", "spec.template"},
 	"ClusterRoleBinding":    {"roleRef"},
 	"RoleBinding":           {"roleRef"},
@@ -28,17 +29,22 @@ var forceNew = map[string][]string{
 	"ResourceQuota":         {"spec.scopes"},
 	"Secret":                {"type"},
 	"Service":               {"spec.clusterIP"},
-	"Pod": append(within("spec.", "affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks hostAliases hostIPC hostNetwork hostPID hostname"+
-		" imagePullSecrets nodeName nodeSelector overhead preemptionPolicy priority priorityClassName readinessGates restartPolicy runtimeClassName schedulerName"+
-		" securityContext serviceAccount serviceAccountName shareProcessNamespace subdomain terminationGracePeriodSeconds volumes"),
+	"Pod": append(within("spec.", "affinity automountServiceAccountToken dnsConfig dnsPolicy "+
+		"enableServiceLinks hostAliases hostIPC hostNetwork hostPID hostname"+
+		" imagePullSecrets nodeName nodeSelector overhead preemptionPolicy priority "+
+		"priorityClassName readinessGates restartPolicy runtimeClassName schedulerName"+
+		" securityContext serviceAccount serviceAccountName shareProcessNamespace subdomain "+
+		"terminationGracePeriodSeconds volumes"),
 		append(container("spec.containers[*]."), container("spec.initContainers[*].")...)...),
 }
 
-var sources = within("spec.", "awsElasticBlockStore azureDisk azureFile cephfs cinder csi fc flexVolume flocker gcePersistentDisk glusterfs hostPath iscsi"+
+var sources = within("spec.", "awsElasticBlockStore azureDisk azureFile cephfs cinder csi fc "+
+	"flexVolume flocker gcePersistentDisk glusterfs hostPath iscsi"+
 	" local nfs photonPersistentDisk portworxVolume quobyte rbd scaleIO storageos vsphereVolume")
 
 func container(path string) []string {
-	return within(path, "args command env image imagePullPolicy lifecycle livenessProbe ports readinessProbe resources securityContext"+
+	return within(path, "args command env image imagePullPolicy lifecycle livenessProbe ports "+
+		"readinessProbe resources securityContext"+
 		" stdin stdinOnce terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir")
 }
 
@@ -196,7 +202,8 @@ func (s Settings) Diff(r *pulumirpc.DiffRequest) *pulumirpc.DiffResponse {
 }
 
 func (s Settings) diff(have, now object, ignored []string) *pulumirpc.DiffResponse {
-	answer := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, HasDetailedDiff: true, DetailedDiff: map[string]*pulumirpc.PropertyDiff{}}
+	answer := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, HasDetailedDiff: true,
+		DetailedDiff: map[string]*pulumirpc.PropertyDiff{}}
 	for _, d := range differences(have, now) {
 		if slices.ContainsFunc(ignored, func(i string) bool {
 			return d.path == i || strings.HasPrefix(d.path, i+".") || strings.HasPrefix(d.path, i+"[")
@@ -211,6 +218,7 @@ func (s Settings) diff(have, now object, ignored []string) *pulumirpc.DiffRespon
 		}
 		answer.DetailedDiff[d.path] = &pulumirpc.PropertyDiff{Kind: d.kind}
 	}
-	answer.DeleteBeforeReplace = len(answer.Replaces) > 0 && now.annotation("autonamed") != "true" && have.id() == now.id()
+	answer.DeleteBeforeReplace = len(answer.Replaces) > 0 && now.annotation("autonamed") != "true" &&
+		have.id() == now.id()
 	return answer
 }

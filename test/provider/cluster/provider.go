@@ -94,7 +94,8 @@ func New(kubeconfig string) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{Patience: 2 * time.Minute, client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))}, nil
+	return &Provider{Patience: 2 * time.Minute, client: client,
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))}, nil
 }
 
 // Serve serves the provider on a port of this machine until stop is called.
@@ -134,7 +135,8 @@ func (p *Provider) set() settings {
 }
 
 // Handshake tells the engine that the engine handles secrets.
-func (p *Provider) Handshake(context.Context, *pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
+func (p *Provider) Handshake(context.Context,
+	*pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
 	return &pulumirpc.ProviderHandshakeResponse{}, nil
 }
 
@@ -219,7 +221,8 @@ func parseSettings(args map[string]any) (settings, error) {
 	if chosen == "" {
 		chosen = config.CurrentContext
 	}
-	if c := config.Contexts[chosen]; c == nil || config.Clusters[c.Cluster] == nil || config.AuthInfos[c.AuthInfo] == nil {
+	if c := config.Contexts[chosen]; c == nil || config.Clusters[c.Cluster] == nil ||
+		config.AuthInfos[c.AuthInfo] == nil {
 		return s, fmt.Errorf("kubeconfig: no context %q with its cluster and user", chosen)
 	}
 	return s, nil
@@ -238,7 +241,8 @@ func (p *Provider) Check(_ context.Context, r *pulumirpc.CheckRequest) (*pulumir
 		o.metadata()["name"] = name
 		o.annotate("pulumi.com/autonamed", "true")
 	}
-	if namespace := p.set().namespace; namespace != "" && o.namespace() == "" && !slices.Contains(clusterScoped, o.kind()) {
+	if namespace := p.set().namespace; namespace != "" && o.namespace() == "" &&
+		!slices.Contains(clusterScoped, o.kind()) {
 		o.metadata()["namespace"] = namespace
 	}
 	inputs, err := wire(o)
@@ -246,4 +250,5 @@ func (p *Provider) Check(_ context.Context, r *pulumirpc.CheckRequest) (*pulumir
 }
 
 // clusterScoped lists the kinds without a namespace, of those that a stack may have.
-var clusterScoped = []string{"Namespace", "PersistentVolume", "PriorityClass", "StorageClass", "ClusterRole", "ClusterRoleBinding"}
+var clusterScoped = []string{"Namespace", "PersistentVolume", "PriorityClass", "StorageClass",
+	"ClusterRole", "ClusterRoleBinding"}

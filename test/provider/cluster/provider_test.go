@@ -42,7 +42,8 @@ func served(t *testing.T, api http.HandlerFunc) (*Provider, pulumirpc.ResourcePr
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,8 @@ func TestConfigure(t *testing.T) {
 	}{
 		{map[string]any{"kubeconfig": unknown}, ""},
 		{map[string]any{"kubeconfig": kubeconfig}, ""},
-		{map[string]any{"kubeconfig": map[string]any{signature: "1b47061264138c4ac30d75fd1eb44270", "value": kubeconfig}, "context": "x"}, ""},
+		{map[string]any{"kubeconfig": map[string]any{signature: "1b47061264138c4ac30d75fd1eb44270",
+			"value": kubeconfig}, "context": "x"}, ""},
 		{map[string]any{"kubeconfig": kubeconfig, "context": "y"}, `no context "y"`},
 		{map[string]any{"kubeconfig": ".kube/config"}, "is none"},
 		{map[string]any{}, "is none"},
@@ -90,12 +92,17 @@ func TestDiffConfig(t *testing.T) {
 		want     []string
 	}{
 		{"a kubeconfig", map[string]any{"kubeconfig": "a"}, map[string]any{"kubeconfig": "b"}, []string{"kubeconfig"}},
-		{"a kubeconfig to come", map[string]any{"kubeconfig": "a"}, map[string]any{"kubeconfig": unknown}, []string{"kubeconfig"}},
-		{"that of the same cluster", map[string]any{"kubeconfig": "a", "clusterIdentifier": "c"}, map[string]any{"kubeconfig": unknown, "clusterIdentifier": "c"}, nil},
-		{"that of another", map[string]any{"kubeconfig": "a", "clusterIdentifier": "c"}, map[string]any{"kubeconfig": "a", "clusterIdentifier": "d"}, []string{"clusterIdentifier"}},
-		{"an option", map[string]any{"kubeconfig": "a"}, map[string]any{"kubeconfig": "a", "enableConfigMapMutable": "true"}, nil},
+		{"a kubeconfig to come", map[string]any{"kubeconfig": "a"},
+			map[string]any{"kubeconfig": unknown}, []string{"kubeconfig"}},
+		{"that of the same cluster", map[string]any{"kubeconfig": "a", "clusterIdentifier": "c"},
+			map[string]any{"kubeconfig": unknown, "clusterIdentifier": "c"}, nil},
+		{"that of another", map[string]any{"kubeconfig": "a", "clusterIdentifier": "c"},
+			map[string]any{"kubeconfig": "a", "clusterIdentifier": "d"}, []string{"clusterIdentifier"}},
+		{"an option", map[string]any{"kubeconfig": "a"},
+			map[string]any{"kubeconfig": "a", "enableConfigMapMutable": "true"}, nil},
 	} {
-		answer, err := client.DiffConfig(t.Context(), &pulumirpc.DiffRequest{OldInputs: message(t, test.old), News: message(t, test.now)})
+		answer, err := client.DiffConfig(t.Context(),
+			&pulumirpc.DiffRequest{OldInputs: message(t, test.old), News: message(t, test.now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +111,9 @@ func TestDiffConfig(t *testing.T) {
 		}
 	}
 	same := message(t, map[string]any{"kubeconfig": "a"})
-	if answer, err := client.DiffConfig(t.Context(), &pulumirpc.DiffRequest{OldInputs: same, News: same}); err != nil || answer.Changes != pulumirpc.DiffResponse_DIFF_NONE {
+	if answer, err := client.DiffConfig(t.Context(),
+		&pulumirpc.DiffRequest{OldInputs: same, News: same}); err != nil ||
+		answer.Changes != pulumirpc.DiffResponse_DIFF_NONE {
 		t.Errorf("%v, %v", answer, err)
 	}
 }
@@ -114,13 +123,15 @@ func TestCheckNamesObjects(t *testing.T) {
 	const urn = "urn:pulumi:s::p::kubernetes:core/v1:ConfigMap::settings"
 	check := func(old, now map[string]any) object {
 		t.Helper()
-		answer, err := client.Check(t.Context(), &pulumirpc.CheckRequest{Urn: urn, Olds: message(t, old), News: message(t, now)})
+		answer, err := client.Check(t.Context(),
+			&pulumirpc.CheckRequest{Urn: urn, Olds: message(t, old), News: message(t, now)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return plain(answer.Inputs)
 	}
-	if o := check(object{}, parse(t, `{kind: ConfigMap, metadata: {name: contract}}`)); o.name() != "contract" || o.annotation("autonamed") != "" {
+	if o := check(object{}, parse(t,
+		`{kind: ConfigMap, metadata: {name: contract}}`)); o.name() != "contract" || o.annotation("autonamed") != "" {
 		t.Errorf("%v", o)
 	}
 	o := check(object{}, parse(t, `{kind: ConfigMap}`))
@@ -136,7 +147,8 @@ func TestCheckNamesObjects(t *testing.T) {
 func TestPreviewOfACloudToCome(t *testing.T) {
 	asked := false
 	p, client := served(t, func(http.ResponseWriter, *http.Request) { asked = true })
-	if _, err := client.Configure(t.Context(), &pulumirpc.ConfigureRequest{Args: message(t, map[string]any{"kubeconfig": unknown})}); err != nil {
+	if _, err := client.Configure(t.Context(),
+		&pulumirpc.ConfigureRequest{Args: message(t, map[string]any{"kubeconfig": unknown})}); err != nil {
 		t.Fatal(err)
 	}
 	o := parse(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {b: c}}`)

@@ -29,12 +29,14 @@ func ready(kind string) func(object) bool {
 	case "Deployment", "StatefulSet":
 		return func(o object) bool {
 			wanted := o.number("spec", "replicas")
-			return rolledOut(o) && o.number("status", "updatedReplicas") >= wanted && o.number("status", "readyReplicas") >= wanted
+			return rolledOut(o) && o.number("status", "updatedReplicas") >= wanted &&
+				o.number("status", "readyReplicas") >= wanted
 		}
 	case "DaemonSet":
 		return func(o object) bool {
 			wanted := o.number("status", "desiredNumberScheduled")
-			return rolledOut(o) && o.number("status", "updatedNumberScheduled") >= wanted && o.number("status", "numberAvailable") >= wanted
+			return rolledOut(o) && o.number("status", "updatedNumberScheduled") >= wanted &&
+				o.number("status", "numberAvailable") >= wanted
 		}
 	}
 	return nil
@@ -48,5 +50,6 @@ func rolledOut(o object) bool {
 // skipsDeletion reports whether `destroy` continues while an object is still being deleted: for
 // these kinds pulumi.com/skipAwait also means that.
 func skipsDeletion(o object) bool {
-	return o.annotation("skipAwait") == "true" && slices.Contains([]string{"Namespace", "Pod", "Deployment", "StatefulSet", "DaemonSet", "Job"}, o.kind())
+	return o.annotation("skipAwait") == "true" &&
+		slices.Contains([]string{"Namespace", "Pod", "Deployment", "StatefulSet", "DaemonSet", "Job"}, o.kind())
 }

@@ -10,7 +10,8 @@ import (
 // columns. perBlock runs for a block, and returns the code for a vector of a row and, if any, that
 // for the end of the block.
 func (m *machine) byColumns(x, c string, lanes, unroll int, bases []string,
-	perBlock func(vectors int, column func(slice string, scale, u int) operand.Mem) (row func(u int, p place), finish func())) {
+	perBlock func(vectors int, column func(slice string, scale, u int) operand.Mem) (row func(u int,
+		p place), finish func())) {
 	base := map[string]reg.GPVirtual{}
 	for _, s := range bases {
 		base[s] = m.base(s)
@@ -184,7 +185,8 @@ func columnStats(m *machine) {
 // each from two pixels of top and two of bottom. AVX2 needs channels to be a multiple of its lanes,
 // because its bytes have no mask. vector returns the code for a vector, from the addresses of the
 // four elements.
-func (m *machine) byPixels(pixels, index, top, bottom string, vector func(pixel, index operand.Mem, four [4]operand.Mem)) {
+func (m *machine) byPixels(pixels, index, top, bottom string,
+	vector func(pixel, index operand.Mem, four [4]operand.Mem)) {
 	out, bytes, above, below := m.base(pixels), m.base(index), m.base(top), m.base(bottom)
 	left, channels, row, todo := m.length(pixels), m.GP64(), m.GP64(), m.GP64()
 	m.Load(m.Param("channels"), channels)

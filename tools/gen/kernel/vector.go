@@ -137,7 +137,8 @@ func dropout(m *machine) {
 	m.function("Dropout", "func(dst, x []float32, counter, seed, threshold uint32, scale float32)",
 		"sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.")
 	m.flat([]string{"dst", "x"}, 2, func() func(int, place) {
-		counter, seed, threshold, scale := m.scalar("counter"), m.scalar("seed"), m.scalar("threshold"), m.scalar("scale")
+		counter, seed, threshold, scale := m.scalar("counter"), m.scalar("seed"), m.scalar("threshold"),
+			m.scalar("scale")
 		first, second, step := m.constant(0x21f0aaad), m.constant(0x735a2d97), m.constant(uint32(m.lanes))
 		table := m.GP64()
 		m.LEAQ(m.iota, table)
@@ -202,9 +203,11 @@ func optimizers(m *machine) {
 	for _, slices := range [][]string{{"p", "g", "m", "v"}, {"p", "g", "m", "v", "vhat"}} {
 		max := len(slices) == 5
 		if max {
-			m.function("Amsgrad", "func(p, g, m, v, vhat []float32, lr, c1, c2, eps float32)", "updates p, m, v and vhat as AMSGrad does, with c = 1-b.")
+			m.function("Amsgrad", "func(p, g, m, v, vhat []float32, lr, c1, c2, eps float32)",
+				"updates p, m, v and vhat as AMSGrad does, with c = 1-b.")
 		} else {
-			m.function("Adam", "func(p, g, m, v []float32, lr, c1, c2, eps float32)", "updates p, m and v as Adam does, with c = 1-b.")
+			m.function("Adam", "func(p, g, m, v []float32, lr, c1, c2, eps float32)",
+				"updates p, m and v as Adam does, with c = 1-b.")
 		}
 		m.flat(slices, 1, func() func(int, place) {
 			lr, c1, c2, eps := m.scalar("lr"), m.scalar("c1"), m.scalar("c2"), m.scalar("eps")

@@ -94,20 +94,26 @@ func (a *api) serviceAccount(ctx context.Context) error {
 // It can be called again after an error.
 func (a *api) createDNSService(ctx context.Context) error {
 	ports := map[string]core.Protocol{"dns": core.ProtocolUDP, "dns-tcp": core.ProtocolTCP}
-	service := &core.Service{ObjectMeta: meta.ObjectMeta{Name: "kube-dns"}, Spec: core.ServiceSpec{ClusterIP: dnsService}}
+	service := &core.Service{ObjectMeta: meta.ObjectMeta{Name: "kube-dns"},
+		Spec: core.ServiceSpec{ClusterIP: dnsService}}
 	slice := &discovery.EndpointSlice{
-		ObjectMeta:  meta.ObjectMeta{Name: "kube-dns", Labels: map[string]string{discovery.LabelServiceName: "kube-dns"}},
+		ObjectMeta: meta.ObjectMeta{Name: "kube-dns",
+			Labels: map[string]string{discovery.LabelServiceName: "kube-dns"}},
 		AddressType: discovery.AddressTypeIPv4,
 		Endpoints:   []discovery.Endpoint{{Addresses: []string{nodeAddress}}},
 	}
 	for name, protocol := range ports {
-		service.Spec.Ports = append(service.Spec.Ports, core.ServicePort{Name: name, Port: 53, TargetPort: intstr.FromInt32(53), Protocol: protocol})
-		slice.Ports = append(slice.Ports, discovery.EndpointPort{Name: new(name), Port: new(int32(53)), Protocol: new(protocol)})
+		service.Spec.Ports = append(service.Spec.Ports,
+			core.ServicePort{Name: name, Port: 53, TargetPort: intstr.FromInt32(53), Protocol: protocol})
+		slice.Ports = append(slice.Ports, discovery.EndpointPort{Name: new(name), Port: new(int32(53)),
+			Protocol: new(protocol)})
 	}
-	if _, err := a.client.CoreV1().Services(meta.NamespaceSystem).Create(ctx, service, meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := a.client.CoreV1().Services(meta.NamespaceSystem).Create(ctx, service,
+		meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create service kube-dns: %w", err)
 	}
-	if _, err := a.client.DiscoveryV1().EndpointSlices(meta.NamespaceSystem).Create(ctx, slice, meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := a.client.DiscoveryV1().EndpointSlices(meta.NamespaceSystem).Create(ctx, slice,
+		meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create the endpoints of kube-dns: %w", err)
 	}
 	return nil
@@ -175,7 +181,8 @@ func (a *api) setSlots(ctx context.Context, name string, n int) error {
 	path := strings.ReplaceAll(SlotResource, "/", "~1")
 	var patch []map[string]any
 	for _, field := range []string{"capacity", "allocatable"} {
-		patch = append(patch, map[string]any{"op": "add", "path": "/status/" + field + "/" + path, "value": fmt.Sprint(n)})
+		patch = append(patch, map[string]any{"op": "add", "path": "/status/" + field + "/" + path,
+			"value": fmt.Sprint(n)})
 	}
 	body, err := json.Marshal(patch)
 	if err != nil {

@@ -33,10 +33,12 @@ func TestFakeNodes(t *testing.T) {
 		t.Error(err)
 	}
 	node, err := a.client.CoreV1().Nodes().Get(t.Context(), "fake-39", meta.GetOptions{})
-	if err != nil || node.Status.Allocatable.Cpu().String() != "8" || node.Status.Allocatable.Memory().String() != "1Gi" {
+	if err != nil || node.Status.Allocatable.Cpu().String() != "8" ||
+		node.Status.Allocatable.Memory().String() != "1Gi" {
 		t.Errorf("%v %v", node, err)
 	}
-	if err := s.createFakeNodes(t.Context(), a.client); err == nil || !strings.HasPrefix(err.Error(), "create node fake-") {
+	if err := s.createFakeNodes(t.Context(), a.client); err == nil ||
+		!strings.HasPrefix(err.Error(), "create node fake-") {
 		t.Errorf("created twice: %v", err)
 	}
 }
@@ -44,7 +46,8 @@ func TestFakeNodes(t *testing.T) {
 func TestNodeReady(t *testing.T) {
 	node := func(status core.ConditionStatus, taints ...core.Taint) *core.Node {
 		return &core.Node{Spec: core.NodeSpec{Taints: taints}, Status: core.NodeStatus{Conditions: []core.NodeCondition{
-			{Type: core.NodeMemoryPressure, Status: core.ConditionFalse}, {Type: core.NodeReady, Status: status, Message: "no network"},
+			{Type: core.NodeMemoryPressure, Status: core.ConditionFalse},
+			{Type: core.NodeReady, Status: status, Message: "no network"},
 		}}}
 	}
 	for want, n := range map[string]*core.Node{
@@ -72,7 +75,8 @@ func TestNodeReady(t *testing.T) {
 func TestSetSlots(t *testing.T) {
 	a := &api{fake.NewClientset(&core.Node{
 		ObjectMeta: meta.ObjectMeta{Name: "n"},
-		Status:     core.NodeStatus{Capacity: core.ResourceList{"pods": {}}, Allocatable: core.ResourceList{"pods": {}}},
+		Status: core.NodeStatus{Capacity: core.ResourceList{"pods": {}},
+			Allocatable: core.ResourceList{"pods": {}}},
 	})}
 	for _, n := range []int{3, 0} {
 		first := a.setSlots(t.Context(), "n", n)
@@ -94,7 +98,8 @@ func TestCreateDNSService(t *testing.T) {
 		}
 	}
 	service, err := a.client.CoreV1().Services("kube-system").Get(t.Context(), "kube-dns", meta.GetOptions{})
-	if err != nil || service.Spec.ClusterIP != dnsService || len(service.Spec.Ports) != 2 || len(service.Spec.Selector) > 0 {
+	if err != nil || service.Spec.ClusterIP != dnsService || len(service.Spec.Ports) != 2 ||
+		len(service.Spec.Selector) > 0 {
 		t.Errorf("service: %v %v", service, err)
 	}
 }
@@ -106,7 +111,8 @@ func TestServesImages(t *testing.T) {
 		handler http.Handler
 		ours    bool
 	}{
-		"ours": {images(dir), true}, "another cluster's": {images(t.TempDir()), false}, "another": {registry.New(), false},
+		"ours": {images(dir), true}, "another cluster's": {images(t.TempDir()), false},
+		"another": {registry.New(), false},
 	} {
 		server := httptest.NewServer(c.handler)
 		address := server.Listener.Addr().String()

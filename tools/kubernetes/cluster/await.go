@@ -47,7 +47,8 @@ func (s *state) await(whole context.Context, what string, components []string, a
 				return fmt.Errorf("wait for %s: %w", what, context.Cause(whole))
 			}
 			p, _ := s.process(components[0])
-			return fmt.Errorf("wait for %s: %w: %w; the end of %s:\n%s", what, context.Cause(ctx), err, p.Log, logEnd(p.Log))
+			return fmt.Errorf("wait for %s: %w: %w; the end of %s:\n%s", what, context.Cause(ctx), err,
+				p.Log, logEnd(p.Log))
 		case <-tick.C:
 		}
 	}
@@ -82,15 +83,17 @@ func logEnd(file string) string {
 func (s *state) runtimeServes(ctx context.Context, node int) error {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", s.path(nodeName(node), "containerd.sock"))
-	}}
+	transport := &http.Transport{Protocols: &protocols,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", s.path(nodeName(node), "containerd.sock"))
+		}}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// the frame of an empty message: not compressed, of length 0
 	empty := bytes.NewReader(make([]byte, 5))
-	call, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/runtime.v1.RuntimeService/Version", empty)
+	call, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://containerd/runtime.v1.RuntimeService/Version", empty)
 	if err != nil {
 		return err
 	}

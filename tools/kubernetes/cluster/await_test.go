@@ -32,24 +32,26 @@ func TestRuntimeServes(t *testing.T) {
 	calls := 0
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	server := http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/runtime.v1.RuntimeService/Version" || r.Header.Get("Content-Type") != "application/grpc" {
-			t.Errorf("it is asked for %v with %v", r.URL, r.Header)
-		}
-		w.Header().Set("Content-Type", "application/grpc")
-		switch calls++; calls {
-		case 1:
-			w.Header().Set("Grpc-Status", "2")
-			w.Header().Set("Grpc-Message", "server is not initialized yet")
-			return
-		case 3:
-			<-r.Context().Done()
-			return
-		}
-		w.Header().Set("Trailer", "Grpc-Status")
-		w.Write(make([]byte, 5))
-		w.Header().Set("Grpc-Status", "0")
-	})}
+	server := http.Server{Protocols: &protocols,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/runtime.v1.RuntimeService/Version" ||
+				r.Header.Get("Content-Type") != "application/grpc" {
+				t.Errorf("it is asked for %v with %v", r.URL, r.Header)
+			}
+			w.Header().Set("Content-Type", "application/grpc")
+			switch calls++; calls {
+			case 1:
+				w.Header().Set("Grpc-Status", "2")
+				w.Header().Set("Grpc-Message", "server is not initialized yet")
+				return
+			case 3:
+				<-r.Context().Done()
+				return
+			}
+			w.Header().Set("Trailer", "Grpc-Status")
+			w.Write(make([]byte, 5))
+			w.Header().Set("Grpc-Status", "0")
+		})}
 	go server.Serve(lis)
 	defer server.Close()
 	if err := s.runtimeServes(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "not initialized yet") {

@@ -51,7 +51,8 @@ func Usage(dir string, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "kubectl get nodes")
 	if s.Nodes > 0 {
-		fmt.Fprintf(out, "\nImages are pushed to %s (plain HTTP); pods pull them by that name. A start: kubectl run -it --rm sh --image=%s -- sh\n", registryAddress, busyboxImage)
+		fmt.Fprintf(out, "\nImages are pushed to %s (plain HTTP); pods pull them by that name. A "+
+			"start: kubectl run -it --rm sh --image=%s -- sh\n", registryAddress, busyboxImage)
 	}
 	return nil
 }
@@ -114,9 +115,10 @@ func Slots(ctx context.Context, dir string, n int) error {
 		}
 		s.Slots = n
 		for i := range s.Nodes {
-			if err := s.await(ctx, "the slots of "+nodeName(i), []string{kubeletName(i)}, func(ctx context.Context) error {
-				return a.setSlots(ctx, nodeName(i), n)
-			}); err != nil {
+			if err := s.await(ctx, "the slots of "+nodeName(i), []string{kubeletName(i)},
+				func(ctx context.Context) error {
+					return a.setSlots(ctx, nodeName(i), n)
+				}); err != nil {
 				return err
 			}
 		}
@@ -160,7 +162,8 @@ func locked(dir string, do func(*state) error) error {
 func change(dir, component string, do func(*state) error) error {
 	return locked(dir, func(s *state) error {
 		if names := s.names(); !slices.Contains(names, component) {
-			return fmt.Errorf("%q is no component of the cluster, expected one of: %s", component, strings.Join(names, ", "))
+			return fmt.Errorf("%q is no component of the cluster, expected one of: %s", component,
+				strings.Join(names, ", "))
 		}
 		return do(s)
 	})
@@ -234,7 +237,8 @@ func (s *state) killNode(i int) error {
 		return err
 	}
 	dir := s.path(nodeName(i))
-	return errors.Join(host.Unmount(dir), os.RemoveAll(filepath.Join(dir, "containerd", "state")), os.RemoveAll(filepath.Join(dir, "containerd", "runc")))
+	return errors.Join(host.Unmount(dir), os.RemoveAll(filepath.Join(dir, "containerd", "state")),
+		os.RemoveAll(filepath.Join(dir, "containerd", "runc")))
 }
 
 // awaitComponent waits until a component that was started again does its work.

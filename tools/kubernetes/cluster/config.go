@@ -99,7 +99,8 @@ func (c *Config) check() error {
 		wrong("--kwok-memory is %q, expected a quantity such as 16Gi", c.KwokMemory)
 	}
 	if c.Nodes > 0 && os.Geteuid() != 0 {
-		wrong("--nodes is %d and this is not root: real nodes need root; without it, expected --nodes=0 --kwok=N", c.Nodes)
+		wrong("--nodes is %d and this is not root: real nodes need root; without it, expected "+
+			"--nodes=0 --kwok=N", c.Nodes)
 	}
 	for _, name := range c.binaries() {
 		if _, err := os.Stat(filepath.Join(c.Bin, name)); err != nil {

@@ -16,13 +16,15 @@ import (
 
 // All problems are reported at once, with the flag and its value.
 func TestCheck(t *testing.T) {
-	c := Config{Dir: "/" + strings.Repeat("long ", 20), Bin: t.TempDir(), Nodes: 99, Slots: -1, Kwok: 5001, KwokCPU: "much", KwokMemory: ""}
+	c := Config{Dir: "/" + strings.Repeat("long ", 20), Bin: t.TempDir(), Nodes: 99, Slots: -1,
+		Kwok: 5001, KwokCPU: "much", KwokMemory: ""}
 	err := c.check()
 	if err == nil {
 		t.Fatal("it was accepted")
 	}
 	for _, want := range []string{
-		"--dir is", "without spaces", "--nodes is 99", "--slots is -1", "--kwok is 5001", `--kwok-cpu is "much"`, `--kwok-memory is ""`, "has no kube;", "has no kwok;",
+		"--dir is", "without spaces", "--nodes is 99", "--slots is -1", "--kwok is 5001",
+		`--kwok-cpu is "much"`, `--kwok-memory is ""`, "has no kube;", "has no kwok;",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not told in:\n%v", want, err)
@@ -108,7 +110,8 @@ func TestNoProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		var usage strings.Builder
-		if err := Usage(s.Dir, &usage); err != nil || !strings.Contains(usage.String(), "export 'NO_PROXY="+c.want+"'\n") {
+		if err := Usage(s.Dir, &usage); err != nil ||
+			!strings.Contains(usage.String(), "export 'NO_PROXY="+c.want+"'\n") {
 			t.Errorf("usage: %v\n%s", err, &usage)
 		}
 	}
@@ -174,7 +177,8 @@ func TestStages(t *testing.T) {
 func newState(t *testing.T, c Config) *state {
 	t.Helper()
 	c.Dir, c.Bin, c.KwokCPU, c.KwokMemory = t.TempDir(), "bin", "8", "1Gi"
-	s := &state{Config: c, Mark: "mark", Server: "https://127.0.0.1:1", Store: "http://127.0.0.1:2", Peer: "http://127.0.0.1:3"}
+	s := &state{Config: c, Mark: "mark", Server: "https://127.0.0.1:1", Store: "http://127.0.0.1:2",
+		Peer: "http://127.0.0.1:3"}
 	for _, dir := range []string{"pki", "logs"} {
 		if err := os.Mkdir(s.path(dir), 0o755); err != nil {
 			t.Fatal(err)

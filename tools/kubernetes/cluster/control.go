@@ -24,7 +24,8 @@ func (s *state) writePKI(now time.Time) error {
 		return err
 	}
 	masters := []string{"system:masters"}
-	servers := []string{"localhost", "127.0.0.1", nodeAddress, apiService, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	servers := []string{"localhost", "127.0.0.1", nodeAddress, apiService, "kubernetes",
+		"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 	for file, of := range map[string]struct {
 		name          string
 		groups, hosts []string

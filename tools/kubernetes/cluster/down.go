@@ -135,7 +135,8 @@ func cleanFiles(dir string) error {
 			errs = append(errs, os.RemoveAll(file))
 		}
 	}
-	addresses, _ := filepath.Glob(filepath.Join(dir, "node-*/containerd/state/io.containerd.runtime.v2.task/*/*/address"))
+	addresses, _ := filepath.Glob(
+		filepath.Join(dir, "node-*/containerd/state/io.containerd.runtime.v2.task/*/*/address"))
 	for _, file := range addresses { // addresses of the shims' sockets
 		address, err := os.ReadFile(file)
 		if socket, ok := strings.CutPrefix(string(address), "unix:///run/containerd/s/"); err == nil && ok {
@@ -155,8 +156,10 @@ func cleanFiles(dir string) error {
 			remove([]string{link})
 		}
 	}
-	remove([]string{"/var/lib/kubelet/device-plugins/kubelet.sock", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"})
-	for _, folder := range []string{"/var/lib/kubelet/device-plugins", "/var/lib/kubelet", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers"} {
+	remove([]string{"/var/lib/kubelet/device-plugins/kubelet.sock",
+		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"})
+	for _, folder := range []string{"/var/lib/kubelet/device-plugins", "/var/lib/kubelet",
+		"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers"} {
 		os.Remove(folder) // removed only if it is empty
 	}
 	return errors.Join(errs...)

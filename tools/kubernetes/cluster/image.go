@@ -31,7 +31,8 @@ const (
 )
 
 // applets lists the commands of busybox to which the image has links.
-var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd", "kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "test", "touch", "true", "wget"}
+var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd",
+	"kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "test", "touch", "true", "wget"}
 
 // ServeRegistry serves an image registry until the context ends. It keeps blobs in dir, and the
 // rest in memory.
@@ -55,7 +56,8 @@ func ServeRegistry(ctx context.Context, address, dir string) error {
 const imagesHeader = "Elasticdl-Images"
 
 func images(dir string) http.Handler {
-	handler := registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)), registry.Logger(log.New(os.Stderr, "", log.LstdFlags)))
+	handler := registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)),
+		registry.Logger(log.New(os.Stderr, "", log.LstdFlags)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(imagesHeader, dir)
 		handler.ServeHTTP(w, r)
@@ -117,12 +119,15 @@ func image(entrypoint []string, program, at string, links []string) (v1.Image, e
 	tw.WriteHeader(&tar.Header{Name: at[1:], Mode: 0o755, Size: int64(len(content))})
 	tw.Write(content)
 	for _, link := range links {
-		tw.WriteHeader(&tar.Header{Name: path.Join(path.Dir(at), link)[1:], Typeflag: tar.TypeSymlink, Linkname: path.Base(at)})
+		tw.WriteHeader(&tar.Header{Name: path.Join(path.Dir(at), link)[1:], Typeflag: tar.TypeSymlink,
+			Linkname: path.Base(at)})
 	}
 	if err := tw.Close(); err != nil { // Close also reports earlier errors
 		return nil, fmt.Errorf("pack %s: %w", program, err)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,8 @@ func (s *state) kwok() proc.Command {
 // fakeNode returns a node with its status, so that kwok only has to renew its lease.
 func (s *state) fakeNode(i int) (*core.Node, error) {
 	resources := core.ResourceList{core.ResourcePods: resource.MustParse("1000")}
-	for name, value := range map[core.ResourceName]string{core.ResourceCPU: s.KwokCPU, core.ResourceMemory: s.KwokMemory, core.ResourceEphemeralStorage: "1Ti"} {
+	for name, value := range map[core.ResourceName]string{core.ResourceCPU: s.KwokCPU,
+		core.ResourceMemory: s.KwokMemory, core.ResourceEphemeralStorage: "1Ti"} {
 		quantity, err := resource.ParseQuantity(value)
 		if err != nil {
 			return nil, fmt.Errorf("parse %s %q of the fake nodes: %w", name, value, err)
@@ -48,14 +49,17 @@ func (s *state) fakeNode(i int) (*core.Node, error) {
 	now := meta.Now()
 	return &core.Node{
 		ObjectMeta: meta.ObjectMeta{Name: fakeName(i), Labels: map[string]string{
-			fakeLabel: "true", core.LabelHostname: fakeName(i), core.LabelOSStable: "linux", core.LabelArchStable: "amd64",
+			fakeLabel: "true", core.LabelHostname: fakeName(i), core.LabelOSStable: "linux",
+			core.LabelArchStable: "amd64",
 		}},
 		Status: core.NodeStatus{
 			Capacity:    resources,
 			Allocatable: resources,
-			Addresses:   []core.NodeAddress{{Type: core.NodeInternalIP, Address: "127.0.0.1"}, {Type: core.NodeHostName, Address: fakeName(i)}},
+			Addresses: []core.NodeAddress{{Type: core.NodeInternalIP, Address: "127.0.0.1"},
+				{Type: core.NodeHostName, Address: fakeName(i)}},
 			Conditions: []core.NodeCondition{{
-				Type: core.NodeReady, Status: core.ConditionTrue, Reason: "Fake", LastHeartbeatTime: now, LastTransitionTime: now,
+				Type: core.NodeReady, Status: core.ConditionTrue, Reason: "Fake",
+				LastHeartbeatTime: now, LastTransitionTime: now,
 			}},
 		},
 	}, nil

@@ -96,7 +96,9 @@ func (r *record) lock() (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", r.inUse(), err)
 	}
 	s, err := loadState(r.Dir)
-	if err == nil && s != nil && s.Up && slices.ContainsFunc(s.Processes, func(p proc.Process) bool { return p.State() != proc.Ended }) {
+	if err == nil && s != nil && s.Up && slices.ContainsFunc(s.Processes, func(p proc.Process) bool {
+		return p.State() != proc.Ended
+	}) {
 		err = r.inUse()
 	}
 	if err != nil {
@@ -107,7 +109,8 @@ func (r *record) lock() (*os.File, error) {
 }
 
 func (r *record) inUse() error {
-	return fmt.Errorf("a cluster with real nodes is in %[1]s, and a machine has room for one; end it first: cluster down --dir %[1]s", r.Dir)
+	return fmt.Errorf("a cluster with real nodes is in %[1]s, and a machine has room for one; end "+
+		"it first: cluster down --dir %[1]s", r.Dir)
 }
 
 // process returns a component by its name.

@@ -102,7 +102,8 @@ func TestUnknownComponent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, do := range map[string]func(dir, component string) error{"kill": Kill, "pause": Pause, "resume": Resume} {
-		if err := do(s.Dir, "node-7"); err == nil || !strings.Contains(err.Error(), `"node-7"`) || !strings.Contains(err.Error(), "node-0") {
+		if err := do(s.Dir, "node-7"); err == nil || !strings.Contains(err.Error(), `"node-7"`) ||
+			!strings.Contains(err.Error(), "node-0") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -117,7 +118,8 @@ func TestOneAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Down(s.Dir, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "another `cluster` command") {
+	if err := Down(s.Dir, new(bytes.Buffer)); err == nil ||
+		!strings.Contains(err.Error(), "another `cluster` command") {
 		t.Errorf("down beside another command: %v", err)
 	}
 	held.Close()
@@ -237,7 +239,8 @@ func TestAwait(t *testing.T) {
 		}
 		return errors.New("never")
 	})
-	if err == nil || !strings.Contains(err.Error(), "worker has ended") || !strings.Contains(err.Error(), "component [x]") {
+	if err == nil || !strings.Contains(err.Error(), "worker has ended") ||
+		!strings.Contains(err.Error(), "component [x]") {
 		t.Errorf("error is %v, want one with the log", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +249,9 @@ func TestAwait(t *testing.T) {
 		t.Errorf("what is so already is waited for: %v", err)
 	}
 	s.Processes = nil
-	if err := s.await(ctx, "it", []string{"worker"}, func(context.Context) error { return errors.New("not yet") }); !errors.Is(err, context.Canceled) {
+	if err := s.await(ctx, "it", []string{"worker"}, func(context.Context) error {
+		return errors.New("not yet")
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
@@ -276,7 +281,8 @@ func TestWritePKI(t *testing.T) {
 	if err := s.writePKI(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"admin.kubeconfig", "pki/scheduler.kubeconfig", "pki/proxy.kubeconfig", "pki/node-0.kubeconfig", "pki/node-1.kubeconfig"} {
+	for _, file := range []string{"admin.kubeconfig", "pki/scheduler.kubeconfig",
+		"pki/proxy.kubeconfig", "pki/node-0.kubeconfig", "pki/node-1.kubeconfig"} {
 		config, err := clientcmd.LoadFromFile(s.path(file))
 		if err != nil {
 			t.Fatal(err)

@@ -21,8 +21,10 @@ const patience = 2 * time.Minute
 
 // settings lists the kernel settings that kubelets and network plugins change on the machine.
 var settings = []string{
-	"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.ipv4.conf.all.route_localnet", "net.bridge.bridge-nf-call-iptables",
-	"vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops", "kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
+	"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.ipv4.conf.all.route_localnet",
+	"net.bridge.bridge-nf-call-iptables",
+	"vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops",
+	"kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
 	"fs.inotify.max_user_instances",
 }
 
@@ -126,7 +128,8 @@ func cleanOther(r *record, p *progress) error {
 }
 
 func (c *Config) describe() string {
-	return fmt.Sprintf("--nodes=%d --slots=%d --kwok=%d --kwok-cpu=%s --kwok-memory=%s --bin=%s", c.Nodes, c.Slots, c.Kwok, c.KwokCPU, c.KwokMemory, c.Bin)
+	return fmt.Sprintf("--nodes=%d --slots=%d --kwok=%d --kwok-cpu=%s --kwok-memory=%s --bin=%s",
+		c.Nodes, c.Slots, c.Kwok, c.KwokCPU, c.KwokMemory, c.Bin)
 }
 
 // up starts the components in the order of their dependencies.
@@ -166,7 +169,8 @@ func (s *state) up(ctx context.Context, p *progress) error {
 			return err
 		}
 	}
-	if err := s.await(ctx, "a service account for pods", []string{"apiserver", "controllers", "scheduler"}, a.serviceAccount); err != nil {
+	if err := s.await(ctx, "a service account for pods",
+		[]string{"apiserver", "controllers", "scheduler"}, a.serviceAccount); err != nil {
 		return err
 	}
 	s.Up = true
@@ -226,7 +230,8 @@ func (s *state) takeMachine() error {
 		if other, err := loadRecord(); err == nil && other != nil {
 			return other.inUse()
 		}
-		return errors.New("this machine's firewall has rules of another Kubernetes: it is a node of some cluster already")
+		return errors.New("this machine's firewall has rules of another Kubernetes: it is a node of " +
+			"some cluster already")
 	}
 	before, err := host.ReadSettings(settings...)
 	if err != nil {
@@ -301,17 +306,19 @@ func (s *state) runAll(commands ...proc.Command) error {
 // fixed: of two that start together, one may end with "address already in use".
 func (s *state) upKubelets(ctx context.Context, a *api) error {
 	for i := range s.Nodes {
-		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(ctx context.Context) error {
-			return s.runtimeServes(ctx, i)
-		}); err != nil {
+		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)},
+			func(ctx context.Context) error {
+				return s.runtimeServes(ctx, i)
+			}); err != nil {
 			return err
 		}
 		if err := s.run(s.kubelet(i)); err != nil {
 			return err
 		}
-		if err := s.await(ctx, nodeName(i), []string{kubeletName(i), containerdName(i), "apiserver"}, func(ctx context.Context) error {
-			return a.nodeSays(ctx, nodeName(i))
-		}); err != nil {
+		if err := s.await(ctx, nodeName(i), []string{kubeletName(i), containerdName(i), "apiserver"},
+			func(ctx context.Context) error {
+				return a.nodeSays(ctx, nodeName(i))
+			}); err != nil {
 			return err
 		}
 	}
@@ -358,9 +365,10 @@ func (s *state) upFakes(ctx context.Context, a *api, p *progress) error {
 	if err := s.createFakeNodes(ctx, a.client); err != nil {
 		return err
 	}
-	if err := s.await(ctx, "the fake nodes", []string{"kwok", "apiserver", "controllers"}, func(ctx context.Context) error {
-		return a.fakesReady(ctx, s.Kwok)
-	}); err != nil {
+	if err := s.await(ctx, "the fake nodes", []string{"kwok", "apiserver", "controllers"},
+		func(ctx context.Context) error {
+			return a.fakesReady(ctx, s.Kwok)
+		}); err != nil {
 		return err
 	}
 	p.done("%d fake nodes are ready", s.Kwok)

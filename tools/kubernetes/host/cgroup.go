@@ -82,7 +82,8 @@ func delegate(root string) error {
 		return fmt.Errorf("read the controllers: %w", err)
 	}
 	for controller := range strings.FieldsSeq(string(available)) {
-		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller),
+			0o644); err != nil {
 			return fmt.Errorf("enable controller %s: %w", controller, err)
 		}
 	}

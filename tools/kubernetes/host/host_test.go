@@ -19,7 +19,8 @@ func TestMountsIn(t *testing.T) {
 35 22 0:43 / /c rw - tmpfs tmpfs rw
 short line
 `
-	want := []string{"/c", "/c/netns/x", "/c/node-0/kubelet/pods/a b/tmpfs/deep", "/c/node-0/kubelet/pods/a b/tmpfs", "/c/node-0/state/rootfs"}
+	want := []string{"/c", "/c/netns/x", "/c/node-0/kubelet/pods/a b/tmpfs/deep",
+		"/c/node-0/kubelet/pods/a b/tmpfs", "/c/node-0/state/rootfs"}
 	if got := mountsIn(info, "/c"); !slices.Equal(got, want) {
 		t.Errorf("mounts are\n%q, want\n%q", got, want)
 	}
@@ -29,7 +30,8 @@ short line
 }
 
 func TestUnescape(t *testing.T) {
-	for in, want := range map[string]string{"": "", "/a": "/a", `/a\040b\134`: `/a b\`, `\04`: `\04`, `\999`: `\999`, `a\`: `a\`} {
+	for in, want := range map[string]string{"": "", "/a": "/a", `/a\040b\134`: `/a b\`, `\04`: `\04`,
+		`\999`: `\999`, `a\`: `a\`} {
 		if got := unescape(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
@@ -41,7 +43,8 @@ func TestParseCgroups(t *testing.T) {
 		mounts string
 		v1, v2 []string
 	}{
-		"hybrid": {"proc /proc proc rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
+		"hybrid": {"proc /proc proc rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct " +
+			"0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
 			[]string{"/sys/fs/cgroup/cpu,cpuacct"}, []string{"/sys/fs/cgroup/unified"}},
 		"version 2": {"cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n", nil, []string{"/sys/fs/cgroup"}},
 		"none":      {"tmpfs /sys/fs/cgroup tmpfs rw 0 0\n", nil, nil},
@@ -158,7 +161,8 @@ COMMIT
 func TestMissing(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "there")
 	write(t, there, "")
-	needs := []Need{{there, "a"}, {there + "-not", "c"}, {"no-such-program", "b"}, {"no-such-program-either", "b"}, {"go", "d"}}
+	needs := []Need{{there, "a"}, {there + "-not", "c"}, {"no-such-program", "b"},
+		{"no-such-program-either", "b"}, {"go", "d"}}
 	if got := Missing(needs); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("missing are %q, want b and c", got)
 	}

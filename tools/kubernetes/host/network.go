@@ -72,7 +72,8 @@ func purge(save string) string {
 			chain := fields[0][1:]
 			fmt.Fprintf(&flushes, "-F %s\n", chain)
 			fmt.Fprintf(&deletions, "-X %s\n", chain)
-		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A KUBE-") && strings.Contains(line, " -j KUBE-"):
+		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A KUBE-") &&
+			strings.Contains(line, " -j KUBE-"):
 			fmt.Fprintf(&leads, "-D %s\n", line[len("-A "):])
 		case line == "COMMIT" && flushes.Len() > 0:
 			fmt.Fprintf(&script, "%s\n%s%s%sCOMMIT\n", table, leads.String(), flushes.String(), deletions.String())
@@ -89,7 +90,8 @@ func run(stdin, name string, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("run %s: %w: %s", strings.Join(append([]string{name}, args...), " "), err, strings.TrimSpace(stderr.String()))
+		return string(out), fmt.Errorf("run %s: %w: %s", strings.Join(append([]string{name}, args...),
+			" "), err, strings.TrimSpace(stderr.String()))
 	}
 	return string(out), nil
 }

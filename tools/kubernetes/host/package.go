@@ -36,7 +36,8 @@ func Missing(needs []Need) []string {
 // lock.
 func Install(ctx context.Context, packages []string) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("install %s: there is no apt-get here: install by hand what has these names in Debian", strings.Join(packages, " "))
+		return fmt.Errorf("install %s: there is no apt-get here: install by hand what has these "+
+			"names in Debian", strings.Join(packages, " "))
 	}
 	if lists, _ := os.ReadDir("/var/lib/apt/lists"); len(lists) < 3 { // only lock and partial
 		if err := apt(ctx, "update"); err != nil {
@@ -56,7 +57,8 @@ func Install(ctx context.Context, packages []string) error {
 // apt runs apt-get, and retries until it gets the lock.
 func apt(ctx context.Context, args ...string) error {
 	for {
-		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=3"}, args...)...)
+		cmd := exec.CommandContext(ctx, "apt-get",
+			append([]string{"-q", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=3"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
 		out, err := cmd.CombinedOutput()
 		if err == nil {
@@ -67,7 +69,8 @@ func apt(ctx context.Context, args ...string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("apt-get %s: another process holds the package manager's lock: %w", strings.Join(args, " "), ctx.Err())
+			return fmt.Errorf("apt-get %s: another process holds the package manager's lock: %w",
+				strings.Join(args, " "), ctx.Err())
 		case <-time.After(time.Second):
 		}
 	}

@@ -123,7 +123,8 @@ func newTemplate(subject pkix.Name, notBefore time.Time) (*x509.Certificate, err
 }
 
 // sign returns a new key and a certificate for it, signed by parent or, without one, by itself.
-func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, Pair, error) {
+func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate,
+	*ecdsa.PrivateKey, Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, Pair{}, err

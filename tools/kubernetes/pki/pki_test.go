@@ -59,7 +59,10 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		// With a callback the certificate is sent even if the server does not name its authority.
-		config := &tls.Config{RootCAs: pool, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client, nil }}
+		config := &tls.Config{RootCAs: pool,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return &client, nil
+			}}
 		response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: config}}).Get(server.URL)
 		if err == nil {
 			response.Body.Close()
@@ -132,7 +135,8 @@ func serve(t *testing.T, a *Authority, pair Pair) *httptest.Server {
 		subject := r.TLS.PeerCertificates[0].Subject
 		w.Header().Set("User", fmt.Sprint(subject.CommonName, " ", subject.Organization))
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool,
+		ClientAuth: tls.RequireAndVerifyClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server

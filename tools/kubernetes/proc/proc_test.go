@@ -94,7 +94,9 @@ func TestMarked(t *testing.T) {
 
 func TestKillGivesUp(t *testing.T) {
 	const nobody = 1<<22 + 1 // greater than any process number
-	if err := Kill(func() []int { return []int{nobody} }, 0); err == nil || !strings.Contains(err.Error(), fmt.Sprint(nobody)) {
+	if err := Kill(func() []int {
+		return []int{nobody}
+	}, 0); err == nil || !strings.Contains(err.Error(), fmt.Sprint(nobody)) {
 		t.Errorf("error is %v, want one that names process %d", err, nobody)
 	}
 }

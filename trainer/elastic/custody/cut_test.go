@@ -16,8 +16,9 @@ func TestCutModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		holders := rapid.IntRange(1, 3).Draw(t, "holders")
 		p := CutPolicy{
-			Holders: holders, Steps: rapid.Int64Range(0, 5).Draw(t, "steps"), Interval: time.Duration(rapid.IntRange(0, 20).Draw(t, "interval")) * time.Second,
-			Hold: 2 * time.Second, HoldMost: 7 * time.Second, Write: 30 * time.Second, Pause: 5 * time.Second,
+			Holders: holders, Steps: rapid.Int64Range(0, 5).Draw(t, "steps"),
+			Interval: time.Duration(rapid.IntRange(0, 20).Draw(t, "interval")) * time.Second,
+			Hold:     2 * time.Second, HoldMost: 7 * time.Second, Write: 30 * time.Second, Pause: 5 * time.Second,
 		}
 		now := time.Unix(1e9, 0)
 		c := NewCut(p, 7, now)
@@ -179,7 +180,8 @@ func TestCutModel(t *testing.T) {
 				if under {
 					ends--
 				}
-				if o := c.Order(); (o.Number > 0) != under || c.Ended() != ends || c.Covers(covered+1) || !c.Covers(covered) {
+				if o := c.Order(); (o.Number > 0) != under || c.Ended() != ends ||
+					c.Covers(covered+1) || !c.Covers(covered) {
 					t.Fatalf("the order is %+v; under way %t, copied %t", o, under, copied)
 				}
 			},

@@ -26,7 +26,8 @@ type SavedRing struct {
 
 // Save returns the state that [RestoreRing] continues from.
 func (r *Ring) Save() SavedRing {
-	return SavedRing{First: r.first, Newest: r.newest, Snapshot: r.snapshot, Began: r.began, Flushing: r.flushing, Flush: r.flush, Flushed: r.flushed}
+	return SavedRing{First: r.first, Newest: r.newest, Snapshot: r.snapshot, Began: r.began,
+		Flushing: r.flushing, Flush: r.flush, Flushed: r.flushed}
 }
 
 // RestoreRing returns the custody of a restarted master, in a life, with the last world of its

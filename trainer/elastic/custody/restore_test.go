@@ -22,7 +22,8 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 		servers.Join(0, 1, 1, "a", holds)
 		goes := servers.Recovered(0, Base{})
 		if goes != (holds == 2) || !goes && servers.Life() != want {
-			t.Errorf("life %d begins, or goes on: %v, with a server that has values of life %d", servers.Life(), goes, holds)
+			t.Errorf("life %d begins, or goes on: %v, with a server that has values of life %d",
+				servers.Life(), goes, holds)
 		}
 		if goes {
 			if servers.Leave(0, 1); servers.Life() != want {

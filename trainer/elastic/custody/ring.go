@@ -186,7 +186,8 @@ func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
 	if begun || r.newest > r.began {
-		r.newest, r.version, r.began, r.snapshot, r.flushing, r.ledger = version, version, version, 0, false, ledger.Ledger{}
+		r.newest, r.version, r.began, r.snapshot, r.flushing, r.ledger = version, version, version, 0,
+			false, ledger.Ledger{}
 		r.lives++
 		r.life = r.lives
 	}

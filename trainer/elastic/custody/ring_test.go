@@ -38,7 +38,9 @@ func TestRingModel(t *testing.T) {
 			want := map[int]string{}
 			if safe {
 				for worker, charge := range gone {
-					if !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return m.Worker == worker }) {
+					if !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool {
+						return m.Worker == worker
+					}) {
 						want[worker] = charge
 						delete(gone, worker)
 					}
@@ -90,25 +92,32 @@ func TestRingModel(t *testing.T) {
 			},
 			"reclaim": func(t *rapid.T) {
 				worker := rapid.IntRange(0, last+1).Draw(t, "worker")
-				trains, charge := rapid.Bool().Draw(t, "trains"), rapid.SampledFrom([]string{"", "crashed"}).Draw(t, "charge")
+				trains, charge := rapid.Bool().Draw(t, "trains"),
+					rapid.SampledFrom([]string{"", "crashed"}).Draw(t, "charge")
 				got := r.Reclaim(worker, trains, charge)
-				waits := trains && (!safe || slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return m.Worker == worker }))
+				waits := trains && (!safe || slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool {
+					return m.Worker == worker
+				}))
 				if waits {
 					if charge == "" {
 						charge = gone[worker]
 					}
 					gone[worker] = charge
 				}
-				if waits != (len(got) == 0) || !waits && (got[0].Worker != worker || got[0].Charge != charge || !same(got[0].Had, had)) {
+				if waits != (len(got) == 0) || !waits &&
+					(got[0].Worker != worker || got[0].Charge != charge || !same(got[0].Had, had)) {
 					t.Fatalf("reclaimed %v, safe %v in %v", got, safe, world)
 				}
 			},
 			"heard": func(t *rapid.T) {
-				s := State{Formation: rapid.Int64Range(0, world.Formation).Draw(t, "formation"), Version: rapid.Int64Range(0, 20).Draw(t, "version"), Snapshot: rapid.Int64Range(0, 20).Draw(t, "snapshot")}
+				s := State{Formation: rapid.Int64Range(0, world.Formation).Draw(t, "formation"),
+					Version:  rapid.Int64Range(0, 20).Draw(t, "version"),
+					Snapshot: rapid.Int64Range(0, 20).Draw(t, "snapshot")}
 				counts := s.Formation == 0 || s.Formation >= first
 				news := counts && s.Snapshot > snapshot
 				if counts {
-					newest, present, snapshot = max(newest, s.Version), max(present, s.Version), max(snapshot, s.Snapshot)
+					newest, present, snapshot = max(newest, s.Version), max(present, s.Version),
+						max(snapshot, s.Snapshot)
 				}
 				got, back := r.Heard(s)
 				if (got > 0) != news || news && got != s.Snapshot {

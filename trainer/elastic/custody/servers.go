@@ -211,7 +211,8 @@ func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 // Want sets the order for all servers, except its life and base, which Servers decides itself. The
 // number of settled epochs never falls in one life.
 func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
-	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors, max(s.want.Settled, settled), release, cut
+	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors,
+		max(s.want.Settled, settled), release, cut
 }
 
 // Due returns the order that a server has not acknowledged, and the server's incarnation; ok is

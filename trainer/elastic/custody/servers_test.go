@@ -49,7 +49,8 @@ func TestServersModel(t *testing.T) {
 				}
 				old := rapid.IntRange(1, started[i]).Draw(t, "launch")
 				lost, err := s.Join(i, old, last[i], "a", 0)
-				if known := old == there[i].incarnation && there[i].here; lost || (err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
+				if known := old == there[i].incarnation && there[i].here; lost ||
+					(err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
 					t.Fatalf("launch %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
 				}
 			},
@@ -62,7 +63,8 @@ func TestServersModel(t *testing.T) {
 				last[i] = processes
 				lost, err := s.Join(i, there[i].incarnation, last[i], "a", 0)
 				if err != nil || !lost {
-					t.Fatalf("another process of launch %d of %d joins: lost %v, %v", there[i].incarnation, i, lost, err)
+					t.Fatalf("another process of launch %d of %d joins: lost %v, %v",
+						there[i].incarnation, i, lost, err)
 				}
 				life++
 				delete(acknowledged, i)
@@ -83,7 +85,8 @@ func TestServersModel(t *testing.T) {
 				}
 			},
 			"want": func(t *rapid.T) {
-				s.Want(rapid.IntRange(0, 3).Draw(t, "contributors"), rapid.IntRange(0, 3).Draw(t, "settled"), int64(rapid.IntRange(0, 3).Draw(t, "release")),
+				s.Want(rapid.IntRange(0, 3).Draw(t, "contributors"),
+					rapid.IntRange(0, 3).Draw(t, "settled"), int64(rapid.IntRange(0, 3).Draw(t, "release")),
 					CutOrder{Number: rapid.Int64Range(0, 2).Draw(t, "cut")})
 			},
 			"kept": func(t *rapid.T) {
@@ -112,7 +115,8 @@ func TestServersModel(t *testing.T) {
 			},
 			"heard": func(t *rapid.T) {
 				i := index.Draw(t, "server")
-				of, in := rapid.IntRange(0, started[i]).Draw(t, "launch"), int64(rapid.IntRange(1, int(life)).Draw(t, "life"))
+				of, in := rapid.IntRange(0, started[i]).Draw(t, "launch"),
+					int64(rapid.IntRange(1, int(life)).Draw(t, "life"))
 				snapshot := int64(rapid.IntRange(0, 4).Draw(t, "snapshot"))
 				want := there[i].here && of == there[i].incarnation && in == life
 				if got := s.Heard(i, of, in, 7, snapshot); got != want {
@@ -141,7 +145,8 @@ func TestServersModel(t *testing.T) {
 						applied = applied && ok && o.Life == life && o.Settled >= epochs
 					}
 					if s.Applied(epochs) != applied {
-						t.Fatalf("%d epochs applied: %v; acknowledged is %+v in life %d", epochs, !applied, acknowledged, life)
+						t.Fatalf("%d epochs applied: %v; acknowledged is %+v in life %d", epochs,
+							!applied, acknowledged, life)
 					}
 				}
 			},

@@ -49,7 +49,8 @@ func Restore(p Policy, s Saved) (*Schedule, error) {
 		r.measured[version] = true
 	}
 	if s.Released < 0 || len(s.Measured) > mostMeasured {
-		return nil, fmt.Errorf("restore the evaluations: %d are measured, snapshots up to version %d released", len(s.Measured), s.Released)
+		return nil, fmt.Errorf("restore the evaluations: %d are measured, snapshots up to version "+
+			"%d released", len(s.Measured), s.Released)
 	}
 	r.released = s.Released
 	if s.Final != nil {

@@ -89,7 +89,8 @@ func Parse(b []byte) (Header, error) {
 	}
 	h := Header{Protocol: binary.LittleEndian.Uint16(b)}
 	if h.Protocol != Protocol {
-		return h, fmt.Errorf("%w: it speaks protocol %d, this program %d: all pods of a job run one image", ErrForeign, h.Protocol, Protocol)
+		return h, fmt.Errorf("%w: it speaks protocol %d, this program %d: all pods of a job run "+
+			"one image", ErrForeign, h.Protocol, Protocol)
 	}
 	if len(b) < fixedSize || len(b) > MaxSize {
 		return h, fmt.Errorf("%w: a header of %d bytes", ErrForeign, len(b))
@@ -149,7 +150,8 @@ func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) e
 // SameLife returns an error unless a speaker works with the model that self works with.
 func SameLife(self, speaker Header) error {
 	if speaker.Life != self.Life {
-		return fmt.Errorf("%w: %v speaks of life %d, %v is in life %d", ErrLife, speaker.ID(), speaker.Life, self.ID(), self.Life)
+		return fmt.Errorf("%w: %v speaks of life %d, %v is in life %d", ErrLife, speaker.ID(),
+			speaker.Life, self.ID(), self.Life)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func TestExpect(t *testing.T) {
 		{pod.ID{Role: pod.PS, Index: 1}, 3, ErrForbidden},
 		{pod.ID{Role: pod.Master}, 1, ErrForbidden},
 	} {
-		if err := Expect(client, self, self.Name(), c.called, c.incarnation); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+		if err := Expect(client, self, self.Name(), c.called, c.incarnation); !errors.Is(err, c.want) ||
+			(err == nil) != (c.want == nil) {
 			t.Errorf("%v launch %d: %v", c.called, c.incarnation, err)
 		}
 	}
@@ -69,7 +70,8 @@ func TestExpect(t *testing.T) {
 
 // Law 3, of the master.
 func TestMasterThatWasReplaced(t *testing.T) {
-	old, next := Header{Job: "uid-1", Role: pod.Master, Incarnation: 1}, Header{Job: "uid-1", Role: pod.Master, Incarnation: 2}
+	old, next := Header{Job: "uid-1", Role: pod.Master, Incarnation: 1},
+		Header{Job: "uid-1", Role: pod.Master, Incarnation: 2}
 	server := self
 	for heard, refused := range map[int]bool{0: false, 1: false, 2: true} {
 		server.Master = heard
@@ -94,7 +96,8 @@ func TestSameLife(t *testing.T) {
 		t.Error(err)
 	}
 	other.Life = 6
-	if err := SameLife(self, other); !errors.Is(err, ErrLife) || !strings.Contains(err.Error(), "life 6") || !strings.Contains(err.Error(), "life 7") {
+	if err := SameLife(self, other); !errors.Is(err, ErrLife) ||
+		!strings.Contains(err.Error(), "life 6") || !strings.Contains(err.Error(), "life 7") {
 		t.Error(err)
 	}
 }
@@ -102,7 +105,8 @@ func TestSameLife(t *testing.T) {
 func TestAnotherProtocolIsNamed(t *testing.T) {
 	h := self
 	h.Protocol = Protocol + 1
-	if _, err := Parse(h.Append(nil)); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), fmt.Sprintf("protocol %d, this program %d", Protocol+1, Protocol)) {
+	if _, err := Parse(h.Append(nil)); !errors.Is(err, ErrForeign) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("protocol %d, this program %d", Protocol+1, Protocol)) {
 		t.Error(err)
 	}
 }
@@ -130,23 +134,28 @@ func TestIs(t *testing.T) {
 	if err := Is(n.ID)(n); err != nil {
 		t.Error(err)
 	}
-	if err := Is(pod.ID{Role: pod.PS, Index: 1})(n); !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), n.String()) {
+	if err := Is(pod.ID{Role: pod.PS, Index: 1})(n); !errors.Is(err, ErrForbidden) ||
+		!strings.Contains(err.Error(), n.String()) {
 		t.Error(err)
 	}
 }
 
 func TestName(t *testing.T) {
 	for _, n := range []Name{
-		{Job: "u", ID: pod.ID{Role: pod.Master}, Incarnation: 1}, {Job: "7a-b", ID: pod.ID{Role: pod.PS, Index: 12}, Incarnation: 3},
-		{Job: "u", ID: pod.ID{Role: pod.Worker, Index: 1<<31 - 1}, Incarnation: 1<<31 - 1}, {Job: "u", ID: pod.ID{Role: User}},
+		{Job: "u", ID: pod.ID{Role: pod.Master}, Incarnation: 1},
+		{Job: "7a-b", ID: pod.ID{Role: pod.PS, Index: 12}, Incarnation: 3},
+		{Job: "u", ID: pod.ID{Role: pod.Worker, Index: 1<<31 - 1}, Incarnation: 1<<31 - 1},
+		{Job: "u", ID: pod.ID{Role: User}},
 	} {
 		if got, err := ParseName(n.String()); err != nil || got != n {
 			t.Errorf("%v is %v: %v", n, got, err)
 		}
 	}
 	for _, uri := range []string{
-		"", "nobody", "elasticdl://", "elasticdl://u/worker/1", "elasticdl://u/worker/1/1/", "elasticdl:///worker/1/1", "spiffe://u/worker/1/1",
-		"elasticdl://u/boss/1/1", "elasticdl://u/worker/01/1", "elasticdl://u/worker/-1/1", "elasticdl://u/worker/1/2147483648", "elasticdl://u//1/1",
+		"", "nobody", "elasticdl://", "elasticdl://u/worker/1", "elasticdl://u/worker/1/1/",
+		"elasticdl:///worker/1/1", "spiffe://u/worker/1/1",
+		"elasticdl://u/boss/1/1", "elasticdl://u/worker/01/1", "elasticdl://u/worker/-1/1",
+		"elasticdl://u/worker/1/2147483648", "elasticdl://u//1/1",
 	} {
 		if n, err := ParseName(uri); !errors.Is(err, ErrForeign) {
 			t.Errorf("%q is %v: %v", uri, n, err)

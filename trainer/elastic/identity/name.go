@@ -36,7 +36,8 @@ func ParseName(uri string) (Name, error) {
 	rest, ok := strings.CutPrefix(uri, scheme+"://")
 	parts := strings.Split(rest, "/")
 	if !ok || len(parts) != 4 || parts[0] == "" {
-		return Name{}, fmt.Errorf("%w: %q names nobody: expected %s://job/role/index/incarnation", ErrForeign, uri, scheme)
+		return Name{}, fmt.Errorf("%w: %q names nobody: expected %s://job/role/index/incarnation",
+			ErrForeign, uri, scheme)
 	}
 	n := Name{Job: parts[0]}
 	for role, text := range roles {
@@ -48,7 +49,8 @@ func ParseName(uri string) (Name, error) {
 	incarnation, err2 := strconv.ParseUint(parts[3], 10, 31)
 	n.Index, n.Incarnation = int(index), int(incarnation)
 	if err != nil || err2 != nil || n.Role == 0 || n.String() != uri {
-		return Name{}, fmt.Errorf("%w: %q names nobody: expected %s://job/role/index/incarnation", ErrForeign, uri, scheme)
+		return Name{}, fmt.Errorf("%w: %q names nobody: expected %s://job/role/index/incarnation",
+			ErrForeign, uri, scheme)
 	}
 	return n, nil
 }

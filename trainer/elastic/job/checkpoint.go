@@ -62,9 +62,11 @@ func (j *Job) onClaim(name string) string {
 // dataAround returns the data that a directory is in, in which every file is read; false if it is
 // in none.
 func (j *Job) dataAround(dir string) (data mention, within bool) {
-	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+	for _, d := range [][2]string{{"training_data", j.TrainingData},
+		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
-		if d[1] != "" && path.IsAbs(d[1]) == path.IsAbs(dir) && (at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
+		if d[1] != "" && path.IsAbs(d[1]) == path.IsAbs(dir) &&
+			(at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
 			return setting(d[0], d[1]), true
 		}
 	}
@@ -82,7 +84,8 @@ func (j *Job) Checkpoints() string {
 	}
 	if j.CheckpointDir == "" {
 		if j.Strategy == AllReduce {
-			return "no checkpoints: if all workers are lost at once the training begins anew (give --checkpoint_dir on a --volume)"
+			return "no checkpoints: if all workers are lost at once the training begins anew (give " +
+				"--checkpoint_dir on a --volume)"
 		}
 		return "no checkpoints: a lost parameter server begins the training anew (give --checkpoint_dir on a --volume)"
 	}
@@ -129,7 +132,8 @@ func (j *Job) Unkept() []string {
 	case j.Runs():
 		elsewhere := func(arg string) bool { return InBucket(arg) }
 		if len(j.Volumes) == 0 && j.ClusterSpecJSON == "" && !slices.ContainsFunc(j.Program.Command, elsewhere) {
-			return []string{"what the program writes to files is deleted with its pods, checkpoints and model included: " +
+			return []string{"what the program writes to files is deleted with its pods, checkpoints " +
+				"and model included: " +
 				"give a --volume with a claim_name, or have the program write to a bucket"}
 		}
 	case !j.Trains() || j.Output != "" || j.ResultDir() != "":
@@ -158,19 +162,26 @@ func InBucket(dir string) bool { return strings.Contains(dir, "://") }
 func (j *Job) checkCheckpoints(p *problems) {
 	p.atLeast(0, j.CheckpointSteps, "checkpoint_steps")
 	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
-	p.check(j.CheckpointInterval.Duration == 0 || j.CheckpointInterval.Duration >= time.Second, setting("checkpoint_interval", j.CheckpointInterval), "expected 1s or more, or 0")
+	p.check(j.CheckpointInterval.Duration == 0 || j.CheckpointInterval.Duration >= time.Second,
+		setting("checkpoint_interval", j.CheckpointInterval), "expected 1s or more, or 0")
 	if from := j.CheckpointDirForInit; from != "" {
-		p.check(bucketOrPath(from), setting("checkpoint_dir_for_init", from), "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+		p.check(bucketOrPath(from), setting("checkpoint_dir_for_init", from),
+			"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 	}
-	p.check(!j.CheckpointDirTakeOver || j.CheckpointDir != "" || j.Type == Run, setting("checkpoint_dir_take_over"), "there is no directory to take over; give %v, or drop it", setting("checkpoint_dir"))
+	p.check(!j.CheckpointDirTakeOver || j.CheckpointDir != "" || j.Type == Run,
+		setting("checkpoint_dir_take_over"), "there is no directory to take over; give %v, or drop it",
+		setting("checkpoint_dir"))
 	if j.CheckpointDir == "" {
 		return
 	}
 	p.check(j.CheckpointSteps != 0 || j.CheckpointInterval.Duration != 0, setting("checkpoint_dir", j.CheckpointDir),
-		"no checkpoint would be made with %v and %v; give one of them, or drop it", setting("checkpoint_steps", "0"), setting("checkpoint_interval", "0"))
+		"no checkpoint would be made with %v and %v; give one of them, or drop it",
+		setting("checkpoint_steps", "0"), setting("checkpoint_interval", "0"))
 	data, within := j.dataAround(j.CheckpointDir)
-	p.check(!within || InBucket(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir), "it is in %v, of which every file is read; give another", data)
-	p.check(bucketOrPath(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir), "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+	p.check(!within || InBucket(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir),
+		"it is in %v, of which every file is read; give another", data)
+	p.check(bucketOrPath(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir),
+		"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 }
 
 // bucketOrPath reports whether a directory of an object store is of one that there is.
@@ -184,25 +195,33 @@ func bucketOrPath(dir string) bool {
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
 		p.check(j.volumeOf(from) != nil, setting("checkpoint_dir_for_init", from),
-			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", setting("volume"))
+			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which "+
+				"all pods share", setting("volume"))
 	}
 	if out := j.PredictionOutputs; out != "" && !InBucket(out) {
 		v := j.volumeOf(out)
 		p.check(v != nil, setting("prediction_outputs", out),
-			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", setting("volume"))
-		p.check(v == nil || !j.readOnly(*v), setting("prediction_outputs", out), "%v mounts it read-only; give another", theClusterSpec)
+			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which "+
+				"all pods share", setting("volume"))
+		p.check(v == nil || !j.readOnly(*v), setting("prediction_outputs", out),
+			"%v mounts it read-only; give another", theClusterSpec)
 	}
 	dir := j.CheckpointDir
 	switch v := j.volumeOf(dir); {
 	case dir == "":
 		const needs = "needs %v, or a %v with a claim_name that can be written to"
-		p.check(j.CheckpointSteps <= 0, setting("checkpoint_steps", j.CheckpointSteps), needs, setting("checkpoint_dir"), setting("volume"))
-		p.check(j.CheckpointInterval.Duration <= 0, setting("checkpoint_interval", j.CheckpointInterval), needs, setting("checkpoint_dir"), setting("volume"))
+		p.check(j.CheckpointSteps <= 0, setting("checkpoint_steps", j.CheckpointSteps), needs,
+			setting("checkpoint_dir"), setting("volume"))
+		p.check(j.CheckpointInterval.Duration <= 0,
+			setting("checkpoint_interval", j.CheckpointInterval), needs, setting("checkpoint_dir"), setting("volume"))
 	case InBucket(dir):
 	case v == nil:
-		p.check(false, setting("checkpoint_dir", dir), "expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", setting("volume"))
+		p.check(false, setting("checkpoint_dir", dir),
+			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which "+
+				"all pods share", setting("volume"))
 	default:
-		p.check(!j.readOnly(*v), setting("checkpoint_dir", dir), "%v mounts %s read-only; give another, or drop it", theClusterSpec, v.MountPath)
+		p.check(!j.readOnly(*v), setting("checkpoint_dir", dir),
+			"%v mounts %s read-only; give another, or drop it", theClusterSpec, v.MountPath)
 	}
 }
 
@@ -248,7 +267,8 @@ func (j *Job) readOnly(v Volume) bool {
 				return true
 			}
 		case map[string]any:
-			if node["readOnly"] == true && (node["mountPath"] == v.MountPath || v.ClaimName != "" && node["claimName"] == v.ClaimName) {
+			if node["readOnly"] == true && (node["mountPath"] == v.MountPath || v.ClaimName != "" &&
+				node["claimName"] == v.ClaimName) {
 				return true
 			}
 			for _, n := range node {

@@ -42,8 +42,10 @@ var (
 	isWord      = regexp.MustCompile(`^` + word + `$`)
 	// imageName is a reference: registry, path, tag and digest, of which all but the path may be
 	// missing.
-	imageName = regexp.MustCompile(`^(([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?` +
-		imagePart + `(/` + imagePart + `)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,})?$`)
+	imageName = regexp.MustCompile(
+		`^(([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?` +
+			imagePart + `(/` + imagePart +
+			`)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,})?$`)
 )
 
 const imagePart = `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
@@ -78,7 +80,8 @@ func ParseTolerations(s string) ([]Toleration, error) {
 }
 
 func parseToleration(text string) (t Toleration, err error) {
-	fields := map[string]*string{"key": &t.Key, "operator": &t.Operator, "value": &t.Value, "effect": &t.Effect, "seconds": new(string)}
+	fields := map[string]*string{"key": &t.Key, "operator": &t.Operator, "value": &t.Value,
+		"effect": &t.Effect, "seconds": new(string)}
 	seen := make(map[string]bool)
 	err = eachPair(text, ",", func(key, value string) error {
 		field, ok := fields[key]
@@ -172,7 +175,8 @@ const (
 
 // ReservedEnv tells whether the pods' own variables are of that name.
 func ReservedEnv(name string) bool {
-	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME", EnvUID, EnvAuthority, EnvToken}, name)
+	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME",
+		EnvUID, EnvAuthority, EnvToken}, name)
 }
 
 // ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its
@@ -195,14 +199,17 @@ func (j *Job) validateCluster() (p problems) {
 	j.checkPlaces(&p)
 	j.checkShared(&p)
 	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), setting("ttl", j.TTL), "expected whole seconds, 0 or more")
-	p.check(j.RunAsUser >= 0, setting("run_as_user", j.RunAsUser), "expected the number of a user, or 0 for the image's")
+	p.check(j.RunAsUser >= 0, setting("run_as_user", j.RunAsUser),
+		"expected the number of a user, or 0 for the image's")
 	if limit := j.PendingTimeout; limit != nil {
 		p.check(limit.Duration >= 0, setting("pending_timeout", limit), "expected a time of 0 or more")
 	}
 	p.check(wholeSeconds(j.Deadline.Duration), setting("deadline", j.Deadline), "expected whole seconds, 0 or more")
-	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), setting("service_account", j.ServiceAccount), "expected the name of a ServiceAccount")
+	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount),
+		setting("service_account", j.ServiceAccount), "expected the name of a ServiceAccount")
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
-		p.check(!ReservedEnv(name), setting("envs", name+"="+j.Envs[name]), "the pods have a variable of that name already")
+		p.check(!ReservedEnv(name), setting("envs", name+"="+j.Envs[name]),
+			"the pods have a variable of that name already")
 	}
 	j.checkPlain(&p)
 	return p
@@ -224,7 +231,8 @@ func (j *Job) checkResources(p *problems) {
 	least := 0.0
 	for _, role := range j.roles() {
 		role.pod.check(role.name, p)
-		if has := amount(cmp.Or(role.pod.Limit["memory"], role.pod.Request["memory"])); role.name != "master" && has > 0 && (least == 0 || has < least) {
+		if has := amount(cmp.Or(role.pod.Limit["memory"],
+			role.pod.Request["memory"])); role.name != "master" && has > 0 && (least == 0 || has < least) {
 			least = has
 		}
 	}
@@ -233,7 +241,8 @@ func (j *Job) checkResources(p *problems) {
 	case !byteQuantity.MatchString(j.MaxMemory):
 		p.check(false, setting("max_memory", j.MaxMemory), "expected bytes like 512Mi or 4Gi")
 	case amount(j.MaxMemory) <= least || least == 0:
-		p.check(false, setting("max_memory", j.MaxMemory), "expected more than the memory that %v asks for, or it has no effect", setting("worker_resource_request"))
+		p.check(false, setting("max_memory", j.MaxMemory),
+			"expected more than the memory that %v asks for, or it has no effect", setting("worker_resource_request"))
 	}
 }
 
@@ -250,12 +259,14 @@ func (r Pod) check(role string, p *problems) {
 		switch {
 		case request == "":
 		case strings.Contains(name, "/") && amount(limit) != amount(request):
-			p.check(false, limits, "%s=%s, and %s of %v: expected as many, devices are not shared", name, limit, request, requests)
+			p.check(false, limits, "%s=%s, and %s of %v: expected as many, devices are not shared",
+				name, limit, request, requests)
 		case amount(limit) < amount(request):
 			p.check(false, limits, "%s=%s is less than %s of %v", name, limit, request, requests)
 		}
 	}
-	p.check(r.Priority.Class == "" || dnsSubdomain(r.Priority.Class), setting(role+"_pod_priority", r.Priority), "expected the name of a PriorityClass")
+	p.check(r.Priority.Class == "" || dnsSubdomain(r.Priority.Class),
+		setting(role+"_pod_priority", r.Priority), "expected the name of a PriorityClass")
 }
 
 type role struct {
@@ -276,7 +287,9 @@ func (j *Job) checkPlaces(p *problems) {
 	for i, v := range j.Volumes {
 		err := v.check()
 		p.check(err == nil, setting("volume", v), "%v", err)
-		p.check(!slices.ContainsFunc(j.Volumes[:i], func(o Volume) bool { return o.MountPath == v.MountPath }), setting("volume", v), "mount_path occurs twice")
+		p.check(!slices.ContainsFunc(j.Volumes[:i], func(o Volume) bool {
+			return o.MountPath == v.MountPath
+		}), setting("volume", v), "mount_path occurs twice")
 	}
 	for _, t := range j.Tolerations {
 		err := t.check()
@@ -288,7 +301,8 @@ func (j *Job) checkPlaces(p *problems) {
 	}
 }
 
-var hostPathTypes = []string{"Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice"}
+var hostPathTypes = []string{"Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+	"CharDevice", "BlockDevice"}
 
 // check says what Kubernetes has against a volume.
 func (v Volume) check() error {

@@ -63,7 +63,8 @@ type Command struct {
 func newCommand(t Type) *Command {
 	j := DefaultOf(t)
 	j.Program = defaultProgram()
-	return &Command{Job: j, Runtime: "kubernetes", Format: "text", RetryTimeout: Duration{10 * time.Minute}, processor: "PredictionOutputsProcessor"}
+	return &Command{Job: j, Runtime: "kubernetes", Format: "text",
+		RetryTimeout: Duration{10 * time.Minute}, processor: "PredictionOutputsProcessor"}
 }
 
 // Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes
@@ -133,10 +134,12 @@ func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
 func (c *Command) finish(p *problems) {
 	j := c.Job
 	if n := c.recordsPerTask; c.has("record_per_task") && j.MinibatchSize > 0 && !j.Runs() {
-		p.check(n > 0 && n%j.MinibatchSize == 0, setting("record_per_task", n), "expected a multiple of %v", setting("minibatch_size", j.MinibatchSize))
+		p.check(n > 0 && n%j.MinibatchSize == 0, setting("record_per_task", n),
+			"expected a multiple of %v", setting("minibatch_size", j.MinibatchSize))
 		j.NumMinibatchesPerTask = max(1, n/j.MinibatchSize)
 	}
-	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" && !strings.HasPrefix(j.Image, prefix) {
+	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" &&
+		!strings.HasPrefix(j.Image, prefix) {
 		j.Image = prefix + j.Image
 	}
 	j.Image = cmp.Or(j.Image, j.Worker.Image) // of the master, too
@@ -149,21 +152,26 @@ func (c *Command) finish(p *problems) {
 	if j.Trains() && !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
-	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", setting("cluster_spec", c.ClusterSpec), "%v says the same; drop one of the two", setting("cluster_spec_json"))
-	p.check(!c.Follow || !c.Watch, setting("follow"), "shows logs, and %v the job; drop one of the two", setting("watch"))
+	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", setting("cluster_spec", c.ClusterSpec),
+		"%v says the same; drop one of the two", setting("cluster_spec_json"))
+	p.check(!c.Follow || !c.Watch, setting("follow"), "shows logs, and %v the job; drop one of the two",
+		setting("watch"))
 	for _, f := range []struct {
 		name  string
 		given bool
 	}{{"follow", c.Follow}, {"watch", c.Watch}} {
 		p.check(!f.given || !c.Detach, setting(f.name), "contradicts %v; drop one of the two", setting("detach"))
-		p.check(!f.given || c.YAML == "" || c.Runtime == "local", setting(f.name), "with %v there is no job to %s; drop one of the two", setting("yaml", c.YAML), f.name)
+		p.check(!f.given || c.YAML == "" || c.Runtime == "local", setting(f.name),
+			"with %v there is no job to %s; drop one of the two", setting("yaml", c.YAML), f.name)
 	}
-	p.check(!c.has("grace_period") || j.GracePeriod.Duration > 0, setting("grace_period", j.GracePeriod), "expected 1s or more")
+	p.check(!c.has("grace_period") || j.GracePeriod.Duration > 0,
+		setting("grace_period", j.GracePeriod), "expected 1s or more")
 	p.oneOf(c.Format, "format", "text", "json")
 	p.check(c.RetryTimeout.Duration >= 0, setting("retry_timeout", c.RetryTimeout), "expected a time of 0 or more")
 	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", setting("format", "json"),
 		"with %v there is no job to tell of; drop one of the two", setting("yaml", c.YAML))
-	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), setting("heartbeat_timeout", j.HeartbeatTimeout),
+	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"),
+		setting("heartbeat_timeout", j.HeartbeatTimeout),
 		"needs %v", setting("distribution_strategy", AllReduce))
 }
 
@@ -179,7 +187,8 @@ func (c *Command) settleCheckpoints(p *problems) {
 		dir = j.ClaimDir()
 	}
 	j.SettleCheckpoints(dir, c.has)
-	p.check(j.CheckpointDir != "" || !c.has("keep_checkpoint_max") || j.KeepCheckpointMax <= 0, setting("keep_checkpoint_max", j.KeepCheckpointMax),
+	p.check(j.CheckpointDir != "" || !c.has("keep_checkpoint_max") || j.KeepCheckpointMax <= 0,
+		setting("keep_checkpoint_max", j.KeepCheckpointMax),
 		"there are no checkpoints; give %v, or drop it", setting("checkpoint_dir"))
 	if c.Runtime == "local" {
 		if j.CheckpointDir == "" {
@@ -194,13 +203,15 @@ func (c *Command) settleCheckpoints(p *problems) {
 
 // refuseLater refuses values that this version does not have yet.
 func (c *Command) refuseLater(p *problems) {
-	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", setting("runtime", c.Runtime), "expected kubernetes or local")
+	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", setting("runtime", c.Runtime),
+		"expected kubernetes or local")
 	if !c.Job.Trains() {
 		return
 	}
 	switch c.Job.Strategy {
 	case "Local", "":
-		p.check(false, setting("distribution_strategy", c.Job.Strategy), "not available in this version yet; give %s or %s", ParameterServer, AllReduce)
+		p.check(false, setting("distribution_strategy", c.Job.Strategy),
+			"not available in this version yet; give %s or %s", ParameterServer, AllReduce)
 		c.Job.Strategy = ParameterServer // and no second complaint
 		c.Job.NumPS = max(1, c.Job.NumPS)
 	}
@@ -254,7 +265,8 @@ func (c *Command) notePathsOffVolumes() {
 		return
 	}
 	if j.OutputInPod() {
-		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", j.Output))
+		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the "+
+			"pod that writes it", j.Output))
 	}
 	if c.ClusterSpec != "" || j.ClusterSpecJSON != "" {
 		return
@@ -262,13 +274,17 @@ func (c *Command) notePathsOffVolumes() {
 	switch g := &j.Program; {
 	case !j.Runs():
 	case g.LogDir == "" && toFiles.MatchString(g.Tee):
-		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each worker's pod, and gone with it; elasticdl logs shows what they have", g.Tee))
+		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each "+
+			"worker's pod, and gone with it; elasticdl logs shows what they have", g.Tee))
 	case g.LogDir != "" && j.volumeOf(g.LogDir) == nil:
-		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is gone with each worker's pod", g.LogDir))
+		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is gone with each "+
+			"worker's pod", g.LogDir))
 	}
-	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData},
+		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		if f.path != "" && !strings.Contains(f.path, "://") && j.volumeOf(f.path) == nil {
-			c.Notes = append(c.Notes, fmt.Sprintf("--%s=%s is on no --volume: the image has to have it", f.flag, f.path))
+			c.Notes = append(c.Notes, fmt.Sprintf("--%s=%s is on no --volume: the image has to have it",
+				f.flag, f.path))
 		}
 	}
 }

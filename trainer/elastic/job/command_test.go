@@ -20,7 +20,8 @@ var (
 		--minibatch_size=64 --num_minibatches_per_task=64 --num_ps_pods=2 --num_workers=4 --evaluation_steps=200
 		--grads_to_wait=1 --job_name=test-mnist --log_level=INFO --image_pull_policy=Always
 		--volume=mount_path=/data,claim_name=fileserver-claim --distribution_strategy=ParameterServerStrategy`
-	cloudOld = strings.Replace(cloud, "--image_name=gcr.io/p/elasticdl:mnist", "--image_base=elasticdl:mnist --docker_image_repository=gcr.io/p", 1)
+	cloudOld = strings.Replace(cloud, "--image_name=gcr.io/p/elasticdl:mnist",
+		"--image_base=elasticdl:mnist --docker_image_repository=gcr.io/p", 1)
 	minikube = `--image_name=elasticdl:mnist_ps --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
 		--training_data=/data/mnist/train --validation_data=/data/mnist/test --num_epochs=2
 		--master_resource_request=cpu=0.2,memory=1024Mi --master_resource_limit=cpu=1,memory=2048Mi
@@ -84,10 +85,12 @@ func TestTutorialMinikube(t *testing.T) {
 	if c, err = Parse(Train, local(allReduce)); err != nil {
 		t.Fatal(err)
 	}
-	if c.Job.Strategy != AllReduce || c.Job.NumPS != 0 || c.Job.NumWorkers != 2 || c.Job.HeartbeatTimeout.Seconds() != 5 {
+	if c.Job.Strategy != AllReduce || c.Job.NumPS != 0 || c.Job.NumWorkers != 2 ||
+		c.Job.HeartbeatTimeout.Seconds() != 5 {
 		t.Errorf("AllReduce: %+v", c.Job)
 	}
-	if c, err := Parse(Train, strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--model_zoo") {
+	if c, err := Parse(Train, strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" ||
+		len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--model_zoo") {
 		t.Errorf("without --runtime: %+v, %v; want Kubernetes, and a note that names --model_zoo", c, err)
 	}
 }
@@ -113,8 +116,10 @@ func TestTutorialElastic(t *testing.T) {
 func lines(err error) int { return strings.Count(err.Error(), "\n") + 1 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
-	_, err := Parse(Train, []string{"--job_name=Not OK", "--num_wrkers=3", "--minibatch-size=0", "--num_epochs=many", "--use_async=perhaps",
-		"--volume=host_path=/d", "--worker_resource_request=cpu=lots", "--checkpoint_steps=-1", "--keep_checkpoint_max=-2", "--checkpoint_interval=1ms", "--checkpoint_dir_for_init=x", "--evaluation_steps=10",
+	_, err := Parse(Train, []string{"--job_name=Not OK", "--num_wrkers=3", "--minibatch-size=0",
+		"--num_epochs=many", "--use_async=perhaps",
+		"--volume=host_path=/d", "--worker_resource_request=cpu=lots", "--checkpoint_steps=-1",
+		"--keep_checkpoint_max=-2", "--checkpoint_interval=1ms", "--checkpoint_dir_for_init=x", "--evaluation_steps=10",
 		"--yaml=x.yaml", "stray", "--runtime=moon", "--grads_to_wait"})
 	want := []string{
 		`--num_wrkers: unknown flag; did you mean --num_workers?`,
@@ -154,23 +159,48 @@ func TestParseForms(t *testing.T) {
 		{"--detach --dry-run", func(c *Command) bool { return c.Detach && c.DryRun }},
 		{"--task_timeout=90", func(c *Command) bool { return c.Job.TaskTimeout.Seconds() == 90 }},
 		{"--need_elasticdl_job_service=true", func(c *Command) bool { return len(c.Notes) == 1 }},
-		{"--checkpoint_steps=0 --keep_checkpoint_max=0 --need_tf_config=false", func(c *Command) bool { return len(c.Notes) == 0 }},
-		{"--sync_version_tolerance=0", func(c *Command) bool { return c.Job.Synchronous() && *c.Job.SyncVersionTolerance == 0 }},
+		{"--checkpoint_steps=0 --keep_checkpoint_max=0 --need_tf_config=false", func(c *Command) bool {
+			return len(c.Notes) == 0
+		}},
+		{"--sync_version_tolerance=0", func(c *Command) bool {
+			return c.Job.Synchronous() && *c.Job.SyncVersionTolerance == 0
+		}},
 		{"--grads_to_wait=3", func(c *Command) bool { return c.Job.Synchronous() }},
 		{"--grads_to_wait=1 --use_async=false", func(c *Command) bool { return !c.Job.Synchronous() }},
-		{"--distribution_strategy=AllreduceStrategy", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
-		{"--distribution-strategy=AllreduceStrategy --num_ps_pods=0", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
-		{"--num_ps_pods=0", func(c *Command) bool { return c.Job.Strategy == AllReduce && c.Job.NumPS == 0 && len(c.Notes) == 1 }},
-		{"--num_ps_pods=0 --global_batch_size=64 --max_workers=2", func(c *Command) bool { return c.Job.GlobalBatchSize == 64 && c.Job.MaxWorkers == 2 }},
-		{"--num_ps=0 --scale_learning_rate --heartbeat-timeout=1", func(c *Command) bool { return c.Job.ScaleLearningRate && c.Job.HeartbeatTimeout.Seconds() == 1 }},
-		{"--num_workers=4 --min_workers=4 --max_workers=4", func(c *Command) bool { return c.Job.MinWorkers == 4 && c.Job.Strategy == ParameterServer }},
-		{"--distribution_strategy=AllreduceStrategy --grads_to_wait=1 --use_async=false --get_model_steps=1", func(c *Command) bool { return c.Job.Strategy == AllReduce }},
-		{"--global_batch_size=0 --scale_learning_rate=false", func(c *Command) bool { return c.Job.Strategy == ParameterServer && c.Job.NumPS == 1 }},
+		{"--distribution_strategy=AllreduceStrategy", func(c *Command) bool {
+			return c.Job.NumPS == 0 && len(c.Notes) == 0
+		}},
+		{"--distribution-strategy=AllreduceStrategy --num_ps_pods=0", func(c *Command) bool {
+			return c.Job.NumPS == 0 && len(c.Notes) == 0
+		}},
+		{"--num_ps_pods=0", func(c *Command) bool {
+			return c.Job.Strategy == AllReduce && c.Job.NumPS == 0 && len(c.Notes) == 1
+		}},
+		{"--num_ps_pods=0 --global_batch_size=64 --max_workers=2", func(c *Command) bool {
+			return c.Job.GlobalBatchSize == 64 && c.Job.MaxWorkers == 2
+		}},
+		{"--num_ps=0 --scale_learning_rate --heartbeat-timeout=1", func(c *Command) bool {
+			return c.Job.ScaleLearningRate && c.Job.HeartbeatTimeout.Seconds() == 1
+		}},
+		{"--num_workers=4 --min_workers=4 --max_workers=4", func(c *Command) bool {
+			return c.Job.MinWorkers == 4 && c.Job.Strategy == ParameterServer
+		}},
+		{"--distribution_strategy=AllreduceStrategy --grads_to_wait=1 --use_async=false " +
+			"--get_model_steps=1", func(c *Command) bool {
+			return c.Job.Strategy == AllReduce
+		}},
+		{"--global_batch_size=0 --scale_learning_rate=false", func(c *Command) bool {
+			return c.Job.Strategy == ParameterServer && c.Job.NumPS == 1
+		}},
 		{"--worker_image=w", func(c *Command) bool {
 			return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" && c.Job.Image == "w"
 		}},
-		{"--worker_image=w --image_name=i", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.Image == "i" }},
-		{"--worker_cpu_request=2", func(c *Command) bool { return c.Job.Worker.Request.String() == "cpu=2,memory=4096Mi" }},
+		{"--worker_image=w --image_name=i", func(c *Command) bool {
+			return c.Job.Worker.Image == "w" && c.Job.Image == "i"
+		}},
+		{"--worker_cpu_request=2", func(c *Command) bool {
+			return c.Job.Worker.Request.String() == "cpu=2,memory=4096Mi"
+		}},
 	} {
 		c, err := Parse(Train, append(base[:len(base):len(base)], strings.Fields(test.args)...))
 		if err != nil || !test.ok(c) {
@@ -188,59 +218,86 @@ func TestRefused(t *testing.T) {
 		"--loss=my_loss": "models are built in",
 		"--num_ps_pods=0 --distribution_strategy=ParameterServerStrategy": "--num_ps_pods=0: expected 1 or more",
 		"--num_ps_pods=-1": "--num_ps_pods=-1: expected 1 or more",
-		"--num_ps_pods=2 --distribution_strategy=AllreduceStrategy":    "--num_ps_pods=2: --distribution_strategy=AllreduceStrategy has no parameter servers",
-		"--num_ps_pods=0 --grads_to_wait=2":                            "--grads_to_wait=2: with --distribution_strategy=AllreduceStrategy an update is of every worker's gradient",
-		"--num_ps_pods=0 --use_async":                                  "--use_async: with --distribution_strategy=AllreduceStrategy all workers update together",
-		"--num_ps_pods=0 --sync_version_tolerance=0":                   "--sync_version_tolerance=0: with --distribution_strategy=AllreduceStrategy no gradient is stale",
-		"--num_ps_pods=0 --lr_staleness_modulation":                    "--lr_staleness_modulation: with --distribution_strategy=AllreduceStrategy no gradient is stale",
-		"--num_ps_pods=0 --get_model_steps=2":                          "--get_model_steps=2: with --distribution_strategy=AllreduceStrategy every worker holds the model",
-		"--num_ps_pods=0 --global_batch_size=63":                       "--global_batch_size=63: expected --minibatch_size=64 or more",
-		"--num_ps_pods=0 --global_batch_size=-1":                       "--global_batch_size=-1: expected 0 or more",
-		"--num_ps_pods=0 --global_batch_size=64 --scale_learning_rate": "--scale_learning_rate: with --global_batch_size=64",
-		"--num_ps_pods=0 --heartbeat_timeout=900ms":                    "--heartbeat_timeout=900ms: expected 1s or more",
-		"--heartbeat_timeout=5s":                                       "--heartbeat_timeout=5s: needs --distribution_strategy=AllreduceStrategy",
-		"--global_batch_size=256":                                      "--global_batch_size=256: needs --distribution_strategy=AllreduceStrategy; see --grads_to_wait",
-		"--scale_learning_rate":                                        "--scale_learning_rate: needs --distribution_strategy=AllreduceStrategy",
-		"--min_workers=3":                                              "--min_workers=3: more than --num_workers=2",
-		"--max_workers=1":                                              "--max_workers=1: fewer than --num_workers=2",
-		"--min_workers=-1":                                             "--min_workers=-1: expected 0 or more",
-		"--max_workers=-1":                                             "--max_workers=-1: expected 0 or more",
-		"--num_workers=3 --min_workers=4 --max_workers=2":              "--min_workers=4: more than --max_workers=2",
-		"--training_data=d\xff":                                        "expected UTF-8",
-		"--record_per_task=100":                                        "expected a multiple of --minibatch_size=64",
-		"--distribution_strategy=Local":                                "not available",
-		"--distribution_strategy=Local --num_ps_pods=0":                "give ParameterServerStrategy or AllreduceStrategy",
-		"--distribution_strategy=Horovod":                              "expected ParameterServerStrategy, AllreduceStrategy",
-		"--ps_pod_priority=0.5":                                        "a share goes with workers only",
-		"--cluster_spec_json=[1]":                                      "expected a JSON object",
-		"--populate_env_names=(":                                       "expected a regular expression",
-		"--aux_params=disable_relaunch=True":                           "--relaunch_on_worker_failure=0",
-		"--checkpoint_dir= --checkpoint_steps=5":                       "--checkpoint_steps=5: there are no checkpoints with --checkpoint_dir=",
-		"--checkpoint_dir= --checkpoint_interval=5s":                   "--checkpoint_interval=5s: there are no checkpoints with --checkpoint_dir=",
-		"--checkpoint_dir= --keep_checkpoint_max=5":                    "--keep_checkpoint_max=5: there are no checkpoints; give --checkpoint_dir",
-		"--checkpoint_dir=c --checkpoint_steps=0":                      "--checkpoint_dir=c: no checkpoint would be made",
-		"--checkpoint_dir=d/c":                                         "--checkpoint_dir=d/c: it is in --training_data=d, of which every file is read",
-		"--validation_data=. --checkpoint_dir=c":                       "--checkpoint_dir=c: it is in --validation_data=., of which every file is read",
-		"--validation_data=/v/ --checkpoint_dir=/v/c":                  "--checkpoint_dir=/v/c: it is in --validation_data=/v/, of which every file is read",
-		"--checkpoint_dir=ftp://b/p":                                   "--checkpoint_dir=ftp://b/p: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
-		"--checkpoint_interval=-1s":                                    "--checkpoint_interval=-1s: expected 1s or more, or 0",
-		"--prediction_data=x":                                          "--prediction_data=x: goes with predict, not with train: drop it",
-		"--prediction_outputs=x.csv":                                   "--prediction_outputs=x.csv: goes with predict, not with train: drop it; --output is for the trained model",
-		"--image_pull_policy=Sometimes":                                "expected Always, IfNotPresent, Never",
-		"--log_level=LOUD":                                             "expected DEBUG, INFO",
-		"--task_timeout=0":                                             "expected 1s or more",
-		"--seed=-1":                                                    "expected a whole number of 0 or more",
-		"--num_workers=99999999999":                                    "expected a whole number",
-		"--frobnicate=1":                                               "--frobnicate: unknown flag; see elasticdl train --help",
-		"--num_ps_pod=3":                                               "did you mean --num_ps_pods?",
-		"--validation_data=s3://b/p":                                   "--validation_data=s3://b/p: records are read from files, not over a network",
-		"--follow --detach":                                            "--follow: contradicts --detach",
-		"--watch --detach":                                             "--watch: contradicts --detach",
-		"--watch --follow":                                             "--follow: shows logs, and --watch the job; drop one of the two",
-		"--format=yaml":                                                "--format=yaml: expected text, json",
-		"--training-dta=x":                                             "did you mean --training_data?",
+		"--num_ps_pods=2 --distribution_strategy=AllreduceStrategy": "--num_ps_pods=2: " +
+			"--distribution_strategy=AllreduceStrategy has no parameter servers",
+		"--num_ps_pods=0 --grads_to_wait=2": "--grads_to_wait=2: with " +
+			"--distribution_strategy=AllreduceStrategy an update is of every worker's gradient",
+		"--num_ps_pods=0 --use_async": "--use_async: with " +
+			"--distribution_strategy=AllreduceStrategy all workers update together",
+		"--num_ps_pods=0 --sync_version_tolerance=0": "--sync_version_tolerance=0: with " +
+			"--distribution_strategy=AllreduceStrategy no gradient is stale",
+		"--num_ps_pods=0 --lr_staleness_modulation": "--lr_staleness_modulation: " +
+			"with --distribution_strategy=AllreduceStrategy no gradient is stale",
+		"--num_ps_pods=0 --get_model_steps=2": "--get_model_steps=2: with " +
+			"--distribution_strategy=AllreduceStrategy every worker holds the model",
+		"--num_ps_pods=0 --global_batch_size=63": "--global_batch_size=63: " +
+			"expected --minibatch_size=64 or more",
+		"--num_ps_pods=0 --global_batch_size=-1": "--global_batch_size=-1: expected 0 or more",
+		"--num_ps_pods=0 --global_batch_size=64 --scale_learning_rate": "--scale_learning_rate: " +
+			"with --global_batch_size=64",
+		"--num_ps_pods=0 --heartbeat_timeout=900ms": "--heartbeat_timeout=900ms: " +
+			"expected 1s or more",
+		"--heartbeat_timeout=5s": "--heartbeat_timeout=5s: " +
+			"needs --distribution_strategy=AllreduceStrategy",
+		"--global_batch_size=256": "--global_batch_size=256: " +
+			"needs --distribution_strategy=AllreduceStrategy; see --grads_to_wait",
+		"--scale_learning_rate": "--scale_learning_rate: " +
+			"needs --distribution_strategy=AllreduceStrategy",
+		"--min_workers=3":  "--min_workers=3: more than --num_workers=2",
+		"--max_workers=1":  "--max_workers=1: fewer than --num_workers=2",
+		"--min_workers=-1": "--min_workers=-1: expected 0 or more",
+		"--max_workers=-1": "--max_workers=-1: expected 0 or more",
+		"--num_workers=3 --min_workers=4 --max_workers=2": "--min_workers=4: more than --max_workers=2",
+		"--training_data=d\xff":                           "expected UTF-8",
+		"--record_per_task=100":                           "expected a multiple of --minibatch_size=64",
+		"--distribution_strategy=Local":                   "not available",
+		"--distribution_strategy=Local --num_ps_pods=0":   "give ParameterServerStrategy or AllreduceStrategy",
+		"--distribution_strategy=Horovod": "expected " +
+			"ParameterServerStrategy, AllreduceStrategy",
+		"--ps_pod_priority=0.5":              "a share goes with workers only",
+		"--cluster_spec_json=[1]":            "expected a JSON object",
+		"--populate_env_names=(":             "expected a regular expression",
+		"--aux_params=disable_relaunch=True": "--relaunch_on_worker_failure=0",
+		"--checkpoint_dir= --checkpoint_steps=5": "--checkpoint_steps=5: " +
+			"there are no checkpoints with --checkpoint_dir=",
+		"--checkpoint_dir= --checkpoint_interval=5s": "--checkpoint_interval=5s: " +
+			"there are no checkpoints with --checkpoint_dir=",
+		"--checkpoint_dir= --keep_checkpoint_max=5": "--keep_checkpoint_max=5: " +
+			"there are no checkpoints; give --checkpoint_dir",
+		"--checkpoint_dir=c --checkpoint_steps=0": "--checkpoint_dir=c: no " +
+			"checkpoint would be made",
+		"--checkpoint_dir=d/c": "--checkpoint_dir=d/c: it " +
+			"is in --training_data=d, of which every file is read",
+		"--validation_data=. --checkpoint_dir=c": "--checkpoint_dir=c: it is " +
+			"in --validation_data=., of which every file is read",
+		"--validation_data=/v/ --checkpoint_dir=/v/c": "--checkpoint_dir=/v/c: it " +
+			"is in --validation_data=/v/, of which every file is read",
+		"--checkpoint_dir=ftp://b/p": "--checkpoint_dir=ftp://b/p: expected a directory, " +
+			"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+		"--checkpoint_interval=-1s": "--checkpoint_interval=-1s: " +
+			"expected 1s or more, or 0",
+		"--prediction_data=x": "--prediction_data=x: goes " +
+			"with predict, not with train: drop it",
+		"--prediction_outputs=x.csv": "--prediction_outputs=x.csv: goes with predict, not with " +
+			"train: drop it; --output is for the trained model",
+		"--image_pull_policy=Sometimes": "expected Always, IfNotPresent, Never",
+		"--log_level=LOUD":              "expected DEBUG, INFO",
+		"--task_timeout=0":              "expected 1s or more",
+		"--seed=-1":                     "expected a whole number of 0 or more",
+		"--num_workers=99999999999":     "expected a whole number",
+		"--frobnicate=1": "--frobnicate: unknown " +
+			"flag; see elasticdl train --help",
+		"--num_ps_pod=3":             "did you mean --num_ps_pods?",
+		"--validation_data=s3://b/p": "--validation_data=s3://b/p: records are read from files, not over a network",
+		"--follow --detach":          "--follow: contradicts --detach",
+		"--watch --detach":           "--watch: contradicts --detach",
+		"--watch --follow": "--follow: shows logs, and " +
+			"--watch the job; drop one of the two",
+		"--format=yaml":    "--format=yaml: expected text, json",
+		"--training-dta=x": "did you mean --training_data?",
 	} {
-		_, err := Parse(Train, append(strings.Fields(args), "--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"))
+		_, err := Parse(Train, append(strings.Fields(args), "--runtime=local", "--job_name=j",
+			"--model_def=m", "--training_data=d"))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want one problem with %q", args, err, want)
 		}
@@ -250,7 +307,9 @@ func TestRefused(t *testing.T) {
 // Law 3, on the jobs of the tutorials.
 func TestJSON(t *testing.T) {
 	for _, command := range []string{cloud, minikube, allReduce, elastic,
-		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", "--job_name=j --model_def=m --training_data=d --num_ps_pods=0 --scale_learning_rate", cloud + ` --envs=A=b=c,D=e --cluster_spec_json={"a":1} --sync_version_tolerance=0 --data_reader_params=k=v`} {
+		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s",
+		"--job_name=j --model_def=m --training_data=d --num_ps_pods=0 --scale_learning_rate",
+		cloud + ` --envs=A=b=c,D=e --cluster_spec_json={"a":1} --sync_version_tolerance=0 --data_reader_params=k=v`} {
 		c, err := Parse(Train, local(command))
 		if err != nil {
 			t.Fatal(err)
@@ -283,13 +342,15 @@ func TestValidateRing(t *testing.T) {
 	j := Default()
 	// and one server still
 	j.Name, j.ModelDef, j.TrainingData, j.Strategy = "j", "m", "d", AllReduce
-	j.GradsToWait, j.GetModelSteps, j.UseAsync, j.LRStalenessModulation, j.SyncVersionTolerance = 2, 3, true, true, new(1)
+	j.GradsToWait, j.GetModelSteps, j.UseAsync, j.LRStalenessModulation, j.SyncVersionTolerance = 2, 3,
+		true, true, new(1)
 	j.MinWorkers, j.MaxWorkers, j.GlobalBatchSize, j.ScaleLearningRate, j.HeartbeatTimeout = 3, -1, 1, true, Duration{}
 	err := j.Validate()
 	if err == nil || lines(err) != 11 {
 		t.Fatalf("got:\n%v\nwant 11 problems", err)
 	}
-	for _, flag := range []string{"num_ps_pods=1", "grads_to_wait=2", "get_model_steps=3", "use_async", "lr_staleness_modulation", "sync_version_tolerance=1",
+	for _, flag := range []string{"num_ps_pods=1", "grads_to_wait=2", "get_model_steps=3", "use_async",
+		"lr_staleness_modulation", "sync_version_tolerance=1",
 		"min_workers=3", "max_workers=-1", "global_batch_size=1", "scale_learning_rate", "heartbeat_timeout=0s"} {
 		if !strings.Contains("\n"+err.Error(), "\n--"+flag+":") {
 			t.Errorf("no word of --%s in:\n%v", flag, err)
@@ -322,7 +383,8 @@ func TestFlagTable(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for kind, want := range map[Type]string{Train: "  --num_workers=N                   workers [2]", Run: "  --num_workers=N                   workers [1]"} {
+	for kind, want := range map[Type]string{Train: "  --num_workers=N                   workers [2]",
+		Run: "  --num_workers=N                   workers [1]"} {
 		if !strings.Contains(Help(kind), want) {
 			t.Errorf("the help text of %s lacks %q", kind, want)
 		}
@@ -330,7 +392,8 @@ func TestHelp(t *testing.T) {
 	for _, kind := range []Type{Train, Evaluate, Predict, Run} {
 		help := Help(kind)
 		for _, f := range Flags() {
-			if want := f.Effect != Later && f.With(kind); regexp.MustCompile("--"+f.Name+"\\b").MatchString(help) != want {
+			if want := f.Effect != Later &&
+				f.With(kind); regexp.MustCompile("--"+f.Name+"\\b").MatchString(help) != want {
 				t.Errorf("--%s in the help text of %s: %t, want %t", f.Name, kind, !want, want)
 			}
 		}
@@ -350,7 +413,8 @@ func TestHelp(t *testing.T) {
 // A job that trains nothing: what it needs, what has no effect in it, and what is refused.
 func TestFixedJobs(t *testing.T) {
 	const evaluate = "--job_name=j --model_def=m --checkpoint_dir_for_init=/ckpt --validation_data=/data/test"
-	const predict = "--job_name=j --model_def=m --checkpoint_dir_for_init=/ckpt --prediction_data=/data/new --prediction_outputs=/out/out.csv"
+	const predict = "--job_name=j --model_def=m --checkpoint_dir_for_init=/ckpt " +
+		"--prediction_data=/data/new --prediction_outputs=/out/out.csv"
 	for _, c := range []struct {
 		kind Type
 		args string
@@ -358,22 +422,40 @@ func TestFixedJobs(t *testing.T) {
 	}{
 		{Evaluate, "--runtime=local " + evaluate, ""},
 		{Predict, "--runtime=local " + predict, ""},
-		{Predict, "--runtime=local " + predict + " --distribution_strategy=AllreduceStrategy --num_epochs=5 --heartbeat_timeout=9s --checkpoint_steps=4", ""},
-		{Predict, "--runtime=local " + predict + " --num_ps_pods=0 --evaluation_steps=5 --grads_to_wait=3 --get_model_steps=3", ""},
-		{Predict, "--image_name=i --volume=claim_name=c,mount_path=/data;claim_name=d,mount_path=/out;claim_name=e,mount_path=/ckpt " + predict, ""},
-		{Predict, "--image_name=i --checkpoint_dir_for_init=s3://b/c --prediction_outputs=s3://b/o.csv --job_name=j --model_def=m --prediction_data=/d", ""},
-		{Predict, "--image_name=i --volume=claim_name=e,mount_path=/ckpt " + predict, "--prediction_outputs=/out/out.csv: expected a path that is mounted (--volume)"},
-		{Evaluate, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c", "--validation_data is missing"},
-		{Evaluate, "--runtime=local --job_name=j --model_def=m --validation_data=c", "--checkpoint_dir_for_init is missing: name the checkpoints"},
-		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c --prediction_outputs=o", "--prediction_data is missing"},
-		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c --prediction_data=o", "--prediction_outputs is missing: name a .csv file"},
-		{Predict, "--runtime=local " + predict + " --training_data=x", "--training_data=x: goes with train, not with predict: drop it"},
-		{Predict, "--runtime=local " + predict + " --validation_data=x", "--validation_data=x: goes with train, not with predict: drop it"},
-		{Predict, "--runtime=local " + predict + " --output=x", "--output=x: goes with train, not with predict: drop it; --prediction_outputs is"},
-		{Evaluate, "--runtime=local " + evaluate + " --checkpoint_dir=x", "--checkpoint_dir=x: goes with train, not with evaluate: drop it; --checkpoint_dir_for_init names the model"},
-		{Predict, "--runtime=local " + predict + " --prediction_outputs=/data/new/o.csv", "--prediction_outputs=/data/new/o.csv: it is in --prediction_data=/data/new, of which every file is read"},
-		{Predict, "--runtime=local " + predict + " --prediction_outputs=ftp://o.csv", "--prediction_outputs=ftp://o.csv: expected a .csv file or a directory, s3://"},
-		{Predict, "--runtime=local " + predict + " --prediction_outputs_processor=mine", "--prediction_outputs_processor=mine: not available"},
+		{Predict, "--runtime=local " + predict +
+			" --distribution_strategy=AllreduceStrategy --num_epochs=5 --heartbeat_timeout=9s " +
+			"--checkpoint_steps=4", ""},
+		{Predict, "--runtime=local " + predict +
+			" --num_ps_pods=0 --evaluation_steps=5 --grads_to_wait=3 --get_model_steps=3", ""},
+		{Predict, "--image_name=i " +
+			"--volume=claim_name=c,mount_path=/data;claim_name=d,mount_path=/out;claim_name=e,mount_path=/ckpt " + predict, ""},
+		{Predict, "--image_name=i --checkpoint_dir_for_init=s3://b/c " +
+			"--prediction_outputs=s3://b/o.csv --job_name=j --model_def=m --prediction_data=/d", ""},
+		{Predict, "--image_name=i --volume=claim_name=e,mount_path=/ckpt " + predict,
+			"--prediction_outputs=/out/out.csv: expected a path that is mounted (--volume)"},
+		{Evaluate, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c",
+			"--validation_data is missing"},
+		{Evaluate, "--runtime=local --job_name=j --model_def=m --validation_data=c",
+			"--checkpoint_dir_for_init is missing: name the checkpoints"},
+		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c " +
+			"--prediction_outputs=o", "--prediction_data is missing"},
+		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c " +
+			"--prediction_data=o", "--prediction_outputs is missing: name a .csv file"},
+		{Predict, "--runtime=local " + predict + " --training_data=x",
+			"--training_data=x: goes with train, not with predict: drop it"},
+		{Predict, "--runtime=local " + predict + " --validation_data=x",
+			"--validation_data=x: goes with train, not with predict: drop it"},
+		{Predict, "--runtime=local " + predict + " --output=x",
+			"--output=x: goes with train, not with predict: drop it; --prediction_outputs is"},
+		{Evaluate, "--runtime=local " + evaluate + " --checkpoint_dir=x",
+			"--checkpoint_dir=x: goes with train, not with evaluate: drop it; " +
+				"--checkpoint_dir_for_init names the model"},
+		{Predict, "--runtime=local " + predict + " --prediction_outputs=/data/new/o.csv",
+			"--prediction_outputs=/data/new/o.csv: it is in --prediction_data=/data/new, of which every file is read"},
+		{Predict, "--runtime=local " + predict + " --prediction_outputs=ftp://o.csv",
+			"--prediction_outputs=ftp://o.csv: expected a .csv file or a directory, s3://"},
+		{Predict, "--runtime=local " + predict + " --prediction_outputs_processor=mine",
+			"--prediction_outputs_processor=mine: not available"},
 		{Evaluate, "--runtime=local " + evaluate + " --num_wrkers=3", "did you mean --num_workers?"},
 		{Evaluate, "--runtime=local " + evaluate + " --frobnicate=3", "see elasticdl evaluate --help"},
 	} {
@@ -388,11 +470,13 @@ func TestFixedJobs(t *testing.T) {
 			t.Errorf("%s %s: %v", c.kind, c.args, err)
 			continue
 		}
-		if j := got.Job; j.Type != c.kind || j.Strategy != "" || j.NumPS != 0 || j.CheckpointDir != "" || j.CheckpointInterval.Duration != 0 {
+		if j := got.Job; j.Type != c.kind || j.Strategy != "" || j.NumPS != 0 ||
+			j.CheckpointDir != "" || j.CheckpointInterval.Duration != 0 {
 			t.Errorf("%s %s: %+v", c.kind, c.args, j)
 		}
 	}
-	got, _ := Parse(Predict, strings.Fields("--runtime=local --num_epochs=5 --num_ps_pods=2 --num_workers=3 --seed=4 "+predict))
+	got, _ := Parse(Predict, strings.Fields("--runtime=local --num_epochs=5 --num_ps_pods=2 "+
+		"--num_workers=3 --seed=4 "+predict))
 	if want := []string{"no effect with predict: --num_epochs, --num_ps_pods, --seed"}; !slices.Equal(got.Notes, want) {
 		t.Errorf("notes %q, expected %q", got.Notes, want)
 	}
@@ -400,11 +484,14 @@ func TestFixedJobs(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async=perhaps --x",
-		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", strings.Replace(allReduce, "--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0 --scale_learning_rate", 1)} {
+		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s",
+		strings.Replace(allReduce, "--distribution_strategy=AllreduceStrategy",
+			"--num_ps_pods=0 --scale_learning_rate", 1)} {
 		f.Add(strings.Join(local(command), "\n"))
 		f.Add(strings.Join(strings.Fields(command), "\n"))
 	}
-	f.Add(strings.Join(onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend --tolerations=key=k,effect=NoExecute,seconds=60 --node_selector=a=b --worker_resource_limit=gpu=1"), "\n"))
+	f.Add(strings.Join(onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend "+
+		"--tolerations=key=k,effect=NoExecute,seconds=60 --node_selector=a=b --worker_resource_limit=gpu=1"), "\n"))
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Parse(Train, strings.Split(text, "\n"))
 		if err != nil {
@@ -416,7 +503,8 @@ func FuzzParse(f *testing.F) {
 		if err := c.Job.ValidateCluster(); err != nil && c.Runtime == "kubernetes" {
 			t.Fatalf("parsed, and not valid on Kubernetes: %v", err)
 		}
-		if j := c.Job; (j.Strategy == AllReduce) != (j.NumPS == 0) || j.MinWorkers > j.NumWorkers || j.MaxWorkers > 0 && j.NumWorkers > j.MaxWorkers {
+		if j := c.Job; (j.Strategy == AllReduce) != (j.NumPS == 0) || j.MinWorkers > j.NumWorkers ||
+			j.MaxWorkers > 0 && j.NumWorkers > j.MaxWorkers {
 			t.Fatalf("parsed, and contradicts itself: %+v", j)
 		}
 		survives(t, c.Job)

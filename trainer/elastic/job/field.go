@@ -18,7 +18,8 @@ func pathTo(at any, within reflect.Value) string {
 	for i := range within.NumField() {
 		field := within.Field(i)
 		name, _, _ := strings.Cut(within.Type().Field(i).Tag.Get("json"), ",")
-		if of := within.Type().Field(i); of.Anonymous && of.Type.Kind() == reflect.Struct && of.IsExported() && name == "" {
+		if of := within.Type().Field(i); of.Anonymous && of.Type.Kind() == reflect.Struct &&
+			of.IsExported() && name == "" {
 			if path := pathTo(at, field); path != "" { // JSON has its fields beside the others
 				return path
 			}
@@ -47,7 +48,8 @@ func (j *Job) Available() error {
 	for i := range flags {
 		f := &flags[i]
 		if v := f.bind(c); f.Effect == Later || v.only {
-			p.check(f.Field() == "" || v.get() == f.Default(j.Type), setting(f.Name, v.get()), "not available in this version yet%s", f.Instead)
+			p.check(f.Field() == "" || v.get() == f.Default(j.Type), setting(f.Name, v.get()),
+				"not available in this version yet%s", f.Instead)
 		}
 	}
 	return p.err()

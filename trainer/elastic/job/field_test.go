@@ -10,8 +10,10 @@ import (
 // Every flag sets the field that it says, and no other.
 func TestFieldsOfFlags(t *testing.T) {
 	samples := map[string]string{
-		"": "true", "TEXT": "x", "PATH": "x", "N": "7", "DURATION": "7s", "NAME": "x", "RESOURCES": "cpu=7", "QUANTITY": "7", "CLASS": "x",
-		"TOLERATIONS": "key=x", "VOLUMES": "claim_name=x,mount_path=/x", "JSON": `{"x":1}`, "K=V,...": "x=y", "K=V; ...": "x=y",
+		"": "true", "TEXT": "x", "PATH": "x", "N": "7", "DURATION": "7s", "NAME": "x",
+		"RESOURCES": "cpu=7", "QUANTITY": "7", "CLASS": "x",
+		"TOLERATIONS": "key=x", "VOLUMES": "claim_name=x,mount_path=/x", "JSON": `{"x":1}`,
+		"K=V,...": "x=y", "K=V; ...": "x=y",
 		"NAME=SECRET/KEY;...": "X=y/z", "NAME;...": "x", "N|auto|cpu|gpu": "auto", "N|MIN:MAX": "1:2", "0": "0",
 	}
 	for _, f := range Flags() {
@@ -42,7 +44,8 @@ func TestFieldsOfFlags(t *testing.T) {
 		case "nnodes":
 			want = "maxWorkers minWorkers"
 		}
-		if got := strings.Join(changed, " "); got != want && !strings.HasPrefix(got, want+".") || want == "" && got != "" {
+		if got := strings.Join(changed, " "); got != want && !strings.HasPrefix(got, want+".") ||
+			want == "" && got != "" {
 			t.Errorf("--%s is said to set %q, and sets %q", f.Name, f.Field(), got)
 		}
 	}

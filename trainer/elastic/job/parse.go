@@ -53,10 +53,12 @@ func resource(key, value string) (name, quantity string, err error) {
 		name, want, form = "ephemeral-storage", "bytes like 512Mi or 4Gi", byteQuantity
 	case key == "gpu":
 		name, want = "nvidia.com/gpu", "a whole number"
-	case strings.Contains(key, "/") && labelKey(key) && !strings.HasPrefix(key, "kubernetes.io/") && !strings.Contains(key, ".kubernetes.io/"):
+	case strings.Contains(key, "/") && labelKey(key) && !strings.HasPrefix(key, "kubernetes.io/") &&
+		!strings.Contains(key, ".kubernetes.io/"):
 		want = "a whole number"
 	default:
-		return "", "", fmt.Errorf("unknown resource %q: expected cpu, memory, disk, ephemeral-storage, gpu or a device like nvidia.com/gpu", key)
+		return "", "", fmt.Errorf("unknown resource %q: expected cpu, memory, disk, "+
+			"ephemeral-storage, gpu or a device like nvidia.com/gpu", key)
 	}
 	if !form.MatchString(value) || value == "0" && form == cpuQuantity {
 		return "", "", fmt.Errorf("%s=%s: expected %s", key, value, want)

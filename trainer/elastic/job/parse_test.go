@@ -60,13 +60,15 @@ func TestParseVolumes(t *testing.T) {
 		"claim=c,mount_path=/d":                                 `!unknown key "claim"`,
 		"claim_name=,mount_path=/d":                             "!claim_name is empty",
 		"claim_name=a,mount_path=/d;claim_name=b,mount_path=/d": "!mount_path /d occurs twice",
-		"claim_name=A,mount_path=/d":                            "!claim_name=A: expected the name of a PersistentVolumeClaim",
-		"host_path=c0,mount_path=/path0":                        "!host_path=c0: expected a path that starts with /",
-		"host_path=/a/../b,mount_path=/d":                       "!and names no '..'",
-		"host_path=/a,type=Folder,mount_path=/d":                "!type=Folder: expected one of Directory, DirectoryOrCreate",
-		"claim_name=c,mount_path=/a:b":                          "!expected a path without ':'",
-		"claim_name=c,mount_path=/d,sub_path=/s":                "!sub_path=/s: expected a path within the volume",
-		"claim_name=c,mount_path=/d,sub_path=s/..":              "!sub_path=s/..: expected a path within the volume",
+		"claim_name=A,mount_path=/d": "!claim_name=A: expected the name " +
+			"of a PersistentVolumeClaim",
+		"host_path=c0,mount_path=/path0":  "!host_path=c0: expected a path that starts with /",
+		"host_path=/a/../b,mount_path=/d": "!and names no '..'",
+		"host_path=/a,type=Folder,mount_path=/d": "!type=Folder: expected one of " +
+			"Directory, DirectoryOrCreate",
+		"claim_name=c,mount_path=/a:b":             "!expected a path without ':'",
+		"claim_name=c,mount_path=/d,sub_path=/s":   "!sub_path=/s: expected a path within the volume",
+		"claim_name=c,mount_path=/d,sub_path=s/..": "!sub_path=s/..: expected a path within the volume",
 	} {
 		v, err := ParseVolumes(in)
 		if got := volumes(&v).get(); !agrees(got, err, want) {
@@ -80,7 +82,8 @@ func TestParsePriority(t *testing.T) {
 		"": "", "high": "high", "low-priority": "low-priority", "system-node.critical": "system-node.critical",
 		"0.5": "high=0.5", "high=0.5": "high=0.5", "0": "low", "1": "high", "urgent=0.25": "urgent=0.25",
 		"1.5": "!between 0 and 1", "-1": "!between 0 and 1", "high=x": "!between 0 and 1", "NaN": "!between 0 and 1",
-		"High": "!PriorityClass", "a b": "!PriorityClass", "=0.5": "!PriorityClass", "0=1": "!PriorityClass", "2=0.5": "!PriorityClass",
+		"High": "!PriorityClass", "a b": "!PriorityClass", "=0.5": "!PriorityClass",
+		"0=1": "!PriorityClass", "2=0.5": "!PriorityClass",
 	} {
 		p, err := ParsePriority(in)
 		if !agrees(p.String(), err, want) {
@@ -148,7 +151,8 @@ func TestParseParams(t *testing.T) {
 }
 
 func TestParseBool(t *testing.T) {
-	for in, want := range map[string]bool{"True": true, "yes": true, "t": true, "Y": true, "1": true, "False": false, "no": false, "n": false, "0": false} {
+	for in, want := range map[string]bool{"True": true, "yes": true, "t": true, "Y": true, "1": true,
+		"False": false, "no": false, "n": false, "0": false} {
 		if got, err := ParseBool(in); err != nil || got != want {
 			t.Errorf("%q: %t, %v", in, got, err)
 		}
@@ -159,7 +163,8 @@ func TestParseBool(t *testing.T) {
 }
 
 func TestParseDuration(t *testing.T) {
-	for in, want := range map[string]time.Duration{"300": 5 * time.Minute, "1.5": 1500 * time.Millisecond, "90s": 90 * time.Second, "1h5m": 65 * time.Minute} {
+	for in, want := range map[string]time.Duration{"300": 5 * time.Minute,
+		"1.5": 1500 * time.Millisecond, "90s": 90 * time.Second, "1h5m": 65 * time.Minute} {
 		if got, err := ParseDuration(in); err != nil || got != want {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
@@ -173,7 +178,8 @@ func TestParseDuration(t *testing.T) {
 
 // What a parser takes, it writes, and takes again as the same.
 func FuzzParsers(f *testing.F) {
-	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1", "claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f",
+	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1",
+		"claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f",
 		"key=nvidia.com/gpu,operator=Exists,effect=NoSchedule;key=k,value=v,effect=NoExecute,seconds=60", "disktype=ssd,example.com/zone=a", "A=b/c;D=e/f", "a;b"} {
 		f.Add(s)
 	}

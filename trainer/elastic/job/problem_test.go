@@ -23,16 +23,24 @@ func TestProblemByFlagAndField(t *testing.T) {
 		problem            *Problem
 		flags, field, text string
 	}{
-		{newProblem(setting("num_workers", 0), "expected %d or more", 1), "--num_workers=0: expected 1 or more", "numWorkers", "0: expected 1 or more"},
-		{newProblem(setting("min-workers", 3), "more than %v", setting("max_workers", 2)), "--min-workers=3: more than --max_workers=2", "minWorkers", "3: more than maxWorkers=2"},
+		{newProblem(setting("num_workers", 0), "expected %d or more", 1),
+			"--num_workers=0: expected 1 or more", "numWorkers", "0: expected 1 or more"},
+		{newProblem(setting("min-workers", 3), "more than %v", setting("max_workers", 2)),
+			"--min-workers=3: more than --max_workers=2", "minWorkers", "3: more than maxWorkers=2"},
 		{missing, "--job_name is missing: give the job a name", "name", "missing: give the job a name"},
-		{newProblem(setting("use_async"), "with %v all", setting("distribution_strategy", AllReduce)), "--use_async: with --distribution_strategy=AllreduceStrategy all", "useAsync", "with strategy=AllreduceStrategy all"},
+		{newProblem(setting("use_async"), "with %v all", setting("distribution_strategy", AllReduce)),
+			"--use_async: with --distribution_strategy=AllreduceStrategy all", "useAsync",
+			"with strategy=AllreduceStrategy all"},
 		{newProblem(setting("role", ""), "expected a name"), "--role=: expected a name", "role", "expected a name"},
-		{newProblem(setting("train_data_dir", "d"), "is none"), "--train_data_dir=d: is none", "trainingData", "d: is none"},
+		{newProblem(setting("train_data_dir", "d"), "is none"), "--train_data_dir=d: is none",
+			"trainingData", "d: is none"},
 		// of the command
-		{newProblem(setting("yaml", "x"), "with %v", setting("num_workers")), "--yaml=x: with --num_workers", "", "--yaml=x: with numWorkers"},
-		{newProblem(fieldOf("master.image", "X"), "expected an image"), "master.image=X: expected an image", "master.image", "X: expected an image"},
-		{newProblem(theProgram("ftp://h/m"), "give %v", either{"this", "that"}), "program ftp://h/m: give this", "command", "ftp://h/m: give that"},
+		{newProblem(setting("yaml", "x"), "with %v", setting("num_workers")),
+			"--yaml=x: with --num_workers", "", "--yaml=x: with numWorkers"},
+		{newProblem(fieldOf("master.image", "X"), "expected an image"),
+			"master.image=X: expected an image", "master.image", "X: expected an image"},
+		{newProblem(theProgram("ftp://h/m"), "give %v", either{"this", "that"}),
+			"program ftp://h/m: give this", "command", "ftp://h/m: give that"},
 		{newProblem(setting("nothing", 1), "unknown"), "--nothing=1: unknown", "", "--nothing=1: unknown"},
 		{newProblem(mention{}, "%v", "unexpected"), "unexpected", "", "unexpected"},
 		{NewProblem("cluster_spec_json", "100%d"), "--cluster_spec_json: 100%d", "clusterSpecJSON", "100%d"},
@@ -61,7 +69,8 @@ func TestProblemsIn(t *testing.T) {
 // A flag that was refused is not refused for its value, too, however the user has spelled it.
 func TestOneProblemOfASetting(t *testing.T) {
 	for _, spelled := range []string{"job_name", "job-name"} {
-		_, err := Parse(Train, []string{"--runtime=local", "--model_def=m", "--training_data=d", "--" + spelled + "=\xff"})
+		_, err := Parse(Train, []string{"--runtime=local", "--model_def=m", "--training_data=d",
+			"--" + spelled + "=\xff"})
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), "--"+spelled+"=\xff: expected UTF-8") {
 			t.Errorf("--%s: %v, want one problem", spelled, err)
 		}
@@ -71,7 +80,8 @@ func TestOneProblemOfASetting(t *testing.T) {
 // Two checksums of a program are a problem of the flag, not of the program.
 func TestProblemOfChecksum(t *testing.T) {
 	j := DefaultOf(Run)
-	j.Name, j.Program.Command, j.Program.SHA256 = "j", []string{"main.py#sha256=" + strings.Repeat("1", 64)}, strings.Repeat("0", 64)
+	j.Name, j.Program.Command, j.Program.SHA256 = "j",
+		[]string{"main.py#sha256=" + strings.Repeat("1", 64)}, strings.Repeat("0", 64)
 	all := ProblemsIn(j.Validate())
 	if len(all) != 1 {
 		t.Fatalf("got %v, want one problem", all)

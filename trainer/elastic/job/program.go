@@ -85,26 +85,95 @@ var forModels = []Type{Train, Evaluate, Predict}
 
 // programFlags are the flags of `elasticdl run`.
 var programFlags = []Flag{
-	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere, Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value { return processes(&c.Job.Program.Processes) }},
-	{Name: "nnodes", Topic: Processes, Effect: Everywhere, Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers", bind: func(c *Command) value { return nodes(c) }},
-	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program that the job survives [0]; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
-	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
-	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
-	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return startMethod(&c.Job.Program.StartMethod) }},
-	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
-	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, as progress, and for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return filePath(&c.Job.Program.Checkpoint) }},
-	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
-	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere, Usage: "longest wait for all workers at the start, and for the replacement of a lost one; 0: none", bind: func(c *Command) value { return duration(&c.Job.Program.Gather) }},
-	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
-	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker [a temporary one]", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
-	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
-	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
-	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere, Usage: "local ranks whose output the worker's log has, as 0,1; files have that of all", bind: func(c *Command) value { return text(&c.Job.Program.LocalRanks) }},
-	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return filePath(&c.Job.Program.Workdir) }},
-	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
-	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
-	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
-	{Name: "agent_image_name", Topic: Pods, Effect: Cluster, Usage: "has elasticdl, for the master, and workers of any image [$ELASTICDL_AGENT_IMAGE]", bind: func(c *Command) value { return text(&c.Job.Program.AgentImage) }},
+	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere,
+		Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value {
+			return processes(&c.Job.Program.Processes)
+		}},
+	{Name: "nnodes", Topic: Processes, Effect: Everywhere,
+		Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers",
+		bind: func(c *Command) value {
+			return nodes(c)
+		}},
+	{Name: "max_restarts", Topic: Processes, Effect: Everywhere,
+		Usage: "failures of the program that the job survives [0]; changes of the world are not charged", bind: func(c *Command) value {
+			return number(&c.Job.Program.MaxRestarts)
+		}},
+	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere,
+		Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value {
+			return boolean(&c.Job.Program.Module)
+		}},
+	{Name: "no_python", Topic: Processes, Effect: Everywhere,
+		Usage: "the first word is a program, not a Python script", bind: func(c *Command) value {
+			return boolean(&c.Job.Program.NoPython)
+		}},
+	{Name: "start_method", Topic: Processes, Effect: Everywhere,
+		Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value {
+			return startMethod(&c.Job.Program.StartMethod)
+		}},
+	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere,
+		Usage: "when processes that keep no state start again because a worker joins: now, " +
+			"checkpoint, never", bind: func(c *Command) value {
+			return text(&c.Job.Program.RestartOnJoin)
+		}},
+	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere,
+		Usage: "what the program writes, as progress, and for --restart_on_join=checkpoint; may " +
+			"have * and ?", bind: func(c *Command) value {
+			return filePath(&c.Job.Program.Checkpoint)
+		}},
+	{Name: "restart_grace", Topic: Processes, Effect: Everywhere,
+		Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value {
+			return duration(&c.Job.Program.Grace)
+		}},
+	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere,
+		Usage: "longest wait for all workers at the start, and for the replacement of a lost one; " +
+			"0: none", bind: func(c *Command) value {
+			return duration(&c.Job.Program.Gather)
+		}},
+	{Name: "role", Topic: Processes, Effect: Everywhere,
+		Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value {
+			return text(&c.Job.Program.Role)
+		}},
+	{Name: "log_dir", Topic: Processes, Effect: Everywhere,
+		Usage: "keep the output of each process below this directory of its worker [a temporary one]",
+		bind: func(c *Command) value {
+			return filePath(&c.Job.Program.LogDir)
+		}},
+	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere,
+		Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1",
+		bind: func(c *Command) value {
+			return text(&c.Job.Program.Redirects)
+		}},
+	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere,
+		Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value {
+			return text(&c.Job.Program.Tee)
+		}},
+	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere,
+		Usage: "local ranks whose output the worker's log has, as 0,1; files have that of all",
+		bind: func(c *Command) value {
+			return text(&c.Job.Program.LocalRanks)
+		}},
+	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"},
+		Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster",
+		bind: func(c *Command) value {
+			return filePath(&c.Job.Program.Workdir)
+		}},
+	{Name: "program_sha256", Topic: Processes, Effect: Everywhere,
+		Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value {
+			return text(&c.Job.Program.SHA256)
+		}},
+	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value {
+		return number(&c.Job.Program.GPUs)
+	}},
+	{Name: "network_interface", Topic: Pods, Effect: Everywhere,
+		Usage: "for gloo and NCCL; if not given, the one that leads to the other workers",
+		bind: func(c *Command) value {
+			return text(&c.Job.Program.Interface)
+		}},
+	{Name: "agent_image_name", Topic: Pods, Effect: Cluster,
+		Usage: "has elasticdl, for the master, and workers of any image [$ELASTICDL_AGENT_IMAGE]",
+		bind: func(c *Command) value {
+			return text(&c.Job.Program.AgentImage)
+		}},
 	{Name: "standalone", Topic: Remnants, Effect: Gone, Usage: "no endpoint is needed", bind: toBool},
 	{Name: "rdzv_backend", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "rdzv_endpoint", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
@@ -114,11 +183,16 @@ var programFlags = []Flag{
 	{Name: "node_rank", Topic: Remnants, Effect: Gone, Usage: "the master gives workers their ranks", bind: nodeRank},
 	{Name: "master_addr", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "master_port", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
-	{Name: "local_addr", Topic: Remnants, Effect: Gone, Usage: "workers are reached by their pods' addresses; see --network_interface", bind: toNowhere},
-	{Name: "event_log_handler", Topic: Remnants, Effect: Gone, Usage: "see elasticdl status, and the cluster's events", bind: toNowhere},
-	{Name: "signals_to_handle", Topic: Remnants, Effect: Gone, Usage: "a worker that is to end passes SIGTERM on", bind: toNowhere},
-	{Name: "logs_specs", Topic: Remnants, Effect: Later, Usage: "another kind of logs", Instead: "; see --log_dir, --redirects and --tee", bind: toNowhere},
-	{Name: "run_path", Topic: Remnants, Effect: Later, Usage: "run the script by runpy", Instead: "; leave it out: a script is run as python3 runs it", bind: toBool},
+	{Name: "local_addr", Topic: Remnants, Effect: Gone,
+		Usage: "workers are reached by their pods' addresses; see --network_interface", bind: toNowhere},
+	{Name: "event_log_handler", Topic: Remnants, Effect: Gone,
+		Usage: "see elasticdl status, and the cluster's events", bind: toNowhere},
+	{Name: "signals_to_handle", Topic: Remnants, Effect: Gone,
+		Usage: "a worker that is to end passes SIGTERM on", bind: toNowhere},
+	{Name: "logs_specs", Topic: Remnants, Effect: Later, Usage: "another kind of logs",
+		Instead: "; see --log_dir, --redirects and --tee", bind: toNowhere},
+	{Name: "run_path", Topic: Remnants, Effect: Later, Usage: "run the script by runpy",
+		Instead: "; leave it out: a script is run as python3 runs it", bind: toBool},
 	{Name: "numa_binding", Topic: Remnants, Effect: Later, Usage: "bind processes to the processors of their GPU",
 		Instead: "; bind them in the script, or on a cluster by the kubelet's Topology Manager", bind: toNowhere},
 	{Name: "virtual_local_rank", Topic: Remnants, Effect: Later, Usage: "LOCAL_RANK=0 and one GPU for each process",
@@ -136,7 +210,8 @@ func (g *Program) Title() string {
 // defaultProgram has torchrun's defaults, where it has them.
 func defaultProgram() Program {
 	return Program{
-		Processes: "1", StartMethod: StartFork, RestartOnJoin: RestartNow, Role: "default", Redirects: "0", Tee: "0", Grace: Duration{time.Second},
+		Processes: "1", StartMethod: StartFork, RestartOnJoin: RestartNow, Role: "default",
+		Redirects: "0", Tee: "0", Grace: Duration{time.Second},
 		Gather: Duration{10 * time.Second},
 	}
 }
@@ -205,9 +280,10 @@ func (j *Job) checkProgram(p *problems) {
 		"give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2",
 		"a script or a program, and its arguments, as [python3, main.py, --epochs=2]"})
 	launcher := g.Launcher()
-	p.check(launcher == "", theProgram(launcher), "leave it out: elasticdl starts the processes itself, and has torchrun's options%v", either{
-		", as in: elasticdl run --nproc_per_node=2 main.py --epochs=2",
-		" as fields of their own, as processes: \"2\", command: [main.py, --epochs=2]"})
+	p.check(launcher == "", theProgram(launcher),
+		"leave it out: elasticdl starts the processes itself, and has torchrun's options%v", either{
+			", as in: elasticdl run --nproc_per_node=2 main.py --epochs=2",
+			" as fields of their own, as processes: \"2\", command: [main.py, --epochs=2]"})
 	for i, word := range g.Command { // a job is JSON
 		p.check(utf8.ValidString(word), theProgram(), "word %d is %q: expected UTF-8", i+1, word)
 	}
@@ -216,14 +292,16 @@ func (j *Job) checkProgram(p *problems) {
 	} else {
 		p.oneOf(g.Processes, "nproc_per_node", "a number", "auto", "cpu", "gpu")
 	}
-	p.check(!g.Module || !g.NoPython, setting("no_python"), "with %v the first word is a Python module; drop one of the two", setting("module"))
+	p.check(!g.Module || !g.NoPython, setting("no_python"),
+		"with %v the first word is a Python module; drop one of the two", setting("module"))
 	p.atLeast(0, g.MaxRestarts, "max_restarts")
 	p.atLeast(0, g.GPUs, "gpus")
 	p.atLeast(0, j.NumMinibatchesPerTask, "num_minibatches_per_task")
 	for _, r := range []Resources{j.Worker.Request, j.Worker.Limit} {
 		other := r[gpu]
 		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), setting("gpus", g.GPUs),
-			"%v and %v say %s=%s; drop one of the two", setting("worker_resource_request"), setting("worker_resource_limit"), gpu, other)
+			"%v and %v say %s=%s; drop one of the two", setting("worker_resource_request"),
+			setting("worker_resource_limit"), gpu, other)
 	}
 	sum := g.SHA256
 	if !sha256.MatchString(sum) {
@@ -244,10 +322,12 @@ func (j *Job) checkProgram(p *problems) {
 	p.check(g.Gather.Duration >= 0, setting("gather_timeout", g.Gather), "expected 0s or more")
 	p.check(g.Role != "", setting("role", ""), "expected a name")
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
-		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams), "expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")
+		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams),
+			"expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")
 	}
 	g.checkLocalRanks(p)
-	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
+	p.check(j.HeartbeatTimeout.Duration >= time.Second,
+		setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
 }
 
 // checkLocalRanks refuses a filter that is no list, or that hides the output of all processes.
@@ -260,12 +340,14 @@ func (g *Program) checkLocalRanks(p *problems) {
 	for text := range strings.SplitSeq(g.LocalRanks, ",") {
 		local, err := strconv.Atoi(text)
 		if err != nil || local < 0 {
-			p.check(false, setting("local_ranks_filter", g.LocalRanks), "expected local ranks with commas between, as 0,1")
+			p.check(false, setting("local_ranks_filter", g.LocalRanks),
+				"expected local ranks with commas between, as 0,1")
 			return
 		}
 		some = some || local < count
 	}
-	p.check(some, setting("local_ranks_filter", g.LocalRanks), "no process of %v is among them, and no output would be shown", setting("nproc_per_node", count))
+	p.check(some, setting("local_ranks_filter", g.LocalRanks),
+		"no process of %v is among them, and no output would be shown", setting("nproc_per_node", count))
 }
 
 // checkSource refuses a program that is nowhere to be had from.
@@ -293,7 +375,8 @@ func (c *Command) settleCommand(p *problems) {
 	switch words := strings.Fields(c.jobCommand); {
 	case c.jobCommand == "" || c.Job.Type != Train && c.Job.Type != Run:
 	case len(c.Job.Program.Command) > 0:
-		p.check(false, setting("job_command", c.jobCommand), "the program is %s already; drop one of the two", c.Job.Program.Command[0])
+		p.check(false, setting("job_command", c.jobCommand),
+			"the program is %s already; drop one of the two", c.Job.Program.Command[0])
 	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="):
 		// A=b program
 		c.Job.Type, c.Job.Program.Command = Run, []string{"/bin/sh", "-c", c.jobCommand}
@@ -308,7 +391,8 @@ func (c *Command) settleCommand(p *problems) {
 // settleProgram makes what was not given fit what was: a name from the script's.
 func (c *Command) settleProgram() {
 	j := c.Job
-	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData, &j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
+	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData,
+		&j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
 		// a model's, of which noteFlagsWithoutEffect says that they have none
 		*of = ""
 	}
@@ -347,7 +431,8 @@ var python = regexp.MustCompile(`^python([0-9](\.[0-9]+)?)?$`)
 // launchers are the modules that start a script's processes, as the agent does, by the title of
 // each.
 var launchers = map[string]string{
-	"torch.distributed.run": "torch.distributed.run", "torch.distributed.launch": "torch.distributed.launch", "accelerate.commands.launch": "accelerate launch",
+	"torch.distributed.run":    "torch.distributed.run",
+	"torch.distributed.launch": "torch.distributed.launch", "accelerate.commands.launch": "accelerate launch",
 }
 
 // Launcher returns which launcher the command calls instead of the script that it is to start, as
@@ -413,16 +498,21 @@ func (j *Job) settleGPUs() {
 func (j *Job) checkProgramPods(p *problems) {
 	g := &j.Program
 	p.given(j.Image != "", setting("image_name"),
-		"name an image that has what the program needs, as pytorch/pytorch, and with %v one that has elasticdl", setting("agent_image_name"))
+		"name an image that has what the program needs, as pytorch/pytorch, and with %v one that "+
+			"has elasticdl", setting("agent_image_name"))
 	p.check(g.LogDir != "" || !toFiles.MatchString(g.Redirects), setting("redirects", g.Redirects),
-		"without %v the output would be gone with the pods; give a directory on a %v, or %v, by which the workers' logs have it, too",
+		"without %v the output would be gone with the pods; give a directory on a %v, or %v, by "+
+			"which the workers' logs have it, too",
 		setting("log_dir"), setting("volume"), setting("tee"))
-	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), setting("agent_image_name", g.AgentImage), "expected an image, as registry.example/elasticdl:mnist")
+	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage),
+		setting("agent_image_name", g.AgentImage), "expected an image, as registry.example/elasticdl:mnist")
 	j.checkCode(p)
 	asks := j.Worker.Request[gpu] != "" || j.Worker.Limit[gpu] != ""
-	p.check(g.Processes != "gpu" || asks, setting("nproc_per_node", "gpu"), "workers ask for no GPU; give %v", setting("gpus"))
+	p.check(g.Processes != "gpu" || asks, setting("nproc_per_node", "gpu"),
+		"workers ask for no GPU; give %v", setting("gpus"))
 	for _, v := range j.Volumes {
-		p.check(g.AgentImage == "" || path.Clean(v.MountPath) != AgentDir, setting("volume", v), "elasticdl is at that mount_path; give another")
+		p.check(g.AgentImage == "" || path.Clean(v.MountPath) != AgentDir, setting("volume", v),
+			"elasticdl is at that mount_path; give another")
 	}
 }
 

@@ -135,12 +135,14 @@ func (j *Job) checkPlain(p *problems) {
 	}
 	secret := setting("env_secret")
 	refuse := func(about mention, found string, instead mention, orElse string) {
-		p.check(false, about, "%s; it would be stored in plain text in the job's ConfigMap and pods: put it into a Secret and give %v%s, or %v if it is none",
+		p.check(false, about, "%s; it would be stored in plain text in the job's ConfigMap and "+
+			"pods: put it into a Secret and give %v%s, or %v if it is none",
 			found, instead, orElse, setting("allow_plain_secrets"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
 		if why := PlainSecret(name, j.Envs[name]); why != "" {
-			refuse(setting("envs"), name+" looks like a secret ("+why+")", setting("env_secret", name+"=SECRET/KEY"), "")
+			refuse(setting("envs"), name+" looks like a secret ("+why+")",
+				setting("env_secret", name+"=SECRET/KEY"), "")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.DataReaderParams)) {
@@ -161,7 +163,8 @@ func (j *Job) checkPlain(p *problems) {
 	c.Job = j
 	for i := range flags {
 		f := &flags[i]
-		if field := f.Field(); field == "" || slices.Contains([]string{"envs", "dataReaderParams", "clusterSpecJSON"}, field) {
+		if field := f.Field(); field == "" ||
+			slices.Contains([]string{"envs", "dataReaderParams", "clusterSpecJSON"}, field) {
 			continue
 		}
 		if why := PlainSecret("", f.bind(c).get()); why != "" {
@@ -233,7 +236,9 @@ func PlainSecret(name, value string) (why string) {
 	if harmless.MatchString(value) {
 		return ""
 	}
-	words := strings.FieldsFunc(strings.ToUpper(camel.ReplaceAllString(name, "${1}_${2}")), func(r rune) bool { return !('A' <= r && r <= 'Z' || '0' <= r && r <= '9') })
+	words := strings.FieldsFunc(strings.ToUpper(camel.ReplaceAllString(name, "${1}_${2}")), func(r rune) bool {
+		return !('A' <= r && r <= 'Z' || '0' <= r && r <= '9')
+	})
 	if len(words) == 0 {
 		return ""
 	}
@@ -247,13 +252,15 @@ func PlainSecret(name, value string) (why string) {
 var (
 	// secretWord is what names of secrets end with: HF_TOKEN, PGPASSWORD. TOKENIZERS_PARALLELISM,
 	// MAX_TOKENS and TOKEN_FILE do not.
-	secretWord = regexp.MustCompile(`^(.*PASSWORD|.*PASSWD|PASSPHRASE|PASS|PWD|TOKEN|.*SECRET|CREDENTIALS?|.*APIKEY|ACCESSKEY|SECRETKEY|PRIVATEKEY)$`)
+	secretWord = regexp.MustCompile(
+		`^(.*PASSWORD|.*PASSWD|PASSPHRASE|PASS|PWD|TOKEN|.*SECRET|CREDENTIALS?|.*APIKEY|ACCESSKEY|SECRETKEY|PRIVATEKEY)$`)
 	// secretKind is what stands before KEY in them: WANDB_API_KEY, AWS_SECRET_ACCESS_KEY.
 	secretKind = regexp.MustCompile(`^(API|ACCESS|SECRET|PRIVATE|AUTH|ENCRYPTION|SIGNING|ACCOUNT|MASTER|STORAGE)$`)
 	camel      = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 	// harmless is a value that tells nothing: nothing, a number, a truth value, a path, a variable
 	// that is put in later.
-	harmless = regexp.MustCompile(`^\s*$|^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$|^~?\.{0,2}/|^[a-z][a-z0-9+.-]*://|^\$\([A-Za-z_][A-Za-z0-9_]*\)$|^\$\{?[A-Za-z_][A-Za-z0-9_]*\}?$`)
+	harmless = regexp.MustCompile(
+		`^\s*$|^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$|^~?\.{0,2}/|^[a-z][a-z0-9+.-]*://|^\$\([A-Za-z_][A-Za-z0-9_]*\)$|^\$\{?[A-Za-z_][A-Za-z0-9_]*\}?$`)
 )
 
 // secretForms are values that are secrets whatever their name.
@@ -271,5 +278,6 @@ var secretForms = []struct {
 	{"an API key", regexp.MustCompile(`\bsk-[0-9A-Za-z_-]{20}`)},
 	{"a JSON Web Token", regexp.MustCompile(`\beyJ[0-9A-Za-z_-]{8,}\.eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]*`)},
 	{"a URL with a password", regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#"'@:]*:[^\s/?#"'@$][^\s/?#"'@]*@`)},
-	{"a signed URL", regexp.MustCompile(`(?i)://[^\s?]+\?([^\s]*&)?(X-Amz-Signature|X-Amz-Security-Token|X-Goog-Signature|Signature|sig)=[^&\s]{8}`)},
+	{"a signed URL", regexp.MustCompile(
+		`(?i)://[^\s?]+\?([^\s]*&)?(X-Amz-Signature|X-Amz-Security-Token|X-Goog-Signature|Signature|sig)=[^&\s]{8}`)},
 }

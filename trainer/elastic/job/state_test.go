@@ -8,7 +8,8 @@ func TestStates(t *testing.T) {
 		text  string
 		ended bool
 	}{
-		Pending: {"Pending", false}, Running: {"Running", false}, Suspended: {"Suspended", false}, Stopping: {"Stopping", false},
+		Pending: {"Pending", false}, Running: {"Running", false}, Suspended: {"Suspended", false},
+		Stopping:  {"Stopping", false},
 		Succeeded: {"Succeeded", true}, Failed: {"Failed", true}, Stopped: {"Stopped", true},
 	} {
 		if string(state) != want.text || state.Ended() != want.ended {

@@ -27,13 +27,15 @@ func TestUnkept(t *testing.T) {
 		{Run, run + "-- main.py --out gs://b/model.pt", ""},
 		{Run, run + "--volume=claim_name=c,mount_path=/data -- main.py", ""},
 		{Run, run + "--volume=host_path=/mnt,mount_path=/data -- main.py", ""},
-		{Evaluate, "--job_name=j --image_name=i --model_def=m.f --validation_data=/d --checkpoint_dir_for_init=s3://b/c", ""},
+		{Evaluate, "--job_name=j --image_name=i --model_def=m.f --validation_data=/d " +
+			"--checkpoint_dir_for_init=s3://b/c", ""},
 	} {
 		parsed, _ := Parse(c.of, strings.Fields(c.args))
 		j := parsed.Job
 		j.SettleCheckpoints(j.ClaimDir(), parsed.Given)
 		got := strings.Join(j.Unkept(), "\n")
-		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) || got != "" && !strings.Contains(got, "--volume") {
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) || got != "" &&
+			!strings.Contains(got, "--volume") {
 			t.Errorf("%s %s: %q, want %q", c.of, c.args, got, c.want)
 		}
 	}

@@ -58,7 +58,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-const expectedName = "expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit"
+const expectedName = "expected at most %d lower-case letters, digits and '-', beginning and ending " +
+	"with a letter or digit"
 
 func isName(name string) bool { return jobName.MatchString(name) && len(name) <= MaxName }
 
@@ -66,15 +67,19 @@ func (j *Job) checkNames(p *problems) {
 	// a program gives its name
 	p.given(j.Name != "" || j.Runs() && len(j.Program.Command) == 0, setting("job_name"), "give the job a name")
 	p.check(j.Name == "" || isName(j.Name), setting("job_name", j.Name), expectedName, MaxName)
-	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace), "expected lower-case letters, digits and '-'")
-	p.check(j.GracePeriod.Duration == 0 || j.GracePeriod.Duration >= time.Second, setting("grace_period", j.GracePeriod), "expected 1s or more")
+	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace),
+		"expected lower-case letters, digits and '-'")
+	p.check(j.GracePeriod.Duration == 0 || j.GracePeriod.Duration >= time.Second,
+		setting("grace_period", j.GracePeriod), "expected 1s or more")
 	p.oneOf(cmp.Or(j.DataEncryption, "tls"), "data_encryption", "tls", "off")
 	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
 
 func (j *Job) checkModel(p *problems) {
-	p.given(j.ModelDef != "", setting("model_def"), "name a model, as %v", setting("model_def", "mnist.mnist_functional_api.custom_model"))
-	p.check(j.ModelDef == "" || modelDef.MatchString(j.ModelDef), setting("model_def", j.ModelDef), "expected names joined by dots, as mnist.mnist_functional_api.custom_model")
+	p.given(j.ModelDef != "", setting("model_def"), "name a model, as %v",
+		setting("model_def", "mnist.mnist_functional_api.custom_model"))
+	p.check(j.ModelDef == "" || modelDef.MatchString(j.ModelDef), setting("model_def", j.ModelDef),
+		"expected names joined by dots, as mnist.mnist_functional_api.custom_model")
 	if j.Trains() {
 		p.oneOf(string(j.Strategy), "distribution_strategy", string(ParameterServer), string(AllReduce))
 	}
@@ -84,12 +89,14 @@ func (j *Job) checkData(p *problems) {
 	switch j.Type {
 	case Train:
 		p.given(j.TrainingData != "", setting("training_data"), "name a RecordIO directory or a .csv file")
-		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "", setting("evaluation_steps", j.EvaluationSteps), "needs %v", setting("validation_data"))
+		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "",
+			setting("evaluation_steps", j.EvaluationSteps), "needs %v", setting("validation_data"))
 	case Evaluate:
 		p.given(j.ValidationData != "", setting("validation_data"), "name a RecordIO directory or a .csv file")
 	case Predict:
 		p.given(j.PredictionData != "", setting("prediction_data"), "name a RecordIO directory or a .csv file")
-		p.given(j.PredictionOutputs != "", setting("prediction_outputs"), "name a .csv file, or a directory for parts of it")
+		p.given(j.PredictionOutputs != "", setting("prediction_outputs"),
+			"name a .csv file, or a directory for parts of it")
 	default:
 		p.check(false, fieldOf("type", j.Type), "expected %s, %s, %s or %s", Train, Evaluate, Predict, Run)
 		return
@@ -101,16 +108,23 @@ func (j *Job) checkData(p *problems) {
 		{"training_data", j.TrainingData, either{}},
 		{"validation_data", j.ValidationData, either{}},
 		{"prediction_data", j.PredictionData, either{}},
-		{"prediction_outputs", j.PredictionOutputs, either{"; --output is for the trained model", "; output is for the trained model"}},
-		{"output", j.Output, either{"; --prediction_outputs is for what predict writes, --checkpoint_dir_for_init names the model", "; predictionOutputs is for what predict writes, checkpointDirForInit names the model"}},
-		{"checkpoint_dir", j.CheckpointDir, either{"; --checkpoint_dir_for_init names the model", "; checkpointDirForInit names the model"}},
+		{"prediction_outputs", j.PredictionOutputs, either{"; --output is for the trained model",
+			"; output is for the trained model"}},
+		{"output", j.Output, either{"; --prediction_outputs is for what predict writes, " +
+			"--checkpoint_dir_for_init names the model",
+			"; predictionOutputs is for what predict writes, checkpointDirForInit names the model"}},
+		{"checkpoint_dir", j.CheckpointDir, either{"; --checkpoint_dir_for_init names the model",
+			"; checkpointDirForInit names the model"}},
 	} {
 		types := goesWith[f.flag]
-		p.check(f.value == "" || slices.Contains(types, j.Type), setting(f.flag, f.value), "goes with %s, not with %s: drop it%v", types[0], j.Type, f.instead)
+		p.check(f.value == "" || slices.Contains(types, j.Type), setting(f.flag, f.value),
+			"goes with %s, not with %s: drop it%v", types[0], j.Type, f.instead)
 	}
-	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData},
+		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		p.check(!strings.HasPrefix(f.value, "s3://") && !strings.HasPrefix(f.value, "gs://"), setting(f.flag, f.value),
-			"records are read from files, not over a network: copy them to a directory, or to a claim of %v", setting("volume"))
+			"records are read from files, not over a network: copy them to a directory, or to a "+
+				"claim of %v", setting("volume"))
 	}
 	if !j.Trains() {
 		j.checkFixed(p)
@@ -119,12 +133,16 @@ func (j *Job) checkData(p *problems) {
 
 // checkFixed refuses what a job that trains nothing cannot do.
 func (j *Job) checkFixed(p *problems) {
-	p.check(j.Strategy == "" && j.NumPS == 0, setting("distribution_strategy", j.Strategy), "a job to %s has no strategy and no parameter servers", j.Type)
-	p.given(j.CheckpointDirForInit != "", setting("checkpoint_dir_for_init"), "name the checkpoints of the job that has trained the model, one of them, or an exported model")
+	p.check(j.Strategy == "" && j.NumPS == 0, setting("distribution_strategy", j.Strategy),
+		"a job to %s has no strategy and no parameter servers", j.Type)
+	p.given(j.CheckpointDirForInit != "", setting("checkpoint_dir_for_init"),
+		"name the checkpoints of the job that has trained the model, one of them, or an exported model")
 	if out := j.PredictionOutputs; out != "" {
-		p.check(bucketOrPath(out), setting("prediction_outputs", out), "expected a .csv file or a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+		p.check(bucketOrPath(out), setting("prediction_outputs", out),
+			"expected a .csv file or a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 		data, within := j.dataAround(out)
-		p.check(!within || InBucket(out), setting("prediction_outputs", out), "it is in %v, of which every file is read; give another", data)
+		p.check(!within || InBucket(out), setting("prediction_outputs", out),
+			"it is in %v, of which every file is read; give another", data)
 	}
 }
 
@@ -150,8 +168,10 @@ func (j *Job) checkWorkers(p *problems) {
 		p.check(false, setting("min_workers", j.MinWorkers), "more than %v", setting("max_workers", j.MaxWorkers))
 		return
 	}
-	p.check(j.MinWorkers <= j.NumWorkers, setting("min_workers", j.MinWorkers), "more than %v", setting("num_workers", j.NumWorkers))
-	p.check(j.MaxWorkers <= 0 || j.NumWorkers <= j.MaxWorkers, setting("max_workers", j.MaxWorkers), "fewer than %v", setting("num_workers", j.NumWorkers))
+	p.check(j.MinWorkers <= j.NumWorkers, setting("min_workers", j.MinWorkers), "more than %v",
+		setting("num_workers", j.NumWorkers))
+	p.check(j.MaxWorkers <= 0 || j.NumWorkers <= j.MaxWorkers, setting("max_workers", j.MaxWorkers),
+		"fewer than %v", setting("num_workers", j.NumWorkers))
 }
 
 // checkRing refuses what only parameter servers can do.
@@ -162,26 +182,34 @@ func (j *Job) checkRing(p *problems) {
 		"with %v an update is of every worker's gradient; drop it, or give %v", ring, setting("global_batch_size"))
 	p.check(!j.UseAsync, setting("use_async"), "with %v all workers update together; drop one of the two", ring)
 	if j.SyncVersionTolerance != nil {
-		p.check(false, setting("sync_version_tolerance", *j.SyncVersionTolerance), "with %v no gradient is stale; drop it", ring)
+		p.check(false, setting("sync_version_tolerance", *j.SyncVersionTolerance),
+			"with %v no gradient is stale; drop it", ring)
 	}
 	p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"), "with %v no gradient is stale; drop it", ring)
-	p.check(j.GetModelSteps == 1, setting("get_model_steps", j.GetModelSteps), "with %v every worker holds the model and pulls none; drop it", ring)
+	p.check(j.GetModelSteps == 1, setting("get_model_steps", j.GetModelSteps),
+		"with %v every worker holds the model and pulls none; drop it", ring)
 
 	p.atLeast(0, j.GlobalBatchSize, "global_batch_size")
-	p.check(j.GlobalBatchSize <= 0 || j.GlobalBatchSize >= j.MinibatchSize, setting("global_batch_size", j.GlobalBatchSize),
+	p.check(j.GlobalBatchSize <= 0 || j.GlobalBatchSize >= j.MinibatchSize,
+		setting("global_batch_size", j.GlobalBatchSize),
 		"expected %v or more", setting("minibatch_size", j.MinibatchSize))
 	p.check(!j.ScaleLearningRate || j.GlobalBatchSize == 0, setting("scale_learning_rate"),
-		"with %v an update is of as many records however many workers there are; drop one of the two", setting("global_batch_size", j.GlobalBatchSize))
-	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
+		"with %v an update is of as many records however many workers there are; drop one of the two",
+		setting("global_batch_size", j.GlobalBatchSize))
+	p.check(j.HeartbeatTimeout.Duration >= time.Second,
+		setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
 }
 
 // checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL
 // changes such values silently.
 func (j *Job) checkServers(p *problems) {
 	p.check(j.NumPS <= MostServers, setting("num_ps_pods", j.NumPS), "expected at most %d", MostServers)
-	p.check(j.NumPS >= 1, setting("num_ps_pods", j.NumPS), "expected 1 or more with %v", setting("distribution_strategy", ParameterServer))
-	p.check(j.GlobalBatchSize == 0, setting("global_batch_size", j.GlobalBatchSize), "needs %v; see %v", setting("distribution_strategy", AllReduce), setting("grads_to_wait"))
-	p.check(!j.ScaleLearningRate, setting("scale_learning_rate"), "needs %v", setting("distribution_strategy", AllReduce))
+	p.check(j.NumPS >= 1, setting("num_ps_pods", j.NumPS), "expected 1 or more with %v",
+		setting("distribution_strategy", ParameterServer))
+	p.check(j.GlobalBatchSize == 0, setting("global_batch_size", j.GlobalBatchSize), "needs %v; see %v",
+		setting("distribution_strategy", AllReduce), setting("grads_to_wait"))
+	p.check(!j.ScaleLearningRate, setting("scale_learning_rate"), "needs %v",
+		setting("distribution_strategy", AllReduce))
 	p.atLeast(1, j.GradsToWait, "grads_to_wait")
 	p.atLeast(1, j.GetModelSteps, "get_model_steps")
 	tolerance := -1 // not given
@@ -190,29 +218,35 @@ func (j *Job) checkServers(p *problems) {
 		p.atLeast(0, tolerance, "sync_version_tolerance")
 	}
 	if j.UseAsync {
-		p.check(j.GradsToWait <= 1, setting("grads_to_wait", j.GradsToWait), "with %v each gradient is applied by itself; drop one of the two", setting("use_async"))
-		p.check(j.SyncVersionTolerance == nil, setting("sync_version_tolerance", tolerance), "with %v no gradient is refused; drop one of the two", setting("use_async"))
+		p.check(j.GradsToWait <= 1, setting("grads_to_wait", j.GradsToWait),
+			"with %v each gradient is applied by itself; drop one of the two", setting("use_async"))
+		p.check(j.SyncVersionTolerance == nil, setting("sync_version_tolerance", tolerance),
+			"with %v no gradient is refused; drop one of the two", setting("use_async"))
 	}
 	if j.Synchronous() {
 		why := setting("grads_to_wait", j.GradsToWait)
 		if j.GradsToWait <= 1 {
 			why = setting("sync_version_tolerance", tolerance)
 		}
-		p.check(j.GetModelSteps <= 1, setting("get_model_steps", j.GetModelSteps), "local updates need asynchronous ones at the servers; drop %v or this", why)
-		p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"), "needs asynchronous updates; drop %v or this", why)
+		p.check(j.GetModelSteps <= 1, setting("get_model_steps", j.GetModelSteps),
+			"local updates need asynchronous ones at the servers; drop %v or this", why)
+		p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"),
+			"needs asynchronous updates; drop %v or this", why)
 	}
 }
 
 func (j *Job) checkPods(p *problems) {
 	p.oneOf(j.ImagePullPolicy, "image_pull_policy", "Always", "IfNotPresent", "Never")
 	p.oneOf(j.RestartPolicy, "restart_policy", "Never", "OnFailure", "Always")
-	p.check(j.Master.Priority.Share == 0, setting("master_pod_priority", j.Master.Priority), "a share goes with workers only")
+	p.check(j.Master.Priority.Share == 0, setting("master_pod_priority", j.Master.Priority),
+		"a share goes with workers only")
 	p.check(j.PS.Priority.Share == 0, setting("ps_pod_priority", j.PS.Priority), "a share goes with workers only")
 	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
 		p.check(false, setting("populate_env_names", j.PopulateEnvNames), "expected a regular expression")
 	}
 	j.checkSecrets(p)
-	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), setting("cluster_spec_json"), "expected a JSON object")
+	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), setting("cluster_spec_json"),
+		"expected a JSON object")
 }
 
 func isObject(text string) bool {

@@ -25,7 +25,10 @@ type value struct {
 }
 
 func text(p *string) value {
-	return value{kind: "TEXT", at: p, set: func(s string) error { *p = s; return nil }, get: func() string { return *p }}
+	return value{kind: "TEXT", at: p, set: func(s string) error {
+		*p = s
+		return nil
+	}, get: func() string { return *p }}
 }
 
 func filePath(p *string) value {
@@ -97,7 +100,9 @@ func boolean(p *bool) value {
 }
 
 func duration(p *Duration) value {
-	return value{kind: "DURATION", at: p, set: func(s string) error { return p.UnmarshalText([]byte(s)) }, get: func() string { return p.String() }}
+	return value{kind: "DURATION", at: p, set: func(s string) error {
+		return p.UnmarshalText([]byte(s))
+	}, get: func() string { return p.String() }}
 }
 
 // optionalDuration is a duration that differs from its zero by having been given.
@@ -120,7 +125,10 @@ func optionalDuration(p **Duration) value {
 }
 
 func strategy(p *Strategy) value {
-	return value{kind: "NAME", at: p, set: func(s string) error { *p = Strategy(s); return nil }, get: func() string { return string(*p) }}
+	return value{kind: "NAME", at: p, set: func(s string) error {
+		*p = Strategy(s)
+		return nil
+	}, get: func() string { return string(*p) }}
 }
 
 func resources(p *Resources) value {
@@ -272,7 +280,8 @@ func onlyDefault(p *string) value {
 	want := *p
 	set := func(s string) error {
 		if s != want {
-			return fmt.Errorf("not available in this version yet: models are built in, with their own functions; leave it out")
+			return fmt.Errorf("not available in this version yet: models are built in, with their " +
+				"own functions; leave it out")
 		}
 		return nil
 	}

@@ -16,7 +16,8 @@ func (c *Command) settleWorkdir(p *problems) {
 	}
 	c.Upload, g.Workdir = g.Workdir, ""
 	p.check(c.YAML == "", setting("workdir", c.Upload),
-		"nothing is uploaded with %v; drop one of the two, or have the code in the image, as elasticdl zoo build does", setting("yaml", c.YAML))
+		"nothing is uploaded with %v; drop one of the two, or have the code in the image, as "+
+			"elasticdl zoo build does", setting("yaml", c.YAML))
 }
 
 // UploadDir returns where code is uploaded to: on the job's first volume that is a claim and can be
@@ -35,15 +36,21 @@ func (j *Job) SetCode(sha256 string) (dir, file string) {
 // not meant to.
 func (j *Job) checkCode(p *problems) {
 	g := &j.Program
-	p.check(g.Workdir == "" || path.IsAbs(g.Workdir), setting("workdir", g.Workdir), "expected a directory in the image or on a volume, which starts with /")
-	p.check(g.Workdir == "" || g.Code == "", setting("workdir", g.Workdir), "the processes start in code=%s; drop one of the two", g.Code)
-	p.check((g.Code == "") == (g.CodeSHA256 == "") && (g.Code == "" || path.IsAbs(g.Code) && sha256.MatchString(g.CodeSHA256)),
-		fieldOf("code", g.Code), "expected the path of a .tar on a volume, and its checksum in codeSHA256, found %q there", g.CodeSHA256)
+	p.check(g.Workdir == "" || path.IsAbs(g.Workdir), setting("workdir", g.Workdir),
+		"expected a directory in the image or on a volume, which starts with /")
+	p.check(g.Workdir == "" || g.Code == "", setting("workdir", g.Workdir),
+		"the processes start in code=%s; drop one of the two", g.Code)
+	p.check((g.Code == "") == (g.CodeSHA256 == "") &&
+		(g.Code == "" || path.IsAbs(g.Code) && sha256.MatchString(g.CodeSHA256)),
+		fieldOf("code", g.Code),
+		"expected the path of a .tar on a volume, and its checksum in codeSHA256, found %q there", g.CodeSHA256)
 	if len(g.Command) > 0 && !j.AllowPlainSecrets {
 		name := source.Credential(g.Command[0])
 		p.check(name == "" || !strings.Contains(g.Command[0], "://"), theProgram(source.Shown(g.Command[0])),
-			"its parameter %s is a secret that expires: the cluster would keep it in plain text, and later workers could not fetch the program; "+
-				"expected %v, code in the image (elasticdl zoo build), s3:// or gs://, which the pods' ServiceAccount may read, a URL without a secret, or %v if it is none",
+			"its parameter %s is a secret that expires: the cluster would keep it in plain text, "+
+				"and later workers could not fetch the program; "+
+				"expected %v, code in the image (elasticdl zoo build), s3:// or gs://, which the "+
+				"pods' ServiceAccount may read, a URL without a secret, or %v if it is none",
 			name, setting("workdir"), setting("allow_plain_secrets"))
 	}
 }

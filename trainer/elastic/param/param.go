@@ -96,7 +96,8 @@ func (l Layout) Validate() error {
 		}
 		// also if it is no number
 		if !(v.Momentum >= 0 && v.Momentum < 1) || v.Trainable && v.Momentum != 0 {
-			problems = append(problems, fmt.Sprintf("%s has momentum %v; want one in [0, 1), 0 if it is trainable", v.Name, v.Momentum))
+			problems = append(problems,
+				fmt.Sprintf("%s has momentum %v; want one in [0, 1), 0 if it is trainable", v.Name, v.Momentum))
 		}
 		if !v.Trainable && state == "" {
 			state = v.Name
@@ -131,7 +132,8 @@ func (l Layout) Match(other Layout) error {
 		case m.Trainable != v.Trainable:
 			problems = append(problems, fmt.Sprintf("parameter %v: trainable is %t here", v, m.Trainable))
 		case m.Momentum != v.Momentum:
-			problems = append(problems, fmt.Sprintf("parameter %v of momentum %v has %v here", v, v.Momentum, m.Momentum))
+			problems = append(problems, fmt.Sprintf("parameter %v of momentum %v has %v here", v,
+				v.Momentum, m.Momentum))
 		}
 	}
 	for _, v := range l {

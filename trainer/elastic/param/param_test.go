@@ -46,7 +46,8 @@ func TestLayout(t *testing.T) {
 	if err := l.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	for offset, want := range map[int]string{0: "conv/kernel[0]", 17: "conv/kernel[17]", 18: "conv/bias[0]", 21: "bn/mean[1]", 22: "element 22"} {
+	for offset, want := range map[int]string{0: "conv/kernel[0]", 17: "conv/kernel[17]",
+		18: "conv/bias[0]", 21: "bn/mean[1]", 22: "element 22"} {
 		if got := l.At(offset); got != want {
 			t.Errorf("At(%d) = %q, want %q", offset, got, want)
 		}
@@ -54,9 +55,11 @@ func TestLayout(t *testing.T) {
 }
 
 func TestValidateNamesEveryProblem(t *testing.T) {
-	l := Layout{{"a", []int{0}, true, 0}, {"s", nil, false, 1}, {"b", nil, true, 0.5}, {"a", nil, false, 0}, {"", nil, false, 0}}
+	l := Layout{{"a", []int{0}, true, 0}, {"s", nil, false, 1}, {"b", nil, true, 0.5},
+		{"a", nil, false, 0}, {"", nil, false, 0}}
 	err := l.Validate()
-	for _, want := range []string{"a [0] has a dimension", "b is trainable and comes after s", "a occurs twice", "s has momentum 1;", "b has momentum 0.5;", "variable 4 has no name"} {
+	for _, want := range []string{"a [0] has a dimension", "b is trainable and comes after s",
+		"a occurs twice", "s has momentum 1;", "b has momentum 0.5;", "variable 4 has no name"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
@@ -67,7 +70,8 @@ func TestMatchNamesEveryDifference(t *testing.T) {
 	if err := layout().Match(layout()); err != nil {
 		t.Fatal(err)
 	}
-	other := Layout{{"conv/kernel", []int{5, 5, 1, 2}, true, 0}, {"conv/bias", []int{2}, false, 0}, {"dense/kernel", []int{2}, false, 0}}
+	other := Layout{{"conv/kernel", []int{5, 5, 1, 2}, true, 0}, {"conv/bias", []int{2}, false, 0},
+		{"dense/kernel", []int{2}, false, 0}}
 	err := layout().Match(other)
 	for _, want := range []string{
 		"parameter conv/kernel [5 5 1 2] has shape [3 3 1 2] here",
@@ -81,7 +85,8 @@ func TestMatchNamesEveryDifference(t *testing.T) {
 	}
 	other = layout()
 	other[2].Momentum = 0.5
-	if err := layout().Match(other); err == nil || !strings.Contains(err.Error(), "parameter bn/mean [2] of momentum 0.5 has 0.75 here") {
+	if err := layout().Match(other); err == nil ||
+		!strings.Contains(err.Error(), "parameter bn/mean [2] of momentum 0.5 has 0.75 here") {
 		t.Errorf("momentum: %v", err)
 	}
 	swapped := layout()

@@ -73,7 +73,9 @@ func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action 
 func (t *Table) made(refused bool, now time.Time) []Action {
 	// perhaps there is room for the next one, too
 	if refused {
-		if i := slices.IndexFunc(t.pods, func(next *entry) bool { return next.Phase == Wanted && next.creation.full }); i >= 0 {
+		if i := slices.IndexFunc(t.pods, func(next *entry) bool {
+			return next.Phase == Wanted && next.creation.full
+		}); i >= 0 {
 			t.pods[i].soon(t.policy)
 		}
 	}

@@ -28,7 +28,8 @@ func TestLeavingWorkerIsFollowedAtOnce(t *testing.T) {
 func TestLeavingServerIsFollowedWhenItIsGone(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1})
 	expect(t, table.Observe(Event{ID: server(0), Phase: Leaving}, at(5)))
-	expect(t, table.Observe(Event{ID: server(0), Phase: Succeeded}, at(6)), "lost ps-0: deleted", "create ps-0 (launch 2)")
+	expect(t, table.Observe(Event{ID: server(0), Phase: Succeeded}, at(6)), "lost ps-0: deleted",
+		"create ps-0 (launch 2)")
 	if err := table.Err(); err != nil {
 		t.Error(err)
 	}
@@ -56,10 +57,12 @@ func TestScaleDownSparesThoseThatRun(t *testing.T) {
 }
 
 func TestMemoryGrowsAsLongAsThereIsMore(t *testing.T) {
-	table := running(t, Policy{Servers: 1, Workers: 1, Relaunches: 3, MaxOOMs: map[Role]int{Worker: 2}, Backoff: time.Second})
+	table := running(t, Policy{Servers: 1, Workers: 1, Relaunches: 3, MaxOOMs: map[Role]int{Worker: 2},
+		Backoff: time.Second})
 	now := at(10)
 	for n, id := range []ID{worker(0), worker(1)} {
-		expect(t, table.Observe(end(Exit{OOM: true, Code: 137}, id), now), "lost "+id.String()+" charged: out of memory")
+		expect(t, table.Observe(end(Exit{OOM: true, Code: 137}, id), now), "lost "+id.String()+
+			" charged: out of memory")
 		now = now.Add(time.Minute)
 		created := table.Tick(now)
 		if len(created) != 1 || created[0].OOMs != n+1 {
@@ -67,12 +70,14 @@ func TestMemoryGrowsAsLongAsThereIsMore(t *testing.T) {
 		}
 		table.Observe(Event{ID: created[0].ID, Phase: Running}, now)
 	}
-	expect(t, table.Observe(end(Exit{OOM: true}, worker(2)), now), "lost worker-2 charged: out of memory (--max_memory allows no more)")
+	expect(t, table.Observe(end(Exit{OOM: true}, worker(2)), now),
+		"lost worker-2 charged: out of memory (--max_memory allows no more)")
 	now = now.Add(time.Minute)
 	if created := table.Tick(now); len(created) != 1 || created[0].OOMs != 2 {
 		t.Fatalf("%+v", created)
 	}
-	expect(t, table.Observe(end(Exit{OOM: true}, worker(3)), now), "lost worker-3 charged and given up: out of memory (--max_memory allows no more)")
+	expect(t, table.Observe(end(Exit{OOM: true}, worker(3)), now),
+		"lost worker-3 charged and given up: out of memory (--max_memory allows no more)")
 	if err := table.Err(); err == nil || !strings.Contains(err.Error(), "--max_memory allows no more") {
 		t.Error(err)
 	}
@@ -140,7 +145,8 @@ func TestHopelessCreation(t *testing.T) {
 		now = now.Add(delay * time.Second)
 		table.Tick(now)
 	}
-	expect(t, table.Observe(end(Exit{NodeLost: true}, server(0)), now), "lost ps-0: node lost", "create ps-0 (launch 2)")
+	expect(t, table.Observe(end(Exit{NodeLost: true}, server(0)), now), "lost ps-0: node lost",
+		"create ps-0 (launch 2)")
 	expect(t, table.Refused(server(0), 2, denied, now))
 	if table.Err() != nil {
 		t.Error(table.Err())
@@ -174,7 +180,8 @@ func TestRejectedPodsBackOff(t *testing.T) {
 	}
 	table.Observe(Event{ID: worker(n), Phase: Running}, now)
 	now = now.Add(steady - time.Second)
-	expect(t, table.Observe(end(Exit{Signal: 9}, worker(n)), now), "lost worker-8: killed (signal 9)", "create worker-9")
+	expect(t, table.Observe(end(Exit{Signal: 9}, worker(n)), now), "lost worker-8: killed (signal 9)",
+		"create worker-9")
 	n++
 	reject(time.Minute) // worker-8 has not run for long
 	table.Observe(Event{ID: worker(n), Phase: Running}, now)
@@ -188,7 +195,8 @@ func TestRejectedPodsBackOff(t *testing.T) {
 		p, _ := table.Get(server(0))
 		table.Observe(Event{ID: server(0), Launch: p.Launch, Phase: Failed, Exit: rejected}, now)
 		due, _ := table.Deadline()
-		if p, _ := table.Get(server(0)); due.Sub(now) != delay*time.Second || !strings.HasPrefix(p.Waiting, "backs off for ") || table.Err() != nil {
+		if p, _ := table.Get(server(0)); due.Sub(now) != delay*time.Second ||
+			!strings.HasPrefix(p.Waiting, "backs off for ") || table.Err() != nil {
 			t.Fatalf("due in %v, %+v, %v", due.Sub(now), p, table.Err())
 		}
 		now = due
@@ -202,8 +210,10 @@ func TestServerThatWasGivenUpIsDeleted(t *testing.T) {
 	expect(t, table.Start(start), "create ps-0")
 	expect(t, table.End(0, at(1)), "delete ps-0: the job is over")
 	expect(t, table.Refused(server(0), 1, Refusal{Reason: "not wanted any more"}, at(1)))
-	expect(t, table.Observe(Event{ID: server(0), Launch: 1, Phase: Pending}, at(2)), "delete ps-0: it is not needed any more")
-	if p := table.List()[0]; p.Phase != Cancelled || p.Phase.Public() != Deleted || p.Exit.String() != "deleted: the job is over" {
+	expect(t, table.Observe(Event{ID: server(0), Launch: 1, Phase: Pending}, at(2)),
+		"delete ps-0: it is not needed any more")
+	if p := table.List()[0]; p.Phase != Cancelled || p.Phase.Public() != Deleted ||
+		p.Exit.String() != "deleted: the job is over" {
 		t.Errorf("%+v", p)
 	}
 }
@@ -238,7 +248,9 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(table.Err())
 	}
 	refuse(server(0), 2, 2*time.Minute, now)
-	if err := table.Err(); err == nil || !strings.HasPrefix(err.Error(), "ps-0 could not be created for 10m") || !strings.HasSuffix(err.Error(), ": exceeded quota") {
+	if err := table.Err(); err == nil ||
+		!strings.HasPrefix(err.Error(), "ps-0 could not be created for 10m") ||
+		!strings.HasSuffix(err.Error(), ": exceeded quota") {
 		t.Error(err)
 	}
 }
@@ -265,7 +277,8 @@ func TestPodThatWasGivenUpIsDeleted(t *testing.T) {
 	expect(t, table.Scale(2, at(1)), "create worker-1")
 	expect(t, table.Scale(1, at(2)), "delete worker-1: scaled down")
 	expect(t, table.Refused(worker(1), 1, Refusal{Reason: "not wanted any more"}, at(2)))
-	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Pending}, at(3)), "delete worker-1: it is not needed any more")
+	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Pending}, at(3)),
+		"delete worker-1: it is not needed any more")
 	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Leaving}, at(4)))
 	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Deleted}, at(5)))
 }
@@ -298,7 +311,8 @@ func TestServerTakesRoomOfWorker(t *testing.T) {
 	expect(t, table.Refused(server(0), 2, Refusal{Reason: "no answer"}, at(8)))
 	expect(t, table.Tick(at(10)), "create ps-0 (launch 2)")
 	expect(t, table.Refused(server(0), 2, full, at(10)), "delete worker-2: a server needs its room")
-	expect(t, table.Observe(end(Exit{NodeLost: true}, server(1)), at(10)), "lost ps-1: node lost", "create ps-1 (launch 2)")
+	expect(t, table.Observe(end(Exit{NodeLost: true}, server(1)), at(10)), "lost ps-1: node lost",
+		"create ps-1 (launch 2)")
 	expect(t, table.Refused(server(1), 2, full, at(10)))
 	expect(t, table.Tick(at(14)), "create ps-0 (launch 2)", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(0), 2, full, at(14))) // the worker takes its time
@@ -311,7 +325,8 @@ func TestServerTakesRoomOfWorker(t *testing.T) {
 		"lost worker-1: deleted: a server needs its room", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(1), 2, full, at(16)))
 	expect(t, table.Tick(at(18)), "create ps-1 (launch 2)")
-	expect(t, table.Observe(Event{ID: server(1), Launch: 2, Phase: Pending}, at(18)), "create worker-3", "create worker-4")
+	expect(t, table.Observe(Event{ID: server(1), Launch: 2, Phase: Pending}, at(18)), "create worker-3",
+		"create worker-4")
 }
 
 // A worker whose creation was cancelled by its deletion is created later, and is as any other then.
@@ -341,7 +356,8 @@ func TestMakeRoom(t *testing.T) {
 	expect(t, table.Observe(Event{ID: worker(3), Phase: Pending}, at(9)), "create ps-1 (launch 2)")
 	expect(t, table.Tick(at(10)), "create ps-0 (launch 2)")
 	expect(t, table.Refused(server(1), 2, full, at(11))) // there is worker-2's
-	expect(t, table.Observe(Event{ID: worker(2), Phase: Deleted}, at(11)), "lost worker-2: deleted: a server needs its room", "create ps-1 (launch 2)")
+	expect(t, table.Observe(Event{ID: worker(2), Phase: Deleted}, at(11)),
+		"lost worker-2: deleted: a server needs its room", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(0), 2, full, at(11)))
 	// soon: it was asked for before there was room
 	if due, _ := table.Deadline(); !due.Equal(at(12)) {
@@ -381,7 +397,9 @@ func TestDeniedCreation(t *testing.T) {
 		ran  bool
 		ends string
 	}{
-		"by a rule":           {Refusal{Reason: "maximum memory usage per Container is 1Gi", Denied: true}, false, "worker-0 could not be created for 11m40s: maximum memory usage per Container is 1Gi"},
+		"by a rule": {Refusal{Reason: "maximum memory usage per Container is 1Gi",
+			Denied: true}, false,
+			"worker-0 could not be created for 11m40s: maximum memory usage per Container is 1Gi"},
 		"by a rule, too late": {Refusal{Reason: "maximum memory usage per Container is 1Gi", Denied: true}, true, ""},
 		"no room":             {Refusal{Reason: "exceeded quota", Full: true}, false, ""},
 		"a failing webhook":   {Refusal{Reason: "failed calling webhook"}, false, ""},

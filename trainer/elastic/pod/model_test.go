@@ -75,7 +75,8 @@ func newCluster(t *rapid.T) *cluster {
 		},
 		rejected: make(map[*line]rejection), ran: make(map[Role]bool), before: make(map[string]Phase),
 		untold: make(map[*life]bool), again: make(map[*life]bool),
-		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time), charged: make(map[*line]int),
+		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time),
+		charged: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
 	c.Squeeze(t)
@@ -100,7 +101,8 @@ func (c *cluster) take(actions []Action) {
 			c.created[line] = c.now
 			if r, ok := c.rejected[line]; ok && line.Rejected > r.before {
 				if wait := c.policy.delay(line.Rejected, maxRejected); c.now.Sub(r.at) < wait {
-					c.t.Fatalf("%v only %v after its line was rejected %d times in a row", a, c.now.Sub(r.at), line.Rejected)
+					c.t.Fatalf("%v only %v after its line was rejected %d times in a row", a,
+						c.now.Sub(r.at), line.Rejected)
 				}
 			}
 			delete(c.rejected, line)
@@ -205,14 +207,16 @@ func (c *cluster) Perform(t *rapid.T) {
 // run.
 func (c *cluster) deny(t *rapid.T, a Action) {
 	before := c.table.Err()
-	hopeless := rapid.Bool().Draw(t, "hopeless") && (c.ran[a.ID.Role] || rapid.IntRange(0, 9).Draw(t, "never begins") == 0)
+	hopeless := rapid.Bool().Draw(t, "hopeless") &&
+		(c.ran[a.ID.Role] || rapid.IntRange(0, 9).Draw(t, "never begins") == 0)
 	c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "denied", Hopeless: hopeless}, c.now))
 	err := c.table.Err()
 	if before != nil || err != nil && strings.Contains(err.Error(), "could not be created for") {
 		return
 	}
 	if p, _ := c.table.Get(a.ID); (err != nil) != (hopeless && !c.ran[a.ID.Role] && p.Phase == Wanted) {
-		t.Fatalf("%v is refused, hopeless: %t, a %v has run: %t, error: %v", a, hopeless, a.ID.Role, c.ran[a.ID.Role], err)
+		t.Fatalf("%v is refused, hopeless: %t, a %v has run: %t, error: %v", a, hopeless, a.ID.Role,
+			c.ran[a.ID.Role], err)
 	}
 	if p, _ := c.table.Get(a.ID); p.Phase == Wanted && p.Waiting != "cannot be created: denied" {
 		t.Fatalf("%v was denied: %+v", a, p)
@@ -245,7 +249,8 @@ func (c *cluster) Run(t *rapid.T) {
 	t.Skip("none is pending")
 }
 
-var exits = []Exit{{Signal: 9}, {Rejected: true}, {Code: 143}, {Evicted: true}, {NodeLost: true}, {Code: 1}, {OOM: true}, {Code: 0}}
+var exits = []Exit{{Signal: 9}, {Rejected: true}, {Code: 143}, {Evicted: true}, {NodeLost: true},
+	{Code: 1}, {OOM: true}, {Code: 0}}
 
 func (c *cluster) Die(t *rapid.T) {
 	live := c.live()
@@ -360,7 +365,8 @@ func (c *cluster) Check(t *rapid.T) {
 			t.Fatalf("%v twice", p.ID)
 		}
 		numbers[p.ID] = true
-		if e := c.table.byID[p.ID]; !p.Phase.Ended() && e.line.current != nil && (p.Phase != Leaving || p.ID.Role == PS) {
+		if e := c.table.byID[p.ID]; !p.Phase.Ended() && e.line.current != nil &&
+			(p.Phase != Leaving || p.ID.Role == PS) {
 			if name := lineName(p.ID.Role, p.Original); slots[name] {
 				t.Fatalf("%s has two pods", name)
 			} else {
@@ -452,7 +458,8 @@ func TestLaws(t *testing.T) {
 		c := newCluster(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": c.Check, "perform": c.Perform, "perform more": c.Perform, "run": c.Run, "run more": c.Run,
-			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask, "squeeze": c.Squeeze, "reject": c.Reject,
+			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask,
+			"squeeze": c.Squeeze, "reject": c.Reject,
 			"write": c.Write, "restart": c.Restart, "replace": c.Replace, "land": c.Land,
 		})
 		c.settle(t)

@@ -30,7 +30,8 @@ func TestJudge(t *testing.T) {
 		{Exit{Signal: 1}, true, "killed (signal 1)"},
 		{Exit{Deleted: true}, true, "deleted"},
 		{Exit{Deleted: true, Code: 1}, true, "deleted"},
-		{Exit{Evicted: true, Reason: "The node was low on resource: memory."}, true, "evicted: The node was low on resource: memory."},
+		{Exit{Evicted: true, Reason: "The node was low on resource: memory."}, true,
+			"evicted: The node was low on resource: memory."},
 		{Exit{Evicted: true, OOM: true, Code: 137}, true, "evicted"},
 		{Exit{Preempted: true, Code: 143}, true, "preempted"},
 		{Exit{NodeLost: true}, true, "node lost"},
@@ -76,7 +77,8 @@ func running(t *testing.T, p Policy) *Table {
 	table := New(p)
 	for todo := table.Start(start); len(todo) > 0; todo = todo[1:] {
 		id := todo[0].ID
-		todo = append(todo, table.Observe(Event{ID: id, Phase: Running, Address: "host-" + id.String(), PID: 100 + id.Index}, start)...)
+		todo = append(todo, table.Observe(Event{ID: id, Phase: Running, Address: "host-" + id.String(),
+			PID: 100 + id.Index}, start)...)
 	}
 	return table
 }
@@ -132,7 +134,8 @@ func TestStartIsTheRuntimes(t *testing.T) {
 	table := New(Policy{Workers: 1})
 	table.Start(start)
 	table.Observe(Event{ID: worker(0), Phase: Running, Started: at(1)}, at(1))
-	restored, _, err := Restore(Policy{Workers: 1}, table.Snapshot(), []Event{{ID: worker(0), Launch: 1, Phase: Running, Started: at(1)}}, at(60))
+	restored, _, err := Restore(Policy{Workers: 1}, table.Snapshot(),
+		[]Event{{ID: worker(0), Launch: 1, Phase: Running, Started: at(1)}}, at(60))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +173,8 @@ func TestCrashLoopIsSlowedAndEnds(t *testing.T) {
 		now = now.Add(time.Minute)
 		table.Tick(now)
 	}
-	const want = "no worker is left: worker-4: exit code 1 (relaunched 3 of 3 times); worker-7: out of memory (--max_memory allows no more) (relaunched 3 of 3 times)"
+	const want = "no worker is left: worker-4: exit code 1 (relaunched 3 of 3 times); worker-7: out " +
+		"of memory (--max_memory allows no more) (relaunched 3 of 3 times)"
 	if err := table.Err(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -201,7 +205,8 @@ func TestTableForgetsWhoEndedLongAgo(t *testing.T) {
 
 func TestServerThatFailsIsFatal(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1})
-	expect(t, table.Observe(end(Exit{Code: 2, Reason: "panic"}, server(0)), at(1)), "lost ps-0 charged and given up: exit code 2: panic")
+	expect(t, table.Observe(end(Exit{Code: 2, Reason: "panic"}, server(0)), at(1)),
+		"lost ps-0 charged and given up: exit code 2: panic")
 	if err := table.Err(); err == nil || err.Error() != "a parameter server is lost: ps-0: exit code 2: panic" {
 		t.Error(err)
 	}
@@ -244,7 +249,8 @@ func TestRefusedCreationIsTriedAgain(t *testing.T) {
 
 func TestScale(t *testing.T) {
 	table := running(t, Policy{Workers: 3})
-	expect(t, table.Observe(end(Exit{Signal: 9}, worker(0)), at(5)), "lost worker-0: killed (signal 9)", "create worker-3")
+	expect(t, table.Observe(end(Exit{Signal: 9}, worker(0)), at(5)), "lost worker-0: killed (signal 9)",
+		"create worker-3")
 	expect(t, table.Scale(1, at(6)), "delete worker-2: scaled down", "delete worker-3: scaled down")
 	expect(t, table.Scale(1, at(6)))
 	expect(t, table.Observe(Event{ID: worker(2), Phase: Deleted}, at(7)), "lost worker-2: deleted: scaled down")
@@ -291,7 +297,8 @@ func TestMinWorkers(t *testing.T) {
 		t.Error(table.Err())
 	}
 	table.Observe(end(Exit{Code: 1, Reason: "no such file"}, worker(2)), at(7))
-	if err := table.Err(); err == nil || !strings.HasPrefix(err.Error(), "1 of at least 2 workers are left: worker-0: exit code 1") ||
+	if err := table.Err(); err == nil ||
+		!strings.HasPrefix(err.Error(), "1 of at least 2 workers are left: worker-0: exit code 1") ||
 		!strings.Contains(err.Error(), "worker-2: exit code 1: no such file") {
 		t.Errorf("error %v", err)
 	}
@@ -341,7 +348,8 @@ func TestEnd(t *testing.T) {
 func TestEndEarly(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1})
 	table.End(time.Minute, at(1))
-	expect(t, table.Observe(Event{ID: worker(0), Phase: Succeeded}, at(2)), "lost worker-0: left", "delete ps-0: the job is over")
+	expect(t, table.Observe(Event{ID: worker(0), Phase: Succeeded}, at(2)), "lost worker-0: left",
+		"delete ps-0: the job is over")
 	table = running(t, Policy{Servers: 1, Workers: 1})
 	table.End(time.Minute, at(1))
 	expect(t, table.End(0, at(2)), "delete ps-0: the job is over", "delete worker-0: the job is over")

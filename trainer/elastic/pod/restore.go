@@ -63,7 +63,8 @@ func shorten(text string) string {
 // Snapshot returns what [Restore] takes. The shell writes one before it performs a [Create] that
 // was handed out before the snapshot was taken, so that whatever may exist has its number in it.
 func (t *Table) Snapshot() Snapshot {
-	s := Snapshot{Next: t.next, Workers: t.desired, Relaunched: t.relaunched, Over: t.course != going, LeaveBy: milli(t.leaveBy)}
+	s := Snapshot{Next: t.next, Workers: t.desired, Relaunched: t.relaunched, Over: t.course != going,
+		LeaveBy: milli(t.leaveBy)}
 	for _, role := range []Role{PS, Worker} {
 		if t.ran[role] {
 			s.Ran = append(s.Ran, role)
@@ -104,19 +105,23 @@ func (s *Snapshot) validate(p Policy) error {
 		}
 	}
 	number := func(n int) bool { return n >= 0 && n < most }
-	check(number(s.Next) && number(s.Workers) && number(s.Relaunched), "next worker %d of %d, %d relaunched", s.Next, s.Workers, s.Relaunched)
+	check(number(s.Next) && number(s.Workers) && number(s.Relaunched),
+		"next worker %d of %d, %d relaunched", s.Next, s.Workers, s.Relaunched)
 	check(len(s.Servers) == p.Servers, "%d servers, the job has %d", len(s.Servers), p.Servers)
 	for i, l := range s.Servers {
-		check(l.Index == i && l.Launch > 0 && l.Launch < most, "server %d is the one at place %d, launch %d", l.Index, i, l.Launch)
+		check(l.Index == i && l.Launch > 0 && l.Launch < most,
+			"server %d is the one at place %d, launch %d", l.Index, i, l.Launch)
 	}
 	indices, slots := make(map[int]bool), make(map[int]bool)
 	for _, l := range s.Lines {
 		check(l.Index >= 0 && l.Index < s.Next, "worker %d is not below the next, %d", l.Index, s.Next)
-		check(number(l.Slot) && !slots[l.Slot] && !indices[l.Index], "worker %d or its slot %d is there twice", l.Index, l.Slot)
+		check(number(l.Slot) && !slots[l.Slot] && !indices[l.Index],
+			"worker %d or its slot %d is there twice", l.Index, l.Slot)
 		indices[l.Index], slots[l.Slot] = true, true
 	}
 	for _, l := range slices.Concat(s.Servers, s.Lines) {
-		check(number(l.Charged) && number(l.OOMs) && number(l.Rejected), "line of %d: charged %d, out of memory %d, rejected %d times", l.Index, l.Charged, l.OOMs, l.Rejected)
+		check(number(l.Charged) && number(l.OOMs) && number(l.Rejected),
+			"line of %d: charged %d, out of memory %d, rejected %d times", l.Index, l.Charged, l.OOMs, l.Rejected)
 	}
 	for _, r := range s.Ran {
 		check(r == PS || r == Worker, "a pod that ran as %v", r)

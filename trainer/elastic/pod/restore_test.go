@@ -91,7 +91,8 @@ func (c *cluster) comeBack(ended []Event) {
 	c.rekey(before, old)
 	c.take(actions)
 	for l := range c.untold {
-		if !l.Phase.Ended() && table.byID[l.ID] != nil && table.byID[l.ID].Launch == l.Launch && table.byID[l.ID].Phase != Cancelled {
+		if !l.Phase.Ended() && table.byID[l.ID] != nil && table.byID[l.ID].Launch == l.Launch &&
+			table.byID[l.ID].Phase != Cancelled {
 			delete(c.untold, l)
 		}
 	}
@@ -175,7 +176,8 @@ func (c *cluster) Replace(t *rapid.T) {
 	for _, pair := range [][2]string{
 		{describe(before), describe(c.table)},
 		{fmt.Sprint(before.Err()), fmt.Sprint(c.table.Err())},
-		{fmt.Sprint(before.next, before.Workers(), before.relaunched, before.ran), fmt.Sprint(c.table.next, c.table.Workers(), c.table.relaunched, c.table.ran)},
+		{fmt.Sprint(before.next, before.Workers(), before.relaunched, before.ran),
+			fmt.Sprint(c.table.next, c.table.Workers(), c.table.relaunched, c.table.ran)},
 	} {
 		if pair[0] != pair[1] {
 			t.Fatalf("saved\n%s\nrestored\n%s", pair[0], pair[1])
@@ -216,10 +218,13 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		{Snapshot{}, "restore the pods: snapshot: 0 servers, the job has 1"},
 		{Snapshot{Servers: []Line{{Index: 3}}}, "server 3 is the one at place 0, launch 0"},
-		{Snapshot{Servers: ok, Next: -1, Ran: []Role{Master}}, "next worker -1 of 0, 0 relaunched\na pod that ran as master"},
+		{Snapshot{Servers: ok, Next: -1, Ran: []Role{Master}},
+			"next worker -1 of 0, 0 relaunched\na pod that ran as master"},
 		{Snapshot{Servers: ok, Next: 1, Lines: []Line{{Index: 1}}}, "worker 1 is not below the next, 1"},
-		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0}, {Index: 1}}}, "worker 1 or its slot 0 is there twice"},
-		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0, Charged: -1}}}, "line of 0: charged -1, out of memory 0, rejected 0 times"},
+		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0}, {Index: 1}}},
+			"worker 1 or its slot 0 is there twice"},
+		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0, Charged: -1}}},
+			"line of 0: charged -1, out of memory 0, rejected 0 times"},
 	} {
 		_, _, err := Restore(p, tt.snapshot, nil, start)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -249,19 +254,23 @@ func TestRestore(t *testing.T) {
 	expect(t, table.Observe(end(Exit{Code: 1}, worker(3)), at(90)), "lost worker-3 charged and given up: exit code 1")
 
 	// A worker and the server ended while the master was away, and a pod of another time is there.
-	table, actions, err = Restore(p, s, []Event{runs(worker(0)), {ID: worker(9), Launch: 1, Phase: Leaving}, {ID: worker(2), Launch: 1, Phase: Failed, Exit: Exit{Code: 2}}}, at(10))
+	table, actions, err = Restore(p, s,
+		[]Event{runs(worker(0)), {ID: worker(9), Launch: 1, Phase: Leaving},
+			{ID: worker(2), Launch: 1, Phase: Failed, Exit: Exit{Code: 2}}}, at(10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	expect(t, actions, "lost ps-0: "+absent, "lost worker-2 charged: exit code 2")
 	expect(t, table.Tick(at(11)), "create ps-0 (launch 2)")
-	expect(t, table.Observe(Event{ID: server(0), Launch: 2, Phase: Running}, at(12)), "create worker-3", "create worker-10")
+	expect(t, table.Observe(Event{ID: server(0), Launch: 2, Phase: Running}, at(12)), "create worker-3",
+		"create worker-10")
 	expect(t, table.Observe(Event{ID: worker(9), Phase: Deleted}, at(13)), "lost worker-9: deleted")
 
 	// A worker that the snapshot does not know takes the place of one that is not there; what comes
 	// late is deleted.
 	s.Lines = s.Lines[:2]
-	table, actions, err = Restore(p, s, []Event{runs(server(0)), runs(worker(0)), {ID: worker(4), Phase: Leaving}, runs(worker(5)), runs(worker(6))}, at(10))
+	table, actions, err = Restore(p, s, []Event{runs(server(0)), runs(worker(0)),
+		{ID: worker(4), Phase: Leaving}, runs(worker(5)), runs(worker(6))}, at(10))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +313,9 @@ func FuzzRestore(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text, []byte{1, 4, 2, 4, 2, 5, 9, 7})
-	f.Add([]byte(`{"next":3,"workers":3,"servers":[{"i":0,"launch":2}],"lines":[{"i":1,"slot":4,"due":5},{"i":2,"charged":9}],"over":true,"leaveBy":-7}`), []byte{0, 4})
+	f.Add(
+		[]byte(
+			`{"next":3,"workers":3,"servers":[{"i":0,"launch":2}],"lines":[{"i":1,"slot":4,"due":5},{"i":2,"charged":9}],"over":true,"leaveBy":-7}`), []byte{0, 4})
 	f.Fuzz(func(t *testing.T, text, pods []byte) {
 		var s Snapshot
 		if json.Unmarshal(text, &s) != nil {
@@ -312,7 +323,8 @@ func FuzzRestore(f *testing.F) {
 		}
 		var observed []Event
 		for len(pods) >= 2 {
-			ev := Event{ID: ID{Role(pods[0] % 4), int(pods[0] / 4)}, Launch: int(pods[1] / 16), Phase: Phase(pods[1] % 11)}
+			ev := Event{ID: ID{Role(pods[0] % 4), int(pods[0] / 4)}, Launch: int(pods[1] / 16),
+				Phase: Phase(pods[1] % 11)}
 			observed, pods = append(observed, ev), pods[2:]
 		}
 		table, actions, err := Restore(Policy{Servers: 1, Workers: 3}, s, observed, start)

@@ -78,7 +78,8 @@ func (t *Table) Start(now time.Time) []Action {
 
 // add has a line's next pod, which becomes its current one, created at due.
 func (t *Table) add(id ID, original int, l *line, due time.Time) *entry {
-	e := &entry{Pod: Pod{ID: id, Original: original, Launch: 1, Phase: Wanted, OOMs: l.OOMs}, line: l, creation: creation{due: due}}
+	e := &entry{Pod: Pod{ID: id, Original: original, Launch: 1, Phase: Wanted, OOMs: l.OOMs}, line: l,
+		creation: creation{due: due}}
 	l.current = e
 	t.pods = append(t.pods, e)
 	t.byID[id] = e
@@ -238,7 +239,8 @@ func (t *Table) follow(e *entry, due time.Time) *entry {
 // again makes a server's entry that of its next launch.
 func (t *Table) again(e *entry, due time.Time) *entry {
 	t.relaunched++
-	e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Wanted, Address: e.Address, OOMs: e.line.OOMs}
+	e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Wanted, Address: e.Address,
+		OOMs: e.line.OOMs}
 	e.creation, e.order = creation{due: due}, ""
 	return e
 }
@@ -408,7 +410,8 @@ func (t *Table) Tick(now time.Time) []Action {
 			e.Waiting = fmt.Sprintf("waits for %v", server.ID)
 		case !now.Before(e.creation.due):
 			e.Phase, e.Created = Creating, now
-			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address, OOMs: e.OOMs})
+			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch,
+				Original: e.Original, Address: e.Address, OOMs: e.OOMs})
 		}
 	}
 	if t.course == ending && (!now.Before(t.leaveBy) || !t.live(Worker)) {
@@ -441,7 +444,8 @@ func (t *Table) Deadline() (time.Time, bool) {
 	var first time.Time
 	held := t.awaited() != nil
 	for _, e := range t.pods {
-		if e.Phase == Wanted && !t.held && (first.IsZero() || e.creation.due.Before(first)) && !(held && e.ID.Role == Worker) {
+		if e.Phase == Wanted && !t.held && (first.IsZero() || e.creation.due.Before(first)) &&
+			!(held && e.ID.Role == Worker) {
 			first = e.creation.due
 		}
 	}

@@ -12,7 +12,9 @@ import (
 
 // Finish lets a member finish: it has nothing more to do in the world that it works in.
 func (m *model) Finish(*rapid.T) {
-	m.finish(m.some("may finish", func(p *peer) bool { return p.works() && p.formation == p.given && !p.arrived() && m.unfinished(p) }))
+	m.finish(m.some("may finish", func(p *peer) bool {
+		return p.works() && p.formation == p.given && !p.arrived() && m.unfinished(p)
+	}))
 }
 
 func (m *model) finish(p *peer) {
@@ -25,7 +27,8 @@ func (m *model) finish(p *peer) {
 // unfinished reports whether a peer is a member of the last world that is at work there, or has
 // come back from it, and that takes part, or none has finished.
 func (m *model) unfinished(p *peer) bool {
-	return slices.Contains(m.old, p) && (p.arrived() || !m.finished[p.Member]) && (!m.aside[p.Member] || len(m.finished) == 0)
+	return slices.Contains(m.old, p) && (p.arrived() || !m.finished[p.Member]) &&
+		(!m.aside[p.Member] || len(m.finished) == 0)
 }
 
 // ignores reports whether a peer that was called back has finished in its world, and is not called
@@ -36,12 +39,16 @@ func (m *model) ignores(p *peer) bool {
 
 // divided reports whether a member has finished, and another has come back before it had.
 func (m *model) divided() bool {
-	return len(m.finished) > 0 && slices.ContainsFunc(m.old, func(p *peer) bool { return p.arrived() && !m.finished[p.Member] && !m.aside[p.Member] })
+	return len(m.finished) > 0 && slices.ContainsFunc(m.old, func(p *peer) bool {
+		return p.arrived() && !m.finished[p.Member] && !m.aside[p.Member]
+	})
 }
 
 // over reports whether all members of the last world that take part in its rounds have finished.
 func (m *model) over() bool {
-	return len(m.finished) > 0 && !slices.ContainsFunc(m.last().Members, func(who Member) bool { return !m.finished[who] && !m.aside[who] })
+	return len(m.finished) > 0 && !slices.ContainsFunc(m.last().Members, func(who Member) bool {
+		return !m.finished[who] && !m.aside[who]
+	})
 }
 
 // The others go on without a member that had finished when it was away for too long, also under the
@@ -57,7 +64,8 @@ func TestFinishedMemberStaysAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Present(Member{Worker: 0, Session: 1, Address: "a"}, 1, start)
-	if did := fmt.Sprint(r.Tick(start.Add(time.Second)), r.Over(), r.Finish(0, 1, start.Add(time.Second)), r.Over()); did != "[] false [] true" {
+	if did := fmt.Sprint(r.Tick(start.Add(time.Second)), r.Over(),
+		r.Finish(0, 1, start.Add(time.Second)), r.Over()); did != "[] false [] true" {
 		t.Error(did)
 	}
 }
@@ -71,7 +79,8 @@ func TestAsideIsNotMissed(t *testing.T) {
 		"finish 0\ndepart 2 -> release worker-2",
 		"finish 0\nback 2\ndepart 2 -> release worker-2",
 		"depart 2 -> recall worker-0, worker-1, worker-2 from 1: worker-2 to leave\nfinish 0 -> release worker-2",
-		"depart 2 -> recall worker-0, worker-1, worker-2 from 1: worker-2 to leave\nback 2\nfinish 0 -> release worker-2",
+		"depart 2 -> recall worker-0, worker-1, worker-2 from 1: worker-2 to leave\nback 2\nfinish " +
+			"0 -> release worker-2",
 	} {
 		s := &stage{t: t, r: New(Policy{}), now: start}
 		s.play(`

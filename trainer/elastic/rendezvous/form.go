@@ -96,7 +96,9 @@ func (r *Rendezvous) outcast() *process {
 	if r.changed() {
 		return nil
 	}
-	if idle := func(p *process) bool { return p.Broken && p.Idle }; r.newest() > r.world.Round || slices.ContainsFunc(r.members, idle) {
+	if idle := func(p *process) bool {
+		return p.Broken && p.Idle
+	}; r.newest() > r.world.Round || slices.ContainsFunc(r.members, idle) {
 		r.reset()
 		return nil
 	}

@@ -14,9 +14,12 @@ func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"": m.Check, "start": m.Start, "start more": m.Start, "hear": m.Hear, "hear more": m.Hear, "hear most": m.Hear,
-			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
-			"break": m.Break, "break off": m.BreakOff, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
+			"": m.Check, "start": m.Start, "start more": m.Start, "hear": m.Hear, "hear more": m.Hear,
+			"hear most": m.Hear,
+			"again":     m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work,
+			"answer": m.Answer, "answer more": m.Answer,
+			"break": m.Break, "break off": m.BreakOff, "come back": m.ComeBack, "die": m.Die,
+			"gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
 			"restart": m.Restart, "replace": m.Replace, "return": m.Return, "return more": m.Return, "cut": m.Cut,
 			"stray": m.Stray, "finish": m.Finish,
 		})
@@ -74,7 +77,9 @@ func (m *model) settle(t *rapid.T) {
 			m.gone(p, false)
 		} else if at, ok := m.r.Deadline(); ok {
 			m.wait(at.Sub(m.now))
-		} else if p := first(func(p *peer) bool { return p.works() && m.unfinished(p) }); p != nil && len(m.finished) > 0 && !m.over() {
+		} else if p := first(func(p *peer) bool {
+			return p.works() && m.unfinished(p)
+		}); p != nil && len(m.finished) > 0 && !m.over() {
 			if rapid.Bool().Draw(t, "finishes") {
 				m.finish(p)
 			} else {

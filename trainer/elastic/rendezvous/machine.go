@@ -108,7 +108,8 @@ func New(p Policy) *Rendezvous {
 	p.Patience = cmp.Or(p.Patience, 2*time.Second)
 	p.Attempts = cmp.Or(p.Attempts, 3)
 	p.Absence = cmp.Or(p.Absence, 15*time.Second)
-	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int), aside: make(map[int]bool), finished: make(map[int]bool)}
+	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int),
+		aside: make(map[int]bool), finished: make(map[int]bool)}
 }
 
 // Expect sets the number of workers that there are or will be soon. Joins do not wait for more than
@@ -122,7 +123,8 @@ func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 // left or was followed by another, or not from the last world that the process was given.
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	p := r.process(a.Member)
-	if p == nil || p.place != outside && p.place != working && p.place != astray || p.given != a.Formation && p.given != unheard {
+	if p == nil || p.place != outside && p.place != working && p.place != astray ||
+		p.given != a.Formation && p.given != unheard {
 		return nil
 	}
 	if p.place == astray {
@@ -238,7 +240,8 @@ func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 // back, or takes no part in a world that another has finished, and that stays.
 func (r *Rendezvous) spent(p *process) bool {
 	stays := len(r.finished) > 0 && r.told != Abort
-	return p.place == working && r.finished[p.Worker] || (p.place == working || p.place == back) && r.aside[p.Worker] && stays
+	return p.place == working && r.finished[p.Worker] || (p.place == working || p.place == back) &&
+		r.aside[p.Worker] && stays
 }
 
 // process returns the process of a member, nil if a later session of the worker is known. The first
@@ -494,7 +497,8 @@ const remembered = 1000
 func (r *Rendezvous) drop(p *process, reason string) {
 	missed := (p.place == working || p.place == back) && !r.spent(p)
 	is := func(o *process) bool { return o == p }
-	r.members, r.guests, r.strays = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is), slices.DeleteFunc(r.strays, is)
+	r.members, r.guests, r.strays = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is),
+		slices.DeleteFunc(r.strays, is)
 	r.bury(p)
 	if missed {
 		r.call(Abort, reason)

@@ -104,7 +104,8 @@ func newModel(t *rapid.T) *model {
 		Absence: 2500 * time.Millisecond,
 		Gather:  rapid.SampledFrom([]time.Duration{0, 0, 700 * time.Millisecond, 4 * time.Second}).Draw(t, "gather"),
 	}
-	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start, finished: make(map[Member]bool), aside: make(map[Member]bool)}
+	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start, finished: make(map[Member]bool),
+		aside: make(map[Member]bool)}
 	m.policy.Min, m.absence = max(1, p.Min), m.r.policy.Absence
 	return m
 }
@@ -133,7 +134,9 @@ func (m *model) take(a Action, anew bool) {
 		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
 			m.t.Fatalf("%v, told %v before, in %+v", a, m.told, m.last())
 		}
-		if settled := !m.joinable.IsZero() && !m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.comes && !m.spares() && len(m.old)+len(m.guests) < m.wanted() {
+		if settled := !m.joinable.IsZero() &&
+			!m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.comes &&
+			!m.spares() && len(m.old)+len(m.guests) < m.wanted() {
 			m.t.Fatalf("%v with %d guests, since %v, now %v", a, len(m.guests), m.joinable, m.now)
 		}
 		if a.Verb == Recall && len(m.finished) > 0 {
@@ -223,7 +226,10 @@ func (m *model) form(w World, anew bool) {
 	m.forgo(newest)
 	want := World{ID: last.ID, Formation: last.Formation + 1, Round: max(0, newest)}
 	stands := func(p *peer) bool { return m.aside[p.Member] || p.said[len(p.said)-1].Aside }
-	members = slices.Concat(slices.DeleteFunc(slices.Clone(members), stands), slices.DeleteFunc(members, func(p *peer) bool { return !stands(p) }))
+	members = slices.Concat(slices.DeleteFunc(slices.Clone(members), stands),
+		slices.DeleteFunc(members, func(p *peer) bool {
+			return !stands(p)
+		}))
 	for rank, p := range members {
 		if newest >= 0 && p.heard[p.given] == newest {
 			want.Sources = append(want.Sources, rank)
@@ -287,7 +293,8 @@ func (m *model) spared(p *peer, w World) {
 			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
 		})
 	})
-	if !suspected || !p.cut && m.now.Before(m.touched.Add(m.policy.Patience)) || m.newest() < 0 && len(m.last().Sources) > 0 {
+	if !suspected || !p.cut && m.now.Before(m.touched.Add(m.policy.Patience)) || m.newest() < 0 &&
+		len(m.last().Sources) > 0 {
 		m.t.Fatalf("%+v without %v: suspected %t, last arrival %v, now %v", w, p, suspected, m.touched, m.now)
 	}
 	m.old = slices.DeleteFunc(m.old, func(o *peer) bool { return o == p })
@@ -315,7 +322,8 @@ func (p *peer) works() bool { return p.alive && !p.rests }
 // arrive makes a peer send an arrival: it is between two rounds.
 func (p *peer) arrive(broken bool, suspect int) {
 	p.rests, p.called = true, false
-	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round, Broken: broken, Suspect: suspect, Aside: p.stands})
+	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round,
+		Broken: broken, Suspect: suspect, Aside: p.stands})
 }
 
 // idle changes the last message of p: its world broke when there was no work to do.
@@ -391,7 +399,10 @@ func (m *model) hear(p *peer) {
 	m.comes = m.aside[p.Member]
 	m.all(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
 	m.comes = false
-	if waits := func(o *peer) bool { return !o.arrived() }; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) && !m.aside[p.Member] && m.told != Abort && slices.ContainsFunc(m.old, waits) {
+	if waits := func(o *peer) bool {
+		return !o.arrived()
+	}; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) &&
+		!m.aside[p.Member] && m.told != Abort && slices.ContainsFunc(m.old, waits) {
 		m.t.Fatalf("%+v broke off, and the others wait for it: told %v", p, m.told)
 	}
 }
@@ -502,7 +513,9 @@ func (m *model) Gone(t *rapid.T) {
 
 func (m *model) gone(p *peer, whichever bool) {
 	session := p.Session
-	if whichever && p.met && !slices.ContainsFunc(m.peers, func(o *peer) bool { return o.Worker == p.Worker && o.Session > p.Session }) {
+	if whichever && p.met && !slices.ContainsFunc(m.peers, func(o *peer) bool {
+		return o.Worker == p.Worker && o.Session > p.Session
+	}) {
 		session = 0
 	}
 	leave := func(r *Rendezvous) []Action { return r.Leave(p.Worker, session, "killed", m.now) }

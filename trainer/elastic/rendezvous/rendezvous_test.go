@@ -542,7 +542,8 @@ func TestThousand(t *testing.T) {
 	back := func(round int64) (last []Action) {
 		w, _ := r.World()
 		for _, m := range w.Members {
-			last = append(last, r.Arrive(Arrival{Member: m, Formation: w.Formation, Round: round, Broken: true, Suspect: 7}, start)...)
+			last = append(last, r.Arrive(Arrival{Member: m, Formation: w.Formation, Round: round,
+				Broken: true, Suspect: 7}, start)...)
 		}
 		return last
 	}

@@ -52,12 +52,16 @@ const mostCause = 300
 // master does not know.
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
-		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Round: r.world.Round, Sources: slices.Clone(r.world.Sources),
-		Told: r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
+		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Round: r.world.Round,
+		Sources: slices.Clone(r.world.Sources),
+		Told:    r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
 	}
 	for _, m := range r.world.Members {
-		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true, Aside: r.aside[m.Worker], Finished: r.finished[m.Worker], Suspected: r.suspicion[m.Worker]}
-		if i := slices.IndexFunc(r.members, func(p *process) bool { return p.Worker == m.Worker && p.Session == m.Session }); i >= 0 {
+		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true,
+			Aside: r.aside[m.Worker], Finished: r.finished[m.Worker], Suspected: r.suspicion[m.Worker]}
+		if i := slices.IndexFunc(r.members, func(p *process) bool {
+			return p.Worker == m.Worker && p.Session == m.Session
+		}); i >= 0 {
 			it.Left, it.Departs, it.Brought = false, r.members[i].departs, r.members[i].brought+1
 		}
 		s.Members = append(s.Members, it)
@@ -72,10 +76,12 @@ func (s *Snapshot) validate() error {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	check(s.ID >= 0 && s.ID <= s.Formation && (s.ID == 0) == (s.Formation == 0), "world %d of formation %d", s.ID, s.Formation)
+	check(s.ID >= 0 && s.ID <= s.Formation && (s.ID == 0) == (s.Formation == 0),
+		"world %d of formation %d", s.ID, s.Formation)
 	check(s.Given >= 0, "%d formations were given out", s.Given)
 	check((s.Formation == 0) == (len(s.Members) == 0), "%d members of formation %d", len(s.Members), s.Formation)
-	check(s.Round >= 0 && s.Stuck >= 0 && s.Expected >= 0, "round %d, broken %d times, %d workers expected", s.Round, s.Stuck, s.Expected)
+	check(s.Round >= 0 && s.Stuck >= 0 && s.Expected >= 0,
+		"round %d, broken %d times, %d workers expected", s.Round, s.Stuck, s.Expected)
 	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was told", s.Told)
 	before := -1
 	for _, rank := range s.Sources {
@@ -85,8 +91,10 @@ func (s *Snapshot) validate() error {
 	workers, left := make(map[int]bool), false
 	finished := slices.ContainsFunc(s.Members, func(m Saved) bool { return m.Finished })
 	for _, m := range s.Members {
-		check(m.Worker >= 0 && m.Session > 0 && !workers[m.Worker], "worker %d of session %d, or it is there twice", m.Worker, m.Session)
-		check(m.Brought >= 0 && m.Suspected >= 0, "worker %d brought round %d, suspected %d times", m.Worker, m.Brought-1, m.Suspected)
+		check(m.Worker >= 0 && m.Session > 0 && !workers[m.Worker],
+			"worker %d of session %d, or it is there twice", m.Worker, m.Session)
+		check(m.Brought >= 0 && m.Suspected >= 0, "worker %d brought round %d, suspected %d times",
+			m.Worker, m.Brought-1, m.Suspected)
 		workers[m.Worker], left = true, left || m.Left && !m.Finished && !(m.Aside && finished)
 	}
 	check(!left || s.Told == Abort || s.alone(), "a member left that the others miss, and they were not told")
@@ -124,7 +132,8 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 		if it.Left {
 			continue
 		}
-		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Formation, brought: it.Brought - 1, departs: it.Departs, away: now}
+		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Formation,
+			brought: it.Brought - 1, departs: it.Departs, away: now}
 		r.known[m.Worker] = p
 		r.members = append(r.members, p)
 	}

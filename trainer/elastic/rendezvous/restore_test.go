@@ -95,7 +95,8 @@ func (m *model) back(p *peer) {
 	p.away, p.cut = time.Time{}, false
 	switch {
 	case verb == 0 && len(did) == 0:
-	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation || fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
+	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation ||
+		fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
 		m.t.Fatalf("%v for %+v, want %v", did, p, verb)
 	case p.formation != p.given:
 		// it arrives from the world that it was given meanwhile
@@ -114,7 +115,9 @@ func (m *model) Cut(*rapid.T) {
 	})
 	m.disconnect(p)
 	p.cut = true
-	if did := m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "cut", m.now) }); len(did) > 0 && slices.Contains(m.old, p) {
+	if did := m.all(func(r *Rendezvous) []Action {
+		return r.Away(p.Worker, p.Session, "cut", m.now)
+	}); len(did) > 0 && slices.Contains(m.old, p) {
 		m.t.Fatalf("%v for %+v, which works", did, p)
 	}
 }
@@ -185,11 +188,14 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{Round: -1}, "round -1, broken 0 times, 0 workers expected"},
 		{Snapshot{Told: Recall}, "recall was told"},
 		{Snapshot{ID: 1, Formation: 1, Members: one, Told: Evict}, "evict was told"},
-		{Snapshot{ID: 1, Formation: 1, Members: one, Sources: []int{0, 0, 1}}, "rank 0 as a source, of 1 members\nrank 1 as a source, of 1 members"},
+		{Snapshot{ID: 1, Formation: 1, Members: one, Sources: []int{0, 0, 1}},
+			"rank 0 as a source, of 1 members\nrank 1 as a source, of 1 members"},
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},
 		{Snapshot{ID: 1, Formation: 1, Members: append(one, one...)}, "worker 1 of session 1, or it is there twice"},
-		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}}, "worker 1 brought round -2, suspected 0 times"},
-		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true}, {Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not told"},
+		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}},
+			"worker 1 brought round -2, suspected 0 times"},
+		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true},
+			{Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not told"},
 	} {
 		if _, err := Restore(Policy{}, tt.snapshot, start); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %s", tt.snapshot, err, tt.want)
@@ -209,8 +215,10 @@ func TestRestoreKeepsWhatWasBrought(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back.Arrive(Arrival{Member: Member{Worker: 0, Session: 1, Address: "a"}, Formation: 1, Round: 7, Suspect: -1}, start)
-	did := back.Arrive(Arrival{Member: Member{Worker: 1, Session: 1, Address: "a"}, Formation: 1, Round: 1, Suspect: -1}, start)
+	back.Arrive(Arrival{Member: Member{Worker: 0, Session: 1, Address: "a"}, Formation: 1, Round: 7,
+		Suspect: -1}, start)
+	did := back.Arrive(Arrival{Member: Member{Worker: 1, Session: 1, Address: "a"}, Formation: 1,
+		Round: 1, Suspect: -1}, start)
 	if w, _ := back.World(); fmt.Sprint(w.Sources) != "[1]" || w.Round != 1 || w.Formation != 2 || w.ID != 1 {
 		t.Errorf("%v, %+v", did, w)
 	}
@@ -249,7 +257,8 @@ func TestPresent(t *testing.T) {
 // A formation number that may have been given out is not given out again. A member of an unknown
 // formation is called back from it.
 func TestFormationsAreNotGivenTwice(t *testing.T) {
-	r, err := Restore(Policy{}, Snapshot{ID: 1, Formation: 2, Given: 7, Members: []Saved{{Worker: 0, Session: 1}}}, start)
+	r, err := Restore(Policy{},
+		Snapshot{ID: 1, Formation: 2, Given: 7, Members: []Saved{{Worker: 0, Session: 1}}}, start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +266,8 @@ func TestFormationsAreNotGivenTwice(t *testing.T) {
 	if got := fmt.Sprint(r.Present(m, 3, start)); got != "[abort worker-0 from 3: the others went on without it]" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(r.Arrive(Arrival{Member: m, Formation: 2, Round: 5, Suspect: -1}, start)); got != "[form 1.8 worker-0 with round 5 of rank 0: worker-0 came back]" {
+	if got := fmt.Sprint(r.Arrive(Arrival{Member: m, Formation: 2, Round: 5, Suspect: -1},
+		start)); got != "[form 1.8 worker-0 with round 5 of rank 0: worker-0 came back]" {
 		t.Error(got)
 	}
 	if s := r.Snapshot(); s.Given != 8 {
@@ -283,7 +293,9 @@ func TestSnapshotIsBounded(t *testing.T) {
 }
 
 func FuzzRestore(f *testing.F) {
-	f.Add([]byte(`{"id":1,"formation":3,"round":5,"sources":[0],"members":[{"w":0,"s":1,"a":"x"},{"w":2,"s":4,"b":3,"d":true},{"w":3,"s":1,"l":true,"n":2}],"told":3,"stuck":1,"expected":2}`))
+	f.Add(
+		[]byte(
+			`{"id":1,"formation":3,"round":5,"sources":[0],"members":[{"w":0,"s":1,"a":"x"},{"w":2,"s":4,"b":3,"d":true},{"w":3,"s":1,"l":true,"n":2}],"told":3,"stuck":1,"expected":2}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var s Snapshot
 		if json.Unmarshal(text, &s) != nil {
@@ -298,7 +310,8 @@ func FuzzRestore(f *testing.F) {
 		}
 		for _, m := range s.Members {
 			r.Present(Member{Worker: m.Worker, Session: m.Session}, s.Formation, start)
-			r.Arrive(Arrival{Member: Member{Worker: m.Worker, Session: m.Session}, Formation: s.Formation, Round: s.Round, Suspect: -1}, start)
+			r.Arrive(Arrival{Member: Member{Worker: m.Worker, Session: m.Session},
+				Formation: s.Formation, Round: s.Round, Suspect: -1}, start)
 		}
 		for range len(s.Members) + 10 {
 			if at, ok := r.Deadline(); ok {

@@ -86,7 +86,8 @@ func (s *stage) tell(verb, rest string) []Action {
 		return s.r.Arrive(Arrival{
 			Member:    Member{Worker: w, Session: session, Address: "host-" + words[0]},
 			Formation: int64(value("from", from)), Round: int64(value("round", -1)),
-			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0, Aside: value("aside", 0) > 0,
+			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0,
+			Aside:    value("aside", 0) > 0,
 			BrokeOff: verb == "fell",
 		}, s.now)
 	case "finish":

@@ -17,7 +17,9 @@ func (m *model) Stray(t *rapid.T) {
 	m.leave(p)
 	p.left, p.lost = !has, has
 	m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "its stream ended", m.now) })
-	if strays := slices.ContainsFunc(m.r.strays, func(o *process) bool { return o.Member == p.Member }); strays != p.lost {
+	if strays := slices.ContainsFunc(m.r.strays, func(o *process) bool {
+		return o.Member == p.Member
+	}); strays != p.lost {
 		t.Fatalf("%+v strays: %t, want %t", p, !p.lost, p.lost)
 	}
 	// a world was formed without it, or it has no state: it comes back as another process

@@ -146,7 +146,8 @@ func Parse(command []string, sha256 string) (Program, error) {
 	case scheme == "http" && public(u.Hostname()):
 		return fail("http:// would let anyone on the way change the program; expected https://")
 	case scheme == "http":
-		return fail("http:// would let anyone on the way change the program; expected https://, or, of a private network, the program's checksum: "+
+		return fail("http:// would let anyone on the way change the program; expected https://, or, "+
+			"of a private network, the program's checksum: "+
 			"append %s and what sha256sum prints, or give --program_sha256", mark)
 	default:
 		return fail("unknown kind of place %q; %s", scheme, expected)
@@ -167,11 +168,13 @@ func (p Program) withScript() (Program, error) {
 		return p, nil
 	}
 	if len(p.Args) == 0 {
-		return Program{}, &Error{p.String(), fmt.Errorf("it is an archive; expected the path of the script in it next, as: %s main.py", p)}
+		return Program{}, &Error{p.String(),
+			fmt.Errorf("it is an archive; expected the path of the script in it next, as: %s main.py", p)}
 	}
 	p.Script, p.Args = path.Clean(p.Args[0]), p.Args[1:]
 	if p.Script == "." || !local(p.Script) {
-		return Program{}, &Error{p.String(), fmt.Errorf("the script %q is not in the archive; expected a path in it, as: main.py", p.Script)}
+		return Program{}, &Error{p.String(),
+			fmt.Errorf("the script %q is not in the archive; expected a path in it, as: main.py", p.Script)}
 	}
 	return p, nil
 }
@@ -208,7 +211,9 @@ func Credential(location string) string {
 			name = unescaped
 		}
 		low := strings.ToLower(name)
-		if low == "sig" || low == "key" || slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(low, s) }) {
+		if low == "sig" || low == "key" || slices.ContainsFunc(secrets, func(s string) bool {
+			return strings.Contains(low, s)
+		}) {
 			return name
 		}
 	}

@@ -13,22 +13,38 @@ var sum = strings.Repeat("0123456789abcdef", 4)
 
 func TestParse(t *testing.T) {
 	for command, want := range map[string]Program{
-		"main.py --epochs=2":                               {Kind: Local, Location: "main.py", Args: []string{"--epochs=2"}},
-		"./code.tar.gz main.py":                            {Kind: Local, Location: "./code.tar.gz", Args: []string{"main.py"}},
-		"a#b.py":                                           {Kind: Local, Location: "a#b.py", Args: []string{}},
-		"/x/main.py#sha256=" + sum:                         {Kind: Local, Location: "/x/main.py", Args: []string{}, SHA256: sum},
-		"s3://b/dir/main.py x":                             {Kind: Bucket, Location: "s3://b/dir/main.py", Name: "main.py", Args: []string{"x"}},
-		"gs://b/k.tgz a/b.py c":                            {Kind: Bucket, Location: "gs://b/k.tgz", Name: "k.tgz", Archive: GzipTar, Script: "a/b.py", Args: []string{"c"}},
-		"s3://b/k.tar.gz?region=r ./m":                     {Kind: Bucket, Location: "s3://b/k.tar.gz?region=r", Name: "k.tar.gz", Archive: GzipTar, Script: "m", Args: []string{}},
-		"https://h/k.ZIP m":                                {Kind: Web, Location: "https://h/k.ZIP", Name: "k.ZIP", Archive: Zip, Script: "m", Args: []string{}},
-		"https://h/k.tar m":                                {Kind: Web, Location: "https://h/k.tar", Name: "k.tar", Archive: Tar, Script: "m", Args: []string{}},
-		"https://h:1/a%20b.py?t=1":                         {Kind: Web, Location: "https://h:1/a%20b.py?t=1", Name: "a b.py", Args: []string{}},
-		"http://127.0.0.2:80/m.py":                         {Kind: Web, Location: "http://127.0.0.2:80/m.py", Name: "m.py", Args: []string{}},
-		"http://[::1]/m.py#sha256=" + strings.ToUpper(sum): {Kind: Web, Location: "http://[::1]/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
-		"http://10.0.0.5:8080/m.sh#sha256=" + sum:          {Kind: Web, Location: "http://10.0.0.5:8080/m.sh", Name: "m.sh", Args: []string{}, SHA256: sum},
-		"http://[fd00::7]/k.tgz#sha256=" + sum + " m.sh":   {Kind: Web, Location: "http://[fd00::7]/k.tgz", Name: "k.tgz", Archive: GzipTar, Script: "m.sh", Args: []string{}, SHA256: sum},
-		"http://files.ml.svc/m.py#sha256=" + sum:           {Kind: Web, Location: "http://files.ml.svc/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
-		"http://nas.example.org/m.py#sha256=" + sum:        {Kind: Web, Location: "http://nas.example.org/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
+		"main.py --epochs=2": {Kind: Local, Location: "main.py",
+			Args: []string{"--epochs=2"}},
+		"./code.tar.gz main.py": {Kind: Local, Location: "./code.tar.gz",
+			Args: []string{"main.py"}},
+		"a#b.py": {Kind: Local, Location: "a#b.py", Args: []string{}},
+		"/x/main.py#sha256=" + sum: {Kind: Local, Location: "/x/main.py",
+			Args: []string{}, SHA256: sum},
+		"s3://b/dir/main.py x": {Kind: Bucket,
+			Location: "s3://b/dir/main.py", Name: "main.py", Args: []string{"x"}},
+		"gs://b/k.tgz a/b.py c": {Kind: Bucket, Location: "gs://b/k.tgz",
+			Name: "k.tgz", Archive: GzipTar, Script: "a/b.py", Args: []string{"c"}},
+		"s3://b/k.tar.gz?region=r ./m": {Kind: Bucket,
+			Location: "s3://b/k.tar.gz?region=r", Name: "k.tar.gz", Archive: GzipTar, Script: "m", Args: []string{}},
+		"https://h/k.ZIP m": {Kind: Web, Location: "https://h/k.ZIP",
+			Name: "k.ZIP", Archive: Zip, Script: "m", Args: []string{}},
+		"https://h/k.tar m": {Kind: Web, Location: "https://h/k.tar",
+			Name: "k.tar", Archive: Tar, Script: "m", Args: []string{}},
+		"https://h:1/a%20b.py?t=1": {Kind: Web,
+			Location: "https://h:1/a%20b.py?t=1", Name: "a b.py", Args: []string{}},
+		"http://127.0.0.2:80/m.py": {Kind: Web,
+			Location: "http://127.0.0.2:80/m.py", Name: "m.py", Args: []string{}},
+		"http://[::1]/m.py#sha256=" + strings.ToUpper(sum): {Kind: Web, Location: "http://[::1]/m.py",
+			Name: "m.py", Args: []string{}, SHA256: sum},
+		"http://10.0.0.5:8080/m.sh#sha256=" +
+			sum: {Kind: Web, Location: "http://10.0.0.5:8080/m.sh", Name: "m.sh", Args: []string{}, SHA256: sum},
+		"http://[fd00::7]/k.tgz#sha256=" + sum +
+			" m.sh": {Kind: Web, Location: "http://[fd00::7]/k.tgz", Name: "k.tgz", Archive: GzipTar,
+			Script: "m.sh", Args: []string{}, SHA256: sum},
+		"http://files.ml.svc/m.py#sha256=" +
+			sum: {Kind: Web, Location: "http://files.ml.svc/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
+		"http://nas.example.org/m.py#sha256=" +
+			sum: {Kind: Web, Location: "http://nas.example.org/m.py", Name: "m.py", Args: []string{}, SHA256: sum},
 	} {
 		got, err := Parse(strings.Fields(command), "")
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -48,12 +64,14 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for command, want := range map[string]string{
-		"":                                      "program: none given; expected a path, s3://BUCKET/FILE",
-		"#sha256=" + sum:                        "it is empty",
-		"main.py#sha256=12":                     "64 hexadecimal digits",
-		"ftp://h/main.py":                       `program ftp://h/main.py: unknown kind of place "ftp"`,
-		"http://example.org/main.py":            "http:// would let anyone on the way change the program; expected https://",
-		"http://10.0.0.5/main.py":               "of a private network, the program's checksum: append #sha256= and what sha256sum prints, or give --program_sha256",
+		"":                  "program: none given; expected a path, s3://BUCKET/FILE",
+		"#sha256=" + sum:    "it is empty",
+		"main.py#sha256=12": "64 hexadecimal digits",
+		"ftp://h/main.py":   `program ftp://h/main.py: unknown kind of place "ftp"`,
+		"http://example.org/main.py": "http:// would let anyone on the way change the " +
+			"program; expected https://",
+		"http://10.0.0.5/main.py": "of a private network, the program's checksum: " +
+			"append #sha256= and what sha256sum prints, or give --program_sha256",
 		"http://files/main.sh":                  "append #sha256=",
 		"http://8.8.8.8/m#sha256=" + sum:        "change the program; expected https://",
 		"http://[2001:db8::1]/m":                "change the program; expected https://",
@@ -74,11 +92,12 @@ func TestParseErrors(t *testing.T) {
 		"https://h/x%5c..%5cy":                  "no file is named",
 		"https://h/main.py#main":                "unexpected text after #; expected #sha256=",
 		"https://h/%zz?key=secret":              "no URL",
-		"s3://b/k.tar.gz":                       "it is an archive; expected the path of the script in it next, as: s3://b/k.tar.gz main.py",
-		"s3://b/k.zip ../main.py":               `the script "../main.py" is not in the archive`,
-		"s3://b/k.zip /bin/sh":                  `the script "/bin/sh" is not in the archive`,
-		"s3://b/k.zip .":                        `the script "." is not in the archive`,
-		"https://h/k.zip?key=secret a/../":      `program https://h/k.zip: the script "."`,
+		"s3://b/k.tar.gz": "it is an archive; expected the path of the script " +
+			"in it next, as: s3://b/k.tar.gz main.py",
+		"s3://b/k.zip ../main.py":          `the script "../main.py" is not in the archive`,
+		"s3://b/k.zip /bin/sh":             `the script "/bin/sh" is not in the archive`,
+		"s3://b/k.zip .":                   `the script "." is not in the archive`,
+		"https://h/k.zip?key=secret a/../": `program https://h/k.zip: the script "."`,
 	} {
 		_, err := Parse(strings.Fields(command), "")
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
@@ -94,7 +113,8 @@ func TestParseErrors(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, word := range []string{"main.py", "s3://b/k.tar.gz?region=r", "gs://b/a.zip", "https://u:p@h:1/x?y#sha256=" + sum, "http://[::1]/m", "http://h/../x"} {
+	for _, word := range []string{"main.py", "s3://b/k.tar.gz?region=r", "gs://b/a.zip",
+		"https://u:p@h:1/x?y#sha256=" + sum, "http://[::1]/m", "http://h/../x"} {
 		f.Add(word, "a/../main.py", sum)
 	}
 	f.Fuzz(func(t *testing.T, word, script, sha256 string) {
@@ -112,13 +132,15 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(p.Location)
-		if err != nil || u.Fragment != "" || u.Host == "" || u.User != nil || p.Kind == Web && !Secure(u) && (p.SHA256 == "" || public(u.Hostname())) {
+		if err != nil || u.Fragment != "" || u.Host == "" || u.User != nil || p.Kind == Web &&
+			!Secure(u) && (p.SHA256 == "" || public(u.Hostname())) {
 			t.Errorf("%+v: %v", p, err)
 		}
 		if p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/\\\x00") {
 			t.Errorf("name %q", p.Name)
 		}
-		if (p.Archive == Single) != (p.Script == "") || p.Script != "" && !strings.HasPrefix(path.Join("/archive", p.Script), "/archive/") {
+		if (p.Archive == Single) != (p.Script == "") || p.Script != "" &&
+			!strings.HasPrefix(path.Join("/archive", p.Script), "/archive/") {
 			t.Errorf("script %q of archive %q", p.Script, p.Archive)
 		}
 		if strings.Contains(p.String(), "?") {

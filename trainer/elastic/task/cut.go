@@ -163,7 +163,8 @@ func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 		}
 		all := t.at(t.order.indexOf(number)).Records()
 		if part > all {
-			return 0, 0, fmt.Errorf("the ledger has %d records of task %d of epoch %d, which has %d", part, number, epoch, all)
+			return 0, 0, fmt.Errorf("the ledger has %d records of task %d of epoch %d, which has %d",
+				part, number, epoch, all)
 		}
 		if whole {
 			tasks++

@@ -53,7 +53,9 @@ func TestEveryRecordOnce(t *testing.T) {
 		m.twin.policy.Epochs = m.q.policy.Epochs
 		m.q.plan()
 		m.twin.plan()
-		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Return, m.Work, m.Overdue, m.Stale, m.Save, m.Rewind, m.Hint, m.Restart, m.Replace, m.Announce, m.Announce, m.Announced}
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail,
+			m.Return, m.Work, m.Overdue, m.Stale, m.Save, m.Rewind, m.Hint, m.Restart, m.Replace,
+			m.Announce, m.Announce, m.Announced}
 		steps := 0
 		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
 			if m.q.Settled() {

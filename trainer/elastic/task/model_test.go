@@ -66,8 +66,10 @@ type model struct {
 }
 
 func newModel(t *rapid.T) *model {
-	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
-		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool), over: make(map[string]bool), closed: true}
+	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease),
+		charged: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
+		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool),
+		over: make(map[string]bool), closed: true}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		m.shards = append(m.shards, Shard{
 			Name:  fmt.Sprintf("shard-%c", 'a'+i),
@@ -179,7 +181,8 @@ func (m *model) Lease(t *rapid.T) {
 		t.Fatalf("%v: a lease had that number before", l)
 	}
 	m.given[l.ID] = true
-	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] || l.Returned != m.returned[l.String()] {
+	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] ||
+		l.Returned != m.returned[l.String()] {
 		t.Fatalf("lease %+v, charged %d, returned %d", l, m.charged[l.String()], m.returned[l.String()])
 	}
 	if l.Kind == Export && (!m.q.TrainingDone() || len(m.leases) > 0) {
@@ -264,7 +267,8 @@ func (m *model) Overdue(t *rapid.T) {
 		before := m.leases[held[0].ID]
 		limit := max(m.policy.Timeout, 3*m.q.longest)
 		if held[0].Slow != min(before.Slow+1, 6) || m.now.Sub(m.touched[w]) < limit<<before.Slow {
-			t.Fatalf("worker %d is overdue at %v with %+v, its last progress was at %v; before %+v", w, m.now, held[0], m.touched[w], before)
+			t.Fatalf("worker %d is overdue at %v with %+v, its last progress was at %v; before %+v", w,
+				m.now, held[0], m.touched[w], before)
 		}
 		before.Slow = held[0].Slow
 		m.leases[before.ID] = before

@@ -75,13 +75,15 @@ func TestCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var shards []Shard
 		for i := range rapid.IntRange(1, 6).Draw(t, "shards") {
-			shards = append(shards, Shard{Name: fmt.Sprint(i), Start: rapid.Int64Range(0, 9).Draw(t, "start"), Count: rapid.Int64Range(0, 30).Draw(t, "count")})
+			shards = append(shards, Shard{Name: fmt.Sprint(i),
+				Start: rapid.Int64Range(0, 9).Draw(t, "start"), Count: rapid.Int64Range(0, 30).Draw(t, "count")})
 		}
 		each := rapid.Int64Range(1, 9).Draw(t, "records")
 		var want []Task
 		for _, s := range shards {
 			for at := s.Start; at < s.Start+s.Count; at += each {
-				want = append(want, Task{Kind: Training, Number: len(want), Shard: s.Name, Start: at, End: min(at+each, s.Start+s.Count)})
+				want = append(want, Task{Kind: Training, Number: len(want), Shard: s.Name, Start: at,
+					End: min(at+each, s.Start+s.Count)})
 			}
 		}
 		c := cutUp(shards, each)

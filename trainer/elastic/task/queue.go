@@ -453,12 +453,15 @@ func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	}
 	switch open := l.Epochs(); {
 	case back.stats.Total > 0 && back.epoch > 0 && back.cut.records*int64(back.epoch-1) >= back.stats.Total:
-		return nil, fmt.Errorf("the ledger has %d complete epochs, and the training ends after %d records", back.epoch, back.stats.Total)
+		return nil, fmt.Errorf("the ledger has %d complete epochs, and the training ends after %d "+
+			"records", back.epoch, back.stats.Total)
 	case len(open) > 1 || len(open) == 1 && open[0] != back.epoch+1:
-		return nil, fmt.Errorf("the ledger has records of epochs %v, and only the first %d are complete", open, back.epoch)
+		return nil,
+			fmt.Errorf("the ledger has records of epochs %v, and only the first %d are complete", open, back.epoch)
 	case back.ended():
 		if len(open) > 0 {
-			return nil, fmt.Errorf("the ledger has records of epoch %d, and the training has %d epochs", open[0], back.epoch)
+			return nil, fmt.Errorf("the ledger has records of epoch %d, and the training has %d epochs",
+				open[0], back.epoch)
 		}
 		back.complete()
 		return back, nil
@@ -504,7 +507,8 @@ func (q *Queue) complete() {
 
 // ended reports whether no epoch follows the open one.
 func (q *Queue) ended() bool {
-	return q.policy.Epochs > 0 && q.epoch == q.policy.Epochs || q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords
+	return q.policy.Epochs > 0 && q.epoch == q.policy.Epochs || q.policy.MaxRecords > 0 &&
+		q.stats.Done >= q.policy.MaxRecords
 }
 
 // TrainingDone reports whether NextEpoch has ended the last epoch. The last evaluation and the
@@ -563,7 +567,9 @@ func (q *Queue) apply(like Task, shards []Shard) int {
 // Withdraw drops the evaluation of a version with all its leases, because the snapshot of the model
 // is lost.
 func (q *Queue) Withdraw(version int64, now time.Time) {
-	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool { return t.like.Kind == Evaluation && t.like.Version == version })
+	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool {
+		return t.like.Kind == Evaluation && t.like.Version == version
+	})
 	q.stats.Measured, q.stats.ToMeasure = 0, 0
 	for _, l := range q.leases {
 		if l.Kind == Evaluation && l.Version == version {

@@ -87,7 +87,8 @@ func (q *Queue) Snapshot() Snapshot {
 	}
 	if len(s.Tried) > mostTried {
 		slices.SortStableFunc(s.Tried, func(a, b TriedTask) int {
-			return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(b.Returned, a.Returned), cmp.Compare(b.Slow, a.Slow))
+			return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(b.Returned, a.Returned),
+				cmp.Compare(b.Slow, a.Slow))
 		})
 		s.Tried = s.Tried[:mostTried]
 	}
@@ -108,12 +109,14 @@ func (s *Snapshot) validate() error {
 	for _, limits := range []map[Kind]int{s.Slow, s.Before} {
 		for _, kind := range slices.Sorted(maps.Keys(limits)) {
 			n := limits[kind]
-			check(kind >= Training && kind <= Prediction && n >= 0 && n <= maxSlow, "limit of %v doubled %d times, want 0 to %d of a known kind", kind, n, maxSlow)
+			check(kind >= Training && kind <= Prediction && n >= 0 && n <= maxSlow,
+				"limit of %v doubled %d times, want 0 to %d of a known kind", kind, n, maxSlow)
 		}
 	}
 	check(len(s.Tried) <= mostTried, "%d tried tasks, want at most %d", len(s.Tried), mostTried)
 	for _, t := range s.Tried[:min(len(s.Tried), mostTried)] {
-		check(t.Kind >= Training && t.Kind <= Prediction && t.Number >= 0 && t.Attempts >= 0 && t.Returned >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
+		check(t.Kind >= Training && t.Kind <= Prediction && t.Number >= 0 && t.Attempts >= 0 &&
+			t.Returned >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
 			"impossible tried task %+v", t)
 	}
 	return errors.Join(problems...)
@@ -182,7 +185,8 @@ func (q *Queue) recall(t *todo) {
 // another worker, if the model was rewound since, or after [Queue.Announced]. Leases of evaluations
 // and exports are not announced: those begin again.
 func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now time.Time) (Lease, error) {
-	if l := q.leases[lease]; l != nil && l.Worker == worker && l.Kind == Training && l.Epoch == task.Epoch && l.Number == task.Number {
+	if l := q.leases[lease]; l != nil && l.Worker == worker && l.Kind == Training &&
+		l.Epoch == task.Epoch && l.Number == task.Number {
 		return q.holders[worker].lease(l), q.Touch(lease, worker, done, now)
 	}
 	if lease <= 0 || lease > q.former || q.adopted[lease] || q.closed || task.Epoch != q.epoch {

@@ -44,7 +44,9 @@ func (m *model) Restart(t *rapid.T) {
 		t.Skip("rarely")
 	}
 	ahead := func(rest int64) int64 { return rapid.Int64Range(0, rest).Draw(t, "in the model, and not heard of") }
-	m.restart(rapid.SampledFrom(append(m.hints, m.hint(), hint{charged: make(map[string]int), returned: make(map[string]int)})).Draw(t, "hint"), ahead)
+	m.restart(rapid.SampledFrom(
+		append(m.hints, m.hint(),
+			hint{charged: make(map[string]int), returned: make(map[string]int)})).Draw(t, "hint"), ahead)
 	if m.version > 0 && rapid.Bool().Draw(t, "the evaluation is due again") {
 		m.version--
 	}
@@ -69,7 +71,8 @@ func (m *model) restart(h hint, ahead func(rest int64) int64) {
 		*q, err = Restore(m.shards, policy, l, s, m.incarnation)
 		m.check(err)
 	}
-	m.charged, m.returned, m.fatal, m.exports, m.closed = maps.Clone(h.charged), maps.Clone(h.returned), h.fatal, 0, false
+	m.charged, m.returned, m.fatal, m.exports, m.closed = maps.Clone(h.charged), maps.Clone(h.returned),
+		h.fatal, 0, false
 	m.adopted = make(map[int64]bool)
 	current := fmt.Sprintf(", epoch %d", m.q.epoch)
 	for _, count := range []map[string]int{m.charged, m.returned} {
@@ -154,7 +157,8 @@ func (m *model) announce(o orphan) {
 		m.leases[o.ID] = held.upTo(o.knows)
 		return
 	}
-	refused := m.closed || m.q.TrainingDone() || o.Epoch != before.Epoch || m.over[o.Task.String()] || m.holder(o.Task) >= 0 || m.adopted[o.ID]
+	refused := m.closed || m.q.TrainingDone() || o.Epoch != before.Epoch || m.over[o.Task.String()] ||
+		m.holder(o.Task) >= 0 || m.adopted[o.ID]
 	if refused {
 		if !errors.Is(err, ErrStale) || m.q.Stats() != before {
 			m.t.Fatalf("%v is adopted: %v, %v, %v before", o, err, m.q.Stats(), before)
@@ -165,7 +169,8 @@ func (m *model) announce(o orphan) {
 	had := m.prefix(o.Task)
 	want := o.Lease
 	want.Done = max(had, o.knows)
-	if got.ID != o.ID || got.Worker != o.Worker || got.String() != want.String() || got.Done != want.Done || got.Number != o.Number || got.Attempts != m.charged[o.Task.String()] {
+	if got.ID != o.ID || got.Worker != o.Worker || got.String() != want.String() ||
+		got.Done != want.Done || got.Number != o.Number || got.Attempts != m.charged[o.Task.String()] {
 		m.t.Fatalf("adopted %+v of %+v, of which %d are had, charged %d", got, o, had, m.charged[o.Task.String()])
 	}
 	want.Done = had
@@ -274,7 +279,8 @@ func TestRestoreSettlesCompleteEpochs(t *testing.T) {
 		t.Errorf("%d epochs are settled, %+v", q.SettledEpochs(), s)
 	}
 	l.Add(ledger.Task{Epoch: 6, Number: 0}, 10, 10)
-	if _, err := Restore(shards, p, &l, Snapshot{}, 2); err == nil || !strings.Contains(err.Error(), "the ledger has records of epochs [5 6], and only the first 4 are complete") {
+	if _, err := Restore(shards, p, &l, Snapshot{}, 2); err == nil ||
+		!strings.Contains(err.Error(), "the ledger has records of epochs [5 6], and only the first 4 are complete") {
 		t.Errorf("two epochs of which something is missing: %v", err)
 	}
 }
@@ -291,10 +297,14 @@ func TestRestoreRefuses(t *testing.T) {
 		want        string
 	}{
 		{new(ledger.Ledger), Snapshot{}, 0, "restore the training: incarnation 0 of the master: want 1 to 2^30-1"},
-		{&other, Snapshot{}, 1, "rewind the training: the ledger has 5 complete epochs, and the training ends after 200 records"},
-		{new(ledger.Ledger), Snapshot{Place: -1, Longest: -1, Failed: -1, Slow: map[Kind]int{9: 1, Training: 7}, Tried: []TriedTask{{}}}, 1,
-			"restore the training: snapshot of the tasks: negative: place -1 in epoch 0\nnegative: longest lease -1ns\n" +
-				"negative: 0 leases requeued, -1 failed\nlimit of training doubled 7 times, want 0 to 6 of a known kind\n" +
+		{&other, Snapshot{}, 1, "rewind the training: the ledger has 5 complete epochs, and the " +
+			"training ends after 200 records"},
+		{new(ledger.Ledger), Snapshot{Place: -1, Longest: -1, Failed: -1,
+			Slow: map[Kind]int{9: 1, Training: 7}, Tried: []TriedTask{{}}}, 1,
+			"restore the training: snapshot of the tasks: negative: place -1 in epoch 0\nnegative: " +
+				"longest lease -1ns\n" +
+				"negative: 0 leases requeued, -1 failed\nlimit of training doubled 7 times, want 0 " +
+				"to 6 of a known kind\n" +
 				"limit of Kind(9) doubled 1 times, want 0 to 6 of a known kind\n" +
 				"impossible tried task {Kind:Kind(0) Epoch:0 Version:0 Number:0 Attempts:0 Returned:0 Slow:0}"},
 		{new(ledger.Ledger), Snapshot{Tried: make([]TriedTask, mostTried+1)}, 1, "401 tried tasks, want at most 400"},
@@ -368,7 +378,9 @@ func TestRestoredOrder(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	for _, s := range []Snapshot{
 		{},
-		{Epoch: 1, Place: 3, Longest: time.Second, Requeued: 2, Failed: 1, Slow: map[Kind]int{Training: 2}, Tried: []TriedTask{{Training, 1, 0, 2, 1, 2, 1}, {Evaluation, 0, 5, 0, 1, 0, 0}}},
+		{Epoch: 1, Place: 3, Longest: time.Second, Requeued: 2, Failed: 1,
+			Slow: map[Kind]int{Training: 2}, Tried: []TriedTask{{Training, 1, 0, 2, 1, 2, 1},
+				{Evaluation, 0, 5, 0, 1, 0, 0}}},
 		{Err: "bad data"},
 	} {
 		text, err := json.Marshal(s)
@@ -382,7 +394,8 @@ func FuzzRestore(f *testing.F) {
 		}
 		var l ledger.Ledger
 		l.Add(ledger.Task{Epoch: 1, Number: 1}, 3, 10)
-		q, err := Restore([]Shard{{Name: "train", Start: 0, Count: 95}}, Policy{RecordsPerTask: 10, Epochs: 1}, &l, s, 2)
+		q, err := Restore([]Shard{{Name: "train", Start: 0, Count: 95}},
+			Policy{RecordsPerTask: 10, Epochs: 1}, &l, s, 2)
 		if err != nil || q.Err() != nil {
 			return
 		}

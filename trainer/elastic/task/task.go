@@ -214,6 +214,7 @@ type Stats struct {
 }
 
 func (s Stats) String() string {
-	return fmt.Sprintf("epoch %d of %d: %d of %d records; tasks: %d to do, %d leased, %d settled; %d evaluating; %d requeued, %d failed",
+	return fmt.Sprintf("epoch %d of %d: %d of %d records; tasks: %d to do, %d leased, %d settled; "+
+		"%d evaluating; %d requeued, %d failed",
 		s.Epoch, s.Epochs, s.EpochDone, s.EpochTotal, s.Todo, s.Leased, s.Settled, s.Evaluating, s.Requeued, s.Failed)
 }

@@ -146,7 +146,8 @@ func TestMaxRecords(t *testing.T) {
 			}
 		}
 		s := q.Stats()
-		if s.Done != tt.done || s.Total != tt.done || s.Skipped != tt.skipped || tasks != tt.lastEpochTasks || !q.Finished() {
+		if s.Done != tt.done || s.Total != tt.done || s.Skipped != tt.skipped ||
+			tasks != tt.lastEpochTasks || !q.Finished() {
 			t.Errorf("%d epochs, limit %d: %d of %d done, %d skipped, %d tasks in the last epoch",
 				tt.epochs, tt.limit, s.Done, s.Total, s.Skipped, tasks)
 		}
@@ -335,7 +336,8 @@ func TestPrediction(t *testing.T) {
 	}
 	q.Export(7, 3)
 	var all []Lease
-	for i, want := range []string{"prediction[v=7] of records [0, 10) of a", "prediction[v=7] of records [10, 12) of a", "prediction[v=7] of records [0, 5) of b"} {
+	for i, want := range []string{"prediction[v=7] of records [0, 10) of a",
+		"prediction[v=7] of records [10, 12) of a", "prediction[v=7] of records [0, 5) of b"} {
 		l := lease(t, q, i, start)
 		if l.String() != want || l.Number != i || l.Of != 3 {
 			t.Errorf("leased %v as number %d of %d, expected %s", l, l.Number, l.Of, want)
@@ -348,7 +350,8 @@ func TestPrediction(t *testing.T) {
 	must(t, q.Done(all[1].ID, 1, start))
 	must(t, q.Done(all[2].ID, 2, start))
 	again := lease(t, q, 1, start)
-	if s := q.Stats(); again.Start != 0 || again.Done != 0 || again.Of != 3 || s.Measured != 7 || s.ToMeasure != 17 || s.Evaluating != 2 {
+	if s := q.Stats(); again.Start != 0 || again.Done != 0 || again.Of != 3 || s.Measured != 7 ||
+		s.ToMeasure != 17 || s.Evaluating != 2 {
 		t.Fatalf("leased again: %+v; %v", again, s)
 	}
 	if l, ok := q.Lease(3, start); ok {
@@ -378,7 +381,8 @@ func TestStatsString(t *testing.T) {
 	q := newQueue(t, 30, Policy{RecordsPerTask: 10, Epochs: 2})
 	must(t, q.Done(lease(t, q, 0, start).ID, 0, start))
 	lease(t, q, 0, start)
-	const want = "epoch 1 of 2: 10 of 30 records; tasks: 1 to do, 1 leased, 1 settled; 0 evaluating; 0 requeued, 0 failed"
+	const want = "epoch 1 of 2: 10 of 30 records; tasks: 1 to do, 1 leased, 1 settled; 0 " +
+		"evaluating; 0 requeued, 0 failed"
 	if got := q.Stats().String(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -417,7 +421,8 @@ func TestRewindToTheBeginning(t *testing.T) {
 	q.Export(7, 0)
 	measured := lease(t, q, 1, at(2))
 	must(t, q.Rewind(new(ledger.Ledger)))
-	if s := q.Stats(); q.TrainingDone() || q.Finished() || s.Done != 0 || s.Epoch != 1 || s.Todo != 2 || s.Evaluating != 0 || s.Requeued != 1 {
+	if s := q.Stats(); q.TrainingDone() || q.Finished() || s.Done != 0 || s.Epoch != 1 || s.Todo != 2 ||
+		s.Evaluating != 0 || s.Requeued != 1 {
 		t.Errorf("afterwards: %v", s)
 	}
 	if err := q.Done(measured.ID, 1, at(3)); !errors.Is(err, ErrStale) {
@@ -448,9 +453,11 @@ func TestRewindToTheBeginning(t *testing.T) {
 // A task's number is its index in the unshuffled cut, in every epoch and for every worker.
 func TestNumbers(t *testing.T) {
 	for _, shuffle := range []bool{false, true} {
-		q, err := New([]Shard{{Name: "a", Start: 5, Count: 7}, {Name: "b", Start: 0, Count: 3}}, Policy{RecordsPerTask: 3, Epochs: 2, Shuffle: shuffle, Seed: 5})
+		q, err := New([]Shard{{Name: "a", Start: 5, Count: 7}, {Name: "b", Start: 0, Count: 3}},
+			Policy{RecordsPerTask: 3, Epochs: 2, Shuffle: shuffle, Seed: 5})
 		must(t, err)
-		want := []Task{{Number: 0, Shard: "a", Start: 5}, {Number: 1, Shard: "a", Start: 8}, {Number: 2, Shard: "a", Start: 11}, {Number: 3, Shard: "b"}}
+		want := []Task{{Number: 0, Shard: "a", Start: 5}, {Number: 1, Shard: "a", Start: 8},
+			{Number: 2, Shard: "a", Start: 11}, {Number: 3, Shard: "b"}}
 		for range 2 {
 			var got []Task
 			for i := range want {

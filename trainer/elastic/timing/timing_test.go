@@ -29,7 +29,8 @@ func TestLaws(t *testing.T) {
 		{7, "Drain + Call <= Leave(Grace)", Drain+Call <= Leave(Grace)},
 		{7, "Leave(Grace) < Grace", Leave(Grace) < Grace},
 		{7, "Script(Grace) <= Leave(Grace)", Script(Grace) <= Leave(Grace)},
-		{7, "Script(1s) <= Leave(1s) < 1s", Script(time.Second) <= Leave(time.Second) && Leave(time.Second) < time.Second},
+		{7, "Script(1s) <= Leave(1s) < 1s", Script(time.Second) <= Leave(time.Second) &&
+			Leave(time.Second) < time.Second},
 		{7, "Grace is the default of --grace_period", Grace == job.Default().TimeToEnd()},
 		{8, "Farewell < Grace", Farewell < Grace},
 		{8, "GraceSlack < EndSlack", GraceSlack < EndSlack},
@@ -43,7 +44,8 @@ func TestLaws(t *testing.T) {
 		{12, "HoldMost < HoldLimit", HoldMost < HoldLimit},
 		{12, "HoldLimit < Patience", HoldLimit < Patience},
 		{13, "3/2·Reconnect + Connect < Return", Reconnect*3/2+Connect < Return},
-		{14, "--heartbeat_timeout < Explain(--heartbeat_timeout)", job.Default().HeartbeatTimeout.Duration < Explain(job.Default().HeartbeatTimeout.Duration)},
+		{14, "--heartbeat_timeout < Explain(--heartbeat_timeout)",
+			job.Default().HeartbeatTimeout.Duration < Explain(job.Default().HeartbeatTimeout.Duration)},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)
@@ -53,7 +55,8 @@ func TestLaws(t *testing.T) {
 
 // Law 1, for every limit that a job may name.
 func TestInterval(t *testing.T) {
-	for _, limit := range []time.Duration{time.Second, 1500 * time.Millisecond, 5 * time.Second, time.Minute, time.Hour} {
+	for _, limit := range []time.Duration{time.Second, 1500 * time.Millisecond, 5 * time.Second,
+		time.Minute, time.Hour} {
 		if every := Interval(limit); every <= 0 || every > Beat || every*Beats > limit {
 			t.Errorf("a heartbeat every %v for a limit of %v", every, limit)
 		}

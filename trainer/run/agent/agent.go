@@ -140,7 +140,9 @@ type agent struct {
 // replaced ([membership.ErrReplaced]), or ctx ends. No process of the program is left when it
 // returns.
 func Run(ctx context.Context, c Config) (err error) {
-	a := &agent{Config: c, meeting: membership.New(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a := &agent{Config: c, meeting: membership.New(c.Master, c.Self), over: make(chan struct{}),
+		watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(),
+		blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
 	a.endBy = sync.OnceValue(func() time.Time { return time.Now().Add(a.Grace) })
 	if a.Messages == nil {
 		a.Messages = a.Output
@@ -156,7 +158,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := a.withRoom(ctx, func() error { return python.Unpack(filepath.Join(a.dir, "python")) }); err != nil {
 		return err
 	}
-	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
+	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) {
+		a.mail.put(event{said: &m})
+	}); err != nil {
 		return err
 	}
 	defer a.scripts.close()
@@ -225,7 +229,8 @@ func (a *agent) load(ctx context.Context) error {
 		return err
 	}
 	if hidden := options.Hides("elasticai_api", "elasticdl"); hidden != nil {
-		a.Log.Warn("the program's own packages hide those that elasticdl brings: start it in a directory without them, such as a copy of its scripts", "packages", strings.Join(hidden, " "))
+		a.Log.Warn("the program's own packages hide those that elasticdl brings: start it in a "+
+			"directory without them, such as a copy of its scripts", "packages", strings.Join(hidden, " "))
 	}
 	return nil
 }
@@ -245,7 +250,8 @@ func (a *agent) verdict(ctx context.Context, err error) error {
 
 // work goes from one world to the next.
 func (a *agent) work(ctx context.Context) error {
-	arrival := &wire.Arrival{Worker: int32(a.Self.Header().Index), Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64), Round: -1}
+	arrival := &wire.Arrival{Worker: int32(a.Self.Header().Index), Suspect: -1,
+		Process: 1 + rand.Uint64N(math.MaxUint64), Round: -1}
 	var beginning int64
 	if a.Keeps {
 		if err := a.prepare(ctx); err != nil {
@@ -280,7 +286,9 @@ func (a *agent) finished() bool {
 	unfinished := func(p *process) bool {
 		return p == nil || p.lives() || p.member && (p.exit.Failed() || p.exit.Stopped)
 	}
-	return !a.rested && slices.ContainsFunc(a.procs, func(p *process) bool { return p != nil && p.member }) && !slices.ContainsFunc(a.procs, unfinished)
+	return !a.rested && slices.ContainsFunc(a.procs, func(p *process) bool {
+		return p != nil && p.member
+	}) && !slices.ContainsFunc(a.procs, unfinished)
 }
 
 // listen makes the store for the next world, in case this worker becomes its first. The store of
@@ -346,7 +354,8 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 // prepare starts the processes of a worker that joins a program whose processes keep their state,
 // and returns when they are ready, so that the others do not wait for their imports.
 func (a *agent) prepare(ctx context.Context) error {
-	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface(), Threads: a.threads(a.count)}
+	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1,
+		MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface(), Threads: a.threads(a.count)}
 	if err := a.launch(ctx, position, allLocals(a.count)); err != nil {
 		return err
 	}
@@ -494,7 +503,9 @@ func (a *agent) lastGrace() time.Duration {
 // end ends all processes, and returns when they have ended.
 func (a *agent) end(grace time.Duration) {
 	a.kill(grace, func(*process) bool { return true })
-	a.await(grace+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
+	a.await(grace+killLimit, nil, func(event) {}, func() bool {
+		return !slices.ContainsFunc(a.procs, (*process).lives)
+	})
 }
 
 // killLimit is how long processes may take to end after SIGKILL: a driver may delay them.

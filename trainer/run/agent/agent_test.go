@@ -25,9 +25,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
-	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
-	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
@@ -82,7 +80,9 @@ func speak(does []string) {
 	}
 	say := func(op string) {
 		local, _ := strconv.Atoi(rank)
-		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1, "why": "no group", "path": "/c", "read": os.Getenv(readEnv) != ""})
+		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local,
+			"survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}},
+			"settled": 1, "why": "no group", "path": "/c", "read": os.Getenv(readEnv) != ""})
 		conn.Write(append(line, '\n'))
 	}
 	say("hello")
@@ -107,7 +107,8 @@ func speak(does []string) {
 				Env        map[string]string
 			}
 			json.Unmarshal(lines.Bytes(), &at)
-			fmt.Printf("local %s pid %d hears rank %d of %d, restart %s of %s\n", rank, os.Getpid(), at.Rank, at.Size, at.Env["TORCHELASTIC_RESTART_COUNT"], at.Env["TORCHELASTIC_MAX_RESTARTS"])
+			fmt.Printf("local %s pid %d hears rank %d of %d, restart %s of %s\n", rank, os.Getpid(),
+				at.Rank, at.Size, at.Env["TORCHELASTIC_RESTART_COUNT"], at.Env["TORCHELASTIC_MAX_RESTARTS"])
 		case w.Op == "end":
 			fmt.Printf("local %s pid %d hears end: %s\n", rank, os.Getpid(), w.Why)
 			os.Exit(1)
@@ -139,7 +140,8 @@ func speak(does []string) {
 			case w.Op + "=doubt":
 				say("doubt")
 			default:
-				if code, err := strconv.Atoi(strings.TrimPrefix(strings.TrimPrefix(on, rank+":"), w.Op+"=")); err == nil {
+				if code, err := strconv.Atoi(strings.TrimPrefix(strings.TrimPrefix(on, rank+":"),
+					w.Op+"=")); err == nil {
 					os.Exit(code)
 				}
 			}
@@ -188,7 +190,8 @@ type stream struct {
 	ctx context.Context
 }
 
-func (h *hall) Rendezvous(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
+func (h *hall) Rendezvous(ctx context.Context,
+	_ ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
 	return stream{hall: h, ctx: ctx}, nil
 }
 
@@ -208,7 +211,8 @@ func (s stream) Recv() (*wire.Assembly, error) {
 	}
 }
 
-func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest,
+	_ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
@@ -222,7 +226,8 @@ func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.
 		h.asks = false
 		h.ledgers <- r
 	}
-	return &wire.HeartbeatReply{Ledger: h.asks, Over: h.over, GraceMs: h.grace.Milliseconds(), StopMs: h.stop.Milliseconds()}, nil
+	return &wire.HeartbeatReply{Ledger: h.asks, Over: h.over, GraceMs: h.grace.Milliseconds(),
+		StopMs: h.stop.Milliseconds()}, nil
 }
 
 func (h *hall) GetTask(context.Context, *wire.GetTaskRequest, ...grpc.CallOption) (*wire.GetTaskReply, error) {
@@ -263,9 +268,13 @@ func openFor(t *testing.T, grace time.Duration, processes int, program ...string
 func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
-	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), logs: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest), origins: make(chan *wire.Origin, 10), leave: make(chan struct{})}
+	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10),
+		lines: make(chan string, 1000), logs: make(chan string, 1000),
+		ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest),
+		origins: make(chan *wire.Origin, 10), leave: make(chan struct{})}
 	j := job.DefaultOf(job.Run)
-	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, filepath.Ext(program[0]) != ".py", strconv.Itoa(processes)
+	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program,
+		filepath.Ext(program[0]) != ".py", strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
 	h.job = j
 	ctx, cancel := context.WithCancel(t.Context())
@@ -273,8 +282,10 @@ func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, 
 	go func() {
 		defer close(h.ended)
 		Run(ctx, Config{
-			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
-			Grace: c.Grace, Keeps: c.Keeps, Leave: h.leave, Output: h, Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
+			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil),
+			Master: h, Host: "127.0.0.1", Processors: 1,
+			Grace: c.Grace, Keeps: c.Keeps, Leave: h.leave, Output: h,
+			Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
 		})
 	}()
 	t.Cleanup(func() {
@@ -307,7 +318,8 @@ func (h *hall) give(a *wire.Arrival) { h.giveAfter(a, 0) }
 
 // following returns that world.
 func following(a *wire.Arrival) *wire.World {
-	w := &wire.World{Id: a.Formation + 1, Formation: a.Formation + 1, Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
+	w := &wire.World{Id: a.Formation + 1, Formation: a.Formation + 1,
+		Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
 	if a.Round >= 0 {
 		w.Sources = []int32{0}
 	}
@@ -316,7 +328,8 @@ func following(a *wire.Arrival) *wire.World {
 
 // recall tells the agent to leave a world: at once, or after a round because a worker joins.
 func (h *hall) recall(formation int64, now bool) {
-	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: formation, Now: now, Joins: !now}}}
+	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: formation,
+		Now: now, Joins: !now}}}
 }
 
 var heard = regexp.MustCompile(`^local (\d) pid (\d+) hears (.*)\n$`)
@@ -347,10 +360,12 @@ func (h *hall) ask() {
 func (h *hall) told(a *wire.Arrival, formation int64, processes int32, want ...*wire.Failure) {
 	h.Helper()
 	same := func(got, want *wire.Failure) bool {
-		return got.Local == want.Local && got.Code == want.Code && got.Signal == want.Signal && got.Excused == want.Excused && got.Doubt == want.Doubt
+		return got.Local == want.Local && got.Code == want.Code && got.Signal == want.Signal &&
+			got.Excused == want.Excused && got.Doubt == want.Doubt
 	}
 	if a.Formation != formation || a.Crew.Processes != processes || !slices.EqualFunc(a.Failures, want, same) {
-		h.Fatalf("it comes from world %d with %d processes and failures %v, want %d, %d and %v", a.Formation, a.Crew.Processes, a.Failures, formation, processes, want)
+		h.Fatalf("it comes from world %d with %d processes and failures %v, want %d, %d and %v",
+			a.Formation, a.Crew.Processes, a.Failures, formation, processes, want)
 	}
 }
 
@@ -432,7 +447,8 @@ func TestLeavesAlone(t *testing.T) {
 		next(h, "a heartbeat", h.beats)
 	}
 	if len(h.arrivals) > 0 || len(h.lines) > 0 {
-		t.Errorf("it has left the world, with %d arrivals, or its processes were started again: %d lines", len(h.arrivals), len(h.lines))
+		t.Errorf("it has left the world, with %d arrivals, or its processes were started again: "+
+			"%d lines", len(h.arrivals), len(h.lines))
 	}
 	h.recall(2, false)
 	h.told(h.arrival(), 2, 0)
@@ -502,98 +518,4 @@ func TestFailsByItself(t *testing.T) {
 	h.hear("it", 0, 1)
 	h.recall(3, true)
 	h.told(h.arrival(), 3, 2)
-}
-
-// A restored master is told which records are in the state of every rank, and the world goes on: a
-// process that trains tells it, or the last one has told it at its end. Only if neither can, the
-// processes meet again.
-func TestMasterComesBack(t *testing.T) {
-	var want ledger.Ledger
-	want.Settle(1)
-	want.Add(ledger.Task{Epoch: 2, Number: 0}, 3, 4)
-	answers := func(h *hall) {
-		h.Helper()
-		h.ask()
-		r := next(h, "a ledger", h.ledgers)
-		if got, err := ledger.Parse(r.Ledger); err != nil || !slices.Equal(got.Append(nil), want.Append(nil)) || r.Formation != 1 {
-			h.Errorf("world %d has %v (%v), want %v in world 1", r.Formation, got, err, want)
-		}
-		if len(h.arrivals) > 0 {
-			h.Error("the world is left")
-		}
-	}
-	t.Run("trains", func(t *testing.T) {
-		h, a := open(t, 2, self("1:account=account")...)
-		h.give(a)
-		h.hear("world 1", 0, 1)
-		answers(h)
-		answers(h)
-	})
-	t.Run("at its end", func(t *testing.T) {
-		h, a := open(t, 1, self("world=account", "world=done", "account=account")...)
-		h.give(a)
-		h.hear("world 1", 0)
-		answers(h)
-		answers(h)
-	})
-	t.Run("between its account and its end", func(t *testing.T) {
-		var b beats
-		b.urgent = make(chan struct{}, 1)
-		b.world(1)
-		b.setAccount(1, []byte{1})
-		if b.ask() || b.takeAccount() != nil {
-			t.Error("an account is known that is older than the question")
-		}
-		b.end()
-		// the second one when the master comes back again
-		for range 2 {
-			if !b.ask() || b.takeAccount() == nil {
-				t.Error("the account is not known that the process had told at its end")
-			}
-		}
-	})
-	t.Run("unknown", func(t *testing.T) {
-		h, a := open(t, 1, self("world=done", "world=ask")...)
-		h.give(a)
-		pids := h.hear("answer 1", 0)
-		h.ask()
-		end(t, pids[0])
-		h.told(h.arrival(), 1, 0)
-	})
-}
-
-// A process that is recalled after a round can use the store of its world until it leaves: it may
-// still be building its process group. Processes of other workers can use it until the next world
-// is formed. A process that is recalled at once cannot use it any more.
-func TestStoreOutlivesRecall(t *testing.T) {
-	for _, now := range []bool{false, true} {
-		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
-			h, a := open(t, 1, self("recall=ask", "answer=arrive", "refusal=arrive")...)
-			store := a.Crew.Store
-			h.give(a)
-			h.hear("world 1", 0)
-			h.recall(1, now)
-			h.hear(map[bool]string{false: "answer 1", true: "refusal 1"}[now], 0)
-			a = h.arrival()
-			h.told(a, 1, 1)
-			serves := func() bool {
-				client, err := tcpstore.Dial(t.Context(), store)
-				if err == nil {
-					defer client.Close()
-					_, err = client.Check(t.Context(), "key")
-				}
-				return err == nil
-			}
-			if !serves() {
-				t.Error("the store is closed before the next world is formed")
-			}
-			h.give(a)
-			h.hear("world 2", 0)
-			for deadline := time.Now().Add(limit); serves(); runtime.Gosched() {
-				if time.Now().After(deadline) {
-					t.Fatal("the store is served although its world is over")
-				}
-			}
-		})
-	}
 }

@@ -50,7 +50,8 @@ func (r *records) claim(ctx context.Context, path string) (number int64, err err
 		if owned == nil {
 			return 0, fmt.Errorf("checkpoint %s: %w", path, err)
 		}
-		return 0, fmt.Errorf("checkpoint %s belongs to %v; give each job a checkpoint of its own; if that job is gone for ever, confirm that with --checkpoint_dir_take_over", path, owned.Owner)
+		return 0, fmt.Errorf("checkpoint %s belongs to %v; give each job a checkpoint of its own; "+
+			"if that job is gone for ever, confirm that with --checkpoint_dir_take_over", path, owned.Owner)
 	}
 	return claimed.Number, err
 }

@@ -42,7 +42,8 @@ func (v *voucher) Vouch(_ context.Context, r *wire.VouchRequest, _ ...grpc.CallO
 	}
 	v.paths = append(v.paths, r.Path)
 	me, err := json.Marshal(v.me)
-	return &wire.VouchReply{Owner: string(me), Ancestors: v.ancestors, Standing: int32(v.standing), TakeOver: v.takeOver}, err
+	return &wire.VouchReply{Owner: string(me), Ancestors: v.ancestors, Standing: int32(v.standing),
+		TakeOver: v.takeOver}, err
 }
 
 // A program's checkpoint has one owner. All processes of a job may use it; another job may once
@@ -55,12 +56,20 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 	}{
 		{"another process of the job", "", voucher{me: first}},
 		{"a later start of the job", "", voucher{me: checkpoint.Owner{Job: "u1", Name: "first", Host: "h", PID: 8}}},
-		{"a job that goes on from it", "", voucher{me: checkpoint.Owner{Job: "u2", Name: "first"}, ancestors: []string{"u1"}}},
-		{"another job, and the first one is gone", "", voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Dead}},
-		{"another job, and the first one runs", "belongs to job first on h (UID u1, process 7)", voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Alive}},
-		{"another job, and the first one is suspended", "belongs to job first", voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Suspended}},
-		{"another job of the same name, and nothing is known", "if that job is gone for ever, confirm that with --checkpoint_dir_take_over", voucher{me: checkpoint.Owner{Job: "u2", Name: "first"}}},
-		{"another job, and the master cannot tell", "no such job", voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, err: status.Error(codes.InvalidArgument, "no such job")}},
+		{"a job that goes on from it", "", voucher{me: checkpoint.Owner{Job: "u2", Name: "first"},
+			ancestors: []string{"u1"}}},
+		{"another job, and the first one is gone", "",
+			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Dead}},
+		{"another job, and the first one runs", "belongs to job first on h (UID u1, process 7)",
+			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Alive}},
+		{"another job, and the first one is suspended", "belongs to job first",
+			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Suspended}},
+		{"another job of the same name, and nothing is known",
+			"if that job is gone for ever, confirm that with --checkpoint_dir_take_over",
+			voucher{me: checkpoint.Owner{Job: "u2", Name: "first"}}},
+		{"another job, and the master cannot tell", "no such job",
+			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"},
+				err: status.Error(codes.InvalidArgument, "no such job")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "kept.pt")
@@ -125,7 +134,8 @@ func TestClaimOfAPathThatCannotBeWritten(t *testing.T) {
 	if number, err := r.claim(t.Context(), "/sys/kernel/kept.pt"); err != nil || number != 0 {
 		t.Errorf("a checkpoint that is only read: claim %d, %v", number, err)
 	}
-	if _, err := r.claim(t.Context(), "kept.pt"); err == nil || !strings.Contains(err.Error(), "expected an absolute path") {
+	if _, err := r.claim(t.Context(), "kept.pt"); err == nil ||
+		!strings.Contains(err.Error(), "expected an absolute path") {
 		t.Errorf("a relative path: %v", err)
 	}
 }

@@ -25,7 +25,8 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 		if err := fetch.Unpack(g.Code, g.CodeSHA256, dir); err != nil {
 			return nil, "", err
 		}
-		a.Log.Info("Unpacked the code", "from", g.Code, "to", dir, "duration", time.Since(begun).Round(time.Millisecond))
+		a.Log.Info("Unpacked the code", "from", g.Code, "to", dir, "duration",
+			time.Since(begun).Round(time.Millisecond))
 	}
 	from, err := source.Parse(g.Command, g.SHA256)
 	if err != nil {

@@ -45,7 +45,8 @@ func TestBringCode(t *testing.T) {
 		fmt.Fprint(w, "print(1)")
 	}))
 	defer server.Close()
-	a := &agent{Config: Config{Job: new(job.Job), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, dir: t.TempDir()}
+	a := &agent{Config: Config{Job: new(job.Job), Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		dir: t.TempDir()}
 	bring := func(sum string, command ...string) ([]string, error) {
 		a.Job.Program = job.Program{Command: command, SHA256: sum}
 		command, dir, err := a.bringCode(t.Context())
@@ -59,14 +60,16 @@ func TestBringCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(got[0])
-	if string(text) != "print(1)" || !strings.HasPrefix(got[0], a.dir+"/") || filepath.Base(got[0]) != "main.py" || !slices.Equal(got[1:], []string{"--epochs=2", "s3://data"}) {
+	if string(text) != "print(1)" || !strings.HasPrefix(got[0], a.dir+"/") ||
+		filepath.Base(got[0]) != "main.py" || !slices.Equal(got[1:], []string{"--epochs=2", "s3://data"}) {
 		t.Errorf("%q has %q", got, text)
 	}
 	local := []string{"python3", "main.py", "https://host/data"}
 	if got, err := bring("", local...); err != nil || !slices.Equal(got, local) {
 		t.Errorf("%q, %v", got, err)
 	}
-	for _, wrong := range [][2]string{{"", server.URL + "/other.py"}, {strings.Repeat("0", 64), server.URL + "/main.py"}, {"", "s3://bucket/main.py"}} {
+	for _, wrong := range [][2]string{{"", server.URL + "/other.py"},
+		{strings.Repeat("0", 64), server.URL + "/main.py"}, {"", "s3://bucket/main.py"}} {
 		if got, err := bring(wrong[0], wrong[1]); err == nil {
 			t.Errorf("%s with checksum %q: %q", wrong[1], wrong[0], got)
 		}
@@ -78,14 +81,18 @@ func TestBringCode(t *testing.T) {
 func TestBringUploadedCode(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "main.py", Size: 8, Mode: 0o644}), func() error { _, err := w.Write([]byte("print(1)")); return err }(), w.Close()); err != nil {
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "main.py", Size: 8, Mode: 0o644}), func() error {
+		_, err := w.Write([]byte("print(1)"))
+		return err
+	}(), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "code.tar")
 	if err := os.WriteFile(file, archive.Bytes(), 0o444); err != nil {
 		t.Fatal(err)
 	}
-	g := job.Program{Command: []string{"main.py", "--epochs=2"}, Code: file, CodeSHA256: fmt.Sprintf("%x", sha256.Sum256(archive.Bytes()))}
+	g := job.Program{Command: []string{"main.py", "--epochs=2"}, Code: file,
+		CodeSHA256: fmt.Sprintf("%x", sha256.Sum256(archive.Bytes()))}
 	bring := func(g job.Program) (*agent, []string, string, error) {
 		a := &agent{Config: Config{Job: &job.Job{Program: g}, Log: slog.New(slog.DiscardHandler)}, dir: t.TempDir()}
 		command, dir, err := a.bringCode(t.Context())
@@ -110,7 +117,8 @@ func TestBringUploadedCode(t *testing.T) {
 	if _, command, dir, err := bring(g); err == nil {
 		t.Errorf("other code than was uploaded: %q in %s", command, dir)
 	}
-	if _, _, dir, err := bring(job.Program{Command: []string{"main.py"}, Workdir: "/app"}); err != nil || dir != "/app" {
+	if _, _, dir, err := bring(job.Program{Command: []string{"main.py"},
+		Workdir: "/app"}); err != nil || dir != "/app" {
 		t.Errorf("starts in %s, %v", dir, err)
 	}
 }
@@ -126,7 +134,10 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 				tries := 0
 				ended := make(chan error, 1)
 				go func() {
-					ended <- a.withRoom(t.Context(), func() error { tries++; return &os.PathError{Op: "write", Path: "/f", Err: full} })
+					ended <- a.withRoom(t.Context(), func() error {
+						tries++
+						return &os.PathError{Op: "write", Path: "/f", Err: full}
+					})
 				}()
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
@@ -157,8 +168,10 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 
 // Checkpoints are looked for where the script writes them.
 func TestCheckpointOfAScript(t *testing.T) {
-	for _, test := range [][3]string{{"", "c/*.pt", "c/*.pt"}, {"/tmp/w", "c/*.pt", "/tmp/w/c/*.pt"}, {"/tmp/w", "/data/*.pt", "/data/*.pt"}} {
-		v := &vigil{agent: &agent{Config: Config{Job: &job.Job{Program: job.Program{Checkpoint: test[1]}}}, workdir: test[0]}}
+	for _, test := range [][3]string{{"", "c/*.pt", "c/*.pt"}, {"/tmp/w", "c/*.pt", "/tmp/w/c/*.pt"},
+		{"/tmp/w", "/data/*.pt", "/data/*.pt"}} {
+		v := &vigil{agent: &agent{
+			Config: Config{Job: &job.Job{Program: job.Program{Checkpoint: test[1]}}}, workdir: test[0]}}
 		if got := v.checkpoint(); got != test[2] {
 			t.Errorf("in %q %s: %s, want %s", test[0], test[1], got, test[2])
 		}
@@ -201,9 +214,11 @@ func TestFetchesForLong(t *testing.T) {
 				<-ctx.Done() // the bucket does not answer
 				return nil, ctx.Err()
 			}
-			j := &job.Job{HeartbeatTimeout: job.Duration{Duration: timing.Silence}, Program: job.Program{Command: []string{"s3://bucket/main.py"}, Processes: "1"}}
+			j := &job.Job{HeartbeatTimeout: job.Duration{Duration: timing.Silence},
+				Program: job.Program{Command: []string{"s3://bucket/main.py"}, Processes: "1"}}
 			err := Run(t.Context(), Config{
-				Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: master, Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
+				Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: master,
+				Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
 			})
 			if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
 				t.Errorf("%v, want %v", err, test.want)

@@ -36,5 +36,6 @@ func startsIn(w *wire.World) *starts { return &starts{int(w.Restarts), int(w.Max
 
 // environment returns the variables by name.
 func (s starts) environment() map[string]string {
-	return map[string]string{"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(s.count), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(s.most)}
+	return map[string]string{"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(s.count),
+		"TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(s.most)}
 }

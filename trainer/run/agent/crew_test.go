@@ -93,7 +93,8 @@ func (h *hall) hearAll(want map[int]string) map[int]int {
 func TestProgress(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.pt")
-	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; if [ -e `+file+` ]; then echo more; fi; kill -9 $$`)
+	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; if [ -e `+file+
+		` ]; then echo more; fi; kill -9 $$`)
 	h.job.Program.Checkpoint = filepath.Join(dir, "*.pt")
 	var told []*wire.Arrival
 	for i := range 3 {
@@ -107,7 +108,8 @@ func TestProgress(t *testing.T) {
 		told = append(told, a)
 	}
 	if told[0].Output == "" || told[0].Output != told[1].Output || told[2].Output == told[1].Output {
-		t.Errorf("digests %q, %q and %q, want the first two alone to be the same", told[0].Output, told[1].Output, told[2].Output)
+		t.Errorf("digests %q, %q and %q, want the first two alone to be the same", told[0].Output,
+			told[1].Output, told[2].Output)
 	}
 	if told[1].CheckpointUnixMs != 0 || told[2].CheckpointUnixMs == 0 {
 		t.Errorf("checkpoint files of %d and %d, want none and one", told[1].CheckpointUnixMs, told[2].CheckpointUnixMs)

@@ -23,9 +23,11 @@ func TestErrorFile(t *testing.T) {
 	if err := f.write([]program.Exit{{Rank: 0, At: at}}); err != nil || read() != "" {
 		t.Errorf("without a failure: %q, %v", read(), err)
 	}
-	failed := []program.Exit{{Rank: 1, Code: 1, Words: "second", At: at.Add(time.Second)}, {Rank: 0, Code: 7, Words: "first", At: at}}
+	failed := []program.Exit{{Rank: 1, Code: 1, Words: "second", At: at.Add(time.Second)},
+		{Rank: 0, Code: 7, Words: "first", At: at}}
 	for range 2 {
-		if err := f.write(failed); err != nil || !strings.Contains(read(), `"errorCode":7`) || !strings.Contains(read(), `"message":"first (exit code 7)"`) {
+		if err := f.write(failed); err != nil || !strings.Contains(read(), `"errorCode":7`) ||
+			!strings.Contains(read(), `"message":"first (exit code 7)"`) {
 			t.Errorf("after a failure: %q, %v", read(), err)
 		}
 		if err := f.remove(); err != nil || read() != "" {

@@ -12,7 +12,8 @@ import (
 // A worker that is asked to leave when all its processes have ended with 0 says so, and waits to be
 // released. If it came back to the master instead, all would begin anew.
 func TestLeavesWhenItHasFinished(t *testing.T) {
-	for name, program := range map[string][]string{"keeps its state": self("world 1=done"), "keeps none": {"/bin/sh", "-c", "true"}} {
+	for name, program := range map[string][]string{"keeps its state": self("world 1=done"),
+		"keeps none": {"/bin/sh", "-c", "true"}} {
 		t.Run(name, func(t *testing.T) {
 			h, a := openFor(t, time.Hour, 1, program...)
 			h.give(a)
@@ -67,7 +68,8 @@ func TestOneEndsBeforeInit(t *testing.T) {
 	if err := client.Wait(ctx, "elasticdl/come/0"); err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]bool{"elasticdl/ended/0": true, "elasticdl/ended/any": true, "elasticdl/come/1": false} {
+	for key, want := range map[string]bool{"elasticdl/ended/0": true, "elasticdl/ended/any": true,
+		"elasticdl/come/1": false} {
 		if got, err := client.Check(ctx, key); err != nil || got != want {
 			t.Errorf("%s is there: %v, %v; want %v", key, got, err, want)
 		}

@@ -105,12 +105,13 @@ func TestYields(t *testing.T) {
 		joins  bool
 		yields bool
 	}{
-		"a member is lost":                               {[]*process{plain()}, job.RestartNever, false, true},
-		"a member is lost, a checkpoint is awaited":      {[]*process{plain()}, job.RestartAtCheckpoint, false, true},
-		"a member is lost after the training":            {[]*process{trained()}, job.RestartNow, false, false},
-		"a worker joins":                                 {[]*process{plain(), plain()}, job.RestartNow, true, true},
-		"a worker joins, never":                          {[]*process{plain(), plain()}, job.RestartNever, true, false},
-		"a worker joins, no checkpoint yet":              {[]*process{plain(), plain()}, job.RestartAtCheckpoint, true, false},
+		"a member is lost":                          {[]*process{plain()}, job.RestartNever, false, true},
+		"a member is lost, a checkpoint is awaited": {[]*process{plain()}, job.RestartAtCheckpoint, false, true},
+		"a member is lost after the training":       {[]*process{trained()}, job.RestartNow, false, false},
+		"a worker joins":                            {[]*process{plain(), plain()}, job.RestartNow, true, true},
+		"a worker joins, never":                     {[]*process{plain(), plain()}, job.RestartNever, true, false},
+		"a worker joins, no checkpoint yet": {[]*process{plain(), plain()},
+			job.RestartAtCheckpoint, true, false},
 		"a worker joins those that keep state":           {[]*process{keeps(), keeps()}, job.RestartNever, true, true},
 		"a worker joins, one of two keeps state":         {[]*process{keeps(), plain()}, job.RestartNever, true, false},
 		"a worker joins, one keeps state, one has ended": {[]*process{keeps(), ended()}, job.RestartNever, true, true},
@@ -132,7 +133,8 @@ func TestYields(t *testing.T) {
 func newVigil(t *testing.T, when, checkpoint string) *vigil {
 	j := job.DefaultOf(job.Run)
 	j.Program.RestartOnJoin, j.Program.Checkpoint = when, checkpoint
-	return &vigil{agent: &agent{Config: Config{Job: j, Log: slog.New(slog.DiscardHandler)}, workdir: t.TempDir(), procs: []*process{{}}}, here: 1}
+	return &vigil{agent: &agent{Config: Config{Job: j, Log: slog.New(slog.DiscardHandler)},
+		workdir: t.TempDir(), procs: []*process{{}}}, here: 1}
 }
 
 // A checkpoint counts if it is newer than all that were there when the newcomer came, relative to
@@ -160,7 +162,8 @@ func TestYieldsAtACheckpoint(t *testing.T) {
 		} {
 			touch(t, filepath.Join(v.workdir, c.file), now.Add(-c.at))
 			if got := v.yields(true); got != c.yields {
-				t.Errorf("absolute %v, %s written %v ago: it leaves the world: %v, want %v", absolute, c.file, c.at, got, c.yields)
+				t.Errorf("absolute %v, %s written %v ago: it leaves the world: %v, want %v", absolute,
+					c.file, c.at, got, c.yields)
 			}
 		}
 	}
@@ -191,12 +194,14 @@ func TestProcesses(t *testing.T) {
 	} {
 		t.Setenv("CUDA_VISIBLE_DEVICES", c.visible)
 		if got, err := Processes(c.asked, c.processors); got != c.want || err != nil {
-			t.Errorf("--nproc_per_node=%s with %d processors and GPUs %q: %d, %v; want %d", c.asked, c.processors, c.visible, got, err, c.want)
+			t.Errorf("--nproc_per_node=%s with %d processors and GPUs %q: %d, %v; want %d", c.asked,
+				c.processors, c.visible, got, err, c.want)
 		}
 	}
 	for _, visible := range []string{"", "-1"} {
 		t.Setenv("CUDA_VISIBLE_DEVICES", visible)
-		if got, err := Processes("gpu", 8); err == nil || !strings.Contains(err.Error(), "--nproc_per_node=gpu: this worker has no GPU") {
+		if got, err := Processes("gpu", 8); err == nil ||
+			!strings.Contains(err.Error(), "--nproc_per_node=gpu: this worker has no GPU") {
 			t.Errorf("--nproc_per_node=gpu with GPUs %q: %d, %v; want an error that names the flag", visible, got, err)
 		}
 	}

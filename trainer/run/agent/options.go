@@ -86,7 +86,8 @@ func (a *agent) options(command []string) (program.Options, error) {
 	for text := range strings.FieldsFuncSeq(g.LocalRanks, func(r rune) bool { return r == ',' }) {
 		local, err := strconv.Atoi(text)
 		if err != nil {
-			return program.Options{}, fmt.Errorf("--local_ranks_filter=%s: expected local ranks with commas between, as 0,1", g.LocalRanks)
+			return program.Options{},
+				fmt.Errorf("--local_ranks_filter=%s: expected local ranks with commas between, as 0,1", g.LocalRanks)
 		}
 		shown = append(shown, local)
 	}
@@ -95,7 +96,10 @@ func (a *agent) options(command []string) (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
-		Threads: a.threads(a.count), LogDir: g.LogDir, Redirects: redirects, Tee: tee, LocalRanksFilter: shown, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Display: a.display(), Log: a.Log,
+		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython,
+		Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Threads: a.threads(a.count), LogDir: g.LogDir, Redirects: redirects, Tee: tee,
+		LocalRanksFilter: shown, StartMethod: start, Stdout: a.Output, Stderr: a.Output,
+		Display: a.display(), Log: a.Log,
 	}, nil
 }

@@ -18,7 +18,9 @@ func TestMinibatchesAreTold(t *testing.T) {
 	defer listener.Close()
 	a := &agent{Config: Config{Job: job.DefaultOf(job.Run)}, scripts: &scripts{listener: listener}}
 	const variable = "ELASTICDL_NUM_MINIBATCHES_PER_TASK="
-	if env := a.environment(); slices.ContainsFunc(env, func(v string) bool { return len(v) >= len(variable) && v[:len(variable)] == variable }) {
+	if env := a.environment(); slices.ContainsFunc(env, func(v string) bool {
+		return len(v) >= len(variable) && v[:len(variable)] == variable
+	}) {
 		t.Errorf("a job that says nothing: %q", env)
 	}
 	a.Job.NumMinibatchesPerTask = 4

@@ -40,7 +40,8 @@ func TestTellsWhatAProcessHasRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := had.Had(ledger.Task{Epoch: 2, Number: 0}); o.Formation != 1 || o.Version != 3 || had.Settled() != 1 || n != 3 {
+	if n, _ := had.Had(ledger.Task{Epoch: 2, Number: 0}); o.Formation != 1 || o.Version != 3 ||
+		had.Settled() != 1 || n != 3 {
 		t.Errorf("it says %v: %d epochs are settled, %d records of the first task", o, had.Settled(), n)
 	}
 }

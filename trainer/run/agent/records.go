@@ -69,7 +69,8 @@ type lease struct {
 func (l *lease) size() int64 { return l.task.End - l.task.Start }
 
 func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTaskRequest)) *records {
-	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), done: make(map[int64]bool)}
+	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease),
+		done: make(map[int64]bool)}
 }
 
 // declare announces the data set of the program to the master.
@@ -139,7 +140,8 @@ func (r *records) lease(ctx context.Context, by *script) (any, error) {
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, leaseLimit)
 	defer cancel()
-	reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: dataset})
+	reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true,
+		Dataset: dataset})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -174,7 +176,8 @@ func (r *records) orphan(by *script) (map[string]any, bool) {
 	}
 	first.owner = by
 	t := first.task
-	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
+	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start,
+		"end": t.End, "done": first.safe}, true
 }
 
 // met handles the message of a process that has met all other ranks since it told its progress:
@@ -277,7 +280,8 @@ func (r *records) beat(b *wire.HeartbeatRequest) {
 	defer r.mu.Unlock()
 	b.Steps, b.Loss, b.Version, b.Rounds = r.steps, r.loss, r.version, r.rounds
 	for id, l := range r.held {
-		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: id, Done: l.safe, Epoch: l.task.Epoch, Number: l.task.Number, Effort: r.steps})
+		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: id, Done: l.safe, Epoch: l.task.Epoch,
+			Number: l.task.Number, Effort: r.steps})
 	}
 	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
 }

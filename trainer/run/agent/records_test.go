@@ -61,7 +61,8 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 	d.left--
 	d.given++
 	start := 4 * (d.given - 1)
-	return &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: d.given, Epoch: 1, Number: d.given - 1, Start: start, End: start + 4}}, nil
+	return &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: d.given, Epoch: 1,
+		Number: d.given - 1, Start: start, End: start + 4}}, nil
 }
 
 // gets checks what a process is given: a lease and how many of its records are done; -1 and 0: the
@@ -73,7 +74,8 @@ func (d *desk) gets(local int, lease, done int64) {
 	if err != nil {
 		d.Fatal(err)
 	}
-	want := map[string]any{"lease": lease, "epoch": int32(0), "number": lease - 1, "start": 4 * (lease - 1), "end": 4 * lease, "done": done}
+	want := map[string]any{"lease": lease, "epoch": int32(0), "number": lease - 1,
+		"start": 4 * (lease - 1), "end": 4 * lease, "done": done}
 	switch lease {
 	case -1:
 		want = map[string]any{"wait": true}
@@ -152,7 +154,8 @@ func TestStepsRiseWhenTheTrainingGoesBack(t *testing.T) {
 		local  int
 		round  int64
 		steps  int64
-	}{{false, 0, 1, 1}, {false, 1, 1, 1}, {false, 0, 2, 2}, {false, 1, 2, 2}, {true, 0, 1, 3}, {false, 1, 1, 3}, {false, 1, 2, 4}, {true, 1, 10, 5}} {
+	}{{false, 0, 1, 1}, {false, 1, 1, 1}, {false, 0, 2, 2}, {false, 1, 2, 2}, {true, 0, 1, 3},
+		{false, 1, 1, 3}, {false, 1, 2, 4}, {true, 1, 10, 5}} {
 		if c.enters {
 			d.enter(0, 0)
 		}
@@ -313,7 +316,8 @@ func TestRecordsOfALateRound(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDesk(t, 1)
 			last := &process{script: &d.scripts[0]}
-			a := &agent{mail: newMailbox(), records: d.records, procs: []*process{last, {local: 1, script: &d.scripts[1]}}}
+			a := &agent{mail: newMailbox(), records: d.records,
+				procs: []*process{last, {local: 1, script: &d.scripts[1]}}}
 			events := []event{{exit: &program.Exit{Signal: 9}, of: last}, {said: &message{from: &d.scripts[0]}}}
 			if connectionFirst {
 				slices.Reverse(events)

@@ -17,7 +17,8 @@ func (v *vigil) rest(ctx context.Context) bool {
 	if pause <= 0 {
 		return true
 	}
-	v.Log.Warn("Waiting before the processes start again: they failed soon after their start, again and again", "pause", pause)
+	v.Log.Warn("Waiting before the processes start again: they failed soon after their start, again "+
+		"and again", "pause", pause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	leave := v.Leave

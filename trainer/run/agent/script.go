@@ -125,7 +125,8 @@ const endedLimit = 2 * time.Second
 const mostLine = 64 << 20
 
 // newScripts listens in a directory of the agent's own.
-func newScripts(dir string, r *records, unexplained func(context.Context) error, heard func(message)) (*scripts, error) {
+func newScripts(dir string, r *records, unexplained func(context.Context) error,
+	heard func(message)) (*scripts, error) {
 	l, err := net.Listen("unix", filepath.Join(dir, "agent.sock"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for the program's processes: %w", err)
@@ -305,7 +306,8 @@ func (s *scripts) ended(formation int64, rank int) {
 	s.group.Go(func() {
 		ctx, cancel := context.WithTimeout(world.ctx, endedLimit)
 		defer cancel()
-		for _, key := range []string{fmt.Sprint("elasticdl/ended/", rank), "elasticdl/ended/any", fmt.Sprint("elasticdl/come/", rank)} {
+		for _, key := range []string{fmt.Sprint("elasticdl/ended/", rank), "elasticdl/ended/any",
+			fmt.Sprint("elasticdl/come/", rank)} {
 			if _, err := store(ctx, world.address, word{Op: "set", K: key}); err != nil {
 				return // the world is at its end
 			}

@@ -37,7 +37,8 @@ sleep 1000`
 	})
 	for i, want := range []string{`\xff`, "local 1 pid"} {
 		r := all[i]
-		if int(r.Rank) != i || int(r.Local) != i || int(r.Pid) != pids[i] || !strings.HasPrefix(r.Output, want) || r.QuietMs < 0 {
+		if int(r.Rank) != i || int(r.Local) != i || int(r.Pid) != pids[i] ||
+			!strings.HasPrefix(r.Output, want) || r.QuietMs < 0 {
 			t.Errorf("%v, want rank %d, pid %d, %q", r, i, pids[i], want)
 		}
 	}
@@ -65,7 +66,8 @@ func TestReportsNoRankYet(t *testing.T) {
 func TestReportsNoSecret(t *testing.T) {
 	t.Setenv("TOKEN", "hunter2hunter2")
 	t.Setenv("EMPTY", "")
-	a := &agent{Config: Config{Job: &job.Job{EnvSecrets: map[string]job.SecretRef{"TOKEN": {}, "EMPTY": {}, "MISSING": {}}}}}
+	a := &agent{Config: Config{
+		Job: &job.Job{EnvSecrets: map[string]job.SecretRef{"TOKEN": {}, "EMPTY": {}, "MISSING": {}}}}}
 	var found bool
 	for _, value := range a.secrets() {
 		found = found || value == "hunter2hunter2"
@@ -79,9 +81,11 @@ func TestReportsNoSecret(t *testing.T) {
 func TestReports(t *testing.T) {
 	at := time.Unix(100, 0)
 	s := signs{
-		shown: []shown{{local: 0, rank: 4, pid: 10}, {local: 1, rank: 5, pid: 11}, {local: 2, rank: -1, pid: 12}, {local: 3, rank: 6, pid: 13}},
+		shown: []shown{{local: 0, rank: 4, pid: 10}, {local: 1, rank: 5, pid: 11},
+			{local: 2, rank: -1, pid: 12}, {local: 3, rank: 6, pid: 13}},
 		seen: map[int]sign{
-			9: {1, program.Output{Line: "of a process that has ended", At: at}}, 10: {1.256, program.Output{Line: "step 1", At: at}},
+			9:  {1, program.Output{Line: "of a process that has ended", At: at}},
+			10: {1.256, program.Output{Line: "step 1", At: at}},
 			11: {-1, program.Output{}}, 13: {0, program.Output{Line: "ahead", At: at.Add(time.Hour)}},
 		},
 	}

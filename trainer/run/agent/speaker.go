@@ -17,7 +17,9 @@ func peerOf(conn net.Conn) (pid, leader int) {
 		return 0, 0
 	}
 	var who *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil || who.Pid <= 0 {
+	if e := raw.Control(func(fd uintptr) {
+		who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil || err != nil || who.Pid <= 0 {
 		return 0, 0
 	}
 	pid = int(who.Pid)
@@ -48,7 +50,8 @@ func (a *agent) greet(m *message) *process {
 		// a script that its command had started before
 		a.letGo(before)
 	}
-	a.Log.Debug("A process has connected", "local_rank", p.local, "pid", s.pid, "keeps_state", m.Survives, "backend", m.Backend, "torch", m.Torch)
+	a.Log.Debug("A process has connected", "local_rank", p.local, "pid", s.pid, "keeps_state",
+		m.Survives, "backend", m.Backend, "torch", m.Torch)
 	a.beats.usesPackage()
 	a.tellStop(p)
 	if m.Survives {
@@ -62,14 +65,16 @@ func (a *agent) greet(m *message) *process {
 func (a *agent) speaker(s *script) (p *process, why string) {
 	i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.pid == s.leader })
 	if i < 0 {
-		return nil, "it is in the session of none of this worker's processes: a command must start the script in its own session, without setsid"
+		return nil, "it is in the session of none of this worker's processes: a command must start " +
+			"the script in its own session, without setsid"
 	}
 	p = a.procs[i]
 	switch {
 	case !p.lives():
 		return nil, fmt.Sprintf("the command of local rank %d has ended: it must wait for the script", p.local)
 	case p.script != nil && p.script.pid != s.pid && (p.done || !p.script.ended):
-		return nil, fmt.Sprintf("another process of local rank %d, with the pid %d, has called elasticdl.init() before: a command may start one that does", p.local, p.script.pid)
+		return nil, fmt.Sprintf("another process of local rank %d, with the pid %d, has called "+
+			"elasticdl.init() before: a command may start one that does", p.local, p.script.pid)
 	}
 	return p, ""
 }

@@ -39,7 +39,8 @@ func TestScriptBehindAWrapper(t *testing.T) {
 	if err := syscall.Kill(leader, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if a = h.arrival(); len(a.Failures) != 1 || a.Failures[0].Signal != int32(syscall.SIGKILL) || int(a.Failures[0].Pid) != leader {
+	if a = h.arrival(); len(a.Failures) != 1 || a.Failures[0].Signal != int32(syscall.SIGKILL) ||
+		int(a.Failures[0].Pid) != leader {
 		t.Errorf("its failures are %v, want that of the command, killed", a.Failures)
 	}
 }
@@ -63,7 +64,8 @@ func TestRefusesASecondScript(t *testing.T) {
 func TestSpeaker(t *testing.T) {
 	first, done := &script{pid: 101, leader: 100}, &script{pid: 110, leader: 110, ended: true}
 	a := &agent{procs: []*process{
-		nil, {local: 1, pid: 100, script: first}, {local: 2, pid: 110, script: done, done: true}, {local: 3, pid: 120, exit: &program.Exit{}}, {local: 4, pid: 130},
+		nil, {local: 1, pid: 100, script: first}, {local: 2, pid: 110, script: done, done: true},
+		{local: 3, pid: 120, exit: &program.Exit{}}, {local: 4, pid: 130},
 		{local: 5, pid: 140, script: &script{pid: 141, leader: 140, ended: true}},
 	}}
 	for _, c := range []struct {
@@ -72,8 +74,10 @@ func TestSpeaker(t *testing.T) {
 		why         string
 	}{
 		{130, 130, 4, ""}, {131, 130, 4, ""}, {101, 100, 1, ""}, {142, 140, 5, ""},
-		{100, 100, -1, "another process of local rank 1, with the pid 101,"}, {111, 110, -1, "another process of local rank 2, with the pid 110,"},
-		{120, 120, -1, "the command of local rank 3 has ended"}, {130, 131, -1, "without setsid"}, {0, 0, -1, "without setsid"},
+		{100, 100, -1, "another process of local rank 1, with the pid 101,"},
+		{111, 110, -1, "another process of local rank 2, with the pid 110,"},
+		{120, 120, -1, "the command of local rank 3 has ended"}, {130, 131, -1, "without setsid"},
+		{0, 0, -1, "without setsid"},
 	} {
 		p, why := a.speaker(&script{pid: c.pid, leader: c.leader})
 		local := -1
@@ -81,7 +85,8 @@ func TestSpeaker(t *testing.T) {
 			local = p.local
 		}
 		if local != c.local || !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
-			t.Errorf("process %d in session %d: local rank %d, %q, want %d, %q", c.pid, c.leader, local, why, c.local, c.why)
+			t.Errorf("process %d in session %d: local rank %d, %q, want %d, %q", c.pid, c.leader, local,
+				why, c.local, c.why)
 		}
 	}
 }
@@ -104,7 +109,8 @@ func TestPeer(t *testing.T) {
 func TestSecondScriptOfAWrapper(t *testing.T) {
 	d := newDesk(t, 1)
 	s1, s2 := &script{pid: 101, leader: 100}, &script{pid: 102, leader: 100}
-	a := &agent{Config: Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, records: d.records, mail: newMailbox(), beats: beats{urgent: make(chan struct{}, 1)}}
+	a := &agent{Config: Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, records: d.records,
+		mail: newMailbox(), beats: beats{urgent: make(chan struct{}, 1)}}
 	a.procs = []*process{{local: 0, pid: 100, script: s1}}
 	if l, _ := d.lease(t.Context(), s1); l.(map[string]any)["lease"] == nil {
 		t.Fatal(l)

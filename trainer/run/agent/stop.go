@@ -25,7 +25,8 @@ func (a *agent) tellStop(p *process) {
 // stops handles the order of the master that the job is to stop by a time.
 func (a *agent) stops(by time.Time) {
 	a.stop.by = by
-	a.Log.Info("The job is to stop: the processes end a round, and one of them writes a checkpoint", "within", time.Until(by).Round(time.Second))
+	a.Log.Info("The job is to stop: the processes end a round, and one of them writes a checkpoint",
+		"within", time.Until(by).Round(time.Second))
 	for _, p := range a.procs {
 		if p != nil {
 			a.tellStop(p)

@@ -136,7 +136,8 @@ func TestLeavesAfterTheTraining(t *testing.T) {
 
 // It ends them when its grace period does, whatever code they end with.
 func TestLeavesInTheEndAfterTheTraining(t *testing.T) {
-	for _, program := range [][]string{self("world 1=done", "world 1=ask"), self("world 1=done", "world 1=ask", "term=end")} {
+	for _, program := range [][]string{self("world 1=done", "world 1=ask"),
+		self("world 1=done", "world 1=ask", "term=end")} {
 		h, a := open(t, 1, program...) // its grace is 1 s
 		h.give(a)
 		h.hear("answer 1", 0)
@@ -227,7 +228,8 @@ func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 // The failure of a process is excused if a recall comes before it is reported: it may follow from
 // the end of processes whose workers had heard of it before.
 func TestFailsJustBeforeARecall(t *testing.T) {
-	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; exec sleep 3600`)
+	h, a := open(t, 2, "/bin/sh", "-c",
+		`echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; exec sleep 3600`)
 	h.give(a)
 	pids := h.hear("it", 0, 1)
 	for syscall.Kill(pids[0], 0) == nil { // until the agent has seen its end
@@ -266,7 +268,8 @@ func TestTellsOfRounds(t *testing.T) {
 		var beat wire.HeartbeatRequest
 		first := r.round(new(script), word{Formation: c.formation})
 		if r.beat(&beat); first != c.first || beat.Rounds != c.newest {
-			t.Errorf("round %d: the first of its world %v, heartbeats tell of world %d, want %v, %d", i, first, beat.Rounds, c.first, c.newest)
+			t.Errorf("round %d: the first of its world %v, heartbeats tell of world %d, want %v, %d", i,
+				first, beat.Rounds, c.first, c.newest)
 		}
 	}
 	b := beats{urgent: make(chan struct{}, 1)}
@@ -279,7 +282,9 @@ func TestTellsOfRounds(t *testing.T) {
 	next(h, "a heartbeat", h.beats) // it may be older than the data set
 	beat := next(h, "a heartbeat", h.beats)
 	if beat.Rounds != 0 || beat.Met != 0 || beat.Formation != 1 {
-		t.Errorf("in world %d without a round heartbeats tell of world %d, and of the state in world %d", beat.Formation, beat.Rounds, beat.Met)
+		t.Errorf(
+			"in world %d without a round heartbeats tell of world %d, and of the state in world %d",
+			beat.Formation, beat.Rounds, beat.Met)
 	}
 	h.ask()
 	for beat.Met != 1 || beat.Rounds != 1 {
@@ -295,7 +300,8 @@ func TestTellsOfRounds(t *testing.T) {
 		beat = next(h, "a heartbeat", h.beats)
 	}
 	if beat.Rounds != 1 || beat.Met != 1 {
-		t.Errorf("heartbeats in the next world tell of a round of world %d, and of the state in world %d, want 1", beat.Rounds, beat.Met)
+		t.Errorf("heartbeats in the next world tell of a round of world %d, and of the state in "+
+			"world %d, want 1", beat.Rounds, beat.Met)
 	}
 }
 

@@ -101,8 +101,10 @@ func (v *vigil) start(ctx context.Context) error {
 	if len(locals) > 0 {
 		s := v.seat
 		position := program.Position{
-			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: v.here, GroupRank: s.group, GroupWorldSize: s.groups,
-			Restarts: int(v.world.Restarts), MaxRestarts: int(v.world.MaxRestarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
+			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: v.here,
+			GroupRank: s.group, GroupWorldSize: s.groups,
+			Restarts: int(v.world.Restarts), MaxRestarts: int(v.world.MaxRestarts), MasterAddr: s.host,
+			MasterPort: s.port, Interface: v.networkInterface(),
 			Threads: v.threads(s.size),
 		}
 		// they join, and learn the world, when they are ready
@@ -138,8 +140,9 @@ func (v *vigil) enter(p *process) {
 		}
 	}
 	env := map[string]string{
-		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(v.seat.size), "MASTER_ADDR": v.seat.host, "MASTER_PORT": strconv.Itoa(v.seat.port),
-		"GROUP_RANK": strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups),
+		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(v.seat.size), "MASTER_ADDR": v.seat.host,
+		"MASTER_PORT": strconv.Itoa(v.seat.port),
+		"GROUP_RANK":  strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups),
 	}
 	if rank == 0 && v.seat.source < 0 {
 		v.beats.begin(v.origin(p.waits))
@@ -149,7 +152,8 @@ func (v *vigil) enter(p *process) {
 	p.rank = rank
 	v.show()
 	p.script.say(map[string]any{
-		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
+		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size,
+		"local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,
 	})
 	v.tellStop(p)
@@ -194,7 +198,8 @@ func (v *vigil) keep(ctx context.Context) error {
 			return nil
 		case !v.shed && v.trained() && slices.ContainsFunc(v.procs, (*process).late):
 			v.shed = true
-			v.Log.Info("The training has ended without processes that were starting: they are ended", "formation", v.world.Formation)
+			v.Log.Info("The training has ended without processes that were starting: they are ended",
+				"formation", v.world.Formation)
 			v.kill(v.grace, (*process).late)
 		case v.ended && !v.leaving() && !v.trained():
 			v.ended = false
@@ -279,13 +284,17 @@ func (v *vigil) returns() bool {
 // joined reports whether processes wait to join, and all others that were started are ready, too,
 // or joinLimit has passed.
 func (v *vigil) joined() bool {
-	if v.trained() || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && !p.member && p.waits != nil }) {
+	if v.trained() || !slices.ContainsFunc(v.procs, func(p *process) bool {
+		return p.keeps() && !p.member && p.waits != nil
+	}) {
 		return false
 	}
 	if v.ready.IsZero() { // it may have been ready before this world
 		v.ready = time.Now()
 	}
-	starts := slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.member && p.waits == nil && !p.retired() })
+	starts := slices.ContainsFunc(v.procs, func(p *process) bool {
+		return p.lives() && !p.member && p.waits == nil && !p.retired()
+	})
 	return !starts || time.Since(v.ready) > joinLimit
 }
 
@@ -294,7 +303,9 @@ func (v *vigil) settled() bool {
 	if v.since.IsZero() {
 		v.since = time.Now()
 	}
-	return time.Since(v.since) > partLimit || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.keeps() && p.waits == nil })
+	return time.Since(v.since) > partLimit || !slices.ContainsFunc(v.procs, func(p *process) bool {
+		return p.member && p.keeps() && p.waits == nil
+	})
 }
 
 // gone reports whether all processes have ended.
@@ -351,7 +362,8 @@ func (v *vigil) part(ctx context.Context) (stays bool, err error) {
 	limit := max(partLimit, v.Job.TaskTimeout.Duration, v.grace+killLimit)
 	hangs := !v.wait(partLimit, ctx.Done(), clear)
 	if hangs {
-		v.Log.Warn("Waiting for processes that have not left their world: it has lost a member", "formation", v.world.Formation, "since", partLimit, "killed_after", limit)
+		v.Log.Warn("Waiting for processes that have not left their world: it has lost a member",
+			"formation", v.world.Formation, "since", partLimit, "killed_after", limit)
 		hangs = !v.wait(limit-partLimit, ctx.Done(), clear)
 	}
 	if hangs {
@@ -380,7 +392,8 @@ func (v *vigil) complete(ctx context.Context) {
 		return
 	}
 	limit := max(partLimit, v.Job.TaskTimeout.Duration)
-	v.Log.Info("The world ends before all its processes have: those that are past the training complete what they do, and all start again", "formation", v.world.Formation, "killed_after", limit)
+	v.Log.Info("The world ends before all its processes have: those that are past the training "+
+		"complete what they do, and all start again", "formation", v.world.Formation, "killed_after", limit)
 	ended := func() bool { return !slices.ContainsFunc(v.procs, tails) }
 	if !v.wait(limit, ctx.Done(), ended) {
 		v.kill(v.grace, tails)
@@ -397,7 +410,8 @@ func (v *vigil) breaksOff() bool {
 	}
 	left := 0
 	for _, p := range v.procs {
-		if p != nil && p.member && (p.waits != nil || p.exit != nil && !p.exit.Failed() && !p.exit.Stopped || p.retired()) {
+		if p != nil && p.member && (p.waits != nil || p.exit != nil && !p.exit.Failed() &&
+			!p.exit.Stopped || p.retired()) {
 			left++
 		}
 	}
@@ -463,7 +477,8 @@ func (v *vigil) failures() []*wire.Failure {
 		all = append(all, f)
 	}
 	if err := v.blame.write(failed); err != nil {
-		v.Log.Warn("Writing the error file of the program's failure", program.ErrorFileVariable, v.ErrorFile, "error", err)
+		v.Log.Warn("Writing the error file of the program's failure", program.ErrorFileVariable,
+			v.ErrorFile, "error", err)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
 		io.WriteString(v.Messages, program.Report(v.Job.Title(), v.Host, v.failed))
@@ -477,7 +492,8 @@ func asksRestart(code int) bool { return code == exitAgentGone || code == exitDo
 
 // failure returns the report of a failed process.
 func failure(e program.Exit) *wire.Failure {
-	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), Forked: e.Forked, UnixMs: e.At.UnixMilli()}
+	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid),
+		Code: int32(max(0, e.Code)), Signal: int32(e.Signal), Forked: e.Forked, UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
 		// its resolution is a second: within one, the time of the end tells which failed first
@@ -522,7 +538,8 @@ func (v *vigil) yields(joins bool) bool {
 		newest, still := newestOf(v.checkpoint())
 		if v.waits == nil {
 			v.waits = &newest
-			v.Log.Info("A worker waits to join: the program restarts after its next checkpoint", "checkpoint_file", v.Job.Program.Checkpoint)
+			v.Log.Info("A worker waits to join: the program restarts after its next checkpoint",
+				"checkpoint_file", v.Job.Program.Checkpoint)
 		}
 		return still && newest.After(*v.waits)
 	}
@@ -564,7 +581,8 @@ func (v *vigil) revive(now time.Time) {
 		if !ok {
 			v.stops[local] = now
 		} else if now.Sub(since) >= v.Job.HeartbeatTimeout.Duration {
-			v.Log.Warn("Killing a process that was stopped for too long", "local_rank", local, "pid", p.pid, "for", now.Sub(since).Round(time.Millisecond))
+			v.Log.Warn("Killing a process that was stopped for too long", "local_rank", local, "pid",
+				p.pid, "for", now.Sub(since).Round(time.Millisecond))
 			v.frozen[local] = true
 			p.group.Kill(local, 0)
 			delete(v.stops, local)

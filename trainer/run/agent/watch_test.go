@@ -26,7 +26,8 @@ type absent struct {
 	vanished bool
 }
 
-func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest,
+	_ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	if now := time.Now(); now.Before(m.from) || !now.Before(m.until) {
 		return new(wire.HeartbeatReply), nil
 	}
@@ -62,9 +63,11 @@ func TestUnexplained(t *testing.T) {
 				failed := time.Now().Add(time.Minute + timing.Beat/2)
 				j := job.DefaultOf(job.Run)
 				j.HeartbeatTimeout.Duration = timeout
-				a := &agent{watch: newWatch(), records: newRecords(nil, 0, nil), beats: beats{urgent: make(chan struct{}, 1)}, Config: Config{
-					Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: &absent{from: failed.Add(c.from), until: failed.Add(c.until), vanished: c.vanished},
-				}}
+				a := &agent{watch: newWatch(), records: newRecords(nil, 0, nil),
+					beats: beats{urgent: make(chan struct{}, 1)}, Config: Config{
+						Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil),
+						Master: &absent{from: failed.Add(c.from), until: failed.Add(c.until), vanished: c.vanished},
+					}}
 				go a.heartbeats(ctx, cancel)
 				time.Sleep(time.Until(failed))
 				if err := a.unexplained(ctx); err != nil {

@@ -69,7 +69,8 @@ func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, 
 	}
 	world, shut := context.WithCancel(ctx)
 	defer shut()
-	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
+	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time),
+		frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
 	// a process that waited for this world and has ended meanwhile was its member
 	a.absorb(v.fails)
 	here := w.Members[s.group].Crew
@@ -86,7 +87,8 @@ func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, 
 	if err := v.start(ctx); err != nil {
 		return nil, err
 	}
-	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
+	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size),
+		"formation", w.Formation, "store", w.Members[0].Crew.Store)
 	// until all processes have left: what they tell of their state meanwhile counts, too
 	a.beats.world(w.Formation)
 	defer a.beats.world(0)

@@ -18,7 +18,8 @@ import (
 // Ranks go by members, and by the processes of each, which may be none.
 func TestSeatIn(t *testing.T) {
 	member := func(worker, processes, source int32) *wire.Member {
-		return &wire.Member{Worker: worker, Crew: &wire.Crew{Processes: processes, Source: source, Store: fmt.Sprintf("10.0.0.%d:29%d", worker, worker)}}
+		return &wire.Member{Worker: worker, Crew: &wire.Crew{Processes: processes, Source: source,
+			Store: fmt.Sprintf("10.0.0.%d:29%d", worker, worker)}}
 	}
 	w := &wire.World{Id: 4, Members: []*wire.Member{member(7, 2, 0), member(1, 0, 0), member(3, 3, 1)}}
 	for _, c := range []struct {
@@ -31,7 +32,8 @@ func TestSeatIn(t *testing.T) {
 	} {
 		w.Sources = c.sources
 		got, err := seatIn(w, c.index)
-		if want := (seat{group: c.group, groups: 3, first: c.first, size: 5, source: c.source, host: "10.0.0.7", port: 297}); err != nil || got != want {
+		if want := (seat{group: c.group, groups: 3, first: c.first, size: 5, source: c.source,
+			host: "10.0.0.7", port: 297}); err != nil || got != want {
 			t.Errorf("worker %d: %+v, %v; want %+v", c.index, got, err, want)
 		}
 	}
@@ -121,7 +123,8 @@ func FuzzWord(f *testing.F) {
 	for _, line := range []string{
 		`{"op":"hello","v":1,"pid":7,"local_rank":0,"survives":true,"torch":"2.7","backend":"gloo"}`,
 		`{"op":"arrive","formation":3,"round":9,"ledger":[[0,2,2],[1,0,3]]}`,
-		`{"op":"arrive","ledger":[[0,-64,4]]}`, `{"op":"arrive","ledger":[[2147483647,1,1]]}`, `{"op":"arrive","ledger":[[-1,0,-4]]}`,
+		`{"op":"arrive","ledger":[[0,-64,4]]}`, `{"op":"arrive","ledger":[[2147483647,1,1]]}`,
+		`{"op":"arrive","ledger":[[-1,0,-4]]}`,
 		`{"op":"round","formation":3,"round":10,"credits":[[0,1,2,4]],"leases":[[5,4],[-5,-4]],"loss":null,"records":2,"total":8}`,
 		`{"op":"round","loss":1e999}`, `{"op":"set","q":1,"f":3,"k":"a","v":"YQ=="}`, `{"op":"lease","q":2}`, `[]`, `{`,
 	} {
@@ -151,7 +154,8 @@ func FuzzWord(f *testing.F) {
 func TestFirstFailure(t *testing.T) {
 	second := time.Unix(1700000000, 0)
 	said := func(file, end time.Duration) int64 {
-		return failure(program.Exit{Code: 1, At: second.Add(end), Failure: &program.Failure{Message: "m", Time: second.Add(file)}}).UnixMs
+		return failure(program.Exit{Code: 1, At: second.Add(end),
+			Failure: &program.Failure{Message: "m", Time: second.Add(file)}}).UnixMs
 	}
 	first, next, third := said(0, 300*time.Millisecond), said(0, 400*time.Millisecond), said(time.Second, 5*time.Second)
 	if first >= next || next >= third {

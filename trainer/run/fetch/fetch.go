@@ -226,7 +226,8 @@ func (o Options) web(ctx context.Context, p source.Program, to string) error {
 	}
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if p.SHA256 == "" && !source.Secure(r.URL) {
-			return fmt.Errorf("%w: redirected to %s; expected https://, as http:// would let anyone on the way change the program", download.ErrRefused, source.Shown(r.URL.String()))
+			return fmt.Errorf("%w: redirected to %s; expected https://, as http:// would let anyone "+
+				"on the way change the program", download.ErrRefused, source.Shown(r.URL.String()))
 		}
 		if len(via) >= 10 {
 			return fmt.Errorf("%w: more than 10 redirects", download.ErrRefused)
@@ -254,7 +255,8 @@ func private(t http.RoundTripper) http.RoundTripper {
 		return t
 	}
 	plain := from.Clone()
-	plain.DialContext = (&net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+	plain.DialContext = (&net.Dialer{ControlContext: func(_ context.Context, _, address string,
+		_ syscall.RawConn) error {
 		if a, err := netip.ParseAddrPort(address); err != nil || !source.Private(a.Addr()) {
 			return fmt.Errorf("%w: %s is not on a private network; expected https://", download.ErrRefused, address)
 		}

@@ -36,7 +36,8 @@ type entry struct {
 }
 
 var code = []entry{
-	{"./", "", 0o755}, {"main.py", "print(1)", 0o644}, {"lib/run.sh", "exit", 0o755}, {"lib/empty/", "", 0o755}, {"lib/a.py", "a = 1", 0o600},
+	{"./", "", 0o755}, {"main.py", "print(1)", 0o644}, {"lib/run.sh", "exit", 0o755},
+	{"lib/empty/", "", 0o755}, {"lib/a.py", "a = 1", 0o600},
 }
 
 func tarred(t testing.TB, entries ...entry) []byte {
@@ -185,7 +186,8 @@ func TestAtTheSameTime(t *testing.T) {
 
 func TestArchives(t *testing.T) {
 	files := map[string][]byte{
-		"c.tar": tarred(t, code...), "c.tar.gz": gzipped(tarred(t, code...)), "c.tgz": gzipped(tarred(t, code...)), "c.zip": zipped(t, code...),
+		"c.tar": tarred(t, code...), "c.tar.gz": gzipped(tarred(t, code...)),
+		"c.tgz": gzipped(tarred(t, code...)), "c.zip": zipped(t, code...),
 	}
 	address, _ := web(t, files)
 	for name, b := range files {
@@ -204,10 +206,12 @@ func TestArchives(t *testing.T) {
 		}
 		only(t, filepath.Join(top, "lib"), "a.py", "empty", "run.sh")
 		only(t, dir, sum(b))
-		if _, err := get(t, dir, Options{}, address+"/"+name, "lib/nothing.py"); err == nil || !strings.Contains(err.Error(), "no lib/nothing.py in the archive") {
+		if _, err := get(t, dir, Options{}, address+"/"+name, "lib/nothing.py"); err == nil ||
+			!strings.Contains(err.Error(), "no lib/nothing.py in the archive") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		if _, err := get(t, dir, Options{}, address+"/"+name, "lib"); err == nil || !strings.Contains(err.Error(), "lib is not a file") {
+		if _, err := get(t, dir, Options{}, address+"/"+name, "lib"); err == nil ||
+			!strings.Contains(err.Error(), "lib is not a file") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
@@ -217,8 +221,10 @@ func TestBadArchives(t *testing.T) {
 	good := gzipped(tarred(t, code...))
 	broken := bytes.Clone(good)
 	broken[len(broken)-5] ^= 1 // its checksum
-	files := map[string][]byte{"cut.tgz": good[:len(good)/2], "sum.tgz": broken, "html.zip": []byte("<html>"), "html.tgz": []byte("<html>"), "empty.tar": tarred(t), "empty.zip": zipped(t)}
-	wants := map[string]string{"cut.tgz": "EOF", "sum.tgz": "checksum", "html.zip": "not a valid zip", "html.tgz": "not a .tar.gz", "empty.tar": "nothing is in", "empty.zip": "nothing is in"}
+	files := map[string][]byte{"cut.tgz": good[:len(good)/2], "sum.tgz": broken,
+		"html.zip": []byte("<html>"), "html.tgz": []byte("<html>"), "empty.tar": tarred(t), "empty.zip": zipped(t)}
+	wants := map[string]string{"cut.tgz": "EOF", "sum.tgz": "checksum", "html.zip": "not a valid zip",
+		"html.tgz": "not a .tar.gz", "empty.tar": "nothing is in", "empty.zip": "nothing is in"}
 	for name, c := range map[string]struct {
 		e    []entry
 		want string
@@ -268,18 +274,23 @@ func TestLimits(t *testing.T) {
 
 func TestWebErrors(t *testing.T) {
 	address, _ := web(t, map[string][]byte{"main.py": []byte("x")})
-	forbidden := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	forbidden := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
 	defer forbidden.Close()
 	away := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/main.py?key=secret", http.StatusFound))
 	defer away.Close()
-	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Length", "1000000000") }))
+	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "1000000000")
+	}))
 	defer large.Close()
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	for location, want := range map[string]string{
-		address + "/nothing.py?key=secret":                             "404",
-		forbidden.URL + "/m.py?key=secret":                             "signed one that has not expired",
-		away.URL + "/m.py?key=secret":                                  "redirected to http://192.0.2.1/main.py; expected https://",
+		address + "/nothing.py?key=secret": "404",
+		forbidden.URL + "/m.py?key=secret": "signed one that has not expired",
+		away.URL + "/m.py?key=secret": "redirected to " +
+			"http://192.0.2.1/main.py; expected https://",
 		large.URL + "/m.py":                                            "1000000000 bytes, want at most",
 		closed.URL + "/m.py?key=secret":                                "refused",
 		address + "/main.py#sha256=" + strings.Repeat("0", 64):         "sha256 " + sum([]byte("x")) + ", expected 000",
@@ -290,7 +301,8 @@ func TestWebErrors(t *testing.T) {
 		_, err := get(t, dir, Options{}, location)
 		shown, _, _ := strings.Cut(location, "?")
 		shown, _, _ = strings.Cut(shown, "#")
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), shown) || strings.Contains(err.Error(), "secret") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), shown) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: error %v, want %q", location, err, want)
 		}
 		only(t, dir)
@@ -309,7 +321,8 @@ func TestLocal(t *testing.T) {
 			t.Errorf("%s: %s, %v", location, path, err)
 		}
 	}
-	if _, err := get(t, "/nowhere", Options{}, file+"#sha256="+sum([]byte("y"))); err == nil || !strings.Contains(err.Error(), "program "+file+": sha256") {
+	if _, err := get(t, "/nowhere", Options{}, file+"#sha256="+sum([]byte("y"))); err == nil ||
+		!strings.Contains(err.Error(), "program "+file+": sha256") {
 		t.Error(err)
 	}
 }
@@ -326,7 +339,8 @@ func TestBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive := gzipped(tarred(t, code...))
-	for key, b := range map[string][]byte{"main.py": []byte("top"), "dir/sub/k.tar.gz": archive, "dir/a b.py": []byte("space")} {
+	for key, b := range map[string][]byte{"main.py": []byte("top"), "dir/sub/k.tar.gz": archive,
+		"dir/a b.py": []byte("space")} {
 		if _, err := memory.PutObject("b", key, nil, bytes.NewReader(b), int64(len(b)), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +360,8 @@ func TestBucket(t *testing.T) {
 		{"dir/sub/k.tar.gz", "main.py", sum(archive), "print(1)"},
 	} {
 		path, err := get(t, dir, o, "s3://b/"+c.object+query+"#sha256="+c.sum, c.script)
-		if b, readErr := os.ReadFile(path); err != nil || readErr != nil || string(b) != c.want || filepath.Dir(path) != filepath.Join(dir, c.sum) {
+		if b, readErr := os.ReadFile(path); err != nil || readErr != nil || string(b) != c.want ||
+			filepath.Dir(path) != filepath.Join(dir, c.sum) {
 			t.Errorf("%s: %s: %q, %v, %v", c.object, path, b, err, readErr)
 		}
 	}
@@ -407,7 +422,8 @@ func TestUnpack(t *testing.T) {
 		{whole, sum(nil), "correct the address or the checksum"},
 		{append(bytes.Clone(whole), 0), sum(whole), "correct the address or the checksum"},
 		{whole[:len(whole)/2], sum(whole), "correct the address or the checksum"},
-		{tarred(t, entry{"a", "-> /etc", 0}), sum(tarred(t, entry{"a", "-> /etc", 0})), "expected an archive without links"},
+		{tarred(t, entry{"a", "-> /etc", 0}), sum(tarred(t, entry{"a", "-> /etc", 0})),
+			"expected an archive without links"},
 		{tarred(t, entry{"../a", "", 0o644}), sum(tarred(t, entry{"../a", "", 0o644})), "leads out of the archive"},
 	} {
 		if err := os.WriteFile(file, test.archive, 0o644); err != nil {
@@ -446,14 +462,17 @@ func TestPlainWithChecksum(t *testing.T) {
 	away := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/main.sh", http.StatusFound))
 	defer away.Close()
 	for _, from := range []string{address, onward.URL} {
-		if file, err := get(t, t.TempDir(), Options{}, from+"/main.sh#sha256="+sum(body)); err != nil || filepath.Base(file) != "main.sh" {
+		if file, err := get(t, t.TempDir(), Options{}, from+"/main.sh#sha256="+sum(body)); err != nil ||
+			filepath.Base(file) != "main.sh" {
 			t.Errorf("%s: %s, %v", from, file, err)
 		}
 	}
-	if _, err := get(t, t.TempDir(), Options{}, away.URL+"/main.sh#sha256="+sum(body)); err == nil || !strings.Contains(err.Error(), "192.0.2.1:80 is not on a private network; expected https://") {
+	if _, err := get(t, t.TempDir(), Options{}, away.URL+"/main.sh#sha256="+sum(body)); err == nil ||
+		!strings.Contains(err.Error(), "192.0.2.1:80 is not on a private network; expected https://") {
 		t.Errorf("from a public address: %v", err)
 	}
-	if _, err := get(t, t.TempDir(), Options{}, address+"/main.sh#sha256="+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "correct the address or the checksum") {
+	if _, err := get(t, t.TempDir(), Options{}, address+"/main.sh#sha256="+
+		strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "correct the address or the checksum") {
 		t.Errorf("with another checksum: %v", err)
 	}
 }

@@ -30,7 +30,8 @@ const (
 func Unpack(file, sha256sum, dir string) (err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("unpack %s: the file no longer exists; upload it again, as elasticdl run --workdir does", file)
+		return fmt.Errorf("unpack %s: the file no longer exists; upload it again, as elasticdl run "+
+			"--workdir does", file)
 	}
 	if err != nil {
 		return fmt.Errorf("unpack %s: %w", file, err)
@@ -113,7 +114,8 @@ func (u *unpacking) tar(from io.Reader) error {
 		case h.Typeflag == tar.TypeXGlobalHeader: // as git archive writes
 			continue
 		}
-		if err := u.add(h.Name, h.FileInfo().Mode(), r, h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeDir); err != nil {
+		if err := u.add(h.Name, h.FileInfo().Mode(), r, h.Typeflag == tar.TypeReg ||
+			h.Typeflag == tar.TypeDir); err != nil {
 			return err
 		}
 	}
@@ -153,7 +155,8 @@ func (u *unpacking) add(name string, mode fs.FileMode, from io.Reader, plain boo
 		return fmt.Errorf("unpack %q: the path leads out of the archive", name)
 	}
 	if !plain || !mode.IsRegular() && !mode.IsDir() {
-		return fmt.Errorf("unpack %s: neither a file nor a directory; expected an archive without links, as tar --dereference makes it", name)
+		return fmt.Errorf("unpack %s: neither a file nor a directory; expected an archive without "+
+			"links, as tar --dereference makes it", name)
 	}
 	if mode.IsDir() {
 		if err := u.root.MkdirAll(clean, 0o777); err != nil {

@@ -48,7 +48,8 @@ var ErrEmpty = errors.New("no files in it")
 // leftOut are the patterns that apply to every directory. A directory that contains venvFile is
 // left out, too.
 var leftOut = []string{
-	"**/.git", "**/.hg", "**/.svn", "**/__pycache__", "**/*.py[co]", "**/.venv", "**/.env", "**/.mypy_cache", "**/.pytest_cache", "**/.ruff_cache",
+	"**/.git", "**/.hg", "**/.svn", "**/__pycache__", "**/*.py[co]", "**/.venv", "**/.env",
+	"**/.mypy_cache", "**/.pytest_cache", "**/.ruff_cache",
 	"**/.tox", "**/.nox", "**/.ipynb_checkpoints", "**/.DS_Store",
 }
 
@@ -143,7 +144,8 @@ func (f *Folder) check() error {
 	case files == 0:
 		return ErrEmpty
 	case f.Size > MaxBytes:
-		return fmt.Errorf("%d MB in it, expected at most %d: data belongs on a volume, and %s leaves out what is named in it; the largest file is %s, %d MB",
+		return fmt.Errorf("%d MB in it, expected at most %d: data belongs on a volume, and %s "+
+			"leaves out what is named in it; the largest file is %s, %d MB",
 			megabytes(f.Size), megabytes(MaxBytes), ignoreFile, largest.Name, megabytes(largest.Size))
 	}
 	return nil
@@ -163,7 +165,8 @@ type reading struct {
 // that contain it. Of an ignored directory it lists what a pattern includes again.
 func (r *reading) dir(real, name string, ignored bool, above []string) error {
 	if slices.Contains(above, real) {
-		return fmt.Errorf("%s: the symbolic link leads back to a directory that contains it; remove it, or name it in %s", name, ignoreFile)
+		return fmt.Errorf("%s: the symbolic link leads back to a directory that contains it; remove "+
+			"it, or name it in %s", name, ignoreFile)
 	}
 	entries, err := os.ReadDir(real)
 	if err != nil {
@@ -206,7 +209,8 @@ func (r *reading) entry(at, name string, kind fs.FileMode, above []string) error
 		return err
 	}
 	if n := len(r.folder.Entries); n >= MaxEntries {
-		return fmt.Errorf("more than %d files in it: data belongs on a volume, and %s leaves out what is named in it", MaxEntries, ignoreFile)
+		return fmt.Errorf("more than %d files in it: data belongs on a volume, and %s leaves out "+
+			"what is named in it", MaxEntries, ignoreFile)
 	}
 	switch {
 	case info.IsDir():
@@ -214,7 +218,8 @@ func (r *reading) entry(at, name string, kind fs.FileMode, above []string) error
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s: neither a file nor a directory; remove it, or name it in %s", name, ignoreFile)
 	}
-	r.folder.Entries = append(r.folder.Entries, Entry{Name: name, Path: at, Size: info.Size(), Executable: info.Mode()&0o111 != 0})
+	r.folder.Entries = append(r.folder.Entries, Entry{Name: name, Path: at, Size: info.Size(),
+		Executable: info.Mode()&0o111 != 0})
 	r.folder.Size += info.Size()
 	return nil
 }
@@ -226,7 +231,8 @@ func (r *reading) follow(link, name string) (string, error) {
 		return "", fmt.Errorf("%s: the symbolic link leads nowhere; remove it, or name it in %s", name, ignoreFile)
 	}
 	if rel, err := filepath.Rel(r.root, at); err != nil || !filepath.IsLocal(rel) {
-		return "", fmt.Errorf("%s: the symbolic link leads out of the directory, to %s; put there what the program needs, or name it in %s", name, at, ignoreFile)
+		return "", fmt.Errorf("%s: the symbolic link leads out of the directory, to %s; put there "+
+			"what the program needs, or name it in %s", name, at, ignoreFile)
 	}
 	return at, nil
 }
@@ -260,7 +266,8 @@ func (f *Folder) Archive(to io.Writer) error {
 }
 
 func (e Entry) write(to *tar.Writer) error {
-	header := &tar.Header{Name: e.Name, Mode: int64(e.Mode()), Size: e.Size, ModTime: time.Unix(0, 0), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+	header := &tar.Header{Name: e.Name, Mode: int64(e.Mode()), Size: e.Size, ModTime: time.Unix(0, 0),
+		Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 	if e.IsDir() {
 		header.Typeflag = tar.TypeDir
 		return to.WriteHeader(header)

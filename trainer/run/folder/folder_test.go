@@ -56,16 +56,22 @@ func TestRead(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"all": {map[string]string{"main.py": "", "run.sh": "#!", "net/a.py": "", "logs/": ""}, "logs/ main.py net/ net/a.py run.sh"},
+		"all": {map[string]string{"main.py": "", "run.sh": "#!", "net/a.py": "", "logs/": ""},
+			"logs/ main.py net/ net/a.py run.sh"},
 		"by default": {map[string]string{
-			"main.py": "", ".git/config": "", ".gitignore": "", "net/__pycache__/a.cpython-311.pyc": "", "net/a.pyc": "", ".venv/lib/x.py": "", ".env": "secret",
-			"mine/pyvenv.cfg": "", "mine/bin/python": "-> /usr/bin/python3", "sub/.git": "gitdir: ../x", ".DS_Store": "",
+			"main.py": "", ".git/config": "", ".gitignore": "", "net/__pycache__/a.cpython-311.pyc": "",
+			"net/a.pyc": "", ".venv/lib/x.py": "", ".env": "secret",
+			"mine/pyvenv.cfg": "", "mine/bin/python": "-> /usr/bin/python3", "sub/.git": "gitdir: ../x",
+			".DS_Store": "",
 		}, ".gitignore main.py net/ sub/"},
-		"by .dockerignore": {map[string]string{".dockerignore": "# mine\ndata\n**/*.ckpt\n/notes.md\n", "main.py": "", "data/x": "", "a/b.ckpt": "", "a/notes.md": "", "notes.md": ""},
+		"by .dockerignore": {map[string]string{".dockerignore": "# mine\ndata\n**/*.ckpt\n/notes.md\n",
+			"main.py": "", "data/x": "", "a/b.ckpt": "", "a/notes.md": "", "notes.md": ""},
 			".dockerignore a/ a/notes.md main.py"},
-		"taken in again": {map[string]string{".dockerignore": "data\n!data/labels.txt\n!.env\n", "main.py": "", "data/x": "", "data/labels.txt": "", ".env": "", ".git/config": ""},
+		"taken in again": {map[string]string{".dockerignore": "data\n!data/labels.txt\n!.env\n",
+			"main.py": "", "data/x": "", "data/labels.txt": "", ".env": "", ".git/config": ""},
 			".dockerignore .env data/labels.txt main.py"},
-		"links": {map[string]string{"main.py": "-> net/a.py", "net/a.py": "print(1)", "other": "-> net", ".dockerignore": "out", "out": "-> /etc"},
+		"links": {map[string]string{"main.py": "-> net/a.py", "net/a.py": "print(1)", "other": "-> net",
+			".dockerignore": "out", "out": "-> /etc"},
 			".dockerignore main.py net/ net/a.py other/ other/a.py"},
 	} {
 		dir := tree(t, test.files)
@@ -92,15 +98,18 @@ func TestReadRefuses(t *testing.T) {
 		"/nothing": "expected a directory: no such file",
 		filepath.Join(tree(t, map[string]string{"f": ""}), "f"): "expected a directory, found a file",
 		tree(t, nil): "no files in it",
-		tree(t, map[string]string{"__pycache__/x": "", "a/": ""}):         "no files in it",
-		tree(t, map[string]string{"a": "-> /etc/passwd"}):                 "a: the symbolic link leads out of the directory, to /etc/passwd",
-		tree(t, map[string]string{"x/a": "-> ../../"}):                    "x/a: the symbolic link leads out of the directory",
+		tree(t, map[string]string{"__pycache__/x": "", "a/": ""}): "no files in it",
+		tree(t, map[string]string{"a": "-> /etc/passwd"}): "a: the symbolic link " +
+			"leads out of the directory, to /etc/passwd",
+		tree(t, map[string]string{"x/a": "-> ../../"}): "x/a: the symbolic link " +
+			"leads out of the directory",
 		tree(t, map[string]string{"a": "-> none"}):                        "a: the symbolic link leads nowhere",
 		tree(t, map[string]string{"a/b": "-> ../a"}):                      "a/b: the symbolic link leads back",
 		tree(t, map[string]string{"a/b": "-> .."}):                        "a/b: the symbolic link leads back",
 		tree(t, map[string]string{`a\b`: ""}):                             "expected a name without a backslash",
 		tree(t, map[string]string{"main.py": "", ".dockerignore": "[a-"}): ".dockerignore: syntax error",
-		big: "501 MB in it, expected at most 500: data belongs on a volume, and .dockerignore leaves out what is named in it; the largest file is data/train.bin, 501 MB",
+		big: "501 MB in it, expected at most 500: data belongs on a volume, and .dockerignore " +
+			"leaves out what is named in it; the largest file is data/train.bin, 501 MB",
 	} {
 		if f, err := Read(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, %v, want %q", f, err, want)
@@ -124,11 +133,13 @@ func archive(t *testing.T, dir string) []byte {
 // An archive depends on the files and whether they are executable, not on their times and other
 // permissions (law 1).
 func TestArchive(t *testing.T) {
-	files := map[string]string{"main.py": "print(1)", "run.sh": "#!/bin/sh", "net/a.py": "", "logs/": "", "long/" + strings.Repeat("x", 150): "y"}
+	files := map[string]string{"main.py": "print(1)", "run.sh": "#!/bin/sh", "net/a.py": "",
+		"logs/": "", "long/" + strings.Repeat("x", 150): "y"}
 	dir := tree(t, files)
 	want := archive(t, dir)
 	later := time.Now().Add(time.Hour)
-	if err := errors.Join(os.Chtimes(filepath.Join(dir, "main.py"), later, later), os.Chmod(filepath.Join(dir, "main.py"), 0o664), os.Chmod(filepath.Join(dir, "net"), 0o777)); err != nil {
+	if err := errors.Join(os.Chtimes(filepath.Join(dir, "main.py"), later, later),
+		os.Chmod(filepath.Join(dir, "main.py"), 0o664), os.Chmod(filepath.Join(dir, "net"), 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	if got := archive(t, dir); !bytes.Equal(got, want) {
@@ -183,7 +194,8 @@ func TestArchiveOfAFileThatChanges(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Archive(io.Discard); err == nil || !strings.Contains(err.Error(), "pack main.py: it changed while it was read") {
+		if err := f.Archive(io.Discard); err == nil ||
+			!strings.Contains(err.Error(), "pack main.py: it changed while it was read") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -42,15 +42,21 @@ func TestOrphansAreReaped(t *testing.T) {
 		"that fail":         `(sh -c 'exit 3' &)`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Options{Command: []string{"sh", "-c", `i=0; while test $i -lt 20; do ` + helper + `; i=$((i+1)); done; touch started; while ! test -e go; do sleep 0.01; done; exit 7`}}, nil)
+			b := newBench(t, Options{Command: []string{"sh", "-c", `i=0; while test $i -lt 20; do ` +
+				helper + `; i=$((i+1)); done; touch started; while ! test -e go; do sleep 0.01; done; exit 7`}}, nil)
 			g := b.start(2)
-			await(t, "the helpers", func() bool { _, err := os.Stat(filepath.Join(b.dir, "started")); return err == nil })
+			await(t, "the helpers", func() bool {
+				_, err := os.Stat(filepath.Join(b.dir, "started"))
+				return err == nil
+			})
 			// They run in parallel with the loop. The group's processes, which are not of them,
 			// sleep until they may end.
 			await(t, "the end of the helpers", func() bool {
 				return !slices.ContainsFunc(marked("ELASTICDL_TEST="+b.dir), func(process string) bool {
 					pid, command, _ := strings.Cut(process, " ")
-					return command != "sleep 0.01 " && !slices.ContainsFunc(g.Pids(), func(own int) bool { return strconv.Itoa(own) == pid })
+					return command != "sleep 0.01 " && !slices.ContainsFunc(g.Pids(), func(own int) bool {
+						return strconv.Itoa(own) == pid
+					})
 				})
 			})
 			await(t, "that no ended child is left", func() bool { return len(zombies()) == 0 })
@@ -89,7 +95,8 @@ func TestNamesOfProcesses(t *testing.T) {
 			"script":      {[]string{"main.py", "--lr=0.1", "a b"}, "python3|-u|main.py|--lr=0.1|a b"},
 			"interpreter": {[]string{"python3", "-B", "main.py"}, "python3|-u|-B|main.py"},
 			"module":      {[]string{"python3", "-m", "main", "x"}, "python3|-u|-m|main|x"},
-			"long":        {[]string{"main.py", strings.Repeat("é", 3000)}, "python3|-u|main.py|" + strings.Repeat("é", 3000)},
+			"long": {[]string{"main.py", strings.Repeat("é", 3000)}, "python3|-u|main.py|" +
+				strings.Repeat("é", 3000)},
 		} {
 			t.Run(fmt.Sprint(name, " by ", method), func(t *testing.T) {
 				t.Parallel()
@@ -120,7 +127,8 @@ func TestNameOfTheForkServer(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py", "x"}}, map[string]string{"main.py": ""})
 	b.Ready(t.Context())
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", b.server.current.cmd.Process.Pid))
-	if want := "python3\x00-u\x00main.py\x00x\x00[fork server]"; err != nil || strings.TrimRight(string(text), "\x00") != want {
+	if want := "python3\x00-u\x00main.py\x00x\x00[fork server]"; err != nil ||
+		strings.TrimRight(string(text), "\x00") != want {
 		t.Errorf("%q, %v, want %q", text, err, want)
 	}
 }
@@ -156,7 +164,8 @@ func TestMakeTemporary(t *testing.T) {
 			t.Errorf("TMPDIR=%s: made %s", tmp, dir)
 		}
 	}
-	if _, err := MakeTemporary("elasticdl-test-", 200); err == nil || !strings.Contains(err.Error(), "too long for sockets") || !strings.Contains(err.Error(), "TMPDIR") {
+	if _, err := MakeTemporary("elasticdl-test-", 200); err == nil ||
+		!strings.Contains(err.Error(), "too long for sockets") || !strings.Contains(err.Error(), "TMPDIR") {
 		t.Error(err)
 	}
 }
@@ -177,7 +186,8 @@ func TestTemporaryLogsElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for tmp, within := range map[string]string{
-		filepath.Join(t.TempDir(), "missing"): "/tmp", file: "/tmp", "/proc": "/tmp", "absent": "/tmp", "made": "made", long: long,
+		filepath.Join(t.TempDir(), "missing"): "/tmp", file: "/tmp", "/proc": "/tmp", "absent": "/tmp",
+		"made": "made", long: long,
 	} {
 		t.Setenv("TMPDIR", tmp)
 		p, err := New(Options{Command: []string{"true"}, RunID: "job", Log: slog.New(slog.DiscardHandler)})

@@ -87,7 +87,10 @@ func (t *terminal) silence() {
 // resize gives the pseudo-terminal the size of another terminal, if that is one.
 func (t *terminal) resize(like *os.File) {
 	var size *unix.Winsize
-	if like == nil || control(like, func(fd int) (err error) { size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); return err }) != nil {
+	if like == nil || control(like, func(fd int) (err error) {
+		size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		return err
+	}) != nil {
 		return
 	}
 	// it fails if the process has ended
@@ -124,7 +127,8 @@ type terminals struct {
 
 // startTerminals begins to follow the command's terminal.
 func startTerminals(d *Display) *terminals {
-	t := &terminals{display: d, signals: make(chan os.Signal, 1), ended: make(chan struct{}), all: make(map[*terminal]bool), changed: make(chan struct{})}
+	t := &terminals{display: d, signals: make(chan os.Signal, 1), ended: make(chan struct{}),
+		all: make(map[*terminal]bool), changed: make(chan struct{})}
 	if d == nil {
 		return t
 	}

@@ -61,7 +61,8 @@ os.write(1, b"\r 1%\r 2%")
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []StartMethod{Fork, Exec} {
 				d := newDisplay(c.out, c.err)
-				b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: method, Display: &d.Display}, map[string]string{"main.py": script})
+				b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: method,
+					Display: &d.Display}, map[string]string{"main.py": script})
 				g := b.start(1)
 				if b.ends(g); g.Method() != method || d.out.String() != c.stdout || d.err.String() != c.stderr {
 					t.Errorf("by %v: %q and %q, want %q and %q", g.Method(), &d.out, &d.err, c.stdout, c.stderr)
@@ -103,7 +104,8 @@ func TestSizeOfTheTerminal(t *testing.T) {
 	defer like.master.Close()
 	defer like.slave.Close()
 	size := func(rows, columns uint16) {
-		if err := unix.IoctlSetWinsize(int(like.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+		if err := unix.IoctlSetWinsize(int(like.slave.Fd()), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: rows, Col: columns}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +136,8 @@ while before is None or before.lines != 44:
 // A program reads the file that the command has as its standard input, and a process that follows
 // another reads on.
 func TestStandardInput(t *testing.T) {
-	byBoth(t, "import os, sys; print(os.read(0, 6), sys.stdin.isatty()); os.environ['RANK'] == '0' and sys.exit()", Options{}, func(t *testing.T, b *bench) {
+	byBoth(t, "import os, sys; print(os.read(0, 6), sys.stdin.isatty()); os.environ['RANK'] == '0' "+
+		"and sys.exit()", Options{}, func(t *testing.T, b *bench) {
 		read, write, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -194,7 +197,8 @@ print("hello", name, sys.stdin.isatty(), os.tcgetpgrp(os.open("/dev/tty", os.O_R
 // Several processes of one terminal draw their bars in turns, each with whole lines.
 func TestBarsOfSeveralProcesses(t *testing.T) {
 	d := newDisplay(true, true)
-	b := newBench(t, Options{Command: []string{"sh", "-c", `for i in 1 2 3 4 5; do printf '\r%s of %s' $i $RANK; done; echo`}, Display: &d.Display}, nil)
+	b := newBench(t, Options{Command: []string{"sh", "-c",
+		`for i in 1 2 3 4 5; do printf '\r%s of %s' $i $RANK; done; echo`}, Display: &d.Display}, nil)
 	b.ends(b.start(3))
 	for _, rank := range []string{"0", "1", "2"} {
 		if n := len(regexp.MustCompile(`\d of `+rank).FindAllString(d.out.String(), -1)); n < 1 {

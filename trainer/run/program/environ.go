@@ -99,8 +99,9 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 		"GROUP_RANK": strconv.Itoa(p.GroupRank), "GROUP_WORLD_SIZE": strconv.Itoa(p.GroupWorldSize),
 		"ROLE_RANK": strconv.Itoa(rank), "ROLE_WORLD_SIZE": strconv.Itoa(p.WorldSize), "ROLE_NAME": o.Role,
 		"MASTER_ADDR": p.MasterAddr, "MASTER_PORT": strconv.Itoa(p.MasterPort),
-		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(cmp.Or(p.MaxRestarts, o.MaxRestarts)),
-		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", ErrorFileVariable: errorFile,
+		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts),
+		"TORCHELASTIC_MAX_RESTARTS":  strconv.Itoa(cmp.Or(p.MaxRestarts, o.MaxRestarts)),
+		"TORCHELASTIC_RUN_ID":        o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", ErrorFileVariable: errorFile,
 	})
 	if p.Interface != "" {
 		e.add("GLOO_SOCKET_IFNAME", p.Interface)
@@ -116,7 +117,8 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 // once, when they start: the fork server must have the values for its children. TORCH_NCCL_* is
 // read when a group is made.
 var readAtStart = []string{
-	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
+	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_",
+	"PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
 	"TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_",
 	"PATH", "HOME", "LANG", "LC_",
 }
@@ -125,7 +127,9 @@ var readAtStart = []string{
 func (e environ) atStart() environ {
 	part := environ{}
 	for name, value := range e {
-		if !strings.HasPrefix(name, "TORCH_NCCL_") && slices.ContainsFunc(readAtStart, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
+		if !strings.HasPrefix(name, "TORCH_NCCL_") && slices.ContainsFunc(readAtStart, func(begin string) bool {
+			return strings.HasPrefix(name, begin)
+		}) {
 			part[name] = value
 		}
 	}

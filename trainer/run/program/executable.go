@@ -32,11 +32,13 @@ func checkExecutable(name, path string) error {
 	case bytes.HasPrefix(begin, []byte("#!")):
 		return checkInterpreter(name, begin)
 	case bytes.HasPrefix(begin, []byte("\ufeff#!")):
-		return fmt.Errorf("program %s: a byte order mark precedes #! in its first line: remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' %[1]s", name)
+		return fmt.Errorf("program %s: a byte order mark precedes #! in its first line: remove it: "+
+			"sed -i '1s/^\\xEF\\xBB\\xBF//' %[1]s", name)
 	case bytes.HasPrefix(begin, []byte(elf.ELFMAG)):
 		return checkLoader(name, file)
 	case bytes.IndexByte(begin, 0) < 0: // text
-		return fmt.Errorf("program %s: it has no interpreter line: expected #! and the interpreter in its first line, such as #!/bin/sh; or name the interpreter: sh %[1]s", name)
+		return fmt.Errorf("program %s: it has no interpreter line: expected #! and the interpreter "+
+			"in its first line, such as #!/bin/sh; or name the interpreter: sh %[1]s", name)
 	}
 	return nil
 }
@@ -45,18 +47,22 @@ func checkExecutable(name, path string) error {
 func checkInterpreter(name string, begin []byte) error {
 	line, _, whole := strings.Cut(string(begin), "\n")
 	if strings.HasSuffix(line, "\r") {
-		return fmt.Errorf("program %s: its first line ends with CRLF, so that the interpreter %q is looked for: expected lines that end with LF: sed -i 's/\\r$//' %[1]s",
+		return fmt.Errorf("program %s: its first line ends with CRLF, so that the interpreter %q is "+
+			"looked for: expected lines that end with LF: sed -i 's/\\r$//' %[1]s",
 			name, strings.TrimSpace(strings.TrimRight(line[2:], "\r"))+"\r")
 	}
 	words := strings.Fields(line[2:])
 	if len(words) == 0 {
-		return fmt.Errorf("program %s: no interpreter follows #! in its first line: expected one, such as #!/bin/sh", name)
+		return fmt.Errorf("program %s: no interpreter follows #! in its first line: expected one, "+
+			"such as #!/bin/sh", name)
 	}
 	if !whole && len(words) == 1 && len(begin) == firstLineMost {
-		return fmt.Errorf("program %s: the interpreter in its first line is longer than %d bytes, which is the kernel's limit: name it: -- INTERPRETER %[1]s", name, firstLineMost-2)
+		return fmt.Errorf("program %s: the interpreter in its first line is longer than %d bytes, "+
+			"which is the kernel's limit: name it: -- INTERPRETER %[1]s", name, firstLineMost-2)
 	}
 	if _, err := os.Stat(words[0]); os.IsNotExist(err) {
-		return fmt.Errorf("program %s: its interpreter %s, in its first line, does not exist: install it, or name another: -- INTERPRETER %[1]s", name, words[0])
+		return fmt.Errorf("program %s: its interpreter %s, in its first line, does not exist: "+
+			"install it, or name another: -- INTERPRETER %[1]s", name, words[0])
 	}
 	return nil
 }
@@ -76,7 +82,8 @@ func checkLoader(name string, file *os.File) error {
 		text, err := io.ReadAll(segment.Open())
 		loader := string(bytes.TrimRight(text, "\x00"))
 		if _, missing := os.Stat(loader); err == nil && os.IsNotExist(missing) {
-			return fmt.Errorf("program %s: its loader %s does not exist: the program is made for another C library or processor than this machine has", name, loader)
+			return fmt.Errorf("program %s: its loader %s does not exist: the program is made for "+
+				"another C library or processor than this machine has", name, loader)
 		}
 	}
 	return nil

@@ -19,17 +19,19 @@ func TestProgramThatCannotBeExecuted(t *testing.T) {
 		return strings.Replace(string(text), "/ld-linux", "/ld-llnux", 1)
 	}()
 	for name, c := range map[string]struct{ text, want string }{
-		"CRLF":                {"#!/bin/sh\r\necho hello\r\n", `its first line ends with CRLF, so that the interpreter "/bin/sh\r" is looked for`},
+		"CRLF": {"#!/bin/sh\r\necho hello\r\n",
+			`its first line ends with CRLF, so that the interpreter "/bin/sh\r" is looked for`},
 		"CRLF and env":        {"#!/usr/bin/env python3\r\nprint()\r\n", "CRLF"},
 		"no interpreter line": {"echo hello\n", "it has no interpreter line"},
 		"empty":               {"", "it has no interpreter line"},
 		"byte order mark":     {"\ufeff#!/bin/sh\necho hello\n", "a byte order mark precedes #!"},
 		"no interpreter":      {"#! \necho hello\n", "no interpreter follows #!"},
-		"missing interpreter": {"#!/no/such/python3 -u\nprint()\n", "its interpreter /no/such/python3, in its first line, does not exist"},
-		"long interpreter":    {"#!/" + strings.Repeat("x", 300) + "\n", "longer than"},
-		"missing loader":      {loader, "/ld-llnux"},
-		"script":              {"#!/bin/sh\necho hello\n", ""},
-		"script with space":   {"#! /bin/sh -e", ""},
+		"missing interpreter": {"#!/no/such/python3 -u\nprint()\n",
+			"its interpreter /no/such/python3, in its first line, does not exist"},
+		"long interpreter":  {"#!/" + strings.Repeat("x", 300) + "\n", "longer than"},
+		"missing loader":    {loader, "/ld-llnux"},
+		"script":            {"#!/bin/sh\necho hello\n", ""},
+		"script with space": {"#! /bin/sh -e", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "missing loader" && c.text == "" {

@@ -174,7 +174,8 @@ func (e Exit) Message() string {
 	case e.Failure != nil && e.Failure.Message != "":
 		return e.Failure.Message
 	case e.Signal != 0:
-		return fmt.Sprintf("Signal %d (%s) received by PID %d", e.Signal, cmp.Or(unix.SignalName(syscall.Signal(e.Signal)), "unknown"), e.Pid)
+		return fmt.Sprintf("Signal %d (%s) received by PID %d", e.Signal,
+			cmp.Or(unix.SignalName(syscall.Signal(e.Signal)), "unknown"), e.Pid)
 	case e.Words != "":
 		return fmt.Sprintf("%s (exit code %d)", e.Words, e.Code)
 	}
@@ -229,7 +230,9 @@ func Report(name, host string, exits []Exit) string {
 	width := len(title)
 	var others []string
 	index, rootText := 0, ""
-	for _, e := range slices.SortedFunc(slices.Values(exits), func(a, b Exit) int { return cmp.Compare(a.Rank, b.Rank) }) {
+	for _, e := range slices.SortedFunc(slices.Values(exits), func(a, b Exit) int {
+		return cmp.Compare(a.Rank, b.Rank)
+	}) {
 		if !e.Failed() || e.Stopped && !root.Stopped {
 			continue
 		}
@@ -250,7 +253,8 @@ func Report(name, host string, exits []Exit) string {
 	width = min(width, 60)
 	border, section := strings.Repeat("=", width), strings.Repeat("-", width)
 	return strings.Join([]string{
-		border, title, section, "Failures:", strings.Join(others, "\n"), section, "Root Cause (first observed failure):", rootText, border, "",
+		border, title, section, "Failures:", strings.Join(others, "\n"), section,
+		"Root Cause (first observed failure):", rootText, border, "",
 	}, "\n")
 }
 
@@ -259,7 +263,8 @@ func (e Exit) describe(index int, host string) string {
 	if e.Failure != nil {
 		file, trace = e.Failure.File, cmp.Or(e.Failure.Traceback, e.Failure.Message, "<N/A>")
 	}
-	return fmt.Sprintf("[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n  exitcode  : %d (pid: %d)\n  error_file: %s\n  traceback : %s",
+	return fmt.Sprintf("[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "+
+		"%d)\n  exitcode  : %d (pid: %d)\n  error_file: %s\n  traceback : %s",
 		index, time.Unix(e.when(), 0).Format("2006-01-02_15:04:05"), host, e.Rank, e.Local, e.Code, e.Pid, file,
 		strings.ReplaceAll(trace, "\n", "\n  "))
 }

@@ -11,7 +11,8 @@ const recorded = `{"message": {"message": "ValueError: bad", "extraInfo": {"py_c
 func TestParseFailure(t *testing.T) {
 	at := time.Unix(1700000000, 0)
 	for text, want := range map[string]Failure{
-		recorded: {Message: "ValueError: bad", Traceback: "Traceback (most recent call last):\n  File \"x.py\"\nValueError: bad\n", Time: at},
+		recorded: {Message: "ValueError: bad",
+			Traceback: "Traceback (most recent call last):\n  File \"x.py\"\nValueError: bad\n", Time: at},
 		`{"message": "plain", "timestamp": 1700000000}`:            {Message: "plain", Time: at},
 		`{"message": "plain", "timestamp": "1700000000"}`:          {Message: "plain", Time: at},
 		`{"message": "plain"}`:                                     {Message: "plain"},
@@ -25,7 +26,8 @@ func TestParseFailure(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, f, err)
 		}
 	}
-	for _, text := range []string{"", "[]", "null", `{"error": 1}`, `{"message": 3}`, `{"message": ["x"]}`, recorded[:40]} {
+	for _, text := range []string{"", "[]", "null", `{"error": 1}`, `{"message": 3}`,
+		`{"message": ["x"]}`, recorded[:40]} {
 		if _, err := ParseFailure([]byte(text)); err == nil {
 			t.Errorf("%q was parsed", text)
 		}
@@ -63,11 +65,18 @@ func TestErrorFile(t *testing.T) {
 		exit Exit
 		want string
 	}{
-		"of @record":  {Exit{Code: -9, Failure: own(`{"message": {"message": "a<b", "extraInfo": {"timestamp": "1", "x": 1}}, "more": true}`)}, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1","x":1},"message":"a<b"},"more":true}`},
-		"plain":       {Exit{Code: 1, Failure: own(`{"message": "text", "timestamp": 2}`)}, `{"message":"text","timestamp":2}`},
-		"none":        {Exit{Code: 7, At: at, Words: "ValueError: bad"}, `{"message":{"errorCode":7,"extraInfo":{"timestamp":"1700000001"},"message":"ValueError: bad (exit code 7)"}}`},
-		"by a signal": {Exit{Code: -9, Signal: 9, Pid: 5, At: at}, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1700000001"},"message":"Signal 9 (SIGKILL) received by PID 5"}}`},
-		"unreadable":  {Exit{Code: 1, At: at, Failure: &Failure{Message: "the error file cannot be read: x"}}, `{"message":{"errorCode":1,"extraInfo":{"timestamp":"1700000001"},"message":"the error file cannot be read: x"}}`},
+		"of @record": {Exit{Code: -9,
+			Failure: own(
+				`{"message": {"message": "a<b", "extraInfo": {"timestamp": "1", "x": 1}}, "more": true}`)}, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1","x":1},"message":"a<b"},"more":true}`},
+		"plain": {Exit{Code: 1, Failure: own(`{"message": "text", "timestamp": 2}`)},
+			`{"message":"text","timestamp":2}`},
+		"none": {Exit{Code: 7, At: at, Words: "ValueError: bad"},
+			`{"message":{"errorCode":7,"extraInfo":{"timestamp":"1700000001"},"message":"ValueError: bad (exit code 7)"}}`},
+		"by a signal": {Exit{Code: -9, Signal: 9, Pid: 5, At: at},
+			`{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1700000001"},"message":"Signal 9 (SIGKILL) received by PID 5"}}`},
+		"unreadable": {Exit{Code: 1, At: at, Failure: &Failure{Message: "the error file cannot be " +
+			"read: x"}},
+			`{"message":{"errorCode":1,"extraInfo":{"timestamp":"1700000001"},"message":"the error file cannot be read: x"}}`},
 	} {
 		if got := c.exit.ErrorFile(); string(got) != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)
@@ -82,14 +91,20 @@ func TestRootCause(t *testing.T) {
 		exits []Exit
 		rank  int // -1: none
 	}{
-		"nothing failed":                 {[]Exit{{Rank: 0}, {Rank: 1}}, -1},
-		"first seen":                     {[]Exit{{Rank: 0, Code: 1, At: at(3)}, {Rank: 1, Code: 1, At: at(2)}, {Rank: 2}}, 1},
-		"its file is older":              {[]Exit{{Rank: 0, Code: -9, At: at(3)}, {Rank: 1, Code: 1, At: at(9), Failure: file(1)}}, 1},
-		"within a second, the one seen":  {[]Exit{{Rank: 0, Code: 1, At: at(3.9)}, {Rank: 1, Code: 1, At: at(3.1)}}, 1},
-		"files of the same second":       {[]Exit{{Rank: 0, Code: 1, At: at(5), Failure: file(1)}, {Rank: 1, Code: 1, At: at(4), Failure: file(1)}}, 1},
-		"the agent ended the other":      {[]Exit{{Rank: 0, Code: -15, At: at(1), Stopped: true}, {Rank: 1, Code: 1, At: at(2)}}, 1},
-		"a file without a time":          {[]Exit{{Rank: 0, Code: 1, At: at(2), Failure: &Failure{}}, {Rank: 1, Code: 1, At: at(3)}}, 0},
-		"exit code 0 with an error file": {[]Exit{{Rank: 0, At: at(1), Failure: file(0)}, {Rank: 1, Code: 3, At: at(2)}}, 1},
+		"nothing failed": {[]Exit{{Rank: 0}, {Rank: 1}}, -1},
+		"first seen": {[]Exit{{Rank: 0, Code: 1, At: at(3)},
+			{Rank: 1, Code: 1, At: at(2)}, {Rank: 2}}, 1},
+		"its file is older": {[]Exit{{Rank: 0, Code: -9, At: at(3)},
+			{Rank: 1, Code: 1, At: at(9), Failure: file(1)}}, 1},
+		"within a second, the one seen": {[]Exit{{Rank: 0, Code: 1, At: at(3.9)}, {Rank: 1, Code: 1, At: at(3.1)}}, 1},
+		"files of the same second": {[]Exit{{Rank: 0, Code: 1, At: at(5), Failure: file(1)},
+			{Rank: 1, Code: 1, At: at(4), Failure: file(1)}}, 1},
+		"the agent ended the other": {[]Exit{{Rank: 0, Code: -15, At: at(1), Stopped: true},
+			{Rank: 1, Code: 1, At: at(2)}}, 1},
+		"a file without a time": {[]Exit{{Rank: 0, Code: 1, At: at(2), Failure: &Failure{}},
+			{Rank: 1, Code: 1, At: at(3)}}, 0},
+		"exit code 0 with an error file": {[]Exit{{Rank: 0, At: at(1), Failure: file(0)},
+			{Rank: 1, Code: 3, At: at(2)}}, 1},
 	} {
 		e := RootCause(c.exits)
 		if got := map[bool]int{true: -1}[e == nil]; e != nil && e.Rank != c.rank || e == nil && got != c.rank {
@@ -136,7 +151,8 @@ Root Cause (first observed failure):
 `
 	// The width of the report is that of its longest line, at most 60.
 	width := len("  traceback : Signal 9 (SIGKILL) received by PID 77")
-	want = strings.ReplaceAll(strings.ReplaceAll(want, strings.Repeat("=", 60), strings.Repeat("=", width)), strings.Repeat("-", 60), strings.Repeat("-", width))
+	want = strings.ReplaceAll(strings.ReplaceAll(want, strings.Repeat("=", 60),
+		strings.Repeat("=", width)), strings.Repeat("-", 60), strings.Repeat("-", width))
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

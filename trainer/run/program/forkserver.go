@@ -162,7 +162,8 @@ func (f *forkServer) load(p *Program) error {
 	}
 	f.conn.SetDeadline(time.Now().Add(importLimit))
 	r, err := f.ask(map[string]any{
-		"agent": os.Getpid(), "path": p.command.path, "orig": p.command.args, "env": f.env, "learned": learned, "start": readAtStart, "early": p.early(),
+		"agent": os.Getpid(), "path": p.command.path, "orig": p.command.args, "env": f.env,
+		"learned": learned, "start": readAtStart, "early": p.early(),
 		"devices": p.options.devices,
 	}, nil)
 	switch {
@@ -320,7 +321,8 @@ func (t *tail) last() string {
 func (p *Program) forkable() error {
 	c := p.command
 	if c.script != "" {
-		if info, err := os.Stat(p.options.inDir(c.script)); err != nil || !info.Mode().IsRegular() || !strings.HasSuffix(c.script, ".py") {
+		if info, err := os.Stat(p.options.inDir(c.script)); err != nil || !info.Mode().IsRegular() ||
+			!strings.HasSuffix(c.script, ".py") {
 			return fmt.Errorf("%s is not a file of Python source", c.script)
 		}
 	}
@@ -333,11 +335,13 @@ func (g *Group) same(o *Options) (environ, error) {
 	first := g.processes[0].env.atStart()
 	for _, it := range g.processes[1:] {
 		if name := it.env.atStart().difference(first); name != "" {
-			return nil, fmt.Errorf("%s, which is read when Python or a library starts, differs between the processes", name)
+			return nil, fmt.Errorf("%s, which is read when Python or a library starts, differs "+
+				"between the processes", name)
 		}
 	}
 	if len(g.processes) > mostForked {
-		return nil, fmt.Errorf("%d processes are more than the %d that a fork server starts at once", len(g.processes), mostForked)
+		return nil, fmt.Errorf("%d processes are more than the %d that a fork server starts at once",
+			len(g.processes), mostForked)
 	}
 	env := o.base()
 	if !o.setsThreads() { // a forked process applies its own number

@@ -19,7 +19,9 @@ import (
 
 // stub is a module named torch, for tests that do not need PyTorch.
 var stub = map[string]string{
-	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\nthreads = []\nset_num_threads = threads.append\nsetting = os.environ.get('STUB_SETTING', 'none')\n",
+	"stub/torch/__init__.py": "import os\nwith open(os.environ['IMPORTS'], 'a') as f: " +
+		"f.write('torch %d\\n' % os.getpid())\nthreads = []\nset_num_threads = " +
+		"threads.append\nsetting = os.environ.get('STUB_SETTING', 'none')\n",
 	"stub/torch/cuda/__init__.py":        "started = False\ndef is_initialized(): return started\n",
 	"stub/torch/distributed/__init__.py": "",
 	"stub/torch/nn/__init__.py":          "",
@@ -37,7 +39,8 @@ func newForkBench(t *testing.T, o Options, files map[string]string) *bench {
 			t.Fatal(err)
 		}
 	}
-	o.Env = append(o.Env, path, "PYTHONPATH="+filepath.Join(dir, "stub"), "IMPORTS="+filepath.Join(dir, "imports"), "PYTHONDONTWRITEBYTECODE=1")
+	o.Env = append(o.Env, path, "PYTHONPATH="+filepath.Join(dir, "stub"),
+		"IMPORTS="+filepath.Join(dir, "imports"), "PYTHONDONTWRITEBYTECODE=1")
 	return newBench(t, o, files)
 }
 
@@ -73,7 +76,8 @@ const helperModule = "import os\ndef who(): return __name__ + ' ' + os.environ['
 
 // A script finds the same environment and interpreter whether it is forked or executed.
 func TestGolden(t *testing.T) {
-	files := map[string]string{"main.py": world, "helper.py": helperModule, "pkg/__init__.py": "", "pkg/mod.py": world, "sub/main.py": world,
+	files := map[string]string{"main.py": world, "helper.py": helperModule, "pkg/__init__.py": "",
+		"pkg/mod.py": world, "sub/main.py": world,
 		"sub/helper.py": helperModule, "link.py": "-> sub/main.py"}
 	for name, command := range map[string][]string{
 		"script":   {"main.py", "--epochs=2", "a b"},
@@ -91,7 +95,8 @@ func TestGolden(t *testing.T) {
 				if g.Method() != method {
 					t.Fatalf("started by %v", g.Method())
 				}
-				return regexp.MustCompile(`/[^' ]*/stub|/[^' ]*/imports`).ReplaceAllString(strings.ReplaceAll(b.out.String(), b.dir, "DIR"), "TMP")
+				return regexp.MustCompile(`/[^' ]*/stub|/[^' ]*/imports`).ReplaceAllString(
+					strings.ReplaceAll(b.out.String(), b.dir, "DIR"), "TMP")
 			})
 			if !strings.Contains(got, "threads 1 1") {
 				t.Error(got)
@@ -127,7 +132,9 @@ var endings = []string{
 	"x = (\n",
 	"raise KeyboardInterrupt",
 	"import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1/0",
-	"import atexit, threading\natexit.register(print, 'atexit')\nx, ended = 3, threading.Event()\ndef f():\n    ended.wait(); print('thread', x)\nthreading.Thread(target=f).start()\nprint('end')\nended.set()",
+	"import atexit, threading\natexit.register(print, 'atexit')\nx, ended = 3, " +
+		"threading.Event()\ndef f():\n    ended.wait(); print('thread', " +
+		"x)\nthreading.Thread(target=f).start()\nprint('end')\nended.set()",
 	"import os; os.abort()",
 	"class A:\n    def __del__(self): print('del')\na = A()",
 	"# -*- coding: latin-1 -*-\nprint(len('\xe4'))",
@@ -141,18 +148,24 @@ var endings = []string{
 	"import atexit\natexit.register(print, 'atexit')\nraise SystemExit(4)",
 	"import atexit, sys\natexit.register(lambda: 1/0)\natexit.register(sys.exit, 9)\nprint('end')",
 	"class A:\n    def __del__(self): 1/0\na = A()\ndel a\nkept = A()",
-	"import sys\nsys.unraisablehook = lambda u: print('mine', u.exc_type.__name__)\nclass A:\n    def __del__(self): 1/0\nA()",
+	"import sys\nsys.unraisablehook = lambda u: print('mine', u.exc_type.__name__)\nclass A:\n    " +
+		"def __del__(self): 1/0\nA()",
 	"import threading\nthreading.Thread(target=lambda: 1/0).start()",
 	"import threading, sys\nthreading.Thread(target=sys.exit, args=(7,)).start()",
 	"import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nprint('end')",
 	"import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'finalized')\nprint('end')",
-	"import io, sys\nclass File(io.RawIOBase):\n    def writable(self): return True\n    def write(self, b): sys.__stdout__.buffer.raw.write(bytes(b)); return len(b)\n" +
+	"import io, sys\nclass File(io.RawIOBase):\n    def writable(self): return True\n    def " +
+		"write(self, b): sys.__stdout__.buffer.raw.write(bytes(b)); return len(b)\n" +
 		"cycle = [io.BufferedWriter(File())]\ncycle.append(cycle)\ncycle[0].write(b'in a cycle\\n')",
 	"import multiprocessing.util as u\nu.Finalize(None, print, ('finalizer',), exitpriority=1)\nprint('end')",
-	"import multiprocessing, time\np = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,), daemon=True)\np.start()\nprint('end')",
-	"import multiprocessing, time\np = multiprocessing.get_context('fork').Process(target=time.sleep, args=(.05,))\np.start()\nprint('end')",
+	"import multiprocessing, time\np = " +
+		"multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,), " +
+		"daemon=True)\np.start()\nprint('end')",
+	"import multiprocessing, time\np = " +
+		"multiprocessing.get_context('fork').Process(target=time.sleep, args=(.05,))\np.start()\nprint('end')",
 	"import os\nos.close(1)",
-	"import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(10)",
+	"import os, signal\nsignal.signal(signal.SIGINT, " +
+		"signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(10)",
 	"import sys\nsys.stdout.write('no newline')\nsys.stdout = None",
 }
 
@@ -163,11 +176,13 @@ func TestGoldenEndings(t *testing.T) {
 		t.Run(command[0], func(t *testing.T) {
 			t.Parallel()
 			both(t, func(method StartMethod) string {
-				files := map[string]string{"main.py": "import os, sys\npath = 'case' + os.environ['RANK'] + '.py'\nexec(compile(open(path, 'rb').read(), path, 'exec'))\n"}
+				files := map[string]string{"main.py": "import os, sys\npath = 'case' + " +
+					"os.environ['RANK'] + '.py'\nexec(compile(open(path, 'rb').read(), path, 'exec'))\n"}
 				for i, text := range endings {
 					files["case"+strconv.Itoa(i)+".py"] = text
 				}
-				b := newForkBench(t, Options{Command: command, StartMethod: method, Redirects: Streams{all: Both}}, files)
+				b := newForkBench(t, Options{Command: command, StartMethod: method,
+					Redirects: Streams{all: Both}}, files)
 				g := b.start(len(endings))
 				var all strings.Builder
 				for _, e := range b.ends(g) {
@@ -189,7 +204,8 @@ func TestGoldenEndings(t *testing.T) {
 // A script with a syntax error fails as under plain Python.
 func TestGoldenSyntaxError(t *testing.T) {
 	both(t, func(method StartMethod) string {
-		b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: method}, map[string]string{"main.py": "x = (\n"})
+		b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: method},
+			map[string]string{"main.py": "x = (\n"})
 		e := b.ends(b.start(1))[0]
 		return strconv.Itoa(e.Code) + "\n" + strings.ReplaceAll(b.err.String(), b.dir, "DIR")
 	})
@@ -205,7 +221,8 @@ func importers(b *bench) []string {
 // fork server dies.
 func TestForkServerDies(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
-		"main.py": "import os, torch, time\nprint('up', os.getppid(), flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)\nos._exit(4)\n"})
+		"main.py": "import os, torch, time\nprint('up', os.getppid(), flush=True)\nwhile not " +
+			"os.path.exists('go'): time.sleep(.01)\nos._exit(4)\n"})
 	g := b.start(2)
 	if g.Method() != Fork {
 		t.Fatal("not forked")
@@ -237,7 +254,8 @@ func TestForkServerDies(t *testing.T) {
 // When a process is killed its children are killed, too, also if it was forked.
 func TestForkedGroupEnds(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
-		"main.py": "import os, time, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif os.fork() == 0: print('child', flush=True)\ntime.sleep(1000)\n"})
+		"main.py": "import os, time, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif " +
+			"os.fork() == 0: print('child', flush=True)\ntime.sleep(1000)\n"})
 	g := b.start(2)
 	await(t, "children", func() bool { return strings.Count(b.out.String(), "child") == 2 })
 	g.Stop(syscall.SIGTERM, 20*time.Millisecond)
@@ -267,18 +285,34 @@ func TestFallback(t *testing.T) {
 		env     func(int) []string
 		want    string // expected in the log
 	}{
-		"no torch":        {files: hello, torch: "raise ImportError('no such thing')", want: `level=INFO msg="processes are started by exec" reason="the program's interpreter has no torch: `},
-		"broken torch":    {files: hello, torch: "raise OSError('libcuda')", want: "the last: the fork server failed: OSError: libcuda"},
-		"crashes":         {files: hello, torch: "import os; os.abort()", want: "3 fork servers in a row died"},
-		"threads":         {files: hello, torch: "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", want: "has 2 threads"},
-		"device":          {options: Options{devices: []string{"/dev/zer"}}, files: hello, torch: "kept = open('/dev/zero')", want: "the fork server has /dev/zero open: "},
-		"CUDA":            {files: hello, torch: "import sys, types; sys.modules['torch.cuda'] = types.SimpleNamespace(is_initialized=lambda: True)", want: "the fork server has CUDA initialized: "},
-		"shadow":          {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
-		"environment":     {n: 2, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
-		"Python's option": {options: Options{Command: []string{"python3", "-s", "main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"python3 starts the program; what can be forked is"},
-		"shell":           {options: Options{Command: []string{"/bin/sh", "-c", "X=1 exec python3 main.py"}}, files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"/bin/sh starts the program; what can be forked is"},
-		"other program":   {options: Options{Command: []string{"echo", "ran"}}, files: hello, want: "level=DEBUG msg=\"processes are started by exec\" reason=\"echo is not a Python script\""},
-		"not a file":      {options: Options{Command: []string{"app"}}, files: map[string]string{"app/__main__.py": "print('ran')"}, want: "app is not a file of Python source"},
+		"no torch": {files: hello, torch: "raise ImportError('no such thing')",
+			want: `level=INFO msg="processes are started by exec" reason="the program's interpreter has no torch: `},
+		"broken torch": {files: hello, torch: "raise OSError('libcuda')",
+			want: "the last: the fork server failed: OSError: libcuda"},
+		"crashes": {files: hello, torch: "import os; os.abort()", want: "3 fork servers in a row died"},
+		"threads": {files: hello,
+			torch: "import threading, time; threading.Thread(target=time.sleep, args=(1000,), " +
+				"daemon=True).start()", want: "has 2 threads"},
+		"device": {options: Options{devices: []string{"/dev/zer"}}, files: hello,
+			torch: "kept = open('/dev/zero')", want: "the fork server has /dev/zero open: "},
+		"CUDA": {files: hello,
+			torch: "import sys, types; sys.modules['torch.cuda'] = " +
+				"types.SimpleNamespace(is_initialized=lambda: True)", want: "the fork server has CUDA initialized: "},
+		"shadow": {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
+		"environment": {n: 2, files: hello, env: func(i int) []string {
+			return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)}
+		}, want: "OMP_NUM_THREADS, which is read when"},
+		"Python's option": {options: Options{Command: []string{"python3", "-s", "main.py"}},
+			files: hello, want: "level=INFO msg=\"processes are started by exec\" reason=\"python3 " +
+				"starts the program; what can be forked is"},
+		"shell": {options: Options{Command: []string{"/bin/sh", "-c", "X=1 exec python3 " +
+			"main.py"}}, files: hello,
+			want: "level=INFO msg=\"processes are started by exec\" reason=\"/bin/sh starts the " +
+				"program; what can be forked is"},
+		"other program": {options: Options{Command: []string{"echo", "ran"}}, files: hello,
+			want: "level=DEBUG msg=\"processes are started by exec\" reason=\"echo is not a Python script\""},
+		"not a file": {options: Options{Command: []string{"app"}},
+			files: map[string]string{"app/__main__.py": "print('ran')"}, want: "app is not a file of Python source"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -325,9 +359,11 @@ func TestFallback(t *testing.T) {
 // why.
 func TestFallbackWithoutAdoption(t *testing.T) {
 	var log output
-	p := &Program{options: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, command: &invocation{python: true, args: []string{"python3", "main.py"}}}
+	p := &Program{options: Options{Log: slog.New(slog.NewTextHandler(&log, nil))},
+		command: &invocation{python: true, args: []string{"python3", "main.py"}}}
 	p.prepareForks(errors.New("operation not permitted"))
-	if p.server != nil || !strings.Contains(log.String(), `level=INFO msg="processes are started by exec" reason="this process cannot adopt forked processes: operation not permitted"`) {
+	if p.server != nil || !strings.Contains(log.String(),
+		`level=INFO msg="processes are started by exec" reason="this process cannot adopt forked processes: operation not permitted"`) {
 		t.Errorf("a fork server: %v; the log: %s", p.server != nil, &log)
 	}
 }
@@ -338,7 +374,8 @@ func TestCrashEndsForks(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGABRT} {
 		t.Run(unix.SignalName(signal), func(t *testing.T) {
 			t.Parallel()
-			b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": fmt.Sprintf("import os\nos.kill(os.getpid(), %d)\n", signal)})
+			b := newForkBench(t, Options{Command: []string{"main.py"}},
+				map[string]string{"main.py": fmt.Sprintf("import os\nos.kill(os.getpid(), %d)\n", signal)})
 			for i, want := range []StartMethod{Fork, Exec} {
 				g := b.start(1)
 				if e := b.ends(g)[0]; e.Signal != int(signal) || g.Method() != want || e.Forked != (want == Fork) {
@@ -355,10 +392,12 @@ func TestCrashEndsForks(t *testing.T) {
 // A fork server is started again if its children need another value of a variable that is read at
 // import.
 func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
-	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": "import os, torch; print(os.environ['MKL_CBWR'])"})
+	b := newForkBench(t, Options{Command: []string{"main.py"}},
+		map[string]string{"main.py": "import os, torch; print(os.environ['MKL_CBWR'])"})
 	g := b.startAt(Position{WorldSize: 2, LocalSize: 2, Env: func(int) []string { return []string{"MKL_CBWR=AVX2"} }})
 	b.ends(g)
-	if g.Method() != Fork || b.out.String() != "AVX2\nAVX2\n" || !strings.Contains(b.log.String(), "variable=MKL_CBWR") {
+	if g.Method() != Fork || b.out.String() != "AVX2\nAVX2\n" ||
+		!strings.Contains(b.log.String(), "variable=MKL_CBWR") {
 		t.Errorf("%v: %q", g.Method(), b.out.String())
 	}
 }
@@ -373,7 +412,8 @@ func TestThreads(t *testing.T) {
 		user            string
 		env, applied    string // of the process; applied by torch
 	}{
-		{1, 1, "", "1", "[]"}, {0, 0, "", "none", "[]"}, {0, 4, "", "4", "[4]"}, {1, 4, "", "4", "[4]"}, {4, 1, "", "1", "[1]"}, {2, 0, "", "2", "[]"}, {1, 4, "3", "3", "[]"},
+		{1, 1, "", "1", "[]"}, {0, 0, "", "none", "[]"}, {0, 4, "", "4", "[4]"}, {1, 4, "", "4", "[4]"},
+		{4, 1, "", "1", "[1]"}, {2, 0, "", "2", "[]"}, {1, 4, "3", "3", "[]"},
 	} {
 		for _, method := range []StartMethod{Fork, Exec} {
 			t.Run(fmt.Sprintf("%+v by %v", c, method), func(t *testing.T) {
@@ -382,14 +422,16 @@ func TestThreads(t *testing.T) {
 				if c.user != "" {
 					o.Env = []string{threadsVariable + "=" + c.user}
 				}
-				b := newForkBench(t, o, map[string]string{"main.py": "import os, torch; print(os.environ.get('OMP_NUM_THREADS', 'none'), torch.threads)"})
+				b := newForkBench(t, o, map[string]string{"main.py": "import os, torch; " +
+					"print(os.environ.get('OMP_NUM_THREADS', 'none'), torch.threads)"})
 				g := b.startAt(Position{WorldSize: 2, LocalSize: 2, Threads: c.process})
 				b.ends(g)
 				want := c.env + " " + c.applied + "\n"
 				if method == Exec {
 					want = c.env + " []\n"
 				}
-				if g.Method() != method || b.out.String() != want+want || strings.Contains(b.log.String(), "restarting the fork server") {
+				if g.Method() != method || b.out.String() != want+want ||
+					strings.Contains(b.log.String(), "restarting the fork server") {
 					t.Errorf("by %v: %q, want twice %q", g.Method(), b.out.String(), want)
 				}
 			})
@@ -401,7 +443,8 @@ func TestThreads(t *testing.T) {
 // those of another environment that a .pth file adds, except modules that start threads.
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
-	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user}, learnAfter: 300 * time.Millisecond}, map[string]string{
+	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user},
+		learnAfter: 300 * time.Millisecond}, map[string]string{
 		"mine.py": "import os; maker = os.getpid()",
 		"main.py": `
 import os, sys, sysconfig, time
@@ -424,12 +467,17 @@ except ImportError: pass
 time.sleep(1000)
 `})
 	g := b.start(1)
-	await(t, "the second fork server", func() bool { return strings.Contains(b.log.String(), "has imported what the program imports") })
+	await(t, "the second fork server", func() bool {
+		return strings.Contains(b.log.String(), "has imported what the program imports")
+	})
 	g.Stop(syscall.SIGKILL, 0)
 	first := b.out.String()
 	g = b.start(1)
-	await(t, "the second start", func() bool { return strings.HasSuffix(strings.TrimPrefix(b.out.String(), first), "\n") })
-	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" || got != "['heavy', 'heavy.part', 'layered']\n" || g.Method() != Fork {
+	await(t, "the second start", func() bool {
+		return strings.HasSuffix(strings.TrimPrefix(b.out.String(), first), "\n")
+	})
+	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" ||
+		got != "['heavy', 'heavy.part', 'layered']\n" || g.Method() != Fork {
 		t.Errorf("first %q, then %q by %v", first, got, g.Method())
 	}
 }
@@ -440,7 +488,9 @@ func TestForkServerLeavesGPUs(t *testing.T) {
 	user := t.TempDir()
 	device := filepath.Join(user, "nvidiactl")
 	env := []string{"PYTHONUSERBASE=" + user, "DEVICE=" + device}
-	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: env, learnAfter: 300 * time.Millisecond, devices: []string{"/dev/absent", filepath.Join(user, "nvidia")}}, map[string]string{
+	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: env,
+		learnAfter: 300 * time.Millisecond,
+		devices:    []string{"/dev/absent", filepath.Join(user, "nvidia")}}, map[string]string{
 		"main.py": `
 import os, sys, sysconfig, time
 names = ("plain", "opener", "opener.part", "starter", "after")
@@ -457,7 +507,9 @@ print([n for n in names if sys.modules[n].maker != os.getpid()], flush=True)
 time.sleep(1000)
 `})
 	g := b.start(1)
-	await(t, "the second fork server", func() bool { return strings.Contains(b.log.String(), "has imported what the program imports") })
+	await(t, "the second fork server", func() bool {
+		return strings.Contains(b.log.String(), "has imported what the program imports")
+	})
 	g.Stop(syscall.SIGKILL, 0)
 	g = b.start(1)
 	await(t, "the second start", func() bool { return strings.Count(b.out.String(), "\n") == 2 })
@@ -468,7 +520,8 @@ time.sleep(1000)
 		"module=opener.part reason=\"a fork server that has imported opener.part has " + device + " open\"",
 		"module=starter reason=\"a fork server that has imported starter has CUDA initialized\"",
 	} {
-		if strings.Count(b.log.String(), "level=INFO msg=\"the fork server does not import a module: each process that needs it does\" "+want) != 1 {
+		if strings.Count(b.log.String(),
+			"level=INFO msg=\"the fork server does not import a module: each process that needs it does\" "+want) != 1 {
 			t.Errorf("the log does not say once %s", want)
 		}
 	}
@@ -477,10 +530,13 @@ time.sleep(1000)
 // Ready returns when the fork server has imported torch; for a program that is not forked, it
 // returns at once.
 func TestReady(t *testing.T) {
-	b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Fork, RunID: "ready"}, map[string]string{"main.py": ""})
+	b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Fork, RunID: "ready"},
+		map[string]string{"main.py": ""})
 	b.Program.Ready(t.Context())
-	if text, err := os.ReadFile(parseEnviron(b.Program.options.Env)["IMPORTS"]); err != nil || !strings.HasPrefix(string(text), "torch ") {
+	if text, err := os.ReadFile(parseEnviron(b.Program.options.Env)["IMPORTS"]); err != nil ||
+		!strings.HasPrefix(string(text), "torch ") {
 		t.Errorf("imports %q, %v; want torch's", text, err)
 	}
-	newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Exec, RunID: "ready"}, map[string]string{"main.py": ""}).Ready(t.Context())
+	newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Exec, RunID: "ready"},
+		map[string]string{"main.py": ""}).Ready(t.Context())
 }

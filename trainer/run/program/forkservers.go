@@ -65,7 +65,8 @@ type forkServers struct {
 }
 
 func newForkServers(p *Program) *forkServers {
-	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
+	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}),
+		off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
 }
 
 // want returns a fork server with that environment: the current one, or a new one.
@@ -143,7 +144,8 @@ func (s *forkServers) watch(f *forkServer) {
 // forgo removes what a fork server must not import, and logs why. The mutex is held.
 func (s *forkServers) forgo(f *forkServer) {
 	s.learned = without(s.learned, f.bad)
-	s.p.options.Log.Info("the fork server does not import a module: each process that needs it does", "module", f.bad, "reason", f.err)
+	s.p.options.Log.Info("the fork server does not import a module: each process that needs it does",
+		"module", f.bad, "reason", f.err)
 }
 
 // start starts the group by forks. After an error no process of the group was started.
@@ -279,7 +281,8 @@ func (s *forkServers) crashed(e Exit, age time.Duration) {
 			s.work.Go(s.current.close)
 			s.current = nil
 		}
-		s.off = fmt.Errorf("rank %d crashed (%s) %v after it was forked, which may not happen to a fresh process", e.Rank, unix.SignalName(syscall.Signal(e.Signal)), age.Round(time.Millisecond))
+		s.off = fmt.Errorf("rank %d crashed (%s) %v after it was forked, which may not happen to a "+
+			"fresh process", e.Rank, unix.SignalName(syscall.Signal(e.Signal)), age.Round(time.Millisecond))
 	}
 }
 

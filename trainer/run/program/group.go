@@ -67,7 +67,8 @@ func (p *Program) newGroup(position Position) (*Group, error) {
 		if position.Locals != nil && !slices.Contains(position.Locals, local) {
 			continue
 		}
-		it := &process{local: local, rank: position.FirstRank + local, dir: p.attempt(position.Restarts, local), guard: p.guard}
+		it := &process{local: local, rank: position.FirstRank + local,
+			dir: p.attempt(position.Restarts, local), guard: p.guard}
 		if p.command.python {
 			it.python = p.command.path
 		}
@@ -129,7 +130,8 @@ func (it *process) openOutput(p *Program, std Std, toFile bool) error {
 	if toFile {
 		var err error
 		name := map[Std]string{Stdout: "stdout.log", Stderr: "stderr.log"}[std]
-		if file, err = os.OpenFile(filepath.Join(it.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+		if file, err = os.OpenFile(filepath.Join(it.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND,
+			0o644); err != nil {
 			return err
 		}
 		to = append(to, file)
@@ -389,7 +391,8 @@ func (g *Group) run() {
 			g.program.ended(e, age)
 			g.exits <- e
 			if err := it.clear(); err != nil {
-				g.program.options.Log.Error("a process of the program could not be ended", "rank", it.rank, "error", err)
+				g.program.options.Log.Error("a process of the program could not be ended", "rank",
+					it.rank, "error", err)
 			}
 		})
 	}
@@ -479,7 +482,8 @@ func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
 	select {
 	case <-g.done:
 	case <-time.After(stopLimit):
-		g.program.options.Log.Error("processes of the program did not end after SIGKILL: they may hold a device that does not answer", "pids", g.Pids())
+		g.program.options.Log.Error("processes of the program did not end after SIGKILL: they may "+
+			"hold a device that does not answer", "pids", g.Pids())
 	}
 }
 

@@ -48,7 +48,8 @@ func TestGuardianFinds(t *testing.T) {
 // The guardian of an agent that has died removes a temporary log directory, unless it has an error
 // file. That of an agent that has closed its program leaves it to the agent.
 func TestGuardianRemovesLogs(t *testing.T) {
-	for _, test := range []struct{ dies, failed, stays bool }{{true, false, false}, {true, true, true}, {false, false, true}} {
+	for _, test := range []struct{ dies, failed, stays bool }{{true, false, false}, {true, true, true},
+		{false, false, true}} {
 		logs := t.TempDir()
 		attempt := filepath.Join(logs, "attempt_0", "0")
 		if err := os.MkdirAll(attempt, 0o755); err != nil {
@@ -70,7 +71,8 @@ func TestGuardianRemovesLogs(t *testing.T) {
 			g.close()
 		}
 		if _, err := os.Stat(logs); (err == nil) != test.stays {
-			t.Errorf("dies %v, failed %v: the log directory stays: %v, want %v", test.dies, test.failed, err == nil, test.stays)
+			t.Errorf("dies %v, failed %v: the log directory stays: %v, want %v", test.dies, test.failed,
+				err == nil, test.stays)
 		}
 	}
 }

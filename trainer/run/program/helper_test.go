@@ -108,7 +108,8 @@ func marked(entry string) []string {
 // start starts a world of n processes.
 func (b *bench) start(n int) *Group {
 	b.t.Helper()
-	return b.startAt(Position{WorldSize: n, LocalSize: n, GroupWorldSize: 1, MasterAddr: "127.0.0.1", MasterPort: 1234, Interface: "lo"})
+	return b.startAt(Position{WorldSize: n, LocalSize: n, GroupWorldSize: 1, MasterAddr: "127.0.0.1",
+		MasterPort: 1234, Interface: "lo"})
 }
 
 func (b *bench) startAt(p Position) *Group {

@@ -38,10 +38,12 @@ func TestLastLine(t *testing.T) {
 		{"tabs and zeros", "a\tb\x00\x00c\n", false, "a bc"},
 		{"wide characters", "损失 0.5 🙂\n", false, "损失 0.5 🙂"},
 		{"a long line", strings.Repeat("x", 10<<20), false, strings.Repeat("x", lineMost) + "…"},
-		{"the end of a long line", strings.Repeat("x", 10<<20) + "end", true, "…" + strings.Repeat("x", lineMost-3) + "end"},
+		{"the end of a long line", strings.Repeat("x", 10<<20) + "end", true,
+			"…" + strings.Repeat("x", lineMost-3) + "end"},
 		{"a cut text whose last line is whole", "xxx\nstep 7\n", true, "step 7"},
 		{"a secret", "token hunter2hunter2 is used\n", false, "token *** is used"},
-		{"a secret at the cut of a long line", strings.Repeat("x", lineMost-8) + "hunter2hunter2\n", false, strings.Repeat("x", lineMost-8) + "***"},
+		{"a secret at the cut of a long line", strings.Repeat("x", lineMost-8) + "hunter2hunter2\n",
+			false, strings.Repeat("x", lineMost-8) + "***"},
 		{"a secret in colours", "\x1b[1mhunter2\x1b[0mhunter2\n", false, "***"},
 	} {
 		got := lastLine([]byte(c.text), c.cut, []string{"", "hunter2hunter2"})
@@ -61,9 +63,12 @@ func TestNewestOutput(t *testing.T) {
 	}{
 		{"none", nil, Output{}},
 		{"never written to", []written{{}, {}}, Output{}},
-		{"the newer", []written{{text: []byte("out\n"), at: at(1)}, {text: []byte("err\n"), at: at(2)}}, Output{"err", at(2)}},
-		{"the newer is first", []written{{text: []byte("out\n"), at: at(3)}, {text: []byte("err\n"), at: at(2)}}, Output{"out", at(3)}},
-		{"the newer is blank", []written{{text: []byte("out\n"), at: at(1)}, {text: []byte("\n\n"), at: at(2)}}, Output{"out", at(2)}},
+		{"the newer", []written{{text: []byte("out\n"), at: at(1)}, {text: []byte("err\n"), at: at(2)}},
+			Output{"err", at(2)}},
+		{"the newer is first", []written{{text: []byte("out\n"), at: at(3)},
+			{text: []byte("err\n"), at: at(2)}}, Output{"out", at(3)}},
+		{"the newer is blank", []written{{text: []byte("out\n"), at: at(1)},
+			{text: []byte("\n\n"), at: at(2)}}, Output{"out", at(2)}},
 	} {
 		if got := newest(c.streams, nil); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -77,7 +82,8 @@ func FuzzLastLine(f *testing.F) {
 	f.Add([]byte("\x1b]0;t\x07\r"), false)
 	f.Fuzz(func(t *testing.T, text []byte, cut bool) {
 		line := lastLine(text, cut, []string{"secret"})
-		if !utf8.ValidString(line) || logline.Escape(line) != line || strings.ContainsAny(line, "\n\t\r") || utf8.RuneCountInString(line) > lineMost+1 {
+		if !utf8.ValidString(line) || logline.Escape(line) != line ||
+			strings.ContainsAny(line, "\n\t\r") || utf8.RuneCountInString(line) > lineMost+1 {
 			t.Errorf("%q: %q", text, line)
 		}
 		if strings.Contains(line, "secret") {
@@ -99,9 +105,12 @@ func TestOutputOfProcesses(t *testing.T) {
 		{"redirected", Options{Redirects: Streams{all: Both}}, "loss 0.1"},
 		{"to a file, too", Options{Tee: Streams{all: Both}}, "loss 0.1"},
 		{"not shown", Options{LocalRanksFilter: []int{0}}, "loss 0.1"},
-		{"standard output that is not shown", Options{LocalRanksFilter: []int{0}, Command: []string{"/bin/sh", "-c", "echo step $RANK; sleep 1000"}}, "step 1"},
+		{"standard output that is not shown",
+			Options{LocalRanksFilter: []int{0},
+				Command: []string{"/bin/sh", "-c", "echo step $RANK; sleep 1000"}}, "step 1"},
 		{"of a child", Options{Command: []string{"/bin/sh", "-c", "(sh -c 'echo step $RANK; sleep 1000')"}}, "step 1"},
-		{"without a line end", Options{Command: []string{"/bin/sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x; printf end; sleep 1000"}}, "…" + strings.Repeat("x", lineMost-3) + "end"},
+		{"without a line end", Options{Command: []string{"/bin/sh", "-c", "head -c 10000000 " +
+			"/dev/zero | tr '\\0' x; printf end; sleep 1000"}}, "…" + strings.Repeat("x", lineMost-3) + "end"},
 		{"of a process that is silent", Options{Command: []string{"/bin/sh", "-c", "sleep 1000"}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -171,7 +171,8 @@ func (o *Options) normalize() (*invocation, error) {
 	case o.Module && o.NoPython:
 		return nil, errors.New("--module and --no_python exclude each other: a module needs Python")
 	case o.Threads < 0 || o.MaxRestarts < 0:
-		return nil, fmt.Errorf("threads %d, restarts %d: expected numbers that are not negative", o.Threads, o.MaxRestarts)
+		return nil, fmt.Errorf("threads %d, restarts %d: expected numbers that are not negative",
+			o.Threads, o.MaxRestarts)
 	}
 	return o.invocation()
 }
@@ -190,7 +191,8 @@ func (o *Options) invocation() (*invocation, error) {
 	case !o.NoPython && interpreters.MatchString(filepath.Base(first)):
 		it = interpreted(o.Command)
 	case !o.NoPython && o.isScript(first):
-		it = &invocation{args: append([]string{python, "-u"}, o.Command...), python: true, script: first, rest: o.Command[1:]}
+		it = &invocation{args: append([]string{python, "-u"}, o.Command...), python: true,
+			script: first, rest: o.Command[1:]}
 	default:
 		it = &invocation{args: slices.Clone(o.Command), display: first}
 	}
@@ -204,7 +206,8 @@ func (o *Options) invocation() (*invocation, error) {
 	}
 	if it.script != "" {
 		if _, err := os.Stat(o.inDir(it.script)); err != nil {
-			return nil, fmt.Errorf("script %s: not found in %s: name one that exists there, or its whole path", it.script, o.Dir)
+			return nil, fmt.Errorf("script %s: not found in %s: name one that exists there, or its "+
+				"whole path", it.script, o.Dir)
 		}
 	}
 	return it, nil
@@ -243,7 +246,8 @@ func interpreted(command []string) *invocation {
 			it.flags = append(it.flags, word, command[i+1])
 			i++
 			continue
-		case strings.HasPrefix(word, "-X") || strings.HasPrefix(word, "-W") || slices.Contains([]string{"-B", "-O", "-OO", "-b", "-bb", "-d", "-q", "-v"}, word):
+		case strings.HasPrefix(word, "-X") || strings.HasPrefix(word, "-W") ||
+			slices.Contains([]string{"-B", "-O", "-OO", "-b", "-bb", "-d", "-q", "-v"}, word):
 			it.flags = append(it.flags, word)
 			continue
 		case !strings.HasPrefix(word, "-"):

@@ -87,7 +87,8 @@ func (p Position) validate() error {
 	case len(p.Locals) > 0 && (slices.Min(p.Locals) < 0 || slices.Max(p.Locals) >= p.LocalSize):
 		return fmt.Errorf("the local ranks %v: expected local ranks of %d processes", p.Locals, p.LocalSize)
 	case p.FirstRank < 0 || p.FirstRank+p.LocalSize > p.WorldSize:
-		return fmt.Errorf("ranks %d to %d: expected ranks of a world of %d", p.FirstRank, p.FirstRank+p.LocalSize-1, p.WorldSize)
+		return fmt.Errorf("ranks %d to %d: expected ranks of a world of %d", p.FirstRank,
+			p.FirstRank+p.LocalSize-1, p.WorldSize)
 	}
 	return nil
 }
@@ -116,7 +117,8 @@ func New(options Options) (*Program, error) {
 		temporary = ""
 	}
 	if p.guard, err = startGuardian(ErrorFileVariable+"="+p.logs+string(filepath.Separator), temporary); err != nil {
-		o.Log.Warn("only the kernel ends the program if this process is killed: children of its processes may outlive it", "error", err)
+		o.Log.Warn("only the kernel ends the program if this process is killed: children of its "+
+			"processes may outlive it", "error", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.torch = sync.OnceValue(p.probeTorch)
@@ -134,7 +136,9 @@ func (p *Program) prepareForks(adopted error) {
 	switch {
 	case o.StartMethod == Exec:
 	case !p.command.python && p.command.runsPython():
-		o.Log.Info(byExec, "reason", p.command.args[0]+" starts the program; what can be forked is python3 main.py or python3 -m package.module, with no other options of Python than -b -B -d -O -q -u -v -W -X")
+		o.Log.Info(byExec, "reason", p.command.args[0]+
+			" starts the program; what can be forked is python3 main.py or python3 -m "+
+			"package.module, with no other options of Python than -b -B -d -O -q -u -v -W -X")
 	case !p.command.python:
 		o.Log.Debug(byExec, "reason", p.command.display+" is not a Python script")
 	case adopted != nil:
@@ -298,7 +302,8 @@ func (p *Program) noteThreads(n int) {
 		return
 	}
 	p.threads = n
-	p.options.Log.Info(fmt.Sprintf("OMP_NUM_THREADS is set to %d for each process, its share of the processors: set it to tune the program", n))
+	p.options.Log.Info(fmt.Sprintf("OMP_NUM_THREADS is set to %d for each process, its share of the "+
+		"processors: set it to tune the program", n))
 }
 
 func (p *Program) forget(g *Group) {

@@ -18,15 +18,21 @@ import (
 func TestContractOfEnvironment(t *testing.T) {
 	t.Setenv("OMP_NUM_THREADS", "") // restored at the end
 	os.Unsetenv("OMP_NUM_THREADS")
-	names := strings.Fields(`RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME MASTER_ADDR
+	names := strings.Fields(
+		`RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME MASTER_ADDR
 		MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE NCCL_ASYNC_ERROR_HANDLING
 		TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME EXTRA`)
 	b := newBench(t, Options{
-		Command: []string{"sh", "-c", `for n in ` + strings.Join(names, " ") + `; do eval "printf '%s=%s ' $n \$$n"; done; echo; echo "file=$TORCHELASTIC_ERROR_FILE"`},
-		RunID:   "job", MaxRestarts: 3, Env: []string{"NCCL_SOCKET_IFNAME=eth7", "RANK=99", ErrorFileVariable + "=/of/the/agent"},
+		Command: []string{"sh", "-c", `for n in ` + strings.Join(names, " ") +
+			`; do eval "printf '%s=%s ' $n \$$n"; done; echo; echo "file=$TORCHELASTIC_ERROR_FILE"`},
+		RunID: "job", MaxRestarts: 3, Env: []string{"NCCL_SOCKET_IFNAME=eth7", "RANK=99",
+			ErrorFileVariable + "=/of/the/agent"},
 	}, nil)
-	g := b.startAt(Position{FirstRank: 4, WorldSize: 8, LocalSize: 2, GroupRank: 2, GroupWorldSize: 4, Restarts: 1, MasterAddr: "10.0.0.1", MasterPort: 29500,
-		Threads: 3, Interface: "lo", Env: func(local int) []string { return []string{"EXTRA=x=" + strconv.Itoa(local)} }})
+	g := b.startAt(Position{FirstRank: 4, WorldSize: 8, LocalSize: 2, GroupRank: 2, GroupWorldSize: 4,
+		Restarts: 1, MasterAddr: "10.0.0.1", MasterPort: 29500,
+		Threads: 3, Interface: "lo", Env: func(local int) []string {
+			return []string{"EXTRA=x=" + strconv.Itoa(local)}
+		}})
 	if g.Method() != Exec {
 		t.Errorf("a shell was forked")
 	}
@@ -36,9 +42,12 @@ func TestContractOfEnvironment(t *testing.T) {
 	b.ends(g)
 	for local := range 2 {
 		rank := strconv.Itoa(4 + local)
-		want := "RANK=" + rank + " WORLD_SIZE=8 LOCAL_RANK=" + strconv.Itoa(local) + " LOCAL_WORLD_SIZE=2 GROUP_RANK=2 GROUP_WORLD_SIZE=4 ROLE_RANK=" + rank +
-			" ROLE_WORLD_SIZE=8 ROLE_NAME=default MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3" +
-			" TORCHELASTIC_RUN_ID=job TORCHELASTIC_USE_AGENT_STORE=True NCCL_ASYNC_ERROR_HANDLING=1 TORCH_NCCL_ASYNC_ERROR_HANDLING=1" +
+		want := "RANK=" + rank + " WORLD_SIZE=8 LOCAL_RANK=" + strconv.Itoa(local) +
+			" LOCAL_WORLD_SIZE=2 GROUP_RANK=2 GROUP_WORLD_SIZE=4 ROLE_RANK=" + rank +
+			" ROLE_WORLD_SIZE=8 ROLE_NAME=default MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 " +
+			"TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3" +
+			" TORCHELASTIC_RUN_ID=job TORCHELASTIC_USE_AGENT_STORE=True NCCL_ASYNC_ERROR_HANDLING=1 " +
+			"TORCH_NCCL_ASYNC_ERROR_HANDLING=1" +
 			" OMP_NUM_THREADS=3 GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=eth7 EXTRA=x=" + strconv.Itoa(local) + " \n"
 		if !strings.Contains(b.out.String(), want) {
 			t.Errorf("local rank %d: want %q", local, want)
@@ -61,8 +70,10 @@ func TestContractOfEnvironment(t *testing.T) {
 func TestNCCLErrorHandling(t *testing.T) {
 	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 	for _, c := range []struct{ version, user, want string }{
-		{"1.13.1", "", older}, {"2.1.2+cu121", "", older}, {"2.2.0", "", newer}, {"2.15.0a0+git1234", "", newer}, {"3.0", "", newer},
-		{"", "", older + " " + newer}, {"2.3", newer + "=0", newer}, {"2.3", older + "=0", older}, {"1.13", newer + "=0", newer},
+		{"1.13.1", "", older}, {"2.1.2+cu121", "", older}, {"2.2.0", "", newer},
+		{"2.15.0a0+git1234", "", newer}, {"3.0", "", newer},
+		{"", "", older + " " + newer}, {"2.3", newer + "=0", newer}, {"2.3", older + "=0", older},
+		{"1.13", newer + "=0", newer},
 	} {
 		o := Options{}
 		want := "1"
@@ -93,7 +104,8 @@ func TestExits(t *testing.T) {
 		3) echo '{"message": "it broke", "timestamp": 5}' > "$TORCHELASTIC_ERROR_FILE"; exit 1;; esac`}}, nil)
 	exits := b.ends(b.start(4))
 	for local, want := range []Exit{{Code: 0}, {Code: 3}, {Code: -9, Signal: 9}, {Code: 1}} {
-		if e := exits[local]; e.Code != want.Code || e.Signal != want.Signal || e.Rank != local || e.Pid == 0 || e.At.IsZero() || e.Stopped {
+		if e := exits[local]; e.Code != want.Code || e.Signal != want.Signal || e.Rank != local ||
+			e.Pid == 0 || e.At.IsZero() || e.Stopped {
 			t.Errorf("rank %d: %+v", local, e)
 		}
 	}
@@ -123,12 +135,16 @@ func TestLogs(t *testing.T) {
 		out, err string
 		files    string
 	}{
-		"console":  {Options{}, "out0\nout1\n", "err0\nerr1\n", ""},
-		"tee":      {Options{Tee: streams("3")}, "[default0]:out0\n[default1]:out1\n", "[default0]:err0\n[default1]:err1\n", "out0 err0 out1 err1"},
+		"console": {Options{}, "out0\nout1\n", "err0\nerr1\n", ""},
+		"tee": {Options{Tee: streams("3")}, "[default0]:out0\n[default1]:out1\n",
+			"[default0]:err0\n[default1]:err1\n", "out0 err0 out1 err1"},
 		"redirect": {Options{Redirects: streams("1")}, "", "err0\nerr1\n", "out0 out1"},
-		"by rank":  {Options{Redirects: streams("0:3"), Tee: streams("1:1")}, "[default1]:out1\n", "err1\n", "out0 err0 out1"},
-		"filter":   {Options{LocalRanksFilter: []int{1}, Tee: streams("1")}, "[default1]:out1\n", "err1\n", "out0 out1"},
-		"template": {Options{Tee: streams("1"), Role: "trainer", Env: []string{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${role_name} ${rank}/$local_rank $$ ${x}>"}},
+		"by rank": {Options{Redirects: streams("0:3"), Tee: streams("1:1")}, "[default1]:out1\n",
+			"err1\n", "out0 err0 out1"},
+		"filter": {Options{LocalRanksFilter: []int{1}, Tee: streams("1")}, "[default1]:out1\n",
+			"err1\n", "out0 out1"},
+		"template": {Options{Tee: streams("1"), Role: "trainer",
+			Env: []string{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${role_name} ${rank}/$local_rank $$ ${x}>"}},
 			"<trainer 0/0 $ ${x}>out0\n<trainer 1/1 $ ${x}>out1\n", "err0\nerr1\n", "out0 out1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,15 +180,18 @@ func TestTemporaryLogs(t *testing.T) {
 		kept    []string // files
 		said    bool
 	}{
-		"nothing":     {Options{}, "exit 1", nil, false},
-		"tee":         {Options{Tee: Streams{all: Stdout}}, "exit 1", []string{"stdout.log"}, true},
-		"redirect":    {Options{Redirects: Streams{byLocal: map[int]Std{0: Both}}}, "true", []string{"stderr.log", "stdout.log"}, true},
-		"none by it":  {Options{Redirects: Streams{byLocal: map[int]Std{0: None}}}, "true", nil, false},
-		"error files": {Options{}, `echo '{"message": "m"}' >$TORCHELASTIC_ERROR_FILE; exit 1`, []string{"error.json"}, false},
+		"nothing": {Options{}, "exit 1", nil, false},
+		"tee":     {Options{Tee: Streams{all: Stdout}}, "exit 1", []string{"stdout.log"}, true},
+		"redirect": {Options{Redirects: Streams{byLocal: map[int]Std{0: Both}}}, "true",
+			[]string{"stderr.log", "stdout.log"}, true},
+		"none by it": {Options{Redirects: Streams{byLocal: map[int]Std{0: None}}}, "true", nil, false},
+		"error files": {Options{}, `echo '{"message": "m"}' >$TORCHELASTIC_ERROR_FILE; exit 1`,
+			[]string{"error.json"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log output
-			c.options.Command, c.options.Log, c.options.RunID = []string{"sh", "-c", c.script}, slog.New(slog.NewTextHandler(&log, nil)), "job"
+			c.options.Command, c.options.Log, c.options.RunID = []string{"sh", "-c", c.script},
+				slog.New(slog.NewTextHandler(&log, nil)), "job"
 			p, err := New(c.options)
 			if err != nil {
 				t.Fatal(err)
@@ -213,7 +232,8 @@ func sorted(text string) string {
 
 // When a process ends, its children are killed before its exit is reported.
 func TestGroupEndsWithItsLeader(t *testing.T) {
-	b := newBench(t, Options{Command: []string{"sh", "-c", `sh -c "trap '' TERM HUP; while :; do sleep 100; done" & echo "pid $!"; wait`}}, nil)
+	b := newBench(t, Options{Command: []string{"sh", "-c",
+		`sh -c "trap '' TERM HUP; while :; do sleep 100; done" & echo "pid $!"; wait`}}, nil)
 	g := b.start(1)
 	var child int
 	await(t, "the child", func() bool {
@@ -343,7 +363,8 @@ time.sleep(1000)`}},
 
 func TestStartFails(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sleep", "100"}}, nil)
-	if _, err := b.Start(t.Context(), Position{WorldSize: 2, LocalSize: 2, FirstRank: 1}); err == nil || !strings.Contains(err.Error(), "world of 2") {
+	if _, err := b.Start(t.Context(), Position{WorldSize: 2, LocalSize: 2, FirstRank: 1}); err == nil ||
+		!strings.Contains(err.Error(), "world of 2") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -413,8 +434,9 @@ func TestInvocation(t *testing.T) {
 		"python3 -I main.py":            {Command: []string{"python3", "-I", "main.py"}},
 		"/usr/bin/env -u main.py":       {Command: []string{"main.py"}, Python: "/usr/bin/env"},
 		"./main.py":                     {Command: []string{"./main.py"}, NoPython: true},
-		"/usr/bin/env -u -m pkg.mod":    {Command: []string{"pkg.mod"}, Module: true, Env: []string{"PYTHON_EXEC=/usr/bin/env"}},
-		"sh -c exit":                    {Command: []string{"sh", "-c", "exit"}},
+		"/usr/bin/env -u -m pkg.mod": {Command: []string{"pkg.mod"}, Module: true,
+			Env: []string{"PYTHON_EXEC=/usr/bin/env"}},
+		"sh -c exit": {Command: []string{"sh", "-c", "exit"}},
 	} {
 		o.Dir = dir
 		o.Env = append(os.Environ(), o.Env...)

@@ -58,7 +58,8 @@ func sweep(session int) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v of session %d are still running %v after SIGKILL: they may hold a device or a file system that does not answer",
+			return fmt.Errorf("processes %v of session %d are still running %v after SIGKILL: they "+
+				"may hold a device or a file system that does not answer",
 				left, session, sweepLimit)
 		}
 		pause = min(2*pause, 50*time.Millisecond)

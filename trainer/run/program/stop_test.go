@@ -12,7 +12,8 @@ import (
 
 // A process gets SIGTERM once, whoever asks it to end how often and with which grace.
 func TestOneSIGTERM(t *testing.T) {
-	b := newBench(t, Options{Command: []string{"sh", "-c", `trap 'echo term' TERM; trap 'echo usr' USR1; echo ready; while :; do sleep 0.02; done`}}, nil)
+	b := newBench(t, Options{Command: []string{"sh", "-c",
+		`trap 'echo term' TERM; trap 'echo usr' USR1; echo ready; while :; do sleep 0.02; done`}}, nil)
 	g := b.start(1)
 	await(t, "the traps", func() bool { return strings.Contains(b.out.String(), "ready") })
 	for _, grace := range []time.Duration{time.Minute, time.Hour, time.Second, time.Hour} {

@@ -71,7 +71,8 @@ func ParseStreams(flag, text string) (Streams, error) {
 		local, err := strconv.Atoi(rank)
 		std, known := parseStd(choice)
 		if !ok || err != nil || local < 0 || !known {
-			return Streams{}, fmt.Errorf("--%s=%s: found %q, expected 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or a list such as 0:1,1:2 (local rank:choice)",
+			return Streams{}, fmt.Errorf("--%s=%s: found %q, expected 0 (none), 1 (stdout), 2 "+
+				"(stderr) or 3 (both), or a list such as 0:1,1:2 (local rank:choice)",
 				flag, text, part)
 		}
 		if _, twice := s.byLocal[local]; twice {

@@ -7,7 +7,8 @@ import (
 
 func TestParseStreams(t *testing.T) {
 	for text, want := range map[string][3]Std{
-		"": {}, "0": {}, "3": {Both, Both, Both}, "1": {Stdout, Stdout, Stdout}, "0:1,1:2": {Stdout, Stderr, None}, "2:3": {None, None, Both},
+		"": {}, "0": {}, "3": {Both, Both, Both}, "1": {Stdout, Stdout, Stdout},
+		"0:1,1:2": {Stdout, Stderr, None}, "2:3": {None, None, Both},
 	} {
 		s, err := ParseStreams("tee", text)
 		if err != nil {
@@ -20,7 +21,8 @@ func TestParseStreams(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"4", "-1", "x", "0:", "0:4", ":1", "0:1,", "0:1,0:2", "-1:2", "0:1;1:2"} {
-		if _, err := ParseStreams("redirects", text); err == nil || !strings.Contains(err.Error(), "--redirects="+text) {
+		if _, err := ParseStreams("redirects", text); err == nil ||
+			!strings.Contains(err.Error(), "--redirects="+text) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

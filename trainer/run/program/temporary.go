@@ -71,7 +71,8 @@ func sweepTemporary(dir string, since time.Time) {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, path := range found {
 			info, err := os.Lstat(path)
-			if err != nil || !info.IsDir() || info.ModTime().Before(since) || int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
+			if err != nil || !info.IsDir() || info.ModTime().Before(since) ||
+				int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
 				continue
 			}
 			if listeners == "" {
@@ -118,7 +119,9 @@ func refuses(path string) bool {
 		}
 		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 		unix.Close(fd)
-		if !slices.ContainsFunc([]error{unix.ECONNREFUSED, unix.EPROTOTYPE}, func(is error) bool { return errors.Is(err, is) }) {
+		if !slices.ContainsFunc([]error{unix.ECONNREFUSED, unix.EPROTOTYPE}, func(is error) bool {
+			return errors.Is(err, is)
+		}) {
 			return false
 		}
 	}

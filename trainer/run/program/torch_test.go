@@ -38,7 +38,8 @@ func TestTorchGolden(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			both(t, func(method StartMethod) string {
-				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, Redirects: Streams{all: Stdout}}, map[string]string{"main.py": loaders})
+				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method,
+					Redirects: Streams{all: Stdout}}, map[string]string{"main.py": loaders})
 				g := b.start(2)
 				var all strings.Builder
 				// slow, because each spawned child imports torch
@@ -78,12 +79,14 @@ func TestTorchVersion(t *testing.T) {
 		for _, method := range []StartMethod{Fork, Exec} {
 			t.Run(python.Name+"/"+method.String(), func(t *testing.T) {
 				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method}, map[string]string{
-					"main.py": "import os, sys\nprint(sorted(n for n in os.environ if 'ASYNC' in n), 'torch._dynamo' in sys.modules)\n"})
+					"main.py": "import os, sys\nprint(sorted(n for n in os.environ if 'ASYNC' in " +
+						"n), 'torch._dynamo' in sys.modules)\n"})
 				g := b.start(1)
 				b.ends(g)
 				want := "['NCCL_ASYNC_ERROR_HANDLING'] False\n"
 				if python.Name != "1.13" {
-					want = fmt.Sprintf("['TORCH_NCCL_ASYNC_ERROR_HANDLING'] %v\n", map[bool]string{true: "True", false: "False"}[method == Fork])
+					want = fmt.Sprintf("['TORCH_NCCL_ASYNC_ERROR_HANDLING'] %v\n",
+						map[bool]string{true: "True", false: "False"}[method == Fork])
 				}
 				if g.Method() != method || b.out.String() != want {
 					t.Errorf("started by %v: %q, want %q", g.Method(), b.out.String(), want)
@@ -99,7 +102,8 @@ func TestTorchFromProcessWithThreads(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			b := newBench(t, Options{Command: torchCommand(python)}, map[string]string{
-				"main.py": "import torch, numpy\na = torch.rand(300, 300)\nprint(numpy.allclose((a @ a).numpy(), a.numpy() @ a.numpy(), atol=1e-2))\n"})
+				"main.py": "import torch, numpy\na = torch.rand(300, 300)\nprint(numpy.allclose((a " +
+					"@ a).numpy(), a.numpy() @ a.numpy(), atol=1e-2))\n"})
 			g := b.start(1)
 			if b.ends(g); g.Method() != Fork || b.out.String() != "True\n" {
 				t.Errorf("started by %v, %q", g.Method(), b.out.String())
@@ -151,7 +155,8 @@ func TestTorchRestart(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			b := newBench(t, Options{Command: torchCommand(python)},
-				map[string]string{"main.py": "import torch, time, os\nif os.fork() == 0: time.sleep(1000)\nprint('up', flush=True)\ntime.sleep(1000)\n"})
+				map[string]string{"main.py": "import torch, time, os\nif os.fork() == 0: " +
+					"time.sleep(1000)\nprint('up', flush=True)\ntime.sleep(1000)\n"})
 			g := b.start(4)
 			var times []time.Duration
 			for i := range 10 {

@@ -50,7 +50,8 @@ func (t *trace) Write(p []byte) (int, error) {
 
 // volatile matches what differs between two runs that do the same: dates, times, Unix times,
 // addresses in memory, and ports.
-var volatile = regexp.MustCompile(`\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d(?:[.,]\d+)?|\b1[5-9]\d{8}(?:\.\d+)?\b|0x[0-9a-fA-F]+|:\d{4,5}\b`)
+var volatile = regexp.MustCompile(
+	`\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d(?:[.,]\d+)?|\b1[5-9]\d{8}(?:\.\d+)?\b|0x[0-9a-fA-F]+|:\d{4,5}\b`)
 
 // comparable returns the last lines of a text without what differs between two runs that do the
 // same.

@@ -27,7 +27,8 @@ func TestOutput(t *testing.T) {
 			t.Run(c.name+" "+streams, func(t *testing.T) {
 				var digests []string
 				for n := range 2 {
-					o := Options{Command: []string{"/bin/sh", "-c", c.script}, NoPython: true, Env: []string{fmt.Sprint("N=", n+1)}}
+					o := Options{Command: []string{"/bin/sh", "-c", c.script}, NoPython: true,
+						Env: []string{fmt.Sprint("N=", n+1)}}
 					if streams != "" {
 						o.Redirects = Streams{all: Both}
 					}

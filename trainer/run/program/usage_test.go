@@ -83,7 +83,8 @@ func TestParseRunning(t *testing.T) {
 	if want := (Running{42, 7, 41, 51}); !ok || p != want {
 		t.Errorf("%+v, %t, want %+v", p, ok, want)
 	}
-	for _, text := range []string{"", "42 (sh) S 1 42 42 0 -1 0 0 0 0 0 1 1", "42 (sh) S 1 42 42 0 -1 0 0 0 0 0 x 1 0 0", "42 (sh) S 1 42 42 0 -1 0 0 0 0 0 -1 1 0 0"} {
+	for _, text := range []string{"", "42 (sh) S 1 42 42 0 -1 0 0 0 0 0 1 1",
+		"42 (sh) S 1 42 42 0 -1 0 0 0 0 0 x 1 0 0", "42 (sh) S 1 42 42 0 -1 0 0 0 0 0 -1 1 0 0"} {
 		if p, ok := parseRunning(42, []byte(text)); ok {
 			t.Errorf("%q: %+v", text, p)
 		}
@@ -92,7 +93,8 @@ func TestParseRunning(t *testing.T) {
 
 // A wrapper's child that computes is seen at work, and a process that sleeps is not.
 func TestCoresOfProcesses(t *testing.T) {
-	b := newBench(t, Options{Command: []string{"/bin/sh", "-c", `if [ $RANK = 0 ]; then sleep 1000; fi; sh -c 'while :; do :; done'; :`}, NoPython: true}, nil)
+	b := newBench(t, Options{Command: []string{"/bin/sh", "-c",
+		`if [ $RANK = 0 ]; then sleep 1000; fi; sh -c 'while :; do :; done'; :`}, NoPython: true}, nil)
 	pids := b.start(2).Pids()
 	var u Usage
 	u.Cores(time.Now(), Processes(), pids)

@@ -31,7 +31,8 @@ func (p *Program) probeTorch() torchVersion {
 	ctx, cancel := context.WithTimeout(p.ctx, versionLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.command.path, "-c", versionProbe)
-	cmd.Args[0], cmd.Dir, cmd.Env, cmd.WaitDelay = p.command.args[0], p.options.Dir, p.options.base().list(), time.Second
+	cmd.Args[0], cmd.Dir, cmd.Env, cmd.WaitDelay = p.command.args[0], p.options.Dir,
+		p.options.base().list(), time.Second
 	out, err := cmd.Output()
 	if err != nil { // without torch, most likely
 		return torchVersion{}

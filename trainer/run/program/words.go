@@ -100,7 +100,9 @@ const (
 // last traceback, otherwise the last line that is not empty. Control characters are escaped.
 func lastWords(text string) string {
 	text = ranked.ReplaceAllString(colour.ReplaceAllString(text, ""), "")
-	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })
+	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool {
+		return strings.TrimSpace(line) == ""
+	})
 	last := ""
 	for i, line := range slices.Backward(lines) {
 		if last == "" {
@@ -200,7 +202,8 @@ func withInterpreter(words, python string) string {
 	}
 	for _, kind := range []string{"ModuleNotFoundError:", "ImportError:", "SyntaxError:"} {
 		if strings.HasPrefix(words, kind) {
-			return fmt.Sprintf("%s (Python: %s; to run another, name it, as in: -- /path/to/python3 main.py)", words, python)
+			return fmt.Sprintf("%s (Python: %s; to run another, name it, as in: -- /path/to/python3 "+
+				"main.py)", words, python)
 		}
 	}
 	return words

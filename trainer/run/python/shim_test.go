@@ -21,7 +21,8 @@ print(*(s._fields["records_per_task"] for s in (
 
 // --num_minibatches_per_task is the default of scripts that give no minibatches for a shard.
 func TestMinibatchesOfAShard(t *testing.T) {
-	for _, c := range []struct{ env, want string }{{"", "0 24 0\n"}, {"ELASTICDL_NUM_MINIBATCHES_PER_TASK=5", "40 24 40\n"}} {
+	for _, c := range []struct{ env, want string }{{"", "0 24 0\n"},
+		{"ELASTICDL_NUM_MINIBATCHES_PER_TASK=5", "40 24 40\n"}} {
 		cmd := exec.Command("python3", "-B", "-c", shards)
 		cmd.Env = append(os.Environ(), "PYTHONPATH=.")
 		if c.env != "" {

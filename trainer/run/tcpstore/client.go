@@ -83,7 +83,10 @@ func (c *Client) Get(ctx context.Context, key string) (value []byte, err error) 
 
 // Add adds to the number that the key's value is, 0 if there is none, and returns the sum.
 func (c *Client) Add(ctx context.Context, key string, n int64) (sum int64, err error) {
-	err = c.ask(ctx, request{kind: add, keys: named(key), number: n}, func() error { sum, err = c.number(); return err })
+	err = c.ask(ctx, request{kind: add, keys: named(key), number: n}, func() error {
+		sum, err = c.number()
+		return err
+	})
 	return sum, err
 }
 
@@ -101,7 +104,10 @@ func (c *Client) Check(ctx context.Context, keys ...string) (all bool, err error
 // there is no such key. It returns the value that the key has then; if there is no such key, it
 // returns what was expected, as PyTorch does.
 func (c *Client) CompareSet(ctx context.Context, key string, expected, desired []byte) (now []byte, err error) {
-	err = c.ask(ctx, request{kind: compareSet, keys: named(key), values: [][]byte{expected, desired}}, func() error { now, err = c.blob(); return err })
+	err = c.ask(ctx, request{kind: compareSet, keys: named(key), values: [][]byte{expected, desired}}, func() error {
+		now, err = c.blob()
+		return err
+	})
 	return now, err
 }
 

@@ -55,7 +55,8 @@ func Serve(lis net.Listener, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{options: o, lis: lis, closing: make(chan struct{}), store: newStore(o.Bytes), conns: make(map[client]*conn)}
+	s := &Server{options: o, lis: lis, closing: make(chan struct{}), store: newStore(o.Bytes),
+		conns: make(map[client]*conn)}
 	s.wg.Go(s.accept)
 	return s
 }

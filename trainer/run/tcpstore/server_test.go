@@ -140,7 +140,8 @@ func TestClientIsTold(t *testing.T) {
 			io.ReadFull(far, make([]byte, 10))
 			far.Write([]byte("HTTP"))
 		}()
-		if _, err := newClient(t.Context(), near); err == nil || !strings.Contains(err.Error(), "not a TCPStore of PyTorch 2.x") {
+		if _, err := newClient(t.Context(), near); err == nil ||
+			!strings.Contains(err.Error(), "not a TCPStore of PyTorch 2.x") {
 			t.Errorf("of another server: %v", err)
 		}
 		near, _ = memnetPair(t)
@@ -271,7 +272,8 @@ func TestClientsComeAndGo(t *testing.T) {
 		defer stays.Close()
 		goes.Write(request{kind: wait, keys: []string{"/k"}}.append(hello, modern))
 		synctest.Wait()
-		if _, err := newClient(t.Context(), m.conn()); err == nil || !strings.Contains(err.Error(), "the store has closed the connection") {
+		if _, err := newClient(t.Context(), m.conn()); err == nil ||
+			!strings.Contains(err.Error(), "the store has closed the connection") {
 			t.Errorf("one too many: %v", err)
 		}
 		goes.Close()
@@ -311,7 +313,9 @@ func TestNoReset(t *testing.T) {
 		ends func(net.Conn)
 	}{
 		{"unknown type", func(c net.Conn) { c.Write(long) }},
-		{"refused value", func(c net.Conn) { c.Write(append([]byte("\x00\x01\x00\x00\x00\x00\x00\x00\x00k"), long...)) }},
+		{"refused value", func(c net.Conn) {
+			c.Write(append([]byte("\x00\x01\x00\x00\x00\x00\x00\x00\x00k"), long...))
+		}},
 		{"closed", func(c net.Conn) {
 			c.Write(request{kind: ping}.append(hello, modern))
 			io.ReadFull(c, make([]byte, 4))

@@ -126,7 +126,9 @@ func (s *store) room(r request) error {
 // stopWaiting forgets that the client waits.
 func (s *store) stopWaiting(c client) {
 	for key := range s.missing[c] {
-		if s.waiters[key] = slices.DeleteFunc(s.waiters[key], func(w client) bool { return w == c }); len(s.waiters[key]) == 0 {
+		if s.waiters[key] = slices.DeleteFunc(s.waiters[key], func(w client) bool {
+			return w == c
+		}); len(s.waiters[key]) == 0 {
 			delete(s.waiters, key)
 		}
 		s.held -= overhead + len(key)

@@ -190,7 +190,8 @@ func TestStoreIsDumb(t *testing.T) {
 		number := func(n int) string { return string(binary.LittleEndian.AppendUint64(nil, uint64(n))) }
 		actions := map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
-				c, key, value := client(clients.Draw(t, "client")), names.Draw(t, "key"), rapid.StringN(0, 3, 9).Draw(t, "value")
+				c, key, value := client(clients.Draw(t, "client")), names.Draw(t, "key"),
+					rapid.StringN(0, 3, 9).Draw(t, "value")
 				d.gone(c)
 				d.values[key] = value
 				check(c, request{kind: set, keys: []string{key}, values: [][]byte{[]byte(value)}}, d.appeared(key, 99))
@@ -200,11 +201,13 @@ func TestStoreIsDumb(t *testing.T) {
 				d.gone(c)
 				now, err := strconv.Atoi(cmp.Or(d.values[key], "0"))
 				if value, ok := d.values[key]; ok && (err != nil || value == "") {
-					check(c, request{kind: add, keys: []string{key}}, fmt.Sprintf("error: add to key %q: its value is not a number: %q", key, value))
+					check(c, request{kind: add, keys: []string{key}},
+						fmt.Sprintf("error: add to key %q: its value is not a number: %q", key, value))
 					return
 				}
 				d.values[key] = strconv.Itoa(now + n)
-				check(c, request{kind: add, keys: []string{key}, number: int64(n)}, fmt.Sprintf("%d:%s %s", c, number(now+n), d.appeared(key, 99)))
+				check(c, request{kind: add, keys: []string{key}, number: int64(n)},
+					fmt.Sprintf("%d:%s %s", c, number(now+n), d.appeared(key, 99)))
 			},
 			"delete": func(t *rapid.T) {
 				c, key := client(clients.Draw(t, "client")), names.Draw(t, "key")
@@ -227,10 +230,12 @@ func TestStoreIsDumb(t *testing.T) {
 				check(c, request{kind: wait, keys: keys}, want)
 			},
 			"push": func(t *rapid.T) {
-				c, key, value := client(clients.Draw(t, "client")), names.Draw(t, "key"), rapid.StringN(0, 3, 9).Draw(t, "value")
+				c, key, value := client(clients.Draw(t, "client")), names.Draw(t, "key"),
+					rapid.StringN(0, 3, 9).Draw(t, "value")
 				d.gone(c)
 				d.queues[key] = append(d.queues[key], value)
-				check(c, request{kind: queuePush, keys: []string{key}, values: [][]byte{[]byte(value)}}, d.appeared(key, 1))
+				check(c, request{kind: queuePush, keys: []string{key}, values: [][]byte{[]byte(value)}},
+					d.appeared(key, 1))
 			},
 			"pop": func(t *rapid.T) {
 				c, key := client(clients.Draw(t, "client")), names.Draw(t, "key")
@@ -265,7 +270,8 @@ func TestStoreIsDumb(t *testing.T) {
 					waiting[w.who] = true
 				}
 				if s.held != held || len(s.missing) != len(waiting) {
-					t.Fatalf("the store holds %d bytes for %d who wait, want %d for %d", s.held, len(s.missing), held, len(waiting))
+					t.Fatalf("the store holds %d bytes for %d who wait, want %d for %d", s.held,
+						len(s.missing), held, len(waiting))
 				}
 			},
 		}
@@ -290,8 +296,10 @@ func TestStoreIsBounded(t *testing.T) {
 	for _, r := range []request{
 		{kind: set, keys: []string{"b"}, values: big}, {kind: appendTo, keys: []string{"a"}, values: big},
 		{kind: multiSet, keys: []string{"b", "c"}, values: [][]byte{big[0][:200], big[0][:200]}},
-		{kind: compareSet, keys: []string{"b"}, values: [][]byte{nil, big[0]}}, {kind: queuePush, keys: []string{"b"}, values: big},
-		{kind: wait, keys: []string{"b", string(make([]byte, 500))}}, {kind: add, keys: []string{string(make([]byte, 500))}},
+		{kind: compareSet, keys: []string{"b"}, values: [][]byte{nil, big[0]}},
+		{kind: queuePush, keys: []string{"b"}, values: big},
+		{kind: wait, keys: []string{"b", string(make([]byte, 500))}},
+		{kind: add, keys: []string{string(make([]byte, 500))}},
 		{kind: barrier, keys: []string{string(make([]byte, 500))}},
 	} {
 		full(r)
@@ -301,7 +309,8 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 	many := slices.Repeat([]string{"v"}, maxMessage/(1<<10)+1)
 	s.most, s.values["v"] = 1<<30, make([]byte, 1<<10)
-	if err := full(request{kind: multiGet, keys: many}); !bytes.Contains([]byte(err.Error()), []byte("more than 67108864 bytes")) {
+	if err := full(request{kind: multiGet, keys: many}); !bytes.Contains([]byte(err.Error()),
+		[]byte("more than 67108864 bytes")) {
 		t.Error(err)
 	}
 }

@@ -30,7 +30,8 @@ func TestTorch(t *testing.T) {
 				s := listen(t)
 				var ranks []*process
 				for rank := range 3 {
-					ranks = append(ranks, start(t, python, s, "group", fmt.Sprint("RANK=", rank), "WORLD_SIZE=3", "TORCHELASTIC_USE_AGENT_STORE=True",
+					ranks = append(ranks, start(t, python, s, "group", fmt.Sprint("RANK=", rank),
+						"WORLD_SIZE=3", "TORCHELASTIC_USE_AGENT_STORE=True",
 						"TORCHELASTIC_RESTART_COUNT=0", "GLOO_SOCKET_IFNAME=lo"))
 				}
 				for _, p := range ranks {
@@ -80,7 +81,8 @@ func TestTorchMeets(t *testing.T) {
 
 func listen(t *testing.T) *Server {
 	t.Helper()
-	s, err := Listen("127.0.0.1:0", Options{Linger: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	s, err := Listen("127.0.0.1:0",
+		Options{Linger: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,10 @@ const (
 // fields are what follows a request's type on the wire: k a key, v a value, n a number of 64 bits,
 // u one of 32 bits, K keys after their number, P pairs of key and value after their number.
 var fields = [...]string{
-	validate: "u", set: "kv", compareSet: "kvv", get: "k", add: "kn", check: "K", wait: "K", numKeys: "", deleteKey: "k",
-	appendTo: "kv", multiGet: "K", multiSet: "P", cancelWait: "", ping: "u", queuePush: "kv", queuePop: "k", queueLen: "k",
+	validate: "u", set: "kv", compareSet: "kvv", get: "k", add: "kn", check: "K", wait: "K",
+	numKeys: "", deleteKey: "k",
+	appendTo: "kv", multiGet: "K", multiSet: "P", cancelWait: "", ping: "u", queuePush: "kv",
+	queuePop: "k", queueLen: "k",
 	listKeys: "", barrier: "kn",
 }
 
@@ -68,11 +70,13 @@ type generation []kind
 
 // old is PyTorch 1.x, and 2.0, which adds what follows deleteKey. Type 7, WATCH_KEY, is left out:
 // no Python reaches it.
-var old = generation{set, compareSet, get, add, check, wait, numKeys, unknown, deleteKey, appendTo, multiGet, multiSet, cancelWait}
+var old = generation{set, compareSet, get, add, check, wait, numKeys, unknown, deleteKey, appendTo,
+	multiGet, multiSet, cancelWait}
 
 // modern is PyTorch from 2.1 on.
 var modern = generation{
-	validate, set, compareSet, get, add, check, wait, numKeys, deleteKey, appendTo, multiGet, multiSet, cancelWait, ping,
+	validate, set, compareSet, get, add, check, wait, numKeys, deleteKey, appendTo, multiGet, multiSet,
+	cancelWait, ping,
 	queuePush, queuePop, queueLen, listKeys, barrier,
 }
 

@@ -95,9 +95,12 @@ func TestBytes(t *testing.T) {
 		bytes string
 		want  request
 	}{
-		{"1.x SET", "\x00\x02\x00\x00\x00\x00\x00\x00\x00/k\x01\x00\x00\x00\x00\x00\x00\x00v", request{kind: set, keys: []string{"/k"}, values: [][]byte{[]byte("v")}}},
-		{"1.x ADD", "\x03\x02\x00\x00\x00\x00\x00\x00\x00/n\x05\x00\x00\x00\x00\x00\x00\x00", request{kind: add, keys: []string{"/n"}, number: 5}},
-		{"1.x WAIT", "\x05\x01\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00/zz", request{kind: wait, keys: []string{"/zz"}}},
+		{"1.x SET", "\x00\x02\x00\x00\x00\x00\x00\x00\x00/k\x01\x00\x00\x00\x00\x00\x00\x00v",
+			request{kind: set, keys: []string{"/k"}, values: [][]byte{[]byte("v")}}},
+		{"1.x ADD", "\x03\x02\x00\x00\x00\x00\x00\x00\x00/n\x05\x00\x00\x00\x00\x00\x00\x00",
+			request{kind: add, keys: []string{"/n"}, number: 5}},
+		{"1.x WAIT", "\x05\x01\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00/zz",
+			request{kind: wait, keys: []string{"/zz"}}},
 		{"2.x VALIDATE", "\x00\xce\xf7\x85\x3c", request{kind: validate, number: magic}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -123,7 +126,8 @@ func TestRefused(t *testing.T) {
 		{"negative length", "\x02" + u64(1<<64-1), "a key of 18446744073709551615 bytes, more than 8192"},
 		{"long value", "\x00" + u64(1) + "k" + u64(maxValue+1), "a value of 8388609 bytes, more than 8388608"},
 		{"many keys", "\x05" + u64(maxKeys+1), "131073 keys, more than 131072"},
-		{"long request", "\x05" + u64(maxKeys) + strings.Repeat(u64(maxKey)+strings.Repeat("k", maxKey), maxMessage/maxKey), "more than 67108864 bytes"},
+		{"long request", "\x05" + u64(maxKeys) + strings.Repeat(u64(maxKey)+strings.Repeat("k", maxKey),
+			maxMessage/maxKey), "more than 67108864 bytes"},
 		{"cut", "\x00" + u64(1) + "k" + u64(5000) + "v", "unexpected EOF"},
 		{"cut in the type", "\x00\xce", "unexpected EOF"},
 	} {

@@ -128,7 +128,8 @@ func Assemble(ctx context.Context, c Config, dir string, progress func(Progress)
 		parts = append(parts, mutate.IndexAddendum{Add: part, Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	if len(parts) > 1 {
-		image.plain, image.index = nil, mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), parts...)
+		image.plain, image.index = nil,
+			mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), parts...)
 	}
 	return image, image.seal()
 }
@@ -171,7 +172,8 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 		if err != nil {
 			return nil, fmt.Errorf("read the base %s: %w", c.Base, err)
 		}
-		labels["org.opencontainers.image.base.name"], labels["org.opencontainers.image.base.digest"] = c.Base, digest.String()
+		labels["org.opencontainers.image.base.name"], labels["org.opencontainers.image.base.digest"] =
+			c.Base, digest.String()
 	}
 	kind, err := layerKind(base)
 	if err != nil {
@@ -181,7 +183,8 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 	if c.Base == "" {
 		entries := []entry{{name: "tmp/", mode: 0o1777}}
 		if c.Certificates != "" {
-			entries = append(entries, entry{name: "etc/", mode: 0o755}, entry{name: "etc/ssl/", mode: 0o755}, entry{name: "etc/ssl/certs/", mode: 0o755},
+			entries = append(entries, entry{name: "etc/", mode: 0o755},
+				entry{name: "etc/ssl/", mode: 0o755}, entry{name: "etc/ssl/certs/", mode: 0o755},
 				entry{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, file: c.Certificates})
 		}
 		layer, err := writeLayer(filepath.Join(dir, "system.tar.gz"), kind, entries)
@@ -194,7 +197,8 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 	if err := writeBOM(b, bill); err != nil {
 		return nil, fmt.Errorf("write the bill of materials: %w", err)
 	}
-	layer, err := writeLayer(filepath.Join(dir, "elasticdl.tar.gz"), kind, []entry{{name: entryPoint[1:], mode: 0o755, file: b.Path}, {name: bomFile[1:], mode: 0o644, file: bill}})
+	layer, err := writeLayer(filepath.Join(dir, "elasticdl.tar.gz"), kind,
+		[]entry{{name: entryPoint[1:], mode: 0o755, file: b.Path}, {name: bomFile[1:], mode: 0o644, file: bill}})
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +243,8 @@ func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]str
 	created := v1.Time{Time: b.created()}
 	var added []mutate.Addendum
 	for _, layer := range layers {
-		added = append(added, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "elasticdl zoo build"}})
+		added = append(added, mutate.Addendum{Layer: layer,
+			History: v1.History{Created: created, CreatedBy: "elasticdl zoo build"}})
 	}
 	image, err := mutate.Append(base, added...)
 	if err != nil {
@@ -320,7 +325,8 @@ func writeLayer(path string, kind types.MediaType, entries []entry) (v1.Layer, e
 }
 
 func (e entry) write(to *tar.Writer) error {
-	header := &tar.Header{Name: e.name, Mode: e.mode, ModTime: time.Unix(0, 0), Typeflag: tar.TypeDir, Format: tar.FormatPAX}
+	header := &tar.Header{Name: e.name, Mode: e.mode, ModTime: time.Unix(0, 0), Typeflag: tar.TypeDir,
+		Format: tar.FormatPAX}
 	if e.file == "" {
 		return to.WriteHeader(header)
 	}

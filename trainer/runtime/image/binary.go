@@ -34,7 +34,8 @@ func Inspect(path string) (Binary, error) {
 	}
 	defer f.Close()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return Binary{}, fmt.Errorf("%s is linked with a C library, which the image does not have: build it with CGO_ENABLED=0", path)
+		return Binary{}, fmt.Errorf("%s is linked with a C library, which the image does not have: "+
+			"build it with CGO_ENABLED=0", path)
 	}
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -42,7 +43,8 @@ func Inspect(path string) (Binary, error) {
 	}
 	isOurs := func(m *debug.Module) bool { return m.Path == modulePath }
 	if !isOurs(&info.Main) && !slices.ContainsFunc(info.Deps, isOurs) {
-		return Binary{}, fmt.Errorf("%s holds no ElasticDL: its main is to call cli.Main of %s/cmd/elasticdl/cli", path, modulePath)
+		return Binary{}, fmt.Errorf("%s holds no ElasticDL: its main is to call cli.Main of "+
+			"%s/cmd/elasticdl/cli", path, modulePath)
 	}
 	b := Binary{Path: path, build: info}
 	b.Platform = b.setting("GOOS") + "/" + b.setting("GOARCH")

@@ -31,7 +31,8 @@ func TestInspectRefuses(t *testing.T) {
 		write(t, filepath.Join(other, "empty"), ""): "no executable of Linux",
 		"nothing": "no such file",
 	} {
-		if _, err := Inspect(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := Inspect(path); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
@@ -54,7 +55,8 @@ func TestCompileErrors(t *testing.T) {
 		t.Error("no error without a module")
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Compile(t.Context(), dir, t.TempDir(), []string{"linux/amd64"}, quiet); err == nil || !strings.Contains(err.Error(), "https://go.dev/dl") {
+	if _, err := Compile(t.Context(), dir, t.TempDir(), []string{"linux/amd64"}, quiet); err == nil ||
+		!strings.Contains(err.Error(), "https://go.dev/dl") {
 		t.Errorf("without go: %v, want where it is to be had", err)
 	}
 }
@@ -86,7 +88,8 @@ func TestTags(t *testing.T) {
 func TestPlatforms(t *testing.T) {
 	for platform, ok := range map[string]bool{
 		"linux/amd64": true, "linux/arm64": true, "linux/arm/v7": true, "linux/riscv64": true,
-		"": false, "linux": false, "amd64": false, "windows/amd64": false, "linux/amd64/v3": false, "linux/arm/v7/x": false,
+		"": false, "linux": false, "amd64": false, "windows/amd64": false, "linux/amd64/v3": false,
+		"linux/arm/v7/x": false,
 	} {
 		if err := CheckPlatform(platform); (err == nil) != ok {
 			t.Errorf("CheckPlatform(%q): %v", platform, err)

@@ -23,7 +23,8 @@ type component struct {
 // CycloneDX, as JSON. The same binary gives the same bytes, because they have neither a time nor a
 // serial number. The contents of a base image are not listed.
 func (b Binary) BOM() ([]byte, error) {
-	components := []component{{"library", "stdlib", strings.TrimPrefix(b.build.GoVersion, "go"), purl("stdlib", strings.TrimPrefix(b.build.GoVersion, "go"))}}
+	components := []component{{"library", "stdlib", strings.TrimPrefix(b.build.GoVersion, "go"),
+		purl("stdlib", strings.TrimPrefix(b.build.GoVersion, "go"))}}
 	for _, m := range b.build.Deps { // sorted by Go
 		components = append(components, componentOf("library", m))
 	}

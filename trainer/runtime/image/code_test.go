@@ -20,7 +20,8 @@ func python(t *testing.T, main string) *folder.Folder {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"main.py": main, "net/model.py": "", "__pycache__/main.pyc": "x"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,19 +71,24 @@ func TestCode(t *testing.T) {
 	if _, err := Push(t.Context(), base, nil, false, quiet); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Name: host + "/mine:1", Binaries: binaries(t, 1), Base: host + "/pytorch:1", Code: python(t, "print(1)")}
+	c := Config{Name: host + "/mine:1", Binaries: binaries(t, 1), Base: host + "/pytorch:1",
+		Code: python(t, "print(1)")}
 	made := assemble(t, c)
 	pushed, err := Push(t.Context(), made, nil, false, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, files := pull(t, pushed, "linux/amd64")
-	maps.DeleteFunc(files, func(name, _ string) bool { return name == "elasticdl" || name == "elasticdl.cdx.json" || name == "tmp" })
-	want := map[string]string{"app": "-rwxr-xr-x ", "app/main.py": "-rw-r--r-- print(1)", "app/run.sh": "-rwxr-xr-x exit", "app/net": "-rwxr-xr-x ", "app/net/model.py": "-rw-r--r-- "}
+	maps.DeleteFunc(files, func(name, _ string) bool {
+		return name == "elasticdl" || name == "elasticdl.cdx.json" || name == "tmp"
+	})
+	want := map[string]string{"app": "-rwxr-xr-x ", "app/main.py": "-rw-r--r-- print(1)",
+		"app/run.sh": "-rwxr-xr-x exit", "app/net": "-rwxr-xr-x ", "app/net/model.py": "-rw-r--r-- "}
 	if !maps.Equal(files, want) {
 		t.Errorf("files %v, want %v", files, want)
 	}
-	if is := got.Config; is.User != "1000" || is.WorkingDir != "/app" || is.Entrypoint[0] != "/elasticdl" || is.Env[0] != "PATH=/opt/conda/bin:/bin:/" || is.Env[1] != "CUDA=12" {
+	if is := got.Config; is.User != "1000" || is.WorkingDir != "/app" ||
+		is.Entrypoint[0] != "/elasticdl" || is.Env[0] != "PATH=/opt/conda/bin:/bin:/" || is.Env[1] != "CUDA=12" {
 		t.Errorf("runs as %+v", is)
 	}
 

@@ -63,7 +63,8 @@ func compile(ctx context.Context, dir, path, platform string, progress func(Prog
 	}
 	// The binary depends only on what is linked: not on the directory, the commit, or the ids of
 	// Go's cache.
-	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-tags="+tags(flags), "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", path, ".")
+	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-tags="+tags(flags), "-buildvcs=false",
+		"-ldflags=-s -w -buildid=", "-o", path, ".")
 	system, arch, variant := splitPlatform(platform)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
 	if variant != "" {
@@ -154,7 +155,8 @@ func moved(said string) string {
 	}
 	var text strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		fmt.Fprintf(&text, "\nimport github.com/elasticdl/elasticdl/trainer/train/%s in place of trainer/%s, which has moved", path, path)
+		fmt.Fprintf(&text, "\nimport github.com/elasticdl/elasticdl/trainer/train/%s in place of "+
+			"trainer/%s, which has moved", path, path)
 	}
 	return text.String()
 }

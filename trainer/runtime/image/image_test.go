@@ -221,18 +221,24 @@ func TestPushedImageRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]string{"elasticdl": "-rwxr-xr-x " + string(program), "elasticdl.cdx.json": "-rw-r--r-- " + string(bill), "tmp": "-rwxrwxrwx ",
-				"etc": "-rwxr-xr-x ", "etc/ssl": "-rwxr-xr-x ", "etc/ssl/certs": "-rwxr-xr-x ", "etc/ssl/certs/ca-certificates.crt": "-rw-r--r-- authorities"}
+			want := map[string]string{"elasticdl": "-rwxr-xr-x " + string(program),
+				"elasticdl.cdx.json": "-rw-r--r-- " + string(bill), "tmp": "-rwxrwxrwx ",
+				"etc": "-rwxr-xr-x ", "etc/ssl": "-rwxr-xr-x ", "etc/ssl/certs": "-rwxr-xr-x ",
+				"etc/ssl/certs/ca-certificates.crt": "-rw-r--r-- authorities"}
 			if !maps.Equal(files, want) {
-				t.Errorf("%s: files %v, want %v", b.Platform, slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(want)))
+				t.Errorf("%s: files %v, want %v", b.Platform, slices.Sorted(maps.Keys(files)),
+					slices.Sorted(maps.Keys(want)))
 			}
 			if got := config.OS + "/" + config.Architecture; got != b.Platform {
 				t.Errorf("platform %s, want %s", got, b.Platform)
 			}
-			if !slices.Equal(config.Config.Entrypoint, []string{"/elasticdl"}) || len(config.Config.Cmd) > 0 || !slices.Equal(config.Config.Env, []string{"PATH=/"}) {
-				t.Errorf("%s: runs %q %q with %q", b.Platform, config.Config.Entrypoint, config.Config.Cmd, config.Config.Env)
+			if !slices.Equal(config.Config.Entrypoint, []string{"/elasticdl"}) ||
+				len(config.Config.Cmd) > 0 || !slices.Equal(config.Config.Env, []string{"PATH=/"}) {
+				t.Errorf("%s: runs %q %q with %q", b.Platform, config.Config.Entrypoint,
+					config.Config.Cmd, config.Config.Env)
 			}
-			if got := config.Config.Labels["org.elasticdl.package"]; got != modulePath+"/trainer/runtime/image/testdata/tiny" {
+			if got := config.Config.Labels["org.elasticdl.package"]; got != modulePath+
+				"/trainer/runtime/image/testdata/tiny" {
 				t.Errorf("%s: labels %v", b.Platform, config.Config.Labels)
 			}
 		}
@@ -259,7 +265,8 @@ func TestPushTakesDockersCredentials(t *testing.T) {
 		t.Errorf("without credentials: %v, want the registry and what to do", err)
 	}
 	// "me:secret"
-	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{"auths": {"`+host+`": {"auth": "bWU6c2VjcmV0"}}}`)
+	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{"auths": {"`+host+
+		`": {"auth": "bWU6c2VjcmV0"}}}`)
 	if _, err := Push(t.Context(), made, nil, false, quiet); err != nil {
 		t.Error(err)
 	}
@@ -269,9 +276,11 @@ func TestPushTakesDockersCredentials(t *testing.T) {
 func TestPushAsAUser(t *testing.T) {
 	host := serve(t, locked)
 	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 1)})
-	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{"auths": {"`+host+`": {"auth": "bWU6c2VjcmV0"}}}`)
+	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{"auths": {"`+host+
+		`": {"auth": "bWU6c2VjcmV0"}}}`)
 	_, err := Push(t.Context(), made, &Login{User: "me", Password: "wrong-one"}, false, quiet)
-	if err == nil || !strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "--username=me") || strings.Contains(err.Error(), "wrong-one") {
+	if err == nil || !strings.Contains(err.Error(), host) ||
+		!strings.Contains(err.Error(), "--username=me") || strings.Contains(err.Error(), "wrong-one") {
 		t.Errorf("with a wrong password: %v, want the registry and the user", err)
 	}
 	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{}`)
@@ -305,7 +314,8 @@ func TestRefusalsAreExplained(t *testing.T) {
 	defer plain.Close()
 	_, err := http.Get(strings.Replace(plain.URL, "http:", "https:", 1))
 	registry, _ := name.NewRegistry("registry.example")
-	if err = explain(err, registry, nil); !strings.Contains(err.Error(), "--insecure") || !strings.Contains(err.Error(), "registry.example") {
+	if err = explain(err, registry, nil); !strings.Contains(err.Error(), "--insecure") ||
+		!strings.Contains(err.Error(), "registry.example") {
 		t.Errorf("plain HTTP: %v, want the flag and the registry", err)
 	}
 	for insecure, want := range map[bool]string{true: "http", false: "https"} {
@@ -321,7 +331,8 @@ func TestRefusalsAreExplained(t *testing.T) {
 		"127.0.0.1:5000/elasticdl":         "",
 		"us-docker.pkg.dev/project/repository/elasticdl:1": "",
 	} {
-		if err := CheckName(image); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+		if err := CheckName(image); (err == nil) != (want == "") ||
+			(err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("CheckName(%q): %v, want %q", image, err, want)
 		}
 	}
@@ -346,7 +357,8 @@ func (c *corrupt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // pushBase pushes an image that others can stand on.
 func pushBase(t *testing.T, image string, n int) {
 	t.Helper()
-	made := assemble(t, Config{Name: image, Binaries: binaries(t, n), Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
+	made := assemble(t, Config{Name: image, Binaries: binaries(t, n),
+		Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
 	if _, err := Push(t.Context(), made, nil, false, quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +367,8 @@ func pushBase(t *testing.T, image string, n int) {
 func TestBase(t *testing.T) {
 	host := serve(t, nil)
 	pushBase(t, host+"/base:1", 2)
-	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 2), Base: host + "/base:1", Certificates: "not read"})
+	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 2), Base: host +
+		"/base:1", Certificates: "not read"})
 	pushed, err := Push(t.Context(), made, nil, false, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +380,8 @@ func TestBase(t *testing.T) {
 	if got := config.Config.Labels["org.opencontainers.image.base.name"]; got != host+"/base:1" {
 		t.Errorf("labels %v, want the base", config.Config.Labels)
 	}
-	if !slices.Equal(config.Config.Entrypoint, []string{"/elasticdl"}) || !slices.Equal(config.Config.Env, []string{"PATH=/:/"}) {
+	if !slices.Equal(config.Config.Entrypoint, []string{"/elasticdl"}) ||
+		!slices.Equal(config.Config.Env, []string{"PATH=/:/"}) {
 		t.Errorf("runs %q with %q", config.Config.Entrypoint, config.Config.Env)
 	}
 }
@@ -377,17 +391,20 @@ func TestBase(t *testing.T) {
 func TestBaseBuiltHere(t *testing.T) {
 	host := serve(t, nil)
 	store := Store(t.TempDir())
-	base := assemble(t, Config{Name: "elasticdl:dev_allreduce", Binaries: binaries(t, 2), Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
+	base := assemble(t, Config{Name: "elasticdl:dev_allreduce", Binaries: binaries(t, 2),
+		Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
 	if err := store.Save(t.Context(), base, quiet); err != nil {
 		t.Fatal(err)
 	}
-	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 2), Base: "elasticdl:dev_allreduce", Built: store})
+	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 2),
+		Base: "elasticdl:dev_allreduce", Built: store})
 	pushed, err := Push(t.Context(), made, nil, false, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, platform := range []string{"linux/amd64", "linux/arm64"} {
-		if _, files := pull(t, pushed, platform); files["etc/ssl/certs/ca-certificates.crt"] != "-rw-r--r-- the base's" {
+		if _, files := pull(t, pushed,
+			platform); files["etc/ssl/certs/ca-certificates.crt"] != "-rw-r--r-- the base's" {
 			t.Errorf("%s: files %v, want the base's", platform, slices.Sorted(maps.Keys(files)))
 		}
 	}
@@ -397,8 +414,10 @@ func TestBaseBuiltHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	arm := binaries(t, 2)[1:]
-	_, err = Assemble(t.Context(), Config{Name: "r/elasticdl:1", Binaries: arm, Base: "r/one:1", Built: store}, t.TempDir(), quiet)
-	if err == nil || !strings.Contains(err.Error(), "--base_image=r/one:1, which was built here, is for linux/amd64, not for linux/arm64") {
+	_, err = Assemble(t.Context(), Config{Name: "r/elasticdl:1", Binaries: arm, Base: "r/one:1",
+		Built: store}, t.TempDir(), quiet)
+	if err == nil || !strings.Contains(err.Error(),
+		"--base_image=r/one:1, which was built here, is for linux/amd64, not for linux/arm64") {
 		t.Errorf("a base for another platform: %v", err)
 	}
 	pushBase(t, host+"/base:1", 1)

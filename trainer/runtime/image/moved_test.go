@@ -23,7 +23,8 @@ func TestFormerImportPaths(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"go.mod": strings.Replace(read("go.mod"), "module github.com/elasticdl/elasticdl\n", "module mine\n", 1) +
-			"\nrequire github.com/elasticdl/elasticdl v0.0.0\n\nreplace github.com/elasticdl/elasticdl => " + root + "\n",
+			"\nrequire github.com/elasticdl/elasticdl v0.0.0\n\nreplace " +
+			"github.com/elasticdl/elasticdl => " + root + "\n",
 		"go.sum": read("go.sum"),
 		"main.go": `package main
 
@@ -41,7 +42,8 @@ func main() {}
 	}
 	err = compile(t.Context(), dir, filepath.Join(dir, "program"), "linux/amd64", func(Progress) {})
 	for _, want := range []string{
-		"import github.com/elasticdl/elasticdl/trainer/train/data/example in place of trainer/data/example, which has moved",
+		"import github.com/elasticdl/elasticdl/trainer/train/data/example in place of " +
+			"trainer/data/example, which has moved",
 		"import github.com/elasticdl/elasticdl/trainer/train/zoo in place of trainer/zoo, which has moved",
 	} {
 		if err == nil || strings.Count(err.Error(), want) != 1 {

@@ -140,9 +140,12 @@ func explain(err error, registry name.Registry, login *Login) error {
 		switch refused.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			if login != nil {
-				return fmt.Errorf("%s does not let --username=%s do this with the password that was given: %w", registry.Name(), login.User, err)
+				return fmt.Errorf("%s does not let --username=%s do this with the password that was "+
+					"given: %w", registry.Name(), login.User, err)
 			}
-			return fmt.Errorf("%s wants other credentials than those in ~/.docker/config.json (docker login %[1]s, gcloud auth configure-docker %[1]s or the like write them): %w", registry.Name(), err)
+			return fmt.Errorf("%s wants other credentials than those in ~/.docker/config.json "+
+				"(docker login %[1]s, gcloud auth configure-docker %[1]s or the like write them): %w",
+				registry.Name(), err)
 		case http.StatusNotFound:
 			return fmt.Errorf("%s does not have it, or shows it to others only: %w", registry.Name(), err)
 		}

@@ -74,7 +74,8 @@ func (s Store) reuse(i *Image, into string) error {
 		}
 		// if none has the layer, or the file system has no links, it is pulled
 		for _, image := range stored {
-			if os.Link(filepath.Join(string(s), image.Name(), "blobs", digest.Algorithm, digest.Hex), filepath.Join(blobs, digest.Hex)) == nil {
+			if os.Link(filepath.Join(string(s), image.Name(), "blobs", digest.Algorithm, digest.Hex),
+				filepath.Join(blobs, digest.Hex)) == nil {
 				break
 			}
 		}
@@ -104,7 +105,8 @@ func (i *Image) layers() ([]v1.Layer, error) {
 
 // write writes an image as an OCI layout.
 func (i *Image) write(dir string) error {
-	only := mutate.IndexAddendum{Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": i.Name}}}
+	only := mutate.IndexAddendum{
+		Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": i.Name}}}
 	if only.Add = i.plain; i.index != nil {
 		only.Add = i.index
 	}
@@ -126,7 +128,8 @@ func (s Store) Open(image string) (*Image, error) {
 		return nil, fmt.Errorf("open image %s: %w", image, err)
 	}
 	if len(manifest.Manifests) != 1 {
-		return nil, fmt.Errorf("open image %s: %s holds %d images: build it again", image, s.dir(image), len(manifest.Manifests))
+		return nil, fmt.Errorf("open image %s: %s holds %d images: build it again", image, s.dir(image),
+			len(manifest.Manifests))
 	}
 	i := &Image{Name: image}
 	if only := manifest.Manifests[0]; only.MediaType.IsIndex() {
@@ -203,7 +206,8 @@ func (s Store) Names() []string {
 // minikube image load and kind load image-archive. The file appears completely or not at all.
 func WriteArchive(i *Image, path string) error {
 	if i.plain == nil {
-		return fmt.Errorf("write %s: of an image for %s, and an archive is for one platform", path, strings.Join(i.Platforms, ", "))
+		return fmt.Errorf("write %s: of an image for %s, and an archive is for one platform", path,
+			strings.Join(i.Platforms, ", "))
 	}
 	tag, err := parseTag(i.Name, false)
 	if err != nil {
@@ -214,7 +218,8 @@ func WriteArchive(i *Image, path string) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer os.Remove(temporary.Name())
-	if err := errors.Join(tarball.Write(tag, i.plain, temporary), temporary.Chmod(0o644), temporary.Close()); err != nil {
+	if err := errors.Join(tarball.Write(tag, i.plain, temporary), temporary.Chmod(0o644),
+		temporary.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return os.Rename(temporary.Name(), path)

@@ -77,7 +77,8 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 			return answer, c.explain(doing, causeOr(ctx, err))
 		}
 		if over && attempts > 1 && c.noted.Load() != 0 {
-			return answer, fmt.Errorf("%w; gave up after %v and %d attempts (--retry_timeout)", c.explain(doing, err), lasted.Round(time.Second), attempts)
+			return answer, fmt.Errorf("%w; gave up after %v and %d attempts (--retry_timeout)",
+				c.explain(doing, err), lasted.Round(time.Second), attempts)
 		}
 		if over {
 			return answer, c.explain(doing, err)
@@ -114,7 +115,8 @@ func (c *Client) noteRepeated(doing string, err error, attempts int, until time.
 	if last != 0 && now.Sub(time.Unix(0, last)) < noteEvery || !c.noted.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	c.note("%v; attempt %d, trying again every %v at most until %s (--retry_timeout)", c.explain(doing, err), attempts, longestBackoff, until.Format(time.TimeOnly))
+	c.note("%v; attempt %d, trying again every %v at most until %s (--retry_timeout)",
+		c.explain(doing, err), attempts, longestBackoff, until.Format(time.TimeOnly))
 }
 
 // limit returns how long a request may take now. The first answer may take longer if another
@@ -163,11 +165,13 @@ func (c *Client) explain(doing string, err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case api.IsUnauthorized(err):
-		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w", doing, c.where(), err)
+		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w",
+			doing, c.where(), err)
 	case api.IsForbidden(err):
 		return fmt.Errorf("%s: %w%s", doing, err, c.remedy(err))
 	case observe.WebhookFails(err):
-		return fmt.Errorf("%s: %w; an admission webhook of the cluster does not work: its administrator finds it with kubectl get "+
+		return fmt.Errorf("%s: %w; an admission webhook of the cluster does not work: its "+
+			"administrator finds it with kubectl get "+
 			"mutatingwebhookconfigurations,validatingwebhookconfigurations", doing, err)
 	case failed:
 		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, request.Err)
@@ -181,11 +185,13 @@ func (c *Client) explain(doing string, err error) error {
 func (c *Client) remedy(err error) string {
 	switch why, kind := observe.Denied(err); {
 	case why == observe.OverQuota:
-		return "; jobs that have ended count, too: elasticdl list" + c.place + ", and elasticdl stop JOB" + c.place + "; or ask for a larger ResourceQuota"
+		return "; jobs that have ended count, too: elasticdl list" + c.place +
+			", and elasticdl stop JOB" + c.place + "; or ask for a larger ResourceQuota"
 	case why != observe.NoPermission:
 		return "" // the answer says what is against it
 	case kind == "serviceaccounts", kind == "roles", kind == "rolebindings":
-		return "; have an administrator apply what elasticdl rbac --namespace=" + c.namespace + " prints, once, and give --service_account=elasticdl"
+		return "; have an administrator apply what elasticdl rbac --namespace=" + c.namespace +
+			" prints, once, and give --service_account=elasticdl"
 	}
 	return "; an administrator of the cluster can allow it"
 }

@@ -87,7 +87,8 @@ func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.Job
 // unknown. Without the permission to watch it polls.
 func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 	w, err := c.set.BatchV1().Jobs(c.namespace).Watch(ctx, v1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(v1.ObjectNameField, j.Name).String(), ResourceVersion: j.ResourceVersion,
+		FieldSelector:   fields.OneTermEqualSelector(v1.ObjectNameField, j.Name).String(),
+		ResourceVersion: j.ResourceVersion,
 	})
 	if err == nil {
 		defer w.Stop()
@@ -176,17 +177,22 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	all := map[types.UID]bool{}
 	of := v1.ListOptions{LabelSelector: manifest.Selector(name)}
 	type deletion = func(context.Context, string, v1.DeleteOptions) error
-	jobs, configs, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
-	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace), c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
+	jobs, configs, services := c.set.BatchV1().Jobs(c.namespace),
+		c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
+	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace),
+		c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
 	secrets := c.set.CoreV1().Secrets(c.namespace)
-	budgets, policies := c.set.PolicyV1().PodDisruptionBudgets(c.namespace), c.set.NetworkingV1().NetworkPolicies(c.namespace)
+	budgets, policies := c.set.PolicyV1().PodDisruptionBudgets(c.namespace),
+		c.set.NetworkingV1().NetworkPolicies(c.namespace)
 	for _, kind := range []struct {
 		name   string
 		list   func(context.Context) (runtime.Object, error)
 		delete deletion
 	}{
 		{"jobs", func(ctx context.Context) (runtime.Object, error) { return jobs.List(ctx, of) }, nil},
-		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return configs.List(ctx, of) }, configs.Delete},
+		{"configmaps", func(ctx context.Context) (runtime.Object, error) {
+			return configs.List(ctx, of)
+		}, configs.Delete},
 		// get, as the permission to list would cover all Secrets
 		{"secrets", func(ctx context.Context) (runtime.Object, error) {
 			o, err := absent(secrets.Get(ctx, manifest.IdentityName(name), v1.GetOptions{}))
@@ -195,12 +201,22 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 			}
 			return &core.SecretList{Items: []core.Secret{*o}}, nil
 		}, secrets.Delete},
-		{"services", func(ctx context.Context) (runtime.Object, error) { return services.List(ctx, of) }, services.Delete},
-		{"serviceaccounts", func(ctx context.Context) (runtime.Object, error) { return accounts.List(ctx, of) }, accounts.Delete},
-		{"rolebindings", func(ctx context.Context) (runtime.Object, error) { return bindings.List(ctx, of) }, bindings.Delete},
+		{"services", func(ctx context.Context) (runtime.Object, error) {
+			return services.List(ctx, of)
+		}, services.Delete},
+		{"serviceaccounts", func(ctx context.Context) (runtime.Object, error) {
+			return accounts.List(ctx, of)
+		}, accounts.Delete},
+		{"rolebindings", func(ctx context.Context) (runtime.Object, error) {
+			return bindings.List(ctx, of)
+		}, bindings.Delete},
 		{"roles", func(ctx context.Context) (runtime.Object, error) { return roles.List(ctx, of) }, roles.Delete},
-		{"poddisruptionbudgets", func(ctx context.Context) (runtime.Object, error) { return budgets.List(ctx, of) }, budgets.Delete},
-		{"networkpolicies", func(ctx context.Context) (runtime.Object, error) { return policies.List(ctx, of) }, policies.Delete},
+		{"poddisruptionbudgets", func(ctx context.Context) (runtime.Object, error) {
+			return budgets.List(ctx, of)
+		}, budgets.Delete},
+		{"networkpolicies", func(ctx context.Context) (runtime.Object, error) {
+			return policies.List(ctx, of)
+		}, policies.Delete},
 	} {
 		list, err := ask(ctx, c, "list "+kind.name, kind.list)
 		if api.IsForbidden(err) {
@@ -269,7 +285,8 @@ func (c *Client) Scale(ctx context.Context, name string, workers int) (before in
 	}
 	patch := fmt.Appendf(nil, `{"data":{%q:"%d"}}`, manifest.KeyNumWorkers, workers)
 	_, err = ask(ctx, c, "scale job "+name, func(ctx context.Context) (*core.ConfigMap, error) {
-		return c.set.CoreV1().ConfigMaps(c.namespace).Patch(ctx, spec.Name, types.MergePatchType, patch, v1.PatchOptions{})
+		return c.set.CoreV1().ConfigMaps(c.namespace).Patch(ctx, spec.Name, types.MergePatchType, patch,
+			v1.PatchOptions{})
 	})
 	return before, err
 }

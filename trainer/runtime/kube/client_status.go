@@ -188,7 +188,8 @@ const (
 func (o *objects) unexplained(now time.Time) []string {
 	var uids []string
 	for _, p := range o.pods {
-		if why, _ := observe.Waiting(&p); p.Status.Phase == core.PodPending && p.Spec.NodeName != "" && why == "" && now.Sub(p.CreationTimestamp.Time) > unexplainedAfter {
+		if why, _ := observe.Waiting(&p); p.Status.Phase == core.PodPending && p.Spec.NodeName != "" &&
+			why == "" && now.Sub(p.CreationTimestamp.Time) > unexplainedAfter {
 			uids = append(uids, string(p.UID))
 		}
 	}
@@ -300,7 +301,8 @@ func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Po
 func (o *objects) master() *core.Pod {
 	var newest *core.Pod
 	for i, p := range o.pods {
-		if p.Labels[manifest.LabelRole] == "master" && (newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
+		if p.Labels[manifest.LabelRole] == "master" &&
+			(newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = &o.pods[i]
 		}
 	}

@@ -35,9 +35,11 @@ func podOf(id pod.ID, phase core.PodPhase, change func(*core.Pod)) *core.Pod {
 		name += "-x7k2p"
 	}
 	p := &core.Pod{
-		ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid of " + name), Labels: manifest.PodLabels("test", id), CreationTimestamp: morning},
-		Spec:       core.PodSpec{NodeName: "node-0", Containers: []core.Container{{Name: "sidecar"}, {Name: id.Role.String()}}},
-		Status:     core.PodStatus{Phase: phase},
+		ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid of " + name),
+			Labels: manifest.PodLabels("test", id), CreationTimestamp: morning},
+		Spec: core.PodSpec{NodeName: "node-0", Containers: []core.Container{{Name: "sidecar"},
+			{Name: id.Role.String()}}},
+		Status: core.PodStatus{Phase: phase},
 	}
 	p.Labels[manifest.LabelLaunch] = "2"
 	if change != nil {
@@ -48,21 +50,25 @@ func podOf(id pod.ID, phase core.PodPhase, change func(*core.Pod)) *core.Pod {
 
 func unschedulable(p *core.Pod) {
 	p.Spec.NodeName = ""
-	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes are available"}}
+	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse,
+		Reason: "Unschedulable", Message: "0/2 nodes are available"}}
 }
 
 func exited(code int32, reason, message string) func(*core.Pod) {
 	return func(p *core.Pod) {
-		p.Status.ContainerStatuses = []core.ContainerStatus{{Name: p.Labels[manifest.LabelRole], State: core.ContainerState{
-			Terminated: &core.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message, FinishedAt: meta.NewTime(morning.Add(time.Minute))},
-		}}}
+		p.Status.ContainerStatuses = []core.ContainerStatus{{Name: p.Labels[manifest.LabelRole],
+			State: core.ContainerState{
+				Terminated: &core.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message,
+					FinishedAt: meta.NewTime(morning.Add(time.Minute))},
+			}}}
 	}
 }
 
 func conditioned(kind batch.JobConditionType, reason, message string) func(*batch.Job) {
 	return func(j *batch.Job) {
 		j.Status.Conditions = append(j.Status.Conditions, batch.JobCondition{
-			Type: kind, Status: core.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: meta.NewTime(morning.Add(time.Hour)),
+			Type: kind, Status: core.ConditionTrue, Reason: reason, Message: message,
+			LastTransitionTime: meta.NewTime(morning.Add(time.Hour)),
 		})
 	}
 }
@@ -78,7 +84,8 @@ func say(t *testing.T, state *core.ConfigMap, s *wire.JobStatus) {
 
 func TestStatus(t *testing.T) {
 	master := pod.ID{Role: pod.Master}
-	training := &wire.JobStatus{State: "Running", RecordsTotal: 100, RecordsPerSecond: 10, Workers: 2, StartedUnixMs: morning.UnixMilli()}
+	training := &wire.JobStatus{State: "Running", RecordsTotal: 100, RecordsPerSecond: 10, Workers: 2,
+		StartedUnixMs: morning.UnixMilli()}
 	for _, test := range []struct {
 		name   string
 		change func(*batch.Job)
@@ -87,30 +94,52 @@ func TestStatus(t *testing.T) {
 		want   string // state and reason
 	}{
 		{"just made", nil, nil, nil, "Pending: FailedCreate: exceeded quota"},
-		{"suspended", func(j *batch.Job) { j.Spec.Suspend = new(true) }, nil, nil, "Suspended: by --suspend, or by who admits jobs to this cluster"},
+		{"suspended", func(j *batch.Job) {
+			j.Spec.Suspend = new(true)
+		}, nil, nil, "Suspended: by --suspend, or by who admits jobs to this cluster"},
 		{"suspended while it ran", func(j *batch.Job) { j.Spec.Suspend = new(true) }, nil,
-			&wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Suspended: it goes on from its newest checkpoint with elasticdl resume test"},
-		{"its pods end", func(j *batch.Job) { j.Spec.Suspend = new(true) }, []*core.Pod{podOf(master, core.PodRunning, nil)}, training, "Suspended: its pods are ending, after a checkpoint"},
-		{"resumed", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, &wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Pending"},
-		{"resumed, without a pod yet", nil, nil, &wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Pending: FailedCreate: exceeded quota"},
-		{"no room for the master", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, nil, "Pending: master: Unschedulable: 0/2 nodes are available"},
+			&wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1},
+			"Suspended: it goes on from its newest checkpoint with elasticdl resume test"},
+		{"its pods end", func(j *batch.Job) {
+			j.Spec.Suspend = new(true)
+		}, []*core.Pod{podOf(master, core.PodRunning, nil)}, training,
+			"Suspended: its pods are ending, after a checkpoint"},
+		{"resumed", nil, []*core.Pod{podOf(master, core.PodRunning, nil)},
+			&wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Pending"},
+		{"resumed, without a pod yet", nil, nil, &wire.JobStatus{State: "Suspended", RecordsTotal: 100,
+			Workers: 2, EndedUnixMs: 1}, "Pending: FailedCreate: exceeded quota"},
+		{"no room for the master", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, nil,
+			"Pending: master: Unschedulable: 0/2 nodes are available"},
 		{"master begins", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, nil, "Pending"},
 		{"training", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, training, "Running"},
-		{"succeeded", conditioned(batch.JobComplete, "", ""), []*core.Pod{podOf(master, core.PodSucceeded, nil)}, &wire.JobStatus{State: "Succeeded"}, "Succeeded"},
-		{"failed by its own word", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
-			[]*core.Pod{podOf(master, core.PodFailed, exited(1, "Error", "bye"))}, &wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
-		{"failed by its own word, and its pod is gone", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+		{"succeeded", conditioned(batch.JobComplete, "", ""),
+			[]*core.Pod{podOf(master, core.PodSucceeded, nil)}, &wire.JobStatus{State: "Succeeded"}, "Succeeded"},
+		{"failed by its own word", conditioned(batch.JobFailed, "BackoffLimitExceeded",
+			"Job has reached the specified backoff limit"),
+			[]*core.Pod{podOf(master, core.PodFailed, exited(1, "Error", "bye"))},
+			&wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
+		{"failed by its own word, and its pod is gone",
+			conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
 			nil, &wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
-		{"the master moves", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, training, "Running, waiting: master: Unschedulable: 0/2 nodes are available"},
-		{"resumed", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, &wire.JobStatus{State: "Suspended"}, "Pending"},
-		{"master out of memory", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
-			[]*core.Pod{podOf(master, core.PodFailed, exited(137, "OOMKilled", ""))}, training, "Failed: master: out of memory"},
-		{"deadline", conditioned(batch.JobFailed, batch.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"),
-			nil, &wire.JobStatus{State: "Failed", Reason: "terminated"}, "Failed: it has run for longer than its --deadline"},
-		{"master gone", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"), nil, training,
+		{"the master moves", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, training,
+			"Running, waiting: master: Unschedulable: 0/2 nodes are available"},
+		{"resumed", nil, []*core.Pod{podOf(master, core.PodRunning, nil)},
+			&wire.JobStatus{State: "Suspended"}, "Pending"},
+		{"master out of memory", conditioned(batch.JobFailed, "BackoffLimitExceeded",
+			"Job has reached the specified backoff limit"),
+			[]*core.Pod{podOf(master, core.PodFailed, exited(137, "OOMKilled", ""))}, training,
+			"Failed: master: out of memory"},
+		{"deadline", conditioned(batch.JobFailed, batch.JobReasonDeadlineExceeded,
+			"Job was active longer than specified deadline"),
+			nil, &wire.JobStatus{State: "Failed", Reason: "terminated"},
+			"Failed: it has run for longer than its --deadline"},
+		{"master gone", conditioned(batch.JobFailed, "BackoffLimitExceeded",
+			"Job has reached the specified backoff limit"), nil, training,
 			"Failed: Job has reached the specified backoff limit"},
 		{"being deleted", func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} },
-			[]*core.Pod{podOf(master, core.PodRunning, func(p *core.Pod) { p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"} })}, training, "Stopping"},
+			[]*core.Pod{podOf(master, core.PodRunning, func(p *core.Pod) {
+				p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"}
+			})}, training, "Stopping"},
 	} {
 		objects, root := submitted(t, nil)
 		root.CreationTimestamp = morning
@@ -124,12 +153,15 @@ func TestStatus(t *testing.T) {
 			objects = append(objects, p)
 		}
 		objects = append(objects, &core.Event{
-			ObjectMeta: meta.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
-			Type: core.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
+			ObjectMeta:     meta.ObjectMeta{Name: "e", Namespace: "default"},
+			InvolvedObject: core.ObjectReference{UID: root.UID},
+			Type:           core.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
 		}, &core.Event{
 			// of an earlier master, so it is not the reason why the Job has no pod
-			ObjectMeta: meta.ObjectMeta{Name: "anew", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
-			Type: core.EventTypeWarning, Reason: "TrainingBegunAnew", LastTimestamp: morning, Source: core.EventSource{Component: "elasticdl-master"},
+			ObjectMeta:     meta.ObjectMeta{Name: "anew", Namespace: "default"},
+			InvolvedObject: core.ObjectReference{UID: root.UID},
+			Type:           core.EventTypeWarning, Reason: "TrainingBegunAnew", LastTimestamp: morning,
+			Source: core.EventSource{Component: "elasticdl-master"},
 		})
 		c, _ := testClient(objects...)
 		s, err := c.Status(t.Context(), "test")
@@ -161,12 +193,15 @@ func TestStatusOfPods(t *testing.T) {
 	objects = append(objects,
 		podOf(pod.ID{Role: pod.Master}, core.PodRunning, nil),
 		podOf(worker(0), core.PodFailed, exited(1, "Error", "no such file")),
-		podOf(worker(1), core.PodRunning, func(p *core.Pod) { p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"} }),
+		podOf(worker(1), core.PodRunning, func(p *core.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"}
+		}),
 		podOf(worker(3), core.PodPending, unschedulable),
 		podOf(worker(4), core.PodPending, nil), // the master does not know it yet
 	)
 	say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Running", Workers: 4, Pods: []*wire.PodStatus{
-		{Role: wire.Role_WORKER, Index: 0, State: "Failed", Reason: "exit code 1: no such file; charged", Pid: 1, EndedUnixMs: 7},
+		{Role: wire.Role_WORKER, Index: 0, State: "Failed",
+			Reason: "exit code 1: no such file; charged", Pid: 1, EndedUnixMs: 7},
 		{Role: wire.Role_WORKER, Index: 1, State: "Running", Pid: 1, Address: "10.244.0.9:4000"},
 		{Role: wire.Role_WORKER, Index: 2, State: "Running", Pid: 1}, // its object was deleted
 		{Role: wire.Role_WORKER, Index: 5, State: "Pending", Reason: "exceeded quota"},
@@ -178,7 +213,8 @@ func TestStatusOfPods(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, p := range s.Pods {
-			got = append(got, strings.TrimSpace(fmt.Sprintf("%s-%d %s %s %d %s", strings.ToLower(p.Role.String()), p.Index, p.State, p.Node, p.Launch, p.Reason)))
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%s-%d %s %s %d %s",
+				strings.ToLower(p.Role.String()), p.Index, p.State, p.Node, p.Launch, p.Reason)))
 			if p.Pid != 0 {
 				t.Errorf("%v: a process of no machine of ours", p)
 			}
@@ -214,7 +250,8 @@ func TestStatusOfPods(t *testing.T) {
 	if s, err = c.Status(t.Context(), "test"); err != nil {
 		t.Fatal(err)
 	}
-	check(s, "worker-0 Failed  0 exit code 1: no such file; charged", "worker-1 Deleted  0", "worker-2 Deleted  0", "worker-5 Deleted  0")
+	check(s, "worker-0 Failed  0 exit code 1: no such file; charged", "worker-1 Deleted  0",
+		"worker-2 Deleted  0", "worker-5 Deleted  0")
 	_, err = c.Status(t.Context(), "ghost")
 	missing, ok := errors.AsType[*Missing](err)
 	if !ok || !errors.Is(err, ErrNotFound) || missing.Name != "ghost" {
@@ -265,7 +302,8 @@ func TestScale(t *testing.T) {
 		}
 		return before, spec, err
 	}
-	if before, spec, err := scale(nil, 4); before != 3 || err != nil || spec.Data[manifest.KeyNumWorkers] != "4" || spec.Data[manifest.KeyJob] == "" {
+	if before, spec, err := scale(nil, 4); before != 3 || err != nil ||
+		spec.Data[manifest.KeyNumWorkers] != "4" || spec.Data[manifest.KeyJob] == "" {
 		t.Errorf("scaled: %d, %v, %v", before, err, spec.Data)
 	}
 	for _, test := range []struct {
@@ -277,9 +315,12 @@ func TestScale(t *testing.T) {
 		{nil, 5, "--num_workers=5: more than 4, the job's --max_workers"},
 		{conditioned(batch.JobComplete, "", ""), 4, "scale job test: it has ended: Succeeded"},
 		{conditioned(batch.JobFailed, "", ""), 4, "scale job test: it has ended: Failed"},
-		{func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} }, 4, "scale job test: it is being deleted"},
+		{func(j *batch.Job) {
+			j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"}
+		}, 4, "scale job test: it is being deleted"},
 	} {
-		if _, spec, err := scale(test.change, test.n); err == nil || err.Error() != test.want || spec.Data[manifest.KeyNumWorkers] != "3" {
+		if _, spec, err := scale(test.change, test.n); err == nil || err.Error() != test.want ||
+			spec.Data[manifest.KeyNumWorkers] != "3" {
 			t.Errorf("%d: %v, %v, want %s", test.n, err, spec.Data[manifest.KeyNumWorkers], test.want)
 		}
 	}
@@ -334,7 +375,8 @@ func TestWait(t *testing.T) {
 					}
 				}()
 				s, err := c.Wait(t.Context(), "test", func() {})
-				if took := time.Since(began); err != nil || s.State != test.want || s.EndedUnixMs == 0 || took < time.Minute || took > time.Minute+2*endEvery {
+				if took := time.Since(began); err != nil || s.State != test.want ||
+					s.EndedUnixMs == 0 || took < time.Minute || took > time.Minute+2*endEvery {
 					t.Errorf("watched %t: %v, %v after %v, want %s", watched, s, err, took, test.want)
 				}
 			})
@@ -355,7 +397,8 @@ func TestWaitUntilDeleted(t *testing.T) {
 		change(root)
 		say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Succeeded", EndedUnixMs: 1, RecordsDone: 7})
 		c, _ := testClient(objects...)
-		if s, err := c.Wait(t.Context(), "test", func() {}); err != nil || s.State != want || s.EndedUnixMs == 0 || s.RecordsDone != 7 {
+		if s, err := c.Wait(t.Context(), "test", func() {}); err != nil || s.State != want ||
+			s.EndedUnixMs == 0 || s.RecordsDone != 7 {
 			t.Errorf("%v, %v, want %s", s, err, want)
 		}
 	}
@@ -394,9 +437,13 @@ func TestStop(t *testing.T) {
 				if owned {
 					time.Sleep(5 * time.Second)
 					for _, o := range objects[1:] {
-						kind := map[string]string{"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings", "PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies"}
+						kind := map[string]string{"ConfigMap": "configmaps", "Secret": "secrets",
+							"Service": "services", "ServiceAccount": "serviceaccounts", "Role": "roles",
+							"RoleBinding":         "rolebindings",
+							"PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies"}
 						gvk := o.GetObjectKind().GroupVersionKind()
-						set.Tracker().Delete(gvk.GroupVersion().WithResource(kind[gvk.Kind]), "default", o.(meta.Object).GetName())
+						set.Tracker().Delete(gvk.GroupVersion().WithResource(kind[gvk.Kind]), "default",
+							o.(meta.Object).GetName())
 					}
 				}
 			}()
@@ -406,7 +453,8 @@ func TestStop(t *testing.T) {
 			if owned {
 				want = 10 * time.Second
 			}
-			if took := time.Since(began); err != nil || took < want || took > want+4*goneEvery || !slices.Equal(told, []int{1}) {
+			if took := time.Since(began); err != nil || took < want || took > want+4*goneEvery ||
+				!slices.Equal(told, []int{1}) {
 				t.Errorf("owned %t: %v after %v, told %v", owned, err, took, told)
 			}
 			var deleted *kubetesting.DeleteActionImpl
@@ -415,7 +463,8 @@ func TestStop(t *testing.T) {
 					deleted = &d
 				}
 			}
-			if o := deleted.DeleteOptions; deleted.Name != root.Name || *o.PropagationPolicy != meta.DeletePropagationBackground || *o.Preconditions.UID != root.UID {
+			if o := deleted.DeleteOptions; deleted.Name != root.Name ||
+				*o.PropagationPolicy != meta.DeletePropagationBackground || *o.Preconditions.UID != root.UID {
 				t.Errorf("deleted %+v", deleted)
 			}
 			if err := c.Stop(t.Context(), "test", nil); !errors.Is(err, ErrNotFound) {
@@ -450,7 +499,8 @@ func TestStopSparesTheNext(t *testing.T) {
 			t.Error(err)
 		}
 		<-added
-		if spec, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{}); err != nil {
+		if spec, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test",
+			meta.GetOptions{}); err != nil {
 			t.Errorf("%v, %v", spec, err)
 		}
 	})
@@ -462,7 +512,8 @@ func TestStatusOfProcesses(t *testing.T) {
 	worker := func(n int) pod.ID { return pod.ID{Role: pod.Worker, Index: n} }
 	objects, _ := submitted(t, nil)
 	objects = append(objects,
-		podOf(worker(0), core.PodRunning, nil), podOf(worker(1), core.PodRunning, nil), podOf(worker(2), core.PodFailed, exited(1, "Error", "")))
+		podOf(worker(0), core.PodRunning, nil), podOf(worker(1), core.PodRunning, nil),
+		podOf(worker(2), core.PodFailed, exited(1, "Error", "")))
 	all := func(output string) []*wire.ProcessStatus { return []*wire.ProcessStatus{{Pid: 7, Output: output}} }
 	say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Running", Pods: []*wire.PodStatus{
 		{Role: wire.Role_WORKER, Index: 0, State: "Running", Launch: 2, Processes: all("its own")},

@@ -54,19 +54,23 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 		if v.ClaimName != "" {
 			checks = append(checks, func() error {
 				_, err := c.set.CoreV1().PersistentVolumeClaims(c.namespace).Get(ctx, v.ClaimName, meta.GetOptions{})
-				return missing(err, "--volume=claim_name=%s: namespace %s has no such PersistentVolumeClaim", v.ClaimName, c.namespace)
+				return missing(err, "--volume=claim_name=%s: namespace %s has no such "+
+					"PersistentVolumeClaim", v.ClaimName, c.namespace)
 			})
 		}
 	}
 	if j.ServiceAccount != "" {
 		checks = append(checks, func() error {
 			_, err := c.set.CoreV1().ServiceAccounts(c.namespace).Get(ctx, j.ServiceAccount, meta.GetOptions{})
-			return missing(err, "--service_account=%s: namespace %s has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints", j.ServiceAccount, c.namespace)
+			return missing(err, "--service_account=%s: namespace %s has no such ServiceAccount; an "+
+				"administrator makes it of what elasticdl rbac prints", j.ServiceAccount, c.namespace)
 		})
 	}
 	checks = append(checks, c.secretChecks(ctx, j)...)
 	if s != nil && flaws == nil {
-		checks = append(checks, func() error { return c.checkPods(ctx, j, s) }, func() error { c.notePriorities(ctx, j, s); return nil })
+		checks = append(checks, func() error {
+			return c.checkPods(ctx, j, s)
+		}, func() error { c.notePriorities(ctx, j, s); return nil })
 	}
 	found := make([]error, len(checks))
 	var all sync.WaitGroup
@@ -93,14 +97,16 @@ func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() 
 		checks = append(checks, func() error {
 			o, err := get(secret)
 			if err != nil {
-				return missing(err, "--env_secret=%s=%v: namespace %s has no Secret %s: kubectl create secret generic %[4]s --from-literal=%[5]s=...%[6]s",
+				return missing(err, "--env_secret=%s=%v: namespace %s has no Secret %s: kubectl "+
+					"create secret generic %[4]s --from-literal=%[5]s=...%[6]s",
 					vars[0], j.EnvSecrets[vars[0]], c.namespace, secret, j.EnvSecrets[vars[0]].Key, c.place)
 			}
 			var problems []error
 			for _, name := range vars {
 				if _, has := o.Data[j.EnvSecrets[name].Key]; !has {
 					problems = append(problems, fmt.Errorf("--env_secret=%s=%v: the Secret has no key %s: it has %s",
-						name, j.EnvSecrets[name], j.EnvSecrets[name].Key, cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Data)), ", "), "none")))
+						name, j.EnvSecrets[name], j.EnvSecrets[name].Key,
+						cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Data)), ", "), "none")))
 				}
 			}
 			return errors.Join(problems...)
@@ -110,9 +116,11 @@ func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() 
 		checks = append(checks, func() error {
 			o, err := get(name)
 			if err == nil && o.Type != core.SecretTypeDockerConfigJson && o.Type != core.SecretTypeDockercfg {
-				return fmt.Errorf("--image_pull_secret=%s: the Secret is of type %s: expected %s, as kubectl create secret docker-registry makes it", name, o.Type, core.SecretTypeDockerConfigJson)
+				return fmt.Errorf("--image_pull_secret=%s: the Secret is of type %s: expected %s, "+
+					"as kubectl create secret docker-registry makes it", name, o.Type, core.SecretTypeDockerConfigJson)
 			}
-			return missing(err, "--image_pull_secret=%s: namespace %s has no such Secret; make it with kubectl create secret docker-registry %[1]s%[3]s", name, c.namespace, c.place)
+			return missing(err, "--image_pull_secret=%s: namespace %s has no such Secret; make it "+
+				"with kubectl create secret docker-registry %[1]s%[3]s", name, c.namespace, c.place)
 		})
 	}
 	return checks
@@ -144,11 +152,15 @@ func restricted(j *job.Job, namespace *core.Namespace) error {
 	}
 	var problems []error
 	if j.RunAsUser == 0 {
-		problems = append(problems, fmt.Errorf("--run_as_user is missing: namespace %s enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000", namespace.Name))
+		problems = append(problems,
+			fmt.Errorf("--run_as_user is missing: namespace %s enforces restricted, and runs no pod "+
+				"that may be root's: give the number of a user, as --run_as_user=1000", namespace.Name))
 	}
 	for _, v := range j.Volumes {
 		if v.HostPath != "" {
-			problems = append(problems, fmt.Errorf("--volume=%v: namespace %s enforces restricted, and runs no pod with a host_path: give a claim_name", v, namespace.Name))
+			problems = append(problems,
+				fmt.Errorf("--volume=%v: namespace %s enforces restricted, and runs no pod with a "+
+					"host_path: give a claim_name", v, namespace.Name))
 		}
 	}
 	return errors.Join(problems...)
@@ -163,17 +175,21 @@ func (c *Client) checkName(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case s.State == string(job.Stopping):
-		return fmt.Errorf("--job_name=%s: a job of that name is being deleted; wait for it with elasticdl stop %[1]s%[2]s, or give another name", name, c.place)
+		return fmt.Errorf("--job_name=%s: a job of that name is being deleted; wait for it with "+
+			"elasticdl stop %[1]s%[2]s, or give another name", name, c.place)
 	case s.EndedUnixMs > 0:
-		return fmt.Errorf("--job_name=%s: there is a job of that name, which has ended: %s; remove it with elasticdl stop %[1]s%[3]s, or give another name", name, s.State, c.place)
+		return fmt.Errorf("--job_name=%s: there is a job of that name, which has ended: %s; remove "+
+			"it with elasticdl stop %[1]s%[3]s, or give another name", name, s.State, c.place)
 	}
-	return fmt.Errorf("--job_name=%s: there is a job of that name: %s; give another name, or: elasticdl stop %[1]s%[3]s", name, s.State, c.place)
+	return fmt.Errorf("--job_name=%s: there is a job of that name: %s; give another name, or: "+
+		"elasticdl stop %[1]s%[3]s", name, s.State, c.place)
 }
 
 // classes returns the priority classes of a job's pods, each with a flag that names it.
 func classes(j *job.Job) map[string]string {
 	found := make(map[string]string)
-	for flag, p := range map[string]job.Priority{"master_pod_priority": j.Master.Priority, "ps_pod_priority": j.PS.Priority, "worker_pod_priority": j.Worker.Priority} {
+	for flag, p := range map[string]job.Priority{"master_pod_priority": j.Master.Priority,
+		"ps_pod_priority": j.PS.Priority, "worker_pod_priority": j.Worker.Priority} {
 		if flag == "ps_pod_priority" && j.NumPS == 0 || p.Class == "" {
 			continue
 		}
@@ -201,11 +217,14 @@ func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err 
 	if err != nil {
 		return nil, err
 	}
-	return c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) { return c.createRest(ctx, s, uid) })
+	return c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
+		return c.createRest(ctx, s, uid)
+	})
 }
 
 // start creates the Job, suspended until rest has created all other objects, and starts it.
-func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, rest func(context.Context, types.UID) ([]string, error)) (created []string, err error) {
+func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission,
+	rest func(context.Context, types.UID) ([]string, error)) (created []string, err error) {
 	withheld := !j.Suspend && c.withheld(ctx, s.Job)
 	s.Job.Spec.Suspend = new(true) // until all is there
 	root, err := c.createRoot(ctx, j.Name, s.Job)
@@ -247,21 +266,24 @@ func (c *Client) undo(ctx context.Context, name string, uid types.UID, created [
 		c.note("deleted again: %s", strings.Join(created, ", "))
 		return err
 	}
-	c.note("still there: %s; delete it with: elasticdl stop %s%s, or: kubectl delete %[4]s%[3]s, with which the cluster deletes the others",
+	c.note("still there: %s; delete it with: elasticdl stop %s%s, or: kubectl delete %[4]s%[3]s, "+
+		"with which the cluster deletes the others",
 		strings.Join(created, ", "), name, c.place, created[0])
 	return fmt.Errorf("%w; and what was created is still there: %w", err, e)
 }
 
 // createRest creates what a Job owns, and returns what it has created. If the user may not create
 // network policies, a note says which ports stay open.
-func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner types.UID) (created []string, err error) {
+func (c *Client) createRest(ctx context.Context, s *manifest.Submission,
+	owner types.UID) (created []string, err error) {
 	s.OwnedBy(owner)
 	for _, o := range s.Objects()[1:] { // the first is the Job
 		name := o.(meta.Object).GetName()
 		kind := strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)
 		err := c.create(ctx, kind+" "+name, o)
 		if _, is := o.(*network.NetworkPolicy); is && api.IsForbidden(err) {
-			c.note("%v; without it every pod of the cluster reaches the ports of the job's pods: the job's own ask for its certificate, but those that a program "+
+			c.note("%v; without it every pod of the cluster reaches the ports of the job's pods: "+
+				"the job's own ask for its certificate, but those that a program "+
 				"opens, as NCCL and gloo do, ask nobody", err)
 			continue
 		}
@@ -306,7 +328,8 @@ func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*ba
 	defer cancel()
 	switch mine, e := once(ctx, answerLimit, find); {
 	case e != nil:
-		c.note("whether job/%s was created is not known: elasticdl status %s%s says it, and elasticdl stop %[2]s%[3]s deletes it", o.Name, name, c.place)
+		c.note("whether job/%s was created is not known: elasticdl status %s%s says it, and "+
+			"elasticdl stop %[2]s%[3]s deletes it", o.Name, name, c.place)
 	case mine != nil:
 		err = c.undo(ctx, name, mine.UID, []string{"job/" + o.Name}, err)
 	}
@@ -361,11 +384,15 @@ type creator[T any] interface {
 func createOwned[T meta.Object](ctx context.Context, c *Client, what string, kind creator[T], o T) error {
 	owner := o.GetOwnerReferences()[0]
 	for began := time.Now(); ; {
-		_, err := ask(ctx, c, "create "+what, func(ctx context.Context) (T, error) { return kind.Create(ctx, o, meta.CreateOptions{}) })
+		_, err := ask(ctx, c, "create "+what, func(ctx context.Context) (T, error) {
+			return kind.Create(ctx, o, meta.CreateOptions{})
+		})
 		if !api.IsAlreadyExists(err) {
 			return err
 		}
-		there, e := ask(ctx, c, "get "+what, func(ctx context.Context) (T, error) { return kind.Get(ctx, o.GetName(), meta.GetOptions{}) })
+		there, e := ask(ctx, c, "get "+what, func(ctx context.Context) (T, error) {
+			return kind.Get(ctx, o.GetName(), meta.GetOptions{})
+		})
 		if e != nil && !api.IsNotFound(e) {
 			return err
 		}

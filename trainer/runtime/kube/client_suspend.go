@@ -75,7 +75,8 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 	case root == nil:
 		return c.notFound(name)
 	case root.DeletionTimestamp != nil:
-		return fmt.Errorf("resume job %s: it is being deleted; its checkpoints are there: start a job with --checkpoint_dir_for_init", name)
+		return fmt.Errorf("resume job %s: it is being deleted; its checkpoints are there: start a "+
+			"job with --checkpoint_dir_for_init", name)
 	case outcomeOf(root) != "":
 		return c.again(ctx, name, root)
 	case !observe.Suspended(root):
@@ -90,7 +91,8 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 // outcomeOf returns the state in which a Job has ended, or is about to; "" if it has not.
 func outcomeOf(root *batch.Job) job.State {
 	switch {
-	case observe.JobCondition(root, batch.JobComplete) != nil || observe.JobCondition(root, batch.JobSuccessCriteriaMet) != nil:
+	case observe.JobCondition(root, batch.JobComplete) != nil ||
+		observe.JobCondition(root, batch.JobSuccessCriteriaMet) != nil:
 		return job.Succeeded
 	case observe.Failure(root) != nil:
 		return job.Failed
@@ -102,7 +104,8 @@ func (c *Client) setSuspend(ctx context.Context, name string, suspend bool) erro
 	doing := map[bool]string{true: "suspend job ", false: "start job "}[suspend] + name
 	_, err := ask(ctx, c, doing, func(ctx context.Context) (*batch.Job, error) {
 		patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)
-		return c.set.BatchV1().Jobs(c.namespace).Patch(ctx, manifest.MasterName(name), types.MergePatchType, patch, meta.PatchOptions{})
+		return c.set.BatchV1().Jobs(c.namespace).Patch(ctx, manifest.MasterName(name),
+			types.MergePatchType, patch, meta.PatchOptions{})
 	})
 	return err
 }
@@ -127,7 +130,8 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 		return err
 	}
 	if spec == nil {
-		return fmt.Errorf("resume job %s: configmap %s, which says what the job is, is gone; start a job with --checkpoint_dir_for_init", name, manifest.SpecName(name))
+		return fmt.Errorf("resume job %s: configmap %s, which says what the job is, is gone; start "+
+			"a job with --checkpoint_dir_for_init", name, manifest.SpecName(name))
 	}
 	j, err := resumed(spec, outcomeOf(root))
 	if err != nil {
@@ -166,9 +170,11 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	}
 	switch {
 	case err != nil && j.Runs():
-		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: what the program has saved is where it was", name, err)
+		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: what the program "+
+			"has saved is where it was", name, err)
 	case err != nil:
-		return fmt.Errorf("resume job %s: %w; its checkpoints are in %s: start a job with --checkpoint_dir_for_init", name, err, j.CheckpointDir)
+		return fmt.Errorf("resume job %s: %w; its checkpoints are in %s: start a job with "+
+			"--checkpoint_dir_for_init", name, err, j.CheckpointDir)
 	}
 	return nil
 }

@@ -46,7 +46,9 @@ func TestSuspend(t *testing.T) {
 	for want, change := range map[string]func(*batch.Job){
 		"suspend job test: it has ended: Succeeded": conditioned(batch.JobComplete, "", ""),
 		"suspend job test: it has ended: Failed":    conditioned(batch.JobFailureTarget, "", ""),
-		"suspend job test: it is being deleted":     func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} },
+		"suspend job test: it is being deleted": func(j *batch.Job) {
+			j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"}
+		},
 		"job nobody not found in namespace default": nil,
 	} {
 		objects, root := submitted(t, nil)
@@ -56,7 +58,8 @@ func TestSuspend(t *testing.T) {
 			change(root)
 		}
 		c, set := testClient(objects...)
-		if err := c.Suspend(t.Context(), name, nil); err == nil || err.Error() != want || slices.Contains(verbs(set), "patch jobs") {
+		if err := c.Suspend(t.Context(), name, nil); err == nil || err.Error() != want ||
+			slices.Contains(verbs(set), "patch jobs") {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -70,7 +73,8 @@ func withCheckpoints(j *job.Job) {
 
 // asProgram makes j a job that runs a program, which makes no checkpoints of ElasticDL's.
 func asProgram(j *job.Job) {
-	c, err := job.Parse(job.Run, []string{"--job_name=test", "--image_name=pytorch/pytorch:2.9.0", "--agent_image_name=elasticdl:v1", "--", "main.py"})
+	c, err := job.Parse(job.Run, []string{"--job_name=test", "--image_name=pytorch/pytorch:2.9.0",
+		"--agent_image_name=elasticdl:v1", "--", "main.py"})
 	if err != nil {
 		panic(err)
 	}
@@ -87,15 +91,18 @@ func TestResumeRefused(t *testing.T) {
 		want   string
 	}{
 		{nil, withCheckpoints, job.ErrRunning, "job test is running"},
-		{conditioned(batch.JobComplete, "", ""), withCheckpoints, job.ErrSucceeded, "job test has succeeded: there is nothing to go on with"},
-		{conditioned(batch.JobFailed, "", ""), nil, job.ErrNoCheckpoints, "job test has no checkpoints to go on from (--checkpoint_dir)"},
+		{conditioned(batch.JobComplete, "", ""), withCheckpoints, job.ErrSucceeded,
+			"job test has succeeded: there is nothing to go on with"},
+		{conditioned(batch.JobFailed, "", ""), nil, job.ErrNoCheckpoints,
+			"job test has no checkpoints to go on from (--checkpoint_dir)"},
 	} {
 		objects, root := submitted(t, test.of)
 		if test.change != nil {
 			test.change(root)
 		}
 		c, set := testClient(objects...)
-		if err := c.Resume(t.Context(), "test"); !errors.Is(err, test.is) || err.Error() != test.want || len(verbs(set)) > 0 {
+		if err := c.Resume(t.Context(), "test"); !errors.Is(err, test.is) || err.Error() != test.want ||
+			len(verbs(set)) > 0 {
 			t.Errorf("%v, want %s; asked for %v", err, test.want, verbs(set))
 		}
 	}
@@ -133,7 +140,8 @@ func TestResumeFailed(t *testing.T) {
 			spec := objects[1].(*core.ConfigMap)
 			spec.Data[manifest.KeyNumWorkers] = "5"
 			say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{
-				State: "Failed", Reason: "no data", EndedUnixMs: 9, History: []*wire.Incident{{UnixMs: 7, Kind: "pod", Text: `worker-1: "evicted"`}},
+				State: "Failed", Reason: "no data", EndedUnixMs: 9,
+				History: []*wire.Incident{{UnixMs: 7, Kind: "pod", Text: `worker-1: "evicted"`}},
 			})
 			if !owned {
 				for _, o := range objects[1:] {
@@ -164,8 +172,10 @@ func TestResumeFailed(t *testing.T) {
 				t.Fatal(err)
 			}
 			now, err := set.BatchV1().Jobs("default").Get(t.Context(), root.Name, meta.GetOptions{})
-			if err != nil || now.UID != "another" || *now.Spec.Suspend || now.Annotations["pulumi.com/skipAwait"] != "true" ||
-				!strings.HasSuffix(now.Spec.Template.Annotations[manifest.AnnotationSpec], " of a stack") || len(now.Status.Conditions) > 0 {
+			if err != nil || now.UID != "another" || *now.Spec.Suspend ||
+				now.Annotations["pulumi.com/skipAwait"] != "true" ||
+				!strings.HasSuffix(now.Spec.Template.Annotations[manifest.AnnotationSpec],
+					" of a stack") || len(now.Status.Conditions) > 0 {
 				t.Errorf("owned %t: %+v, %v", owned, now, err)
 			}
 			s, err := manifest.Submit(func() *job.Job { j := kubetest.Job(); is(j); return j }())
@@ -173,11 +183,14 @@ func TestResumeFailed(t *testing.T) {
 				t.Errorf("owned %t: backoff limit %d, %v", owned, *now.Spec.BackoffLimit, err)
 			}
 			marked, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{})
-			if err != nil || marked.Data[manifest.KeyResume] != "another" || marked.Data[manifest.KeyNumWorkers] != "5" || marked.Data[manifest.KeyJob] != spec.Data[manifest.KeyJob] {
+			if err != nil || marked.Data[manifest.KeyResume] != "another" ||
+				marked.Data[manifest.KeyNumWorkers] != "5" ||
+				marked.Data[manifest.KeyJob] != spec.Data[manifest.KeyJob] {
 				t.Errorf("owned %t: spec %v, %v", owned, marked.Data, err)
 			}
 			history, err := role.DecodeHistory([]byte(marked.Data[manifest.KeyHistory]))
-			if err != nil || len(history) != 2 || history[0].Text != `worker-1: "evicted"` || history[1].Text != "the job Failed: no data" || history[1].UnixMs == 0 {
+			if err != nil || len(history) != 2 || history[0].Text != `worker-1: "evicted"` ||
+				history[1].Text != "the job Failed: no data" || history[1].UnixMs == 0 {
 				t.Errorf("owned %t: history %v, %v", owned, history, err)
 			}
 			if remade := slices.Contains(verbs(set), "create services"); remade != owned {
@@ -200,7 +213,8 @@ func TestSubmitToAQueue(t *testing.T) {
 	if _, err := c.Submit(t.Context(), kubetest.Job()); err != nil {
 		t.Fatal(err)
 	}
-	if did := verbs(set); slices.Contains(did, "patch jobs") || !strings.Contains(notes.String(), "the cluster suspends job test") {
+	if did := verbs(set); slices.Contains(did, "patch jobs") ||
+		!strings.Contains(notes.String(), "the cluster suspends job test") {
 		t.Errorf("asked for %v, and said %q", did, notes.String())
 	}
 }

@@ -81,8 +81,11 @@ func TestSubmitOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "job/elasticdl-test-master configmap/elasticdl-test configmap/elasticdl-test-state secret/elasticdl-test-identity serviceaccount/elasticdl-test " +
-			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0 poddisruptionbudget/elasticdl-test networkpolicy/elasticdl-test"; strings.Join(created, " ") != want {
+		if want := "job/elasticdl-test-master configmap/elasticdl-test " +
+			"configmap/elasticdl-test-state secret/elasticdl-test-identity serviceaccount/elasticdl-test " +
+			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master " +
+			"service/elasticdl-test-ps-0 poddisruptionbudget/elasticdl-test " +
+			"networkpolicy/elasticdl-test"; strings.Join(created, " ") != want {
 			t.Errorf("created %v", created)
 		}
 		root, err := set.BatchV1().Jobs("default").Get(t.Context(), "elasticdl-test-master", meta.GetOptions{})
@@ -90,10 +93,13 @@ func TestSubmitOrder(t *testing.T) {
 			t.Errorf("suspend %t: %v, %v", suspend, root.Spec.Suspend, err)
 		}
 		did := verbs(set)
-		if did[0] != "create jobs" || slices.Contains(did, "delete jobs") || !suspend && did[len(did)-1] != "patch jobs" {
+		if did[0] != "create jobs" || slices.Contains(did, "delete jobs") || !suspend &&
+			did[len(did)-1] != "patch jobs" {
 			t.Errorf("asked for %v", did)
 		}
-		made := slices.IndexFunc(set.Actions(), func(a kubetesting.Action) bool { return a.GetVerb() == "create" && !isDry(a) })
+		made := slices.IndexFunc(set.Actions(), func(a kubetesting.Action) bool {
+			return a.GetVerb() == "create" && !isDry(a)
+		})
 		if first := set.Actions()[made].(kubetesting.CreateAction).GetObject().(*batch.Job); !*first.Spec.Suspend {
 			t.Error("the job starts before all of it is there")
 		}
@@ -112,10 +118,12 @@ func TestSubmitWithoutPolicies(t *testing.T) {
 	c.notes = &notes
 	kubetest.Fail(set, "create", "networkpolicies", 1, kubetest.Forbidden("create", "networkpolicies"))
 	created, err := c.Submit(t.Context(), kubetest.Job())
-	if err != nil || slices.Contains(created, "networkpolicy/elasticdl-test") || !slices.Contains(created, "poddisruptionbudget/elasticdl-test") {
+	if err != nil || slices.Contains(created, "networkpolicy/elasticdl-test") ||
+		!slices.Contains(created, "poddisruptionbudget/elasticdl-test") {
 		t.Errorf("created %v, %v", created, err)
 	}
-	if said := notes.String(); !strings.Contains(said, "create networkpolicy elasticdl-test: ") || !strings.Contains(said, "NCCL") {
+	if said := notes.String(); !strings.Contains(said, "create networkpolicy elasticdl-test: ") ||
+		!strings.Contains(said, "NCCL") {
 		t.Errorf("said %q", said)
 	}
 	if did := verbs(set); slices.Contains(did, "delete jobs") || did[len(did)-1] != "patch jobs" {
@@ -134,7 +142,8 @@ func TestSubmitFails(t *testing.T) {
 	c, set := testClient()
 	kubetest.Fail(set, "create", "roles", 1, kubetest.Forbidden("create", "roles"))
 	_, err := c.Submit(t.Context(), kubetest.Job())
-	if err == nil || !strings.Contains(err.Error(), "create role elasticdl-test: ") || !strings.Contains(err.Error(), "elasticdl rbac --namespace=default") {
+	if err == nil || !strings.Contains(err.Error(), "create role elasticdl-test: ") ||
+		!strings.Contains(err.Error(), "elasticdl rbac --namespace=default") {
 		t.Errorf("got %v", err)
 	}
 	if did := verbs(set); did[len(did)-1] != "delete jobs" {
@@ -178,7 +187,8 @@ func TestSubmitUnanswered(t *testing.T) {
 	}
 	_, before := submitted(t, nil)
 	c, set := testClient(before)
-	if _, err := c.Submit(t.Context(), kubetest.Job()); !api.IsAlreadyExists(err) || slices.Contains(verbs(set), "delete jobs") {
+	if _, err := c.Submit(t.Context(), kubetest.Job()); !api.IsAlreadyExists(err) ||
+		slices.Contains(verbs(set), "delete jobs") {
 		t.Errorf("another job: %v, %v", err, verbs(set))
 	}
 }
@@ -223,21 +233,28 @@ func TestPreflight(t *testing.T) {
 	j.Master.Priority, j.Worker.Priority = job.Priority{Class: "urgent"}, job.Priority{Class: "high", Share: 0.5}
 	j.Volumes = []job.Volume{{ClaimName: "data", MountPath: "/data"}, {HostPath: "/tmp", MountPath: "/tmp"}}
 	j.ServiceAccount = "trainer"
-	j.EnvSecrets = map[string]job.SecretRef{"A": {Secret: "gone", Key: "key"}, "B": {Secret: "there", Key: "key"}, "C": {Secret: "there", Key: "other"}}
+	j.EnvSecrets = map[string]job.SecretRef{"A": {Secret: "gone", Key: "key"},
+		"B": {Secret: "there", Key: "key"}, "C": {Secret: "there", Key: "other"}}
 	j.ImagePullSecrets = []string{"there", "nowhere", "registry"}
-	there := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "there", Namespace: "default"}, Type: core.SecretTypeOpaque, Data: map[string][]byte{"key": nil, "more": nil}}
-	registry := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "registry", Namespace: "default"}, Type: core.SecretTypeDockerConfigJson}
+	there := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "there", Namespace: "default"},
+		Type: core.SecretTypeOpaque, Data: map[string][]byte{"key": nil, "more": nil}}
+	registry := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "registry", Namespace: "default"},
+		Type: core.SecretTypeDockerConfigJson}
 	objects, _ := submitted(t, nil)
 	c, _ := testClient(append(objects, namespace, there, registry)...)
 	problems, err := c.Preflight(t.Context(), j)
 	want := []string{
-		"--env_secret=A=gone/key: namespace default has no Secret gone: kubectl create secret generic gone --from-literal=key=...",
+		"--env_secret=A=gone/key: namespace default has no Secret gone: kubectl create secret " +
+			"generic gone --from-literal=key=...",
 		"--env_secret=C=there/other: the Secret has no key other: it has key, more",
-		"--image_pull_secret=nowhere: namespace default has no such Secret; make it with kubectl create secret docker-registry nowhere",
-		"--image_pull_secret=there: the Secret is of type Opaque: expected kubernetes.io/dockerconfigjson, as kubectl create secret docker-registry makes it",
+		"--image_pull_secret=nowhere: namespace default has no such Secret; make it with kubectl " +
+			"create secret docker-registry nowhere",
+		"--image_pull_secret=there: the Secret is of type Opaque: expected " +
+			"kubernetes.io/dockerconfigjson, as kubectl create secret docker-registry makes it",
 		"--job_name=test: there is a job of that name: Pending; give another name, or: elasticdl stop test",
 		"--master_pod_priority: the cluster has no PriorityClass urgent",
-		"--service_account=trainer: namespace default has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints",
+		"--service_account=trainer: namespace default has no such ServiceAccount; an administrator " +
+			"makes it of what elasticdl rbac prints",
 		"--volume=claim_name=data: namespace default has no such PersistentVolumeClaim",
 		"--worker_pod_priority: the cluster has no PriorityClass high",
 		"--worker_pod_priority: the cluster has no PriorityClass low",
@@ -247,14 +264,16 @@ func TestPreflight(t *testing.T) {
 	}
 
 	c, set := testClient(namespace)
-	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims", "serviceaccounts", "secrets"} {
+	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims",
+		"serviceaccounts", "secrets"} {
 		kubetest.Fail(set, "get", resource, 9, kubetest.Forbidden("get", resource))
 	}
 	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
 		t.Errorf("what may not be looked at: %v, %v", problems, err)
 	}
 	c, _ = testClient()
-	if problems, err := c.Preflight(t.Context(), j); err != nil || problems == nil || problems.Error() != "--namespace=default: the cluster has no such namespace" {
+	if problems, err := c.Preflight(t.Context(), j); err != nil || problems == nil ||
+		problems.Error() != "--namespace=default: the cluster has no such namespace" {
 		t.Errorf("no namespace: %v, %v", problems, err)
 	}
 }
@@ -262,12 +281,14 @@ func TestPreflight(t *testing.T) {
 // Preflight reports what a namespace that enforces the restricted profile would refuse, before the
 // pod of the master is created.
 func TestPreflightRestricted(t *testing.T) {
-	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default", Labels: map[string]string{enforces: "restricted"}}}
+	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default",
+		Labels: map[string]string{enforces: "restricted"}}}
 	c, _ := testClient(namespace)
 	j := kubetest.Job()
 	j.Volumes = []job.Volume{{HostPath: "/tmp", MountPath: "/tmp"}}
 	problems, err := c.Preflight(t.Context(), j)
-	want := "--run_as_user is missing: namespace default enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000\n" +
+	want := "--run_as_user is missing: namespace default enforces restricted, and runs no pod that " +
+		"may be root's: give the number of a user, as --run_as_user=1000\n" +
 		"--volume=host_path=/tmp,mount_path=/tmp: namespace default enforces restricted, and runs no pod with a host_path: give a claim_name"
 	if err != nil || problems == nil || strings.TrimSpace(problems.Error()) != want {
 		t.Errorf("got\n%v\n%v, want\n%s", problems, err, want)
@@ -291,8 +312,12 @@ func TestAsk(t *testing.T) {
 		var notes strings.Builder
 		c := &Client{server: "https://cluster", notes: &notes}
 		asks := 0
-		_, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) { asks++; return 0, kubetest.Refused })
-		if want := "get job j: the cluster at https://cluster cannot be reached: dial tcp: connection refused"; err == nil || err.Error() != want || asks < 2 {
+		_, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) {
+			asks++
+			return 0, kubetest.Refused
+		})
+		if want := "get job j: the cluster at https://cluster cannot be reached: dial tcp: " +
+			"connection refused"; err == nil || err.Error() != want || asks < 2 {
 			t.Errorf("%v after %d requests, want %s", err, asks, want)
 		}
 		if c.reached.Load() || notes.Len() > 0 {
@@ -309,7 +334,8 @@ func TestAsk(t *testing.T) {
 		if n != 7 || err != nil || time.Since(began) > time.Minute+longestBackoff {
 			t.Errorf("%d, %v after %v", n, err, time.Since(began))
 		}
-		if strings.Count(notes.String(), "\n") != 3 || !strings.HasSuffix(notes.String(), "note: get job j: the cluster answers again\n") {
+		if strings.Count(notes.String(), "\n") != 3 ||
+			!strings.HasSuffix(notes.String(), "note: get job j: the cluster answers again\n") {
 			t.Errorf("notes: %q", &notes)
 		}
 		// A cluster that has never answered is waited for a few seconds and named with its context.
@@ -319,7 +345,8 @@ func TestAsk(t *testing.T) {
 		silent := func(ctx context.Context) (int, error) { asks++; <-ctx.Done(); return 0, ctx.Err() }
 		for _, doing := range []string{"list jobs", "get job j", "list pods"} {
 			_, err = ask(t.Context(), fresh, doing, silent)
-			if want := doing + ": the cluster at https://cluster (context a of config) cannot be reached: no answer in 4s"; !errors.Is(err, ErrUnreachable) || err.Error() != want {
+			if want := doing + ": the cluster at https://cluster (context a of config) cannot be " +
+				"reached: no answer in 4s"; !errors.Is(err, ErrUnreachable) || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)
 			}
 		}
@@ -330,18 +357,27 @@ func TestAsk(t *testing.T) {
 		// its user.
 		began = time.Now()
 		fresh = &Client{server: "https://cluster", config: &rest.Config{ExecProvider: new(clientcmdapi.ExecConfig)}}
-		if _, err = ask(t.Context(), fresh, "list jobs", silent); !errors.Is(err, ErrUnreachable) || time.Since(began) != answerLimit {
+		if _, err = ask(t.Context(), fresh, "list jobs", silent); !errors.Is(err, ErrUnreachable) ||
+			time.Since(began) != answerLimit {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		// A request that was refused is not repeated.
 		asks = 0
-		_, err = ask(t.Context(), c, "list jobs", func(context.Context) (int, error) { asks++; return 0, kubetest.Forbidden("list", "jobs") })
-		if asks != 1 || !api.IsForbidden(err) || !strings.HasSuffix(err.Error(), `cannot list resource "jobs"; an administrator of the cluster can allow it`) {
+		_, err = ask(t.Context(), c, "list jobs", func(context.Context) (int, error) {
+			asks++
+			return 0, kubetest.Forbidden("list", "jobs")
+		})
+		if asks != 1 || !api.IsForbidden(err) ||
+			!strings.HasSuffix(err.Error(),
+				`cannot list resource "jobs"; an administrator of the cluster can allow it`) {
 			t.Errorf("%d requests: %v", asks, err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
-		_, err = ask(ctx, c, "list jobs", func(context.Context) (int, error) { cancel(enough); return 0, kubetest.Refused })
+		_, err = ask(ctx, c, "list jobs", func(context.Context) (int, error) {
+			cancel(enough)
+			return 0, kubetest.Refused
+		})
 		if !errors.Is(err, enough) {
 			t.Errorf("interrupted: %v", err)
 		}

@@ -102,7 +102,8 @@ func Connect(at Place) (*Client, error) {
 	if err != nil {
 		return nil, at.explain(err, config.Host)
 	}
-	return &Client{set: set, config: config, namespace: namespace, server: config.Host, context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes, patience: at.Patience}, nil
+	return &Client{set: set, config: config, namespace: namespace, server: config.Host,
+		context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes, patience: at.Patience}, nil
 }
 
 // contextOf returns which context of which file names a cluster; "" if none does: it is the one

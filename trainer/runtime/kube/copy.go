@@ -86,8 +86,11 @@ func (c *Client) CopyToClaim(ctx context.Context, what Copy, progress func(CopyP
 	return c.copyToClaim(ctx, what, c.exec, progress)
 }
 
-func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream, progress func(CopyProgress)) (existed bool, err error) {
-	from, err := listFiles(ctx, what.From, func(done, total int64) { progress(CopyProgress{"sum up " + what.From, done, total}) })
+func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream,
+	progress func(CopyProgress)) (existed bool, err error) {
+	from, err := listFiles(ctx, what.From, func(done, total int64) {
+		progress(CopyProgress{"sum up " + what.From, done, total})
+	})
 	if err != nil {
 		return false, err
 	}
@@ -96,12 +99,15 @@ func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream, progres
 		return false, err
 	}
 	return c.throughPod(ctx, what, from.total(), step, progress, func(ctx context.Context, pod string) (bool, error) {
-		return from.send(ctx, pod, path.Join(claimMount, what.To), run, func(done int64) { progress(CopyProgress{step, done, from.total()}) })
+		return from.send(ctx, pod, path.Join(claimMount, what.To), run, func(done int64) {
+			progress(CopyProgress{step, done, from.total()})
+		})
 	})
 }
 
 // throughPod copies through a pod that mounts the claim.
-func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step string, progress func(CopyProgress), do func(ctx context.Context, pod string) (bool, error)) (existed bool, err error) {
+func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step string,
+	progress func(CopyProgress), do func(ctx context.Context, pod string) (bool, error)) (existed bool, err error) {
 	progress(CopyProgress{Step: "start a pod that mounts claim " + what.Claim})
 	p, err := copyPod(what, bytes)
 	if err != nil {
@@ -119,7 +125,8 @@ func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step st
 	}
 	existed, err = c.whileRunning(ctx, p.Name, func(ctx context.Context) (bool, error) { return do(ctx, p.Name) })
 	if end, ended := errors.AsType[exec.CodeExitError](err); ended {
-		return false, fmt.Errorf("%s: %s", step, strings.ReplaceAll(end.Error(), claimMount+"/", "claim:"+what.Claim+"/"))
+		return false, fmt.Errorf("%s: %s", step, strings.ReplaceAll(end.Error(), claimMount+"/",
+			"claim:"+what.Claim+"/"))
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", step, c.explain("exec in pod "+p.Name, err))
@@ -128,7 +135,8 @@ func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step st
 }
 
 // whileRunning sends, from the beginning again where a stream breaks, until the pod ends.
-func (c *Client) whileRunning(ctx context.Context, pod string, send func(context.Context) (bool, error)) (existed bool, err error) {
+func (c *Client) whileRunning(ctx context.Context, pod string,
+	send func(context.Context) (bool, error)) (existed bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watchEnd(ctx, pod, cancel) })
@@ -181,7 +189,8 @@ func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool)
 		return err
 	}
 	if write && slices.Equal(there.Spec.AccessModes, []core.PersistentVolumeAccessMode{core.ReadOnlyMany}) {
-		return fmt.Errorf("%s: the claim is %s: nothing can be copied to it; expected one that is %s", flag, core.ReadOnlyMany, core.ReadWriteMany)
+		return fmt.Errorf("%s: the claim is %s: nothing can be copied to it; expected one that is %s",
+			flag, core.ReadOnlyMany, core.ReadWriteMany)
 	}
 	return nil
 }
@@ -193,20 +202,25 @@ func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	confined := manifest.Confined()
 	confined.ReadOnlyRootFilesystem = new(true) // it writes to the claim only
 	p := &core.Pod{
-		ObjectMeta: meta.ObjectMeta{Name: "elasticdl-copy-" + rand.String(6), Labels: map[string]string{"app": "elasticdl"}},
+		ObjectMeta: meta.ObjectMeta{Name: "elasticdl-copy-" + rand.String(6),
+			Labels: map[string]string{"app": "elasticdl"}},
 		Spec: core.PodSpec{
 			RestartPolicy:                 core.RestartPolicyNever,
 			ActiveDeadlineSeconds:         new(int64(startLimit/time.Second) + 3600 + bytes/slowest),
 			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
-			SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
+			SecurityContext: &core.PodSecurityContext{
+				SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
 			Containers: []core.Container{{
 				SecurityContext: confined,
-				Name:            "copy", Image: what.Image, ImagePullPolicy: core.PullPolicy(what.Pull), Args: []string{"receive", "--hold"},
+				Name:            "copy", Image: what.Image, ImagePullPolicy: core.PullPolicy(what.Pull),
+				Args: []string{"receive", "--hold"},
 				Resources: core.ResourceRequirements{
-					Requests: core.ResourceList{core.ResourceCPU: resource.MustParse("100m"), core.ResourceMemory: resource.MustParse("128Mi")},
-					Limits:   core.ResourceList{core.ResourceCPU: resource.MustParse("1"), core.ResourceMemory: resource.MustParse("512Mi")},
+					Requests: core.ResourceList{core.ResourceCPU: resource.MustParse("100m"),
+						core.ResourceMemory: resource.MustParse("128Mi")},
+					Limits: core.ResourceList{core.ResourceCPU: resource.MustParse("1"),
+						core.ResourceMemory: resource.MustParse("512Mi")},
 				},
 				VolumeMounts: []core.VolumeMount{{Name: "claim", MountPath: claimMount}},
 			}},
@@ -237,7 +251,8 @@ func (c *Client) awaitRunning(ctx context.Context, name string) error {
 		case p.Status.Phase == core.PodRunning:
 			return nil
 		case p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded:
-			return fmt.Errorf("pod %s ended before anything was copied: %s; is its image one of elasticdl zoo build?", name, observe.Exit(p).Reason)
+			return fmt.Errorf("pod %s ended before anything was copied: %s; is its image one of "+
+				"elasticdl zoo build?", name, observe.Exit(p).Reason)
 		case hopeless || never:
 			return fmt.Errorf("pod %s cannot run: %s", name, why)
 		case time.Since(began) > startLimit:
@@ -269,9 +284,11 @@ func (c *Client) deletePod(ctx context.Context, name string) error {
 }
 
 // exec is a stream through the cluster.
-func (c *Client) exec(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func (c *Client) exec(ctx context.Context, pod string, command []string, stdin io.Reader,
+	stdout, stderr io.Writer) error {
 	url := c.set.CoreV1().RESTClient().Post().Namespace(c.namespace).Resource("pods").Name(pod).SubResource("exec").
-		VersionedParams(&core.PodExecOptions{Command: command, Stdin: true, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(&core.PodExecOptions{Command: command, Stdin: true, Stdout: true, Stderr: true},
+			scheme.ParameterCodec).URL()
 	config := rest.CopyConfig(c.config)
 	config.Timeout = 0
 	sockets, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
@@ -295,7 +312,8 @@ func (c *Client) exec(ctx context.Context, pod string, command []string, stdin i
 }
 
 // send streams the files to the command receive in a pod, until that has answered.
-func (f *files) send(ctx context.Context, pod, to string, run stream, progress func(done int64)) (existed bool, err error) {
+func (f *files) send(ctx context.Context, pod, to string, run stream,
+	progress func(done int64)) (existed bool, err error) {
 	reader, writer := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() {

@@ -27,7 +27,8 @@ func (c *Client) CopyFromClaim(ctx context.Context, what Copy, progress func(Cop
 	return c.copyFromClaim(ctx, what, c.exec, progress)
 }
 
-func (c *Client) copyFromClaim(ctx context.Context, what Copy, run stream, progress func(CopyProgress)) (existed bool, err error) {
+func (c *Client) copyFromClaim(ctx context.Context, what Copy, run stream,
+	progress func(CopyProgress)) (existed bool, err error) {
 	step := "copy from claim " + what.Claim
 	const most = 1 << 40 // bytes: the size is not known before
 	if err := c.checkClaim(ctx, "claim:"+what.Claim, what.Claim, false); err != nil {
@@ -38,12 +39,15 @@ func (c *Client) copyFromClaim(ctx context.Context, what Copy, run stream, progr
 		if what.Model {
 			command = append(command, "--model")
 		}
-		return fetch(ctx, pod, command, what.To, run, func(done, total int64) { progress(CopyProgress{step, done, total}) })
+		return fetch(ctx, pod, command, what.To, run, func(done, total int64) {
+			progress(CopyProgress{step, done, total})
+		})
 	})
 }
 
 // fetch writes what the command send in a pod sends to a directory.
-func fetch(ctx context.Context, pod string, command []string, to string, run stream, progress func(done, total int64)) (existed bool, err error) {
+func fetch(ctx context.Context, pod string, command []string, to string, run stream,
+	progress func(done, total int64)) (existed bool, err error) {
 	reader, writer := io.Pipe()
 	var said bytes.Buffer
 	ended := make(chan error, 1)
@@ -70,7 +74,8 @@ func fetch(ctx context.Context, pod string, command []string, to string, run str
 
 // Fetch makes a directory of this machine of what [Send] finds at a location, as
 // [Client.CopyFromClaim] does with a claim.
-func Fetch(ctx context.Context, open checkpoint.Opener, location, to string, progress func(CopyProgress)) (existed bool, err error) {
+func Fetch(ctx context.Context, open checkpoint.Opener, location, to string,
+	progress func(CopyProgress)) (existed bool, err error) {
 	reader, writer := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
@@ -78,7 +83,9 @@ func Fetch(ctx context.Context, open checkpoint.Opener, location, to string, pro
 		writer.CloseWithError(err)
 		sent <- err
 	}()
-	answer, err := receive(reader, to, func(done, total int64) { progress(CopyProgress{"copy " + location, done, total}) })
+	answer, err := receive(reader, to, func(done, total int64) {
+		progress(CopyProgress{"copy " + location, done, total})
+	})
 	reader.Close()
 	if unsent := <-sent; unsent != nil && !errors.Is(unsent, io.ErrClosedPipe) {
 		return false, unsent
@@ -108,7 +115,8 @@ func Send(ctx context.Context, open checkpoint.Opener, location string, model bo
 	if err := export(to); err != nil {
 		return err
 	}
-	header, err := json.Marshal(files{List: []file{{Name: checkpoint.ModelFile, Size: to.n, Sum: hex.EncodeToString(to.hash.Sum(nil))}}})
+	header, err := json.Marshal(
+		files{List: []file{{Name: checkpoint.ModelFile, Size: to.n, Sum: hex.EncodeToString(to.hash.Sum(nil))}}})
 	if err != nil {
 		return err
 	}

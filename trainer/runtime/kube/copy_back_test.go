@@ -66,7 +66,8 @@ func TestCopyFromClaim(t *testing.T) {
 
 	what.From = "nothing"
 	_, err := client.copyFromClaim(t.Context(), what, run, func(CopyProgress) {})
-	if err == nil || !strings.HasPrefix(err.Error(), "copy from claim files: elasticdl send: read ") || !strings.HasSuffix(err.Error(), "/nothing: no such file or directory") {
+	if err == nil || !strings.HasPrefix(err.Error(), "copy from claim files: elasticdl send: read ") ||
+		!strings.HasSuffix(err.Error(), "/nothing: no such file or directory") {
 		t.Errorf("nothing is there: %v", err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(what.To)); len(left) != 1 {
@@ -80,12 +81,15 @@ func TestFetchModel(t *testing.T) {
 	layout := param.Layout{{Name: "w", Shape: []int{3, 2}, Trainable: true}}
 	root := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(filepath.Join(root, "ckpt"))}
-	shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 4}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: []float32{1, 2, 3, 4, 5, 6}})
+	shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 4}, checkpoint.ShardFile(0, 1),
+		checkpoint.Part{Values: []float32{1, 2, 3, 4, 5, 6}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checkpoint.Commit{Format: checkpoint.Format, Number: 4, Life: 1, Layout: checkpoint.VariablesOf(layout), Shards: []checkpoint.Shard{shard}}
-	if err := errors.Join(d.WriteCommit(c), d.Export(&c, checkpoint.Local(filepath.Join(root, "out")), nil)); err != nil {
+	c := checkpoint.Commit{Format: checkpoint.Format, Number: 4, Life: 1,
+		Layout: checkpoint.VariablesOf(layout), Shards: []checkpoint.Shard{shard}}
+	if err := errors.Join(d.WriteCommit(c), d.Export(&c, checkpoint.Local(filepath.Join(root, "out")),
+		nil)); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile(filepath.Join(root, "out", checkpoint.ModelFile))
@@ -109,7 +113,8 @@ func TestFetchModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := filepath.Join(root, "damaged")
-	if _, err := Fetch(t.Context(), nil, filepath.Join(root, "ckpt"), to, func(CopyProgress) {}); !errors.Is(err, checkpoint.ErrDamaged) {
+	if _, err := Fetch(t.Context(), nil, filepath.Join(root, "ckpt"), to,
+		func(CopyProgress) {}); !errors.Is(err, checkpoint.ErrDamaged) {
 		t.Errorf("a damaged checkpoint: %v", err)
 	}
 	if _, err := os.Stat(to); !os.IsNotExist(err) {

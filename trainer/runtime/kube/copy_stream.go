@@ -183,7 +183,8 @@ func receive(r io.Reader, dir string, progress func(done, total int64)) (answer 
 	defer os.RemoveAll(partial)
 	counted := &counter{w: io.Discard, progress: func(done int64) { progress(done, sent.total()) }}
 	for _, f := range sent.List {
-		if err := f.receive(io.TeeReader(stream, counted), filepath.Join(partial, filepath.FromSlash(f.Name))); err != nil {
+		if err := f.receive(io.TeeReader(stream, counted),
+			filepath.Join(partial, filepath.FromSlash(f.Name))); err != nil {
 			return "", fmt.Errorf("receive %s: %w", f.Name, err)
 		}
 	}

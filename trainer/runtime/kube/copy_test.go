@@ -25,7 +25,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-var twoFiles = map[string]string{"train/data-00000": strings.Repeat("train", 1000), "test/data-00000": "test", ".dataset.json": "{}"}
+var twoFiles = map[string]string{"train/data-00000": strings.Repeat("train", 1000),
+	"test/data-00000": "test", ".dataset.json": "{}"}
 
 // tree makes files in a new directory, and returns the directory.
 func tree(t *testing.T, files map[string]string) string {
@@ -33,7 +34,8 @@ func tree(t *testing.T, files map[string]string) string {
 	dir := filepath.Join(t.TempDir(), "mnist")
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +84,8 @@ func TestReceive(t *testing.T) {
 		t.Helper()
 		var answer strings.Builder
 		err := Receive(bytes.NewReader(stream), &answer, to)
-		if !strings.HasPrefix(answer.String(), want) || (err != nil) != strings.HasPrefix(want, failed) || !strings.HasSuffix(answer.String(), "\n") {
+		if !strings.HasPrefix(answer.String(), want) ||
+			(err != nil) != strings.HasPrefix(want, failed) || !strings.HasSuffix(answer.String(), "\n") {
 			t.Errorf("answer %q, %v, want %q", answer.String(), err, want)
 		}
 		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(to), ".*")); len(left) > 0 {
@@ -141,7 +144,8 @@ func TestReceiveTwice(t *testing.T) {
 func TestReceiveRefuses(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "mnist")
 	for _, header := range []string{
-		`{"files": [{"name": "../x", "size": 0, "sum": ""}]}`, `{"files": [{"name": "/etc/x"}]}`, `{"files": [{"name": "."}]}`,
+		`{"files": [{"name": "../x", "size": 0, "sum": ""}]}`, `{"files": [{"name": "/etc/x"}]}`,
+		`{"files": [{"name": "."}]}`,
 		`{"files": [{"name": ""}]}`, `{"files": [{"name": "x", "size": -1}]}`, `{"filez": []}`, `files`,
 	} {
 		if err := Receive(strings.NewReader(header+"\n"), io.Discard, to); err == nil {
@@ -163,7 +167,8 @@ func TestListFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]string{empty: "has no files", link: "is no file", "/nothing": "no such file"} {
-		if _, err := listFiles(t.Context(), dir, func(done, total int64) {}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := listFiles(t.Context(), dir, func(done, total int64) {}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", dir, err, want)
 		}
 	}
@@ -216,7 +221,8 @@ func TestCopyToClaim(t *testing.T) {
 	claim := t.TempDir()
 	client, set := cluster(running)
 	var pod *core.Pod
-	run := func(ctx context.Context, name string, command []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	run := func(ctx context.Context, name string, command []string, stdin io.Reader,
+		stdout, stderr io.Writer) (err error) {
 		if pod, err = set.CoreV1().Pods("n").Get(ctx, name, meta.GetOptions{}); err != nil {
 			return err
 		}
@@ -237,13 +243,15 @@ func TestCopyToClaim(t *testing.T) {
 	}
 	noPods(t, set, 2)
 	c := pod.Spec.Containers[0]
-	if c.Image != what.Image || c.ImagePullPolicy != core.PullNever || len(c.VolumeMounts) != 1 || c.VolumeMounts[0].MountPath != claimMount ||
+	if c.Image != what.Image || c.ImagePullPolicy != core.PullNever || len(c.VolumeMounts) != 1 ||
+		c.VolumeMounts[0].MountPath != claimMount ||
 		pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "files" || pod.Spec.ActiveDeadlineSeconds == nil {
 		t.Errorf("pod %+v", pod.Spec)
 	}
 	os.Remove(filepath.Join(claim, "a/mnist/test/data-00000"))
 	_, err := client.copyToClaim(t.Context(), what, run, func(CopyProgress) {})
-	if err == nil || !strings.Contains(err.Error(), "claim:files/a/mnist is there already and holds other files") && !strings.Contains(err.Error(), claim) {
+	if err == nil || !strings.Contains(err.Error(),
+		"claim:files/a/mnist is there already and holds other files") && !strings.Contains(err.Error(), claim) {
 		t.Errorf("%v, want what is in the way", err)
 	}
 	noPods(t, set, 3)
@@ -253,7 +261,9 @@ func TestCopyToClaim(t *testing.T) {
 // volume is in their zone, and as their user.
 func TestCopyForAJob(t *testing.T) {
 	const spec = `{"pod_spec":{"imagePullSecrets":[{"name":"pull"}],"affinity":{"nodeAffinity":{},"podAntiAffinity":{}}},"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"runAsUser":1000}}]}}`
-	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists",
+	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1",
+		"--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu",
+		"--tolerations=key=team,operator=Exists",
 		"--service_account=trainer", "--cluster_spec_json=" + spec, "--", "main.py"})
 	if err != nil {
 		t.Fatal(err)
@@ -266,17 +276,21 @@ func TestCopyForAJob(t *testing.T) {
 	tolerates := func(key string) bool {
 		return slices.ContainsFunc(is.Tolerations, func(t core.Toleration) bool { return t.Key == key })
 	}
-	if is.NodeSelector["pool"] != "gpu" || !tolerates("team") || !tolerates("nvidia.com/gpu") || is.Affinity.NodeAffinity == nil || is.Affinity.PodAntiAffinity != nil {
+	if is.NodeSelector["pool"] != "gpu" || !tolerates("team") || !tolerates("nvidia.com/gpu") ||
+		is.Affinity.NodeAffinity == nil || is.Affinity.PodAntiAffinity != nil {
 		t.Errorf("runs on other nodes: %+v", is)
 	}
 	if is.ServiceAccountName != "trainer" || is.ImagePullSecrets[0].Name != "pull" || is.SecurityContext == nil {
 		t.Errorf("runs as another: %+v", is)
 	}
 	only := is.Containers[0]
-	if len(is.Containers) != 1 || len(is.InitContainers) > 0 || only.Image != "r/elasticdl:1" || only.Args[0] != "receive" || len(only.Resources.Limits) != 2 || len(is.Volumes) != 1 || *only.SecurityContext.RunAsUser != 1000 {
+	if len(is.Containers) != 1 || len(is.InitContainers) > 0 || only.Image != "r/elasticdl:1" ||
+		only.Args[0] != "receive" || len(only.Resources.Limits) != 2 || len(is.Volumes) != 1 ||
+		*only.SecurityContext.RunAsUser != 1000 {
 		t.Errorf("is a worker: %+v", is)
 	}
-	if p, err := copyPod(Copy{Claim: "files"}, 0); err != nil || p.Spec.NodeSelector != nil || p.Spec.Tolerations != nil || p.Spec.SecurityContext.RunAsUser != nil {
+	if p, err := copyPod(Copy{Claim: "files"}, 0); err != nil || p.Spec.NodeSelector != nil ||
+		p.Spec.Tolerations != nil || p.Spec.SecurityContext.RunAsUser != nil {
 		t.Errorf("%+v, %v", p.Spec, err)
 	}
 }
@@ -285,13 +299,15 @@ func TestCopyForAJob(t *testing.T) {
 // not.
 func TestCopyToAClaimThatIsReadOnly(t *testing.T) {
 	client, set := cluster(running)
-	claim := &core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "fixed", Namespace: "n"}, Spec: core.PersistentVolumeClaimSpec{AccessModes: []core.PersistentVolumeAccessMode{core.ReadOnlyMany}}}
+	claim := &core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "fixed", Namespace: "n"},
+		Spec: core.PersistentVolumeClaimSpec{AccessModes: []core.PersistentVolumeAccessMode{core.ReadOnlyMany}}}
 	if err := set.Tracker().Add(claim); err != nil {
 		t.Fatal(err)
 	}
 	what := Copy{From: tree(t, twoFiles), Claim: "fixed", To: "mnist", Flag: "--workdir=code"}
 	_, err := client.copyToClaim(t.Context(), what, receiver(t.TempDir()), func(CopyProgress) {})
-	if want := "--workdir=code: the claim is ReadOnlyMany: nothing can be copied to it; expected one that is ReadWriteMany"; err == nil || err.Error() != want {
+	if want := "--workdir=code: the claim is ReadOnlyMany: nothing can be copied to it; expected " +
+		"one that is ReadWriteMany"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	noPods(t, set, 0)
@@ -312,7 +328,8 @@ func TestCopyAgain(t *testing.T) {
 		}
 		return receiver(claim)(ctx, pod, command, stdin, stdout, stderr)
 	}
-	if _, err := client.copyToClaim(t.Context(), what, breaks, func(CopyProgress) {}); err != nil || attempts != copyAttempts {
+	if _, err := client.copyToClaim(t.Context(), what, breaks, func(CopyProgress) {}); err != nil ||
+		attempts != copyAttempts {
 		t.Errorf("%v after %d attempts", err, attempts)
 	}
 	if got := holds(t, filepath.Join(claim, "mnist")); !maps.Equal(got, twoFiles) {
@@ -324,7 +341,8 @@ func TestCopyAgain(t *testing.T) {
 		io.WriteString(stdout, failed+"disk full\n")
 		return exec.CodeExitError{Err: errors.New("exit code 1"), Code: 1}
 	}
-	if _, err := client.copyToClaim(t.Context(), what, refuses, func(CopyProgress) {}); err == nil || !strings.HasSuffix(err.Error(), "disk full") || attempts != 1 {
+	if _, err := client.copyToClaim(t.Context(), what, refuses, func(CopyProgress) {}); err == nil ||
+		!strings.HasSuffix(err.Error(), "disk full") || attempts != 1 {
 		t.Errorf("%v after %d attempts, want what the pod said, once", err, attempts)
 	}
 	noPods(t, set, 2)
@@ -338,7 +356,8 @@ func TestCopyLeavesNoPod(t *testing.T) {
 	}
 	waits := func(reason string) core.PodStatus {
 		return core.PodStatus{Phase: core.PodPending, ContainerStatuses: []core.ContainerStatus{
-			{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: reason, Message: "no such image"}}}}}
+			{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: reason,
+				Message: "no such image"}}}}}
 	}
 	for name, test := range map[string]struct {
 		status core.PodStatus
@@ -346,7 +365,9 @@ func TestCopyLeavesNoPod(t *testing.T) {
 		pods   int
 		change func(*Copy)
 	}{
-		"no claim":      {running, "--to=claim:other: namespace n has no such PersistentVolumeClaim", 0, func(c *Copy) { c.Claim = "other" }},
+		"no claim": {running, "--to=claim:other: namespace n has no such PersistentVolumeClaim", 0, func(c *Copy) {
+			c.Claim = "other"
+		}},
 		"no files":      {running, "read /nothing", 0, func(c *Copy) { c.From = "/nothing" }},
 		"ends at once":  {core.PodStatus{Phase: core.PodFailed, Message: "no such command"}, "no such command", 1, nil},
 		"never pulled":  {waits("ErrImageNeverPull"), "cannot run: ErrImageNeverPull: no such image", 1, nil},
@@ -357,14 +378,16 @@ func TestCopyLeavesNoPod(t *testing.T) {
 		if test.change != nil {
 			test.change(&copied)
 		}
-		if _, err := client.copyToClaim(t.Context(), copied, blocks, func(CopyProgress) {}); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := client.copyToClaim(t.Context(), copied, blocks,
+			func(CopyProgress) {}); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 		noPods(t, set, test.pods)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	client, set := cluster(running)
-	interrupted := func(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	interrupted := func(ctx context.Context, pod string, command []string, stdin io.Reader,
+		stdout, stderr io.Writer) error {
 		cancel()
 		return blocks(ctx, pod, command, stdin, stdout, stderr)
 	}
@@ -380,11 +403,14 @@ func TestCopyEndsWithItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, set := cluster(running)
 		hangs := func(ctx context.Context, pod string, _ []string, _ io.Reader, _, _ io.Writer) error {
-			set.CoreV1().Pods("n").UpdateStatus(ctx, &core.Pod{ObjectMeta: meta.ObjectMeta{Name: pod, Namespace: "n"}, Status: core.PodStatus{Phase: core.PodFailed}}, meta.UpdateOptions{})
+			set.CoreV1().Pods("n").UpdateStatus(ctx,
+				&core.Pod{ObjectMeta: meta.ObjectMeta{Name: pod, Namespace: "n"},
+					Status: core.PodStatus{Phase: core.PodFailed}}, meta.UpdateOptions{})
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		_, err := client.copyToClaim(t.Context(), Copy{From: from, Claim: "files", To: "mnist"}, hangs, func(CopyProgress) {})
+		_, err := client.copyToClaim(t.Context(), Copy{From: from, Claim: "files", To: "mnist"}, hangs,
+			func(CopyProgress) {})
 		if err == nil || !strings.Contains(err.Error(), "has ended meanwhile") {
 			t.Errorf("%v, want that the pod has ended", err)
 		}
@@ -397,7 +423,8 @@ func TestCopyOfAFileThatShrinks(t *testing.T) {
 	what := Copy{From: tree(t, twoFiles), Claim: "files", To: "mnist"}
 	client, set := cluster(running)
 	claim := t.TempDir()
-	shrinks := func(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	shrinks := func(ctx context.Context, pod string, command []string, stdin io.Reader,
+		stdout, stderr io.Writer) error {
 		if err := os.Truncate(filepath.Join(what.From, "train/data-00000"), 1); err != nil {
 			return err
 		}
@@ -420,8 +447,10 @@ func TestCopyPodIsConfined(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := p.Spec.Containers[0].SecurityContext
-	if *p.Spec.AutomountServiceAccountToken || p.Spec.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
-		*c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem || len(c.Capabilities.Drop) != 1 || c.Capabilities.Drop[0] != "ALL" {
+	if *p.Spec.AutomountServiceAccountToken ||
+		p.Spec.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
+		*c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem || len(c.Capabilities.Drop) != 1 ||
+		c.Capabilities.Drop[0] != "ALL" {
 		t.Errorf("%+v", p.Spec)
 	}
 }
@@ -429,7 +458,8 @@ func TestCopyPodIsConfined(t *testing.T) {
 // A first line that does not end is not kept in memory.
 func TestEndlessHeader(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(`{"list":"`), repeating{})
-	if _, err := readLine(bufio.NewReader(endless), 1<<20); err == nil || err.Error() != "a line of more than 1048576 bytes" {
+	if _, err := readLine(bufio.NewReader(endless), 1<<20); err == nil ||
+		err.Error() != "a line of more than 1048576 bytes" {
 		t.Errorf("%v", err)
 	}
 	line, err := readLine(bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 99)+"\nrest"), 16), 100)
@@ -454,7 +484,8 @@ func FuzzReceive(f *testing.F) {
 	one := func(name string, size int) string {
 		return fmt.Sprintf("{\"list\":[{\"name\":%q,\"size\":%d,\"sum\":%q}]}\nhello", name, size, hello)
 	}
-	for _, s := range []string{one("a", 5), one("a/b/../c", 5), one("../a", 5), one("/a", 5), one("a", -1), one("a", 1<<40), one("a", 4), "{}\n", "", "null\n", "{\"list\":[null]}\n"} {
+	for _, s := range []string{one("a", 5), one("a/b/../c", 5), one("../a", 5), one("/a", 5),
+		one("a", -1), one("a", 1<<40), one("a", 4), "{}\n", "", "null\n", "{\"list\":[null]}\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {

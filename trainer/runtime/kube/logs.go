@@ -37,7 +37,8 @@ const followWindow = time.Second
 // them: those of several pods by the time of their lines. What a connection that breaks has not
 // brought is asked for again; no line comes twice.
 func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
-	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool), feeds: make(map[string]*feed), fresh: make(chan struct{}, 1)}
+	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool),
+		feeds: make(map[string]*feed), fresh: make(chan struct{}, 1)}
 	ctx, f.cancel = context.WithCancelCause(ctx)
 	defer f.cancel(nil)
 	var merging sync.WaitGroup
@@ -114,14 +115,18 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 	for _, s := range sources {
 		named = append(named, s.pod)
 	}
-	if f.o.Pod != "" && !slices.Contains(named, f.o.Pod) && (last || len(f.known) == 0 && len(named) > 0 && !f.o.Follow) {
+	if f.o.Pod != "" && !slices.Contains(named, f.o.Pod) &&
+		(last || len(f.known) == 0 && len(named) > 0 && !f.o.Follow) {
 		if len(f.known) > 0 {
 			return nil // the pod was deleted
 		}
-		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, role.ErrNoLog, strings.Join(slices.Compact(named), ", "))
+		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, role.ErrNoLog,
+			strings.Join(slices.Compact(named), ", "))
 	}
 	if f.o.Previous {
-		if sources = slices.DeleteFunc(sources, func(s source) bool { return !s.previous }); !slices.ContainsFunc(sources, f.wants) {
+		if sources = slices.DeleteFunc(sources, func(s source) bool {
+			return !s.previous
+		}); !slices.ContainsFunc(sources, f.wants) {
 			return fmt.Errorf("log of the start before the last %w: %s", role.ErrNoLog, f.onceOnly(name))
 		}
 	}
@@ -328,7 +333,8 @@ func sourcesOf(pods []core.Pod) []source {
 		}
 	}
 	slices.SortFunc(order, func(a, b numbered) int {
-		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
 	var sources []source
 	for _, p := range order {
@@ -405,7 +411,8 @@ func (f *follower) copy(ctx context.Context, s source, d *feed) error {
 
 // stream copies what one connection brings. An error is one of the request; a connection may break.
 func (f *follower) stream(ctx context.Context, s source, t *tail) error {
-	o := &core.PodLogOptions{Container: s.container, Follow: f.o.Follow && !s.previous, Previous: s.previous, Timestamps: true}
+	o := &core.PodLogOptions{Container: s.container, Follow: f.o.Follow && !s.previous,
+		Previous: s.previous, Timestamps: true}
 	if !t.last.IsZero() {
 		o.SinceTime = &meta.Time{Time: t.last}
 	} else {

@@ -25,7 +25,8 @@ import (
 func begun(restarts int32) func(*core.Pod) {
 	return func(p *core.Pod) {
 		p.Status.ContainerStatuses = []core.ContainerStatus{{
-			Name: p.Spec.Containers[1].Name, RestartCount: restarts, State: core.ContainerState{Running: &core.ContainerStateRunning{}},
+			Name: p.Spec.Containers[1].Name, RestartCount: restarts,
+			State: core.ContainerState{Running: &core.ContainerStateRunning{}},
 		}}
 	}
 }
@@ -73,16 +74,21 @@ func TestLogs(t *testing.T) {
 		want string
 		err  string
 	}{
-		{role.LogOptions{Tail: -1}, "[master] master now\n[worker-2] worker before\n[worker-10] worker now\n[master] unfinished\n" +
-			"[worker-2] unfinished\n[worker-2] worker now\n[worker-2] unfinished\n[worker-10] unfinished\n", ""},
+		{role.LogOptions{Tail: -1},
+			"[master] master now\n[worker-2] worker before\n[worker-10] worker now\n[master] unfinished\n" +
+				"[worker-2] unfinished\n[worker-2] worker now\n[worker-2] unfinished\n[worker-10] unfinished\n", ""},
 		{role.LogOptions{Pod: "worker-10", Tail: -1}, "worker now\nunfinished\n", ""},
 		{role.LogOptions{Pod: "master", Tail: 1}, "tail of master\n", ""},
 		{role.LogOptions{Tail: -1, Previous: true}, "[worker-2] worker before\n[worker-2] unfinished\n", ""},
 		{role.LogOptions{Pod: "worker-2", Tail: -1, Previous: true}, "worker before\nunfinished\n", ""},
-		{role.LogOptions{Pod: "master", Previous: true}, "", "log of the start before the last not found: the container of pod master of job test has not been restarted"},
+		{role.LogOptions{Pod: "master", Previous: true}, "",
+			"log of the start before the last not found: the container of pod master of job test " +
+				"has not been restarted"},
 		{role.LogOptions{Pod: "master", Tail: -1, Since: time.Minute}, "since\n", ""},
-		{role.LogOptions{Pod: "worker-3"}, "", "log of pod worker-3 of job test: it has not begun: Unschedulable: 0/2 nodes are available"},
-		{role.LogOptions{Pod: "worker-1"}, "", `log of pod "worker-1" of job test not found (there are master, worker-2, worker-3, worker-10)`},
+		{role.LogOptions{Pod: "worker-3"}, "",
+			"log of pod worker-3 of job test: it has not begun: Unschedulable: 0/2 nodes are available"},
+		{role.LogOptions{Pod: "worker-1"}, "",
+			`log of pod "worker-1" of job test not found (there are master, worker-2, worker-3, worker-10)`},
 	} {
 		var out strings.Builder
 		err := c.Logs(t.Context(), "test", test.o, &out)
@@ -108,7 +114,8 @@ func TestLogsAreByTime(t *testing.T) {
 			conditioned(batch.JobComplete, "", "")(root)
 			end := func(p *core.Pod) { exited(0, "Completed", "")(p) }
 			c, set := testClient(append(objects,
-				podOf(pod.ID{Role: pod.Master}, core.PodSucceeded, end), podOf(pod.ID{Role: pod.Worker, Index: 3}, core.PodSucceeded, end))...)
+				podOf(pod.ID{Role: pod.Master}, core.PodSucceeded, end),
+				podOf(pod.ID{Role: pod.Worker, Index: 3}, core.PodSucceeded, end))...)
 			answerLogs(set, func(o *core.PodLogOptions) string {
 				switch {
 				case o.SinceTime != nil:
@@ -116,11 +123,14 @@ func TestLogsAreByTime(t *testing.T) {
 				case o.Container == "master":
 					return stamped(1, "a") + stamped(5, "b") + stamped(6, "c")
 				}
-				return "before any time\n" + stamped(2, "d") + "  File of a traceback\n" + stamped(3, "e") + stamped(9, "f")
+				return "before any time\n" + stamped(2, "d") + "  File of a traceback\n" +
+					stamped(3, "e") + stamped(9, "f")
 			})
 			var out strings.Builder
-			const want = "[worker-3] before any time\n[master] a\n[worker-3] d\n[worker-3]   File of a traceback\n[worker-3] e\n[master] b\n[master] c\n[worker-3] f\n"
-			if err := c.Logs(t.Context(), "test", role.LogOptions{Tail: -1, Follow: follow}, &out); err != nil || out.String() != want {
+			const want = "[worker-3] before any time\n[master] a\n[worker-3] d\n[worker-3]   File " +
+				"of a traceback\n[worker-3] e\n[master] b\n[master] c\n[worker-3] f\n"
+			if err := c.Logs(t.Context(), "test", role.LogOptions{Tail: -1, Follow: follow},
+				&out); err != nil || out.String() != want {
 				t.Errorf("follow %t: %v\n%swant\n%s", follow, err, &out, want)
 			}
 		})
@@ -133,13 +143,15 @@ func TestLogsOfADeadNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, _ := submitted(t, nil)
 		c, set := testClient(append(objects,
-			podOf(pod.ID{Role: pod.Master}, core.PodRunning, begun(0)), podOf(pod.ID{Role: pod.Worker}, core.PodRunning, begun(0)))...)
+			podOf(pod.ID{Role: pod.Master}, core.PodRunning, begun(0)),
+			podOf(pod.ID{Role: pod.Worker}, core.PodRunning, begun(0)))...)
 		c.reached.Store(true)
 		var notes strings.Builder
 		c.notes = &notes
 		answerLogs(set, func(*core.PodLogOptions) string { return stamped(0, "hello") })
 		set.PrependReactor("get", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
-			if a.GetSubresource() != "log" || a.(kubetesting.GenericAction).GetValue().(*core.PodLogOptions).Container != "master" {
+			if a.GetSubresource() != "log" ||
+				a.(kubetesting.GenericAction).GetValue().(*core.PodLogOptions).Container != "master" {
 				return false, nil, nil
 			}
 			return true, nil, api.NewInternalError(errors.New("dial tcp 10.0.0.1:10250: connect: connection refused"))
@@ -147,7 +159,9 @@ func TestLogsOfADeadNode(t *testing.T) {
 		var out strings.Builder
 		began := time.Now()
 		err := c.Logs(t.Context(), "test", role.LogOptions{Tail: -1}, &out)
-		if err != nil || out.String() != "[worker-0] hello\n" || !strings.Contains(notes.String(), "logs of pod master: its node does not give it") || time.Since(began) > time.Second {
+		if err != nil || out.String() != "[worker-0] hello\n" ||
+			!strings.Contains(notes.String(), "logs of pod master: its node does not give it") ||
+			time.Since(began) > time.Second {
 			t.Errorf("%v after %v: %s, %s", err, time.Since(began), &out, &notes)
 		}
 	})
@@ -161,11 +175,13 @@ func TestTailOfACutConnection(t *testing.T) {
 		_, err := out.WriteString(line.Text)
 		return err
 	}}
-	first := io.MultiReader(strings.NewReader(stamped(1, "one")+strings.TrimSuffix(stamped(2, "tw"), "\n")), iotest.ErrReader(io.ErrUnexpectedEOF))
+	first := io.MultiReader(strings.NewReader(stamped(1, "one")+strings.TrimSuffix(stamped(2, "tw"),
+		"\n")), iotest.ErrReader(io.ErrUnexpectedEOF))
 	if err := l.copy(first); !errors.Is(err, errCut) {
 		t.Errorf("cut: %v", err)
 	}
-	if err := l.copy(strings.NewReader(stamped(1, "one") + stamped(2, "two"))); err != nil || out.String() != "one\ntwo\n" {
+	if err := l.copy(strings.NewReader(stamped(1, "one") + stamped(2, "two"))); err != nil ||
+		out.String() != "one\ntwo\n" {
 		t.Errorf("%v: %q", err, &out)
 	}
 }
@@ -211,7 +227,8 @@ func TestFollow(t *testing.T) {
 		var out strings.Builder
 		began := time.Now()
 		err := c.Logs(t.Context(), "test", role.LogOptions{Follow: true, Tail: -1}, &out)
-		if want := "[master] one\n[master] two\n[master] three\n[worker-4] hello\n"; err != nil || out.String() != want {
+		if want := "[master] one\n[master] two\n[master] three\n[worker-4] hello\n"; err != nil ||
+			out.String() != want {
 			t.Errorf("%v\n%swant\n%s", err, &out, want)
 		}
 		if took := time.Since(began); took < 20*time.Second || took > 25*time.Second || requests > 30 {

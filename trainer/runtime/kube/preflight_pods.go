@@ -64,7 +64,9 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 		case waits:
 			c.note("the namespace has no room for a pod of role %s now; it is created when there is: %v", role, err)
 		case refused:
-			problems = append(problems, fmt.Errorf("namespace %s of the cluster refuses pods of role %s: %w; see --%s_resource_request and --%[2]s_resource_limit", c.namespace, role, err, role))
+			problems = append(problems,
+				fmt.Errorf("namespace %s of the cluster refuses pods of role %s: %w; see "+
+					"--%s_resource_request and --%[2]s_resource_limit", c.namespace, role, err, role))
 		}
 	}
 	return errors.Join(append(problems, c.checkNodes(ctx, j, pods))...)
@@ -96,7 +98,8 @@ func (c *Client) checkNodes(ctx context.Context, j *job.Job, pods []*core.Pod) e
 	var problems []error
 	for _, p := range pods {
 		if why := misfit(p, list.Items); why != "" {
-			problems = append(problems, fmt.Errorf("no node of the cluster can run a pod of role %s: %s", p.Labels[manifest.LabelRole], why))
+			problems = append(problems,
+				fmt.Errorf("no node of the cluster can run a pod of role %s: %s", p.Labels[manifest.LabelRole], why))
 		}
 	}
 	waits := j.Suspend || j.PendingTimeout != nil && j.PendingTimeout.Duration == 0
@@ -136,7 +139,8 @@ func misfit(p *core.Pod, nodes []core.Node) string {
 	}
 	switch {
 	case selected == 0:
-		return fmt.Sprintf("none has the labels %s (--node_selector)", meta.FormatLabelSelector(meta.SetAsLabelSelector(p.Spec.NodeSelector)))
+		return fmt.Sprintf("none has the labels %s (--node_selector)",
+			meta.FormatLabelSelector(meta.SetAsLabelSelector(p.Spec.NodeSelector)))
 	case tolerated == 0:
 		return "all that have its labels have taints that it does not tolerate (--tolerations)"
 	}
@@ -152,7 +156,8 @@ func tolerates(tolerations []core.Toleration, taints []core.Taint) bool {
 		}
 		return !slices.ContainsFunc(tolerations, func(t core.Toleration) bool {
 			key := t.Key == "" && t.Operator == core.TolerationOpExists || t.Key == taint.Key
-			return key && (t.Effect == "" || t.Effect == taint.Effect) && (t.Operator == core.TolerationOpExists || t.Value == taint.Value)
+			return key && (t.Effect == "" || t.Effect == taint.Effect) &&
+				(t.Operator == core.TolerationOpExists || t.Value == taint.Value)
 		})
 	})
 }
@@ -176,7 +181,8 @@ func lacking(p *core.Pod, has core.ResourceList) string {
 	for _, name := range names {
 		q, there := asks[core.ResourceName(name)], has[core.ResourceName(name)]
 		if q.Cmp(there) > 0 {
-			return fmt.Sprintf("it asks for %s=%s, and the nodes that it may use have at most %s", name, q.String(), there.String())
+			return fmt.Sprintf("it asks for %s=%s, and the nodes that it may use have at most %s", name,
+				q.String(), there.String())
 		}
 	}
 	return ""
@@ -219,7 +225,9 @@ func (c *Client) notePriorities(ctx context.Context, j *job.Job, s *manifest.Sub
 // there is to do; "" for none. classes is nil if they are not known.
 func unprotected(j *job.Job, pods []*core.Pod, classes *scheduling.PriorityClassList) string {
 	least := pods[1]
-	if last, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: j.NumWorkers - 1}, Launch: 1, Slot: j.NumWorkers - 1}, meta.OwnerReference{}); err == nil {
+	if last, err := manifest.Pod(j,
+		manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: j.NumWorkers - 1}, Launch: 1,
+			Slot: j.NumWorkers - 1}, meta.OwnerReference{}); err == nil {
 		least = last
 	}
 	worker, known := priorityOf(least, classes)
@@ -231,12 +239,15 @@ func unprotected(j *job.Job, pods []*core.Pod, classes *scheduling.PriorityClass
 		if role == pod.Worker.String() || !same && (!known || !alsoKnown || value > worker) {
 			continue
 		}
-		roles, flags = append(roles, map[string]string{"master": "the master", "ps": "parameter servers"}[role]), append(flags, "--"+role+"_pod_priority")
+		roles, flags = append(roles, map[string]string{"master": "the master",
+			"ps": "parameter servers"}[role]), append(flags, "--"+role+"_pod_priority")
 	}
 	if len(roles) == 0 {
 		return ""
 	}
-	note := fmt.Sprintf("%s no higher priority than workers, and may be preempted before them", strings.Join(roles, " and ")+map[bool]string{true: " has", false: " have"}[len(roles) == 1 && roles[0] == "the master"])
+	note := fmt.Sprintf("%s no higher priority than workers, and may be preempted before them",
+		strings.Join(roles, " and ")+map[bool]string{true: " has",
+			false: " have"}[len(roles) == 1 && roles[0] == "the master"])
 	if classes == nil {
 		return note + ": give " + strings.Join(flags, " and ")
 	}
@@ -247,7 +258,9 @@ func unprotected(j *job.Job, pods []*core.Pod, classes *scheduling.PriorityClass
 		}
 	}
 	if len(higher) == 0 {
-		return fmt.Sprintf("%s: the cluster has no PriorityClass above %d; its administrator makes one with kubectl create priorityclass high --value=%d, for %s", note, worker, worker+1000, strings.Join(flags, " and "))
+		return fmt.Sprintf("%s: the cluster has no PriorityClass above %d; its administrator makes "+
+			"one with kubectl create priorityclass high --value=%d, for %s", note, worker, worker+1000,
+			strings.Join(flags, " and "))
 	}
 	slices.Sort(higher)
 	return fmt.Sprintf("%s: give %s, one of %s", note, strings.Join(flags, " and "), strings.Join(higher, ", "))

@@ -33,18 +33,31 @@ func TestPreflightTriesPods(t *testing.T) {
 		want string // of the problem; "": none
 		note string
 	}{
-		"LimitRange":      {"worker", forbidden("maximum memory usage per Container is 1Gi, but limit is 4Gi"), "namespace default of the cluster refuses pods of role worker: pods \"p\" is forbidden: maximum memory usage per Container is 1Gi, but limit is 4Gi; see --worker_resource_request and --worker_resource_limit", ""},
-		"LimitRange, ps":  {"ps", forbidden("minimum cpu usage per Pod is 2, but request is 1"), "pods of role ps: ", ""},
-		"master":          {"master", forbidden("cpu max limit to request ratio per Container is 2, but provided ratio is 10"), "--master_resource_limit", ""},
-		"quota, required": {"worker", forbidden("failed quota: q: must specify limits.nvidia.com/gpu for: worker"), "must specify", ""},
-		"quota, never":    {"worker", forbidden("exceeded quota: q, requested: limits.memory=4Gi, used: limits.memory=0, limited: limits.memory=2Gi"), "exceeded quota", ""},
-		"quota, now":      {"worker", forbidden("exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9"), "", "no room for a pod of role worker now"},
-		"invalid":         {"worker", api.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), "is invalid", ""},
-		"policy":          {"worker", forbidden(`violates PodSecurity "baseline:latest": hostPath volumes`), "PodSecurity", ""},
-		"may not":         {"worker", kubetest.Forbidden("create", "pods"), "", ""},
-		"no dry run":      {"worker", api.NewBadRequest("admission webhook x does not support dry run"), "", ""},
-		"webhook fails":   {"worker", webhookFails, "", ""},
-		"taken":           {"worker", api.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, "p"), "", ""},
+		"LimitRange": {"worker",
+			forbidden("maximum memory usage per Container is 1Gi, but limit is 4Gi"),
+			"namespace default of the cluster refuses pods of role worker: pods \"p\" is forbidden: " +
+				"maximum memory usage per Container is 1Gi, but limit is 4Gi; see " +
+				"--worker_resource_request and --worker_resource_limit", ""},
+		"LimitRange, ps": {"ps", forbidden("minimum cpu usage per Pod is 2, but request is 1"),
+			"pods of role ps: ", ""},
+		"master": {"master",
+			forbidden("cpu max limit to request ratio per Container is 2, but provided ratio is 10"),
+			"--master_resource_limit", ""},
+		"quota, required": {"worker",
+			forbidden("failed quota: q: must specify limits.nvidia.com/gpu for: worker"), "must specify", ""},
+		"quota, never": {"worker",
+			forbidden("exceeded quota: q, requested: limits.memory=4Gi, used: limits.memory=0, " +
+				"limited: limits.memory=2Gi"), "exceeded quota", ""},
+		"quota, now": {"worker",
+			forbidden("exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9"), "",
+			"no room for a pod of role worker now"},
+		"invalid": {"worker", api.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), "is invalid", ""},
+		"policy": {"worker",
+			forbidden(`violates PodSecurity "baseline:latest": hostPath volumes`), "PodSecurity", ""},
+		"may not":       {"worker", kubetest.Forbidden("create", "pods"), "", ""},
+		"no dry run":    {"worker", api.NewBadRequest("admission webhook x does not support dry run"), "", ""},
+		"webhook fails": {"worker", webhookFails, "", ""},
+		"taken":         {"worker", api.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, "p"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, set := testClient(theNamespace)
@@ -61,10 +74,12 @@ func TestPreflightTriesPods(t *testing.T) {
 				return true, p, nil
 			})
 			problems, err := client.Preflight(t.Context(), kubetest.Job())
-			if err != nil || (problems != nil) != (c.want != "") || problems != nil && !strings.Contains(problems.Error(), c.want) {
+			if err != nil || (problems != nil) != (c.want != "") || problems != nil &&
+				!strings.Contains(problems.Error(), c.want) {
 				t.Errorf("%v, %v", problems, err)
 			}
-			if !strings.Contains(notes.String(), c.note) || c.note == "" && strings.Contains(notes.String(), "no room") {
+			if !strings.Contains(notes.String(), c.note) || c.note == "" &&
+				strings.Contains(notes.String(), "no room") {
 				t.Errorf("notes: %s", &notes)
 			}
 		})
@@ -99,17 +114,32 @@ func TestPreflightLooksForNodes(t *testing.T) {
 		want   string
 		note   string
 	}{
-		"fits":       {},
-		"selector":   {change: selects, want: "no node of the cluster can run a pod of role worker: none has the labels disktype=hdd (--node_selector)"},
-		"too large":  {change: large, want: "pod of role worker: it asks for cpu=64, and the nodes that it may use have at most 8 (--worker_resource_request)"},
-		"no GPU":     {change: func(j *job.Job) { j.Worker.Request["nvidia.com/gpu"] = "1" }, want: "it asks for nvidia.com/gpu=1, and the nodes that it may use have at most 0"},
-		"taint":      {node: tainted, want: "taints that it does not tolerate (--tolerations)"},
-		"tolerated":  {node: tainted, change: func(j *job.Job) { j.Tolerations = []job.Toleration{{Key: "team", Operator: "Exists"}} }},
-		"cordoned":   {node: cordoned},
-		"autoscaler": {change: selects, more: []runtime.Object{&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "cluster-autoscaler-status", Namespace: "kube-system"}}}, note: "disktype=hdd (--node_selector); it stays Pending unless such a node is added"},
-		"to wait":    {change: func(j *job.Job) { selects(j); j.PendingTimeout = new(job.Duration) }, note: "stays Pending unless"},
-		"suspended":  {change: func(j *job.Job) { large(j); j.Suspend = true }, note: "stays Pending unless"},
-		"may not":    {change: selects, deny: true},
+		"fits": {},
+		"selector": {change: selects,
+			want: "no node of the cluster can run a pod of role worker: none has the labels " +
+				"disktype=hdd (--node_selector)"},
+		"too large": {change: large,
+			want: "pod of role worker: it asks for cpu=64, and the nodes that it may use have at " +
+				"most 8 (--worker_resource_request)"},
+		"no GPU": {change: func(j *job.Job) {
+			j.Worker.Request["nvidia.com/gpu"] = "1"
+		}, want: "it asks for nvidia.com/gpu=1, and the nodes that it may use have at most 0"},
+		"taint": {node: tainted, want: "taints that it does not tolerate (--tolerations)"},
+		"tolerated": {node: tainted, change: func(j *job.Job) {
+			j.Tolerations = []job.Toleration{{Key: "team", Operator: "Exists"}}
+		}},
+		"cordoned": {node: cordoned},
+		"autoscaler": {change: selects,
+			more: []runtime.Object{&core.ConfigMap{
+				ObjectMeta: meta.ObjectMeta{Name: "cluster-autoscaler-status",
+					Namespace: "kube-system"}}},
+			note: "disktype=hdd (--node_selector); it stays Pending unless such a node is added"},
+		"to wait": {change: func(j *job.Job) {
+			selects(j)
+			j.PendingTimeout = new(job.Duration)
+		}, note: "stays Pending unless"},
+		"suspended": {change: func(j *job.Job) { large(j); j.Suspend = true }, note: "stays Pending unless"},
+		"may not":   {change: selects, deny: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, set := testClient(append(c.more, theNamespace, node("a", c.node), node("b", c.node))...)
@@ -123,10 +153,12 @@ func TestPreflightLooksForNodes(t *testing.T) {
 				c.change(j)
 			}
 			problems, err := client.Preflight(t.Context(), j)
-			if err != nil || (problems != nil) != (c.want != "") || problems != nil && !strings.Contains(problems.Error(), c.want) {
+			if err != nil || (problems != nil) != (c.want != "") || problems != nil &&
+				!strings.Contains(problems.Error(), c.want) {
 				t.Errorf("%v, %v", problems, err)
 			}
-			if !strings.Contains(notes.String(), c.note) || c.note == "" && strings.Contains(notes.String(), "Pending") {
+			if !strings.Contains(notes.String(), c.note) || c.note == "" &&
+				strings.Contains(notes.String(), "Pending") {
 				t.Errorf("notes: %s", &notes)
 			}
 		})
@@ -137,10 +169,13 @@ func TestPreflightLooksForNodes(t *testing.T) {
 // the cluster has.
 func TestPreflightNotesPriorities(t *testing.T) {
 	class := func(name string, value int32, byDefault bool) runtime.Object {
-		return &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: name}, Value: value, GlobalDefault: byDefault}
+		return &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: name}, Value: value,
+			GlobalDefault: byDefault}
 	}
-	high, low, usual, system := class("high", 1000000, false), class("low", 1000, false), class("usual", 2000, true), class("system-node-critical", 2000001000, false)
-	const both = "the master and parameter servers have no higher priority than workers, and may be preempted before them"
+	high, low, usual, system := class("high", 1000000, false), class("low", 1000, false),
+		class("usual", 2000, true), class("system-node-critical", 2000001000, false)
+	const both = "the master and parameter servers have no higher priority than workers, and may be " +
+		"preempted before them"
 	for name, c := range map[string]struct {
 		master, ps string
 		worker     job.Priority
@@ -148,16 +183,26 @@ func TestPreflightNotesPriorities(t *testing.T) {
 		deny       bool
 		note       string // "": none
 	}{
-		"none is given":         {classes: []runtime.Object{high, low, system}, note: both + ": give --master_pod_priority and --ps_pod_priority, one of high (1000000), low (1000)\n"},
-		"the cluster has none":  {classes: []runtime.Object{system}, note: both + ": the cluster has no PriorityClass above 0; its administrator makes one with kubectl create priorityclass high --value=1000, for --master_pod_priority and --ps_pod_priority\n"},
-		"one for all":           {master: "high", ps: "high", worker: job.Priority{Class: "high"}, classes: []runtime.Object{high}, note: both},
-		"below the default":     {master: "low", ps: "low", classes: []runtime.Object{high, low, usual}, note: both + ": give --master_pod_priority and --ps_pod_priority, one of high (1000000)\n"},
-		"the servers alone":     {master: "high", classes: []runtime.Object{high, low}, note: "parameter servers have no higher priority than workers, and may be preempted before them: give --ps_pod_priority, one of"},
-		"the master alone":      {ps: "high", classes: []runtime.Object{high, low}, note: "the master has no higher priority than workers"},
-		"half of them are high": {master: "high", ps: "high", worker: job.Priority{Class: "high", Share: 0.5}, classes: []runtime.Object{high, low}},
-		"above":                 {master: "high", ps: "high", worker: job.Priority{Class: "low"}, classes: []runtime.Object{high, low}},
-		"may not look":          {deny: true, note: both + ": give --master_pod_priority and --ps_pod_priority\n"},
-		"may not look, others":  {master: "a", ps: "b", deny: true},
+		"none is given": {classes: []runtime.Object{high, low, system}, note: both +
+			": give --master_pod_priority and --ps_pod_priority, one of high (1000000), low (1000)\n"},
+		"the cluster has none": {classes: []runtime.Object{system}, note: both +
+			": the cluster has no PriorityClass above 0; its administrator makes one with kubectl " +
+			"create priorityclass high --value=1000, for --master_pod_priority and --ps_pod_priority\n"},
+		"one for all": {master: "high", ps: "high", worker: job.Priority{Class: "high"},
+			classes: []runtime.Object{high}, note: both},
+		"below the default": {master: "low", ps: "low", classes: []runtime.Object{high, low, usual},
+			note: both + ": give --master_pod_priority and --ps_pod_priority, one of high (1000000)\n"},
+		"the servers alone": {master: "high", classes: []runtime.Object{high, low},
+			note: "parameter servers have no higher priority than workers, and may be preempted " +
+				"before them: give --ps_pod_priority, one of"},
+		"the master alone": {ps: "high", classes: []runtime.Object{high, low},
+			note: "the master has no higher priority than workers"},
+		"half of them are high": {master: "high", ps: "high",
+			worker: job.Priority{Class: "high", Share: 0.5}, classes: []runtime.Object{high, low}},
+		"above": {master: "high", ps: "high", worker: job.Priority{Class: "low"},
+			classes: []runtime.Object{high, low}},
+		"may not look":         {deny: true, note: both + ": give --master_pod_priority and --ps_pod_priority\n"},
+		"may not look, others": {master: "a", ps: "b", deny: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, set := testClient(append(c.classes, theNamespace)...)
@@ -198,7 +243,8 @@ func TestPreflightLooksForNodesOfTheAdmittedPod(t *testing.T) {
 			j := kubetest.Job()
 			j.Worker.Request = job.Resources{"cpu": c.asks}
 			problems, err := client.Preflight(t.Context(), j)
-			if err != nil || (problems != nil) != (c.want != "") || problems != nil && !strings.Contains(problems.Error(), c.want) {
+			if err != nil || (problems != nil) != (c.want != "") || problems != nil &&
+				!strings.Contains(problems.Error(), c.want) {
 				t.Errorf("%v, %v", problems, err)
 			}
 		})

@@ -19,7 +19,9 @@ import (
 )
 
 // webhookFails is the answer of an API server whose admission webhook cannot be reached.
-var webhookFails = api.NewInternalError(errors.New(`failed calling webhook "pods.example.com": failed to call webhook: Post "https://hook.example.svc:443/": dial tcp 10.0.0.7:443: connect: connection refused`))
+var webhookFails = api.NewInternalError(
+	errors.New(
+		`failed calling webhook "pods.example.com": failed to call webhook: Post "https://hook.example.svc:443/": dial tcp 10.0.0.7:443: connect: connection refused`))
 
 // A request that is repeated says every half minute what is tried, how often, and until when, and
 // at its end that it was given up. A user sets for how long.
@@ -36,19 +38,30 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 		says  string
 		fails string
 	}{
-		"webhook":           {err: webhookFails, lasts: 10 * time.Minute, notes: 20, says: "an admission webhook of the cluster does not work", fails: "; gave up after 10m0s and"},
-		"API server":        {err: kubetest.Refused, lasts: 10 * time.Minute, notes: 20, says: "the cluster at https://cluster cannot be reached", fails: "connection refused; gave up after 10m0s and"},
-		"too many requests": {err: api.NewTooManyRequests("slow down", 1), patience: 2 * time.Minute, lasts: 2 * time.Minute, notes: 4, says: "slow down", fails: "gave up after 2m0s"},
+		"webhook": {err: webhookFails, lasts: 10 * time.Minute, notes: 20,
+			says: "an admission webhook of the cluster does not work", fails: "; gave up after 10m0s and"},
+		"API server": {err: kubetest.Refused, lasts: 10 * time.Minute, notes: 20,
+			says:  "the cluster at https://cluster cannot be reached",
+			fails: "connection refused; gave up after 10m0s and"},
+		"too many requests": {err: api.NewTooManyRequests("slow down", 1), patience: 2 * time.Minute,
+			lasts: 2 * time.Minute, notes: 4, says: "slow down", fails: "gave up after 2m0s"},
 		"quota's conflict": {
-			err:      api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("the object has been modified")),
-			patience: time.Minute, lasts: time.Minute, notes: 2, says: "the object has been modified", fails: "gave up after 1m0s",
+			err: api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q",
+				errors.New("the object has been modified")),
+			patience: time.Minute, lasts: time.Minute, notes: 2, says: "the object has been modified",
+			fails: "gave up after 1m0s",
 		},
-		"never answered, asked for":   {err: kubetest.Refused, fresh: true, patience: time.Minute, lasts: time.Minute, notes: 2, says: "cannot be reached", fails: "gave up after"},
-		"never answered":              {err: kubetest.Refused, fresh: true, lasts: time.Second, fails: "create pod p: the cluster at https://cluster cannot be reached: dial tcp"},
-		"webhook, not to be repeated": {err: webhookFails, patience: -1, fails: "create pod p: Internal error occurred: failed calling webhook"},
+		"never answered, asked for": {err: kubetest.Refused, fresh: true, patience: time.Minute,
+			lasts: time.Minute, notes: 2, says: "cannot be reached", fails: "gave up after"},
+		"never answered": {err: kubetest.Refused, fresh: true, lasts: time.Second,
+			fails: "create pod p: the cluster at https://cluster cannot be reached: dial tcp"},
+		"webhook, not to be repeated": {err: webhookFails, patience: -1,
+			fails: "create pod p: Internal error occurred: failed calling webhook"},
 		"quota": {
-			err:   api.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "j", errors.New("exceeded quota: q, requested: configmaps=1, used: configmaps=9, limited: configmaps=9")),
-			fails: "exceeded quota: q, requested: configmaps=1, used: configmaps=9, limited: configmaps=9; jobs that have ended count, too: elasticdl list -n=a",
+			err: api.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "j",
+				errors.New("exceeded quota: q, requested: configmaps=1, used: configmaps=9, limited: configmaps=9")),
+			fails: "exceeded quota: q, requested: configmaps=1, used: configmaps=9, limited: " +
+				"configmaps=9; jobs that have ended count, too: elasticdl list -n=a",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +70,11 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 				client := &Client{server: "https://cluster", place: " -n=a", notes: &notes, patience: c.patience}
 				client.reached.Store(!c.fresh)
 				began := time.Now()
-				_, err := ask(t.Context(), client, "create pod p", func(context.Context) (int, error) { return 0, c.err })
-				if lasted := time.Since(began); err == nil || !strings.Contains(err.Error(), c.fails) || !errors.Is(err, c.err) && !errors.Is(err, c.err.(interface{ Unwrap() error }).Unwrap()) ||
+				_, err := ask(t.Context(), client, "create pod p", func(context.Context) (int, error) {
+					return 0, c.err
+				})
+				if lasted := time.Since(began); err == nil || !strings.Contains(err.Error(), c.fails) ||
+					!errors.Is(err, c.err) && !errors.Is(err, c.err.(interface{ Unwrap() error }).Unwrap()) ||
 					lasted != c.lasts {
 					t.Errorf("after %v: %v", lasted, err)
 				}
@@ -74,7 +90,9 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 					t.Errorf("%d notes, the first: %s", len(lines), lines[0])
 				}
 				for i, line := range lines {
-					if !strings.HasPrefix(line, "note: create pod p: ") || !strings.HasSuffix(line, "at most until "+until+" (--retry_timeout)") || i > 0 == strings.Contains(line, "; attempt 1,") {
+					if !strings.HasPrefix(line, "note: create pod p: ") ||
+						!strings.HasSuffix(line, "at most until "+until+" (--retry_timeout)") ||
+						i > 0 == strings.Contains(line, "; attempt 1,") {
 						t.Errorf("note %d: %s", i, line)
 					}
 				}
@@ -112,7 +130,8 @@ func TestAnAnswerIsReported(t *testing.T) {
 					c.fails = 0
 				}
 				lines := strings.Split(strings.TrimSuffix(notes.String(), "\n"), "\n")
-				if lines[len(lines)-1] != c.want || strings.Count(notes.String(), "answers again") != min(1, len(c.want)) {
+				if lines[len(lines)-1] != c.want ||
+					strings.Count(notes.String(), "answers again") != min(1, len(c.want)) {
 					t.Errorf("notes: %q, want %q at the end", lines, c.want)
 				}
 			})
@@ -123,7 +142,8 @@ func TestAnAnswerIsReported(t *testing.T) {
 // Whoever interrupts a submission is told what was created, and whether it is still there. So is
 // one whose submission fails.
 func TestSubmitSaysWhatItLeaves(t *testing.T) {
-	refuses := map[string]error{"webhook": webhookFails, "API server": &url.Error{Op: "Post", URL: "https://cluster", Err: kubetest.Refused.Err}}
+	refuses := map[string]error{"webhook": webhookFails,
+		"API server": &url.Error{Op: "Post", URL: "https://cluster", Err: kubetest.Refused.Err}}
 	for name, c := range map[string]struct {
 		err       error
 		interrupt bool
@@ -131,15 +151,19 @@ func TestSubmitSaysWhatItLeaves(t *testing.T) {
 		want      []string
 	}{
 		"interrupted": {refuses["webhook"], true, false, []string{
-			"interrupted: deleting what was created of job test: job/elasticdl-test-master, configmap/elasticdl-test, configmap/elasticdl-test-state",
+			"interrupted: deleting what was created of job test: job/elasticdl-test-master, " +
+				"configmap/elasticdl-test, configmap/elasticdl-test-state",
 			"deleted again: job/elasticdl-test-master, configmap/elasticdl-test,",
 		}},
 		"interrupted while it is away": {refuses["API server"], true, true, []string{
 			"interrupted: deleting what was created",
-			"still there: job/elasticdl-test-master, configmap/elasticdl-test, configmap/elasticdl-test-state; delete it with: elasticdl stop test --namespace=n, or: kubectl delete job/elasticdl-test-master --namespace=n",
+			"still there: job/elasticdl-test-master, configmap/elasticdl-test, " +
+				"configmap/elasticdl-test-state; delete it with: elasticdl stop test --namespace=n, " +
+				"or: kubectl delete job/elasticdl-test-master --namespace=n",
 		}},
-		"gives up":      {refuses["webhook"], false, false, []string{"deleted again: job/elasticdl-test-master"}},
-		"gives up, too": {refuses["API server"], false, true, []string{"still there: job/elasticdl-test-master, configmap/elasticdl-test,"}},
+		"gives up": {refuses["webhook"], false, false, []string{"deleted again: job/elasticdl-test-master"}},
+		"gives up, too": {refuses["API server"], false, true,
+			[]string{"still there: job/elasticdl-test-master, configmap/elasticdl-test,"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -147,9 +171,13 @@ func TestSubmitSaysWhatItLeaves(t *testing.T) {
 				var notes strings.Builder
 				client.notes, client.place = &notes, " --namespace=n"
 				client.reached.Store(true)
-				set.PrependReactor("create", "secrets", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+				set.PrependReactor("create", "secrets", func(kubetesting.Action) (bool, runtime.Object, error) {
+					return true, nil, c.err
+				})
 				if c.stays {
-					set.PrependReactor("delete", "jobs", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+					set.PrependReactor("delete", "jobs", func(kubetesting.Action) (bool, runtime.Object, error) {
+						return true, nil, c.err
+					})
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
@@ -188,7 +216,8 @@ func TestSubmitSaysWhatIsNotKnown(t *testing.T) {
 		if _, err := client.Submit(t.Context(), kubetest.Job()); err == nil {
 			t.Error("submitted")
 		}
-		if want := "whether job/elasticdl-test-master was created is not known: elasticdl status test says it, and elasticdl stop test deletes it"; !strings.Contains(notes.String(), want) {
+		if want := "whether job/elasticdl-test-master was created is not known: elasticdl status " +
+			"test says it, and elasticdl stop test deletes it"; !strings.Contains(notes.String(), want) {
 			t.Errorf("notes:\n%s", &notes)
 		}
 	})

@@ -143,7 +143,8 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 			return nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
 		}
 	}
-	err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result, statusFile+roomSuffix, masterFile+roomSuffix)
+	err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result,
+		statusFile+roomSuffix, masterFile+roomSuffix)
 	if err == nil {
 		err = d.writeHistory(before)
 	}
@@ -194,7 +195,8 @@ func (d dir) detach(_ *job.Job, o StartOptions, lock *os.File) (h *Handle, kill 
 			return nil, nil, err
 		}
 	}
-	p, err := command{binary: o.Binary, args: args, log: d.logFile("master"), detached: true, inherit: []inheritance{{lockEnv, lock}}}.start()
+	p, err := command{binary: o.Binary, args: args, log: d.logFile("master"), detached: true,
+		inherit: []inheritance{{lockEnv, lock}}}.start()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -321,7 +323,8 @@ func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
 	var at address
 	if d.readJSON("master.json", &at) == nil {
 		p := &wire.PodStatus{
-			Role: wire.Role_MASTER, State: pod.Running.String(), Launch: int32(at.Launch), Pid: int32(at.PID), Address: at.Address,
+			Role: wire.Role_MASTER, State: pod.Running.String(), Launch: int32(at.Launch),
+			Pid: int32(at.PID), Address: at.Address,
 			StartedUnixMs: at.StartedUnixMs,
 		}
 		if at.dead() {

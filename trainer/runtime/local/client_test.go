@@ -74,7 +74,8 @@ func TestScale(t *testing.T) {
 			t.Errorf("to %d: %d before, %v; want %d", step.to, before, err, step.before)
 		}
 	}
-	if _, err := Scale(t.Context(), "a", 9); err == nil || err.Error() != "scale job a: --num_workers=9: more than --max_workers=8" {
+	if _, err := Scale(t.Context(), "a", 9); err == nil ||
+		err.Error() != "scale job a: --num_workers=9: more than --max_workers=8" {
 		t.Errorf("beyond the bounds: %v", err)
 	}
 	if _, err := Scale(t.Context(), "nobody", 2); !errors.Is(err, ErrNotFound) {
@@ -97,7 +98,8 @@ func TestStartSaysWhyAMasterDoesNotListen(t *testing.T) {
 	if s, err := Status(t.Context(), "broken"); err != nil || s.State != "Failed" {
 		t.Errorf("status: %v, %v", s, err)
 	}
-	if _, err := Start(t.Context(), named("panics"), StartOptions{}); err == nil || err.Error() != "start job panics: master died: exit code 2: panic: no kernels" {
+	if _, err := Start(t.Context(), named("panics"), StartOptions{}); err == nil ||
+		err.Error() != "start job panics: master died: exit code 2: panic: no kernels" {
 		t.Errorf("start: %v", err)
 	}
 }
@@ -200,7 +202,8 @@ func TestNames(t *testing.T) {
 	if jobs, err := List(t.Context()); err != nil || len(jobs) != 0 {
 		t.Errorf("list of no jobs: %v, %v", jobs, err)
 	}
-	for home, want := range map[string]string{"": filepath.Join("/home/me", ".local/state/elasticdl"), "/x": "/x/elasticdl", "rel": "/home/me/.local/state/elasticdl"} {
+	for home, want := range map[string]string{"": filepath.Join("/home/me", ".local/state/elasticdl"),
+		"/x": "/x/elasticdl", "rel": "/home/me/.local/state/elasticdl"} {
 		t.Setenv("ELASTICDL_HOME", "")
 		t.Setenv("HOME", "/home/me")
 		t.Setenv("XDG_STATE_HOME", home)

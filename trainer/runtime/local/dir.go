@@ -208,7 +208,8 @@ func flock(file *os.File, how int) error {
 // checkpoints, which it moves aside. The caller holds the lock.
 func (d dir) clear() error {
 	if d.leaves(checkpoints) {
-		if err := errors.Join(os.RemoveAll(d.path(formerCheckpoints)), os.Rename(d.path(checkpoints), d.path(formerCheckpoints))); err != nil {
+		if err := errors.Join(os.RemoveAll(d.path(formerCheckpoints)),
+			os.Rename(d.path(checkpoints), d.path(formerCheckpoints))); err != nil {
 			return fmt.Errorf("move the checkpoints of the earlier job aside: %w", err)
 		}
 	}
@@ -276,7 +277,8 @@ func (d dir) authority() (uid string, a *credential.Authority, err error) {
 		return "", nil, fmt.Errorf("read the identity of job %s: %w", d.name(), err)
 	}
 	if uid = strings.TrimSpace(string(text)); uid == "" {
-		return "", nil, fmt.Errorf("read the identity of job %s: %s is empty: the job has to be started again", d.name(), d.path("uid"))
+		return "", nil, fmt.Errorf("read the identity of job %s: %s is empty: the job has to be "+
+			"started again", d.name(), d.path("uid"))
 	}
 	if text, err = os.ReadFile(d.path(authorityFile)); err != nil {
 		return "", nil, fmt.Errorf("read the identity of job %s: %w", d.name(), err)

@@ -27,7 +27,8 @@ func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.MkdirAll(d.logs(), 0o777), os.WriteFile(d.path("job.json"), []byte("{}"), 0o666)); err != nil {
+	if err := errors.Join(os.MkdirAll(d.logs(), 0o777), os.WriteFile(d.path("job.json"), []byte("{}"),
+		0o666)); err != nil {
 		t.Fatal(err)
 	}
 	home, err := Home()
@@ -81,10 +82,12 @@ func TestEnvSecretsOfThisMachine(t *testing.T) {
 	useHome(t)
 	newLife(t)
 	j := named("a")
-	j.EnvSecrets = map[string]job.SecretRef{"A_TOKEN": {Secret: "hub", Key: "token"}, "B_TOKEN": {Secret: "hub", Key: "other"}}
+	j.EnvSecrets = map[string]job.SecretRef{"A_TOKEN": {Secret: "hub", Key: "token"},
+		"B_TOKEN": {Secret: "hub", Key: "other"}}
 	t.Setenv("A_TOKEN", "hunter2")
 	_, err := Start(t.Context(), j, StartOptions{})
-	if want := "--env_secret=B_TOKEN=hub/other: on this machine B_TOKEN comes from this command's environment, where it is not set: export it"; err == nil || err.Error() != want {
+	if want := "--env_secret=B_TOKEN=hub/other: on this machine B_TOKEN comes from this command's " +
+		"environment, where it is not set: export it"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	t.Setenv("B_TOKEN", "hunter3")
@@ -95,7 +98,8 @@ func TestEnvSecretsOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Unsetenv("A_TOKEN")
-	if _, _, err := Resume(t.Context(), "a", StartOptions{}); err == nil || !strings.Contains(err.Error(), "--env_secret=A_TOKEN=hub/token: on this machine") {
+	if _, _, err := Resume(t.Context(), "a", StartOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "--env_secret=A_TOKEN=hub/token: on this machine") {
 		t.Errorf("resume without A_TOKEN: %v", err)
 	}
 	d, err := openDir("a")
@@ -132,7 +136,8 @@ func TestEachJobHasAnIdentityOfItsOwn(t *testing.T) {
 		if err := os.WriteFile(d.path(file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.self(identity.User, 0); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), d.path(file)) {
+		if _, err := d.self(identity.User, 0); err == nil || strings.Contains(err.Error(), "hunter2") ||
+			!strings.Contains(err.Error(), d.path(file)) {
 			t.Errorf("with %s %q: %v", file, text, err)
 		}
 		startJob(t, "quick").Wait(t.Context())
@@ -165,7 +170,8 @@ func TestCheckpointsAreMovedAside(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if from, to := FormerCheckpoints("a"); (from == d.path(checkpoints) && to == d.path(formerCheckpoints)) != (c.made != "") {
+		if from, to := FormerCheckpoints("a"); (from == d.path(checkpoints) &&
+			to == d.path(formerCheckpoints)) != (c.made != "") {
 			t.Errorf("job %d: said to move from %q to %q", i, from, to)
 		}
 		lock, err := d.lock()

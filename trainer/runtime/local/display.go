@@ -213,7 +213,8 @@ func AttendedBy() *program.Display {
 	if stdout == nil {
 		return nil
 	}
-	d := &program.Display{Stdout: console.New(stdout, is(stdoutEnv)), Stdin: inherited(stdinEnv), Keyboard: is(stdinEnv), Terminal: inherited(terminalEnv)}
+	d := &program.Display{Stdout: console.New(stdout, is(stdoutEnv)), Stdin: inherited(stdinEnv),
+		Keyboard: is(stdinEnv), Terminal: inherited(terminalEnv)}
 	if d.Stderr = d.Stdout; stderr != nil {
 		d.Stderr = console.New(stderr, is(stderrEnv))
 	}

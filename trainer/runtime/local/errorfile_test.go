@@ -34,9 +34,12 @@ func TestErrorFileOfTheLauncher(t *testing.T) {
 			if err := home.store(&wire.JobStatus{State: string(c.state), Reason: "disk full"}); err != nil {
 				t.Fatal(err)
 			}
-			l := &launcher{dir: home, keeper: newKeeper(home, slog.New(slog.DiscardHandler)), scratch: t.TempDir(), errorFile: filepath.Join(t.TempDir(), "why.json"), log: slog.New(slog.DiscardHandler)}
+			l := &launcher{dir: home, keeper: newKeeper(home, slog.New(slog.DiscardHandler)),
+				scratch: t.TempDir(), errorFile: filepath.Join(t.TempDir(), "why.json"),
+				log: slog.New(slog.DiscardHandler)}
 			for worker, text := range c.files {
-				if err := os.WriteFile(podConfig{Scratch: l.scratch}.errorFile(pod.ID{Role: pod.Worker, Index: worker}), []byte(text), private); err != nil {
+				if err := os.WriteFile(podConfig{Scratch: l.scratch}.errorFile(
+					pod.ID{Role: pod.Worker, Index: worker}), []byte(text), private); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -65,7 +68,8 @@ func TestErrorFileIsNamed(t *testing.T) {
 		t.Errorf("of a job that trains a model: %q", got)
 	}
 	c := podConfig{Scratch: "/s", ErrorFiles: true, Env: j.Envs}
-	for id, want := range map[pod.ID]string{{Role: pod.Worker, Index: 3}: "/s/worker-3.error.json", {Role: pod.PS}: "/job"} {
+	for id, want := range map[pod.ID]string{{Role: pod.Worker, Index: 3}: "/s/worker-3.error.json",
+		{Role: pod.PS}: "/job"} {
 		if got := c.env(id)[program.ErrorFileVariable]; got != want {
 			t.Errorf("%v: %q, want %q", id, got, want)
 		}

@@ -57,7 +57,8 @@ func helper(what string) int {
 	case "who": // says what it was told, and fails
 		return sayWho()
 	case "parent": // of a child with a lifeline
-		_, err := command{binary: os.Args[0], log: os.DevNull, env: map[string]string{helperEnv: os.Getenv(childEnv)}}.start()
+		_, err := command{binary: os.Args[0], log: os.DevNull,
+			env: map[string]string{helperEnv: os.Getenv(childEnv)}}.start()
 		if err != nil {
 			panic(err)
 		}
@@ -147,7 +148,9 @@ func sayWho() int {
 			fmt.Fprint(os.Stderr, "not alone, ")
 		}
 	}
-	if out, err := exec.Command("/bin/sh", "-c", "echo \"$"+cardEnv+"\"; ls -l /proc/self/fd").CombinedOutput(); err != nil || strings.Contains(string(out), "/proc/self/fd/"+pipe) ||
+	if out, err := exec.Command("/bin/sh", "-c", "echo \"$"+cardEnv+
+		"\"; ls -l /proc/self/fd").CombinedOutput(); err != nil ||
+		strings.Contains(string(out), "/proc/self/fd/"+pipe) ||
 		strings.TrimSpace(string(out[:1])) != "" || strings.Contains(string(out), " "+pipe+" -> pipe") {
 		fmt.Fprintf(os.Stderr, "with a child that has %q of %s, ", out, pipe)
 	}
@@ -235,7 +238,8 @@ func masterOnFullDisk(ctx context.Context, d dir, h *heir, incarnation int) int 
 		panic(fmt.Sprintf("the record is %q, want %q", h.former, want))
 	}
 	status := &wire.JobStatus{Name: d.name(), State: "Running"}
-	if err := errors.Join(memory{h.state}.Write(ctx, fmt.Append(nil, "of incarnation ", incarnation)), h.state.store(status)); err != nil {
+	if err := errors.Join(memory{h.state}.Write(ctx, fmt.Append(nil, "of incarnation ", incarnation)),
+		h.state.store(status)); err != nil {
 		panic(err)
 	}
 	switch {
@@ -261,7 +265,8 @@ func (m *masterService) keep(h *heir) {
 	m.learn(fmt.Sprintf("incarnation %d after %q", h.self.Header().Incarnation, h.former))
 	ctx := context.Background()
 	if h.former == nil {
-		if err := (memory{h.state}).Write(ctx, fmt.Appendf(nil, "of incarnation %d", h.self.Header().Incarnation)); err != nil {
+		if err := (memory{h.state}).Write(ctx,
+			fmt.Appendf(nil, "of incarnation %d", h.self.Header().Incarnation)); err != nil {
 			panic(err)
 		}
 		for i := range 2 {
@@ -311,7 +316,8 @@ func (m *masterService) learn(what string) {
 func (m *masterService) Status(context.Context, *wire.StatusRequest) (*wire.JobStatus, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &wire.JobStatus{Name: m.dir.name(), State: "Running", Reason: "says the master", Waiting: strings.Join(m.learned, "\n")}, nil
+	return &wire.JobStatus{Name: m.dir.name(), State: "Running", Reason: "says the master",
+		Waiting: strings.Join(m.learned, "\n")}, nil
 }
 
 func (m *masterService) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleReply, error) {

@@ -46,11 +46,15 @@ func TestHistoryOfAResumedJob(t *testing.T) {
 	if all, err := d.readHistory(); err != nil || len(all) > 0 {
 		t.Errorf("before it was resumed: %v, %v", all, err)
 	}
-	failed := &wire.JobStatus{State: string(job.Failed), Reason: "no data", EndedUnixMs: 9, History: []*wire.Incident{{UnixMs: 7, Text: "worker-1: evicted"}}}
+	failed := &wire.JobStatus{State: string(job.Failed), Reason: "no data", EndedUnixMs: 9,
+		History: []*wire.Incident{{UnixMs: 7, Text: "worker-1: evicted"}}}
 	first := ends(failed)
 	is(first, "worker-1: evicted", "the job Failed: no data")
-	is(ends(&wire.JobStatus{State: string(job.Suspended), History: first}), "worker-1: evicted", "the job Failed: no data")
-	is(ends(&wire.JobStatus{State: string(job.Stopped), History: first, Reason: "stopped: by the user"}), "worker-1: evicted", "the job Failed: no data", "the job Stopped: stopped: by the user")
+	is(ends(&wire.JobStatus{State: string(job.Suspended), History: first}), "worker-1: evicted",
+		"the job Failed: no data")
+	is(ends(&wire.JobStatus{State: string(job.Stopped), History: first,
+		Reason: "stopped: by the user"}), "worker-1: evicted", "the job Failed: no data",
+		"the job Stopped: stopped: by the user")
 	// it was killed
 	is(ends(&wire.JobStatus{State: "Running"}), "the job Failed: launcher died; go on with: elasticdl resume rests")
 

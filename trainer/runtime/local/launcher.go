@@ -90,7 +90,8 @@ func RunLauncher(ctx context.Context, hurry <-chan struct{}, jobDir string, resu
 // newLauncher returns the launcher of a job whose directory exists. It takes over the lock, unless
 // it returns an error.
 func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, error) {
-	l := &launcher{dir: d, job: j, options: o, lock: lock, errorFile: errorFileOf(j), stopping: make(chan struct{}), ended: make(chan struct{})}
+	l := &launcher{dir: d, job: j, options: o, lock: lock, errorFile: errorFileOf(j),
+		stopping: make(chan struct{}), ended: make(chan struct{})}
 	if o.Binary == "" {
 		var err error
 		if l.options.Binary, err = os.Executable(); err != nil {
@@ -135,8 +136,10 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
 	l.keeper, l.times = newKeeper(d, l.log), newLogTimes(d, time.Now())
 	l.pods = newProcesses(podConfig{
-		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
-		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs, ErrorFiles: l.errorFile != "", Display: l.display, Grace: killGrace(j),
+		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid,
+		Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
+		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs,
+		ErrorFiles: l.errorFile != "", Display: l.display, Grace: killGrace(j),
 	})
 	l.display.follow(l.pods.workersDo)
 	launchers.Store(d, l)
@@ -292,7 +295,8 @@ func (l *launcher) settle() {
 			return
 		}
 		if time.Since(began) >= settleLimit {
-			l.log.Error("The end of the job could not be written", "state", status.GetState(), "reason", status.GetReason(), "error", err)
+			l.log.Error("The end of the job could not be written", "state", status.GetState(), "reason",
+				status.GetReason(), "error", err)
 			return
 		}
 	}

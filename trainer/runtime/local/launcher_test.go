@@ -35,7 +35,9 @@ func until(t *testing.T, name, what string, is func(s *wire.JobStatus) bool) *wi
 // learned awaits that the master of a job has learned so many things, and returns them.
 func learned(t *testing.T, name string, n int) []string {
 	t.Helper()
-	s := until(t, name, fmt.Sprintf("%d events", n), func(s *wire.JobStatus) bool { return strings.Count(s.Waiting, "\n") >= n-1 })
+	s := until(t, name, fmt.Sprintf("%d events", n), func(s *wire.JobStatus) bool {
+		return strings.Count(s.Waiting, "\n") >= n-1
+	})
 	return strings.Split(s.Waiting, "\n")
 }
 
@@ -59,7 +61,8 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	life := newLife(t)
 	startJob(t, "keeper")
 	got := learned(t, "keeper", 3)
-	if want := []string{`incarnation 1 after ""`, "worker-0.1 Running", "worker-1.1 Running"}; !slices.Equal(got, want) {
+	if want := []string{`incarnation 1 after ""`, "worker-0.1 Running",
+		"worker-1.1 Running"}; !slices.Equal(got, want) {
 		t.Fatalf("the first master knows %q, want %q", got, want)
 	}
 	before := location(t, "keeper")
@@ -73,7 +76,8 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	awaitEnd(t, "keeper", 1)
 	syscall.Kill(before.PID, syscall.SIGKILL)
 	got = learned(t, "keeper", 3)
-	want := []string{`incarnation 2 after "of incarnation 1"`, "there is worker-0.1 Running", "there is worker-1.1 Failed: killed (signal 9)"}
+	want := []string{`incarnation 2 after "of incarnation 1"`, "there is worker-0.1 Running",
+		"there is worker-1.1 Failed: killed (signal 9)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the second master knows %q, want %q", got, want)
 	}
@@ -81,7 +85,8 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	if after.Address != before.Address || after.PID == before.PID || after.Launch != 2 {
 		t.Errorf("the second master is at %+v, the first was at %+v", after, before)
 	}
-	if s, err := Status(t.Context(), "keeper"); err != nil || len(s.Pods) != 1 || s.Pods[0].Launch != 2 || int(s.Pods[0].Pid) != after.PID {
+	if s, err := Status(t.Context(), "keeper"); err != nil || len(s.Pods) != 1 ||
+		s.Pods[0].Launch != 2 || int(s.Pods[0].Pid) != after.PID {
 		t.Errorf("status: %v, %v", s, err)
 	}
 	syscall.Kill(podPID(t, "keeper", 0), syscall.SIGKILL)
@@ -93,7 +98,8 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	}
 	life.gone(t)
 	log, err := os.ReadFile(home(t, "keeper").logFile("master"))
-	if err != nil || strings.Count(string(log), "listening") != 2 || !strings.Contains(string(log), "The master died and is started again") {
+	if err != nil || strings.Count(string(log), "listening") != 2 ||
+		!strings.Contains(string(log), "The master died and is started again") {
 		t.Errorf("the master's log is %q, %v", log, err)
 	}
 }
@@ -143,7 +149,9 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 		kill          func(t *testing.T, starter *process)
 		state, reason string
 	}{
-		{"attached", "keeper", func(_ *testing.T, starter *process) { syscall.Kill(starter.pid(), syscall.SIGKILL) }, "Failed", "launcher died"},
+		{"attached", "keeper", func(_ *testing.T, starter *process) {
+			syscall.Kill(starter.pid(), syscall.SIGKILL)
+		}, "Failed", "launcher died"},
 		{"detached", "detached keeper", func(t *testing.T, _ *process) {
 			var at address
 			if err := home(t, "keeper").readJSON("launcher.json", &at); err != nil {
@@ -188,12 +196,14 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 func TestMasterThatCannotStart(t *testing.T) {
 	useHome(t)
 	newLife(t)
-	h, err := Start(t.Context(), named("crashes"), StartOptions{restarts: restarts{least: time.Millisecond, longest: time.Millisecond}})
+	h, err := Start(t.Context(), named("crashes"),
+		StartOptions{restarts: restarts{least: time.Millisecond, longest: time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := h.Wait(t.Context())
-	if err != nil || s.State != "Failed" || s.Reason != "master died 10 times in a row: exit code 2: panic: no kernels" || s.EndedUnixMs == 0 {
+	if err != nil || s.State != "Failed" ||
+		s.Reason != "master died 10 times in a row: exit code 2: panic: no kernels" || s.EndedUnixMs == 0 {
 		t.Errorf("final status: %v, %v", s, err)
 	}
 	if s, err := Status(t.Context(), "crashes"); err != nil || s.State != "Failed" || s.Pods[0].State != "Deleted" {
@@ -213,7 +223,8 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 			}
 			s := until(t, "crashes", "death of two masters", func(s *wire.JobStatus) bool {
 				log, _ := os.ReadFile(home(t, "crashes").logFile("master"))
-				return len(s.Pods) == 2 && s.Pods[1].State == "Pending" && strings.Contains(string(log), "incarnation=3")
+				return len(s.Pods) == 2 && s.Pods[1].State == "Pending" &&
+					strings.Contains(string(log), "incarnation=3")
 			})
 			if p := s.Pods[1]; p.Pid != 0 || p.Reason != "it died, and is started again" || s.State != "Running" {
 				t.Errorf("status: %v", s)
@@ -223,7 +234,8 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 			}
 			l.gone(t)
 			reason := map[bool]string{false: "stopped: by the user", true: "stopped: terminated"}[detached]
-			if s, err := Status(t.Context(), "crashes"); err != nil || s.State != "Stopped" || !strings.HasPrefix(s.Reason, reason) {
+			if s, err := Status(t.Context(), "crashes"); err != nil || s.State != "Stopped" ||
+				!strings.HasPrefix(s.Reason, reason) {
 				t.Errorf("final status: %v, %v", s, err)
 			}
 		})
@@ -244,11 +256,16 @@ func TestRestarts(t *testing.T) {
 		end    bool
 	}{
 		{"once", []life{young}, []time.Duration{0}, false},
-		{"again and again", slices.Repeat([]life{young}, 10), []time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5, 10 * s, 10 * s}, false},
+		{"again and again", slices.Repeat([]life{young}, 10),
+			[]time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5,
+				10 * s, 10 * s}, false},
 		{"one was steady", []life{young, young, {lived: 10 * s}, young}, []time.Duration{0, s / 10, 0, s / 10}, false},
-		{"killed, and not by itself", []life{young, young, {0, true, true}, {0, true, true}, young, young}, []time.Duration{0, s / 10, 0, 0, 0, s / 10}, false},
-		{"killed before it is ready", slices.Repeat([]life{{killed: true}}, 10), slices.Repeat([]time.Duration{0}, 10), true},
-		{"never ready", slices.Repeat([]life{{}}, 10), []time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5, 10 * s, 10 * s}, true},
+		{"killed, and not by itself", []life{young, young, {0, true, true}, {0, true, true}, young,
+			young}, []time.Duration{0, s / 10, 0, 0, 0, s / 10}, false},
+		{"killed before it is ready", slices.Repeat([]life{{killed: true}}, 10),
+			slices.Repeat([]time.Duration{0}, 10), true},
+		{"never ready", slices.Repeat([]life{{}}, 10), []time.Duration{0, s / 10, s / 5, 2 * s / 5,
+			4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5, 10 * s, 10 * s}, true},
 		{"ready between", append(slices.Repeat([]life{{}}, 9), young, life{}), nil, false},
 	} {
 		var r restarts
@@ -316,7 +333,8 @@ func TestPodsOutlastTheirMaster(t *testing.T) {
 			t.Errorf("nobody knows since when %v runs", e.ID)
 		}
 	}
-	want := []string{"worker-0.7 Failed: killed (signal 9)", "worker-1.7 Leaving: deleted", "worker-2.7 Failed: killed (signal 9)", "worker-3.7 Running"}
+	want := []string{"worker-0.7 Failed: killed (signal 9)", "worker-1.7 Leaving: deleted",
+		"worker-2.7 Failed: killed (signal 9)", "worker-3.7 Running"}
 	if err != nil || !slices.Equal(told, want) {
 		t.Errorf("adopted %q, %v; want %q", told, err, want)
 	}

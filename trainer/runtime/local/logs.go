@@ -91,7 +91,8 @@ func (c *copier) find(first bool) error {
 	}
 	if p := c.options.Pod; p != "" {
 		if !slices.Contains(pods, p) {
-			return fmt.Errorf("log of pod %q of job %s %w (there are %s)", p, c.dir.name(), role.ErrNoLog, strings.Join(pods, ", "))
+			return fmt.Errorf("log of pod %q of job %s %w (there are %s)", p, c.dir.name(),
+				role.ErrNoLog, strings.Join(pods, ", "))
 		}
 		pods = []string{p}
 	}

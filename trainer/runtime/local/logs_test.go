@@ -56,15 +56,18 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 	if err := Logs(t.Context(), "a", role.LogOptions{Tail: -1}, &out); err != nil {
 		t.Fatal(err)
 	}
-	want := "[master] one\n[master] two\n[ps-0] one\n[ps-0] two\n[worker-9] one\n[worker-9] two\n[worker-10] one\n[worker-10] two\n"
+	want := "[master] one\n[master] two\n[ps-0] one\n[ps-0] two\n[worker-9] one\n[worker-9] " +
+		"two\n[worker-10] one\n[worker-10] two\n"
 	if out.String() != want {
 		t.Errorf("logs are\n%swant\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-0", Tail: -1}, &out); err != nil || out.String() != "one\ntwo\n" {
+	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-0", Tail: -1}, &out); err != nil ||
+		out.String() != "one\ntwo\n" {
 		t.Errorf("log of ps-0 is %q, %v", out.String(), err)
 	}
-	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-1", Tail: -1}, &out); !errors.Is(err, role.ErrNoLog) || !strings.Contains(err.Error(), "worker-10") {
+	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-1", Tail: -1}, &out); !errors.Is(err,
+		role.ErrNoLog) || !strings.Contains(err.Error(), "worker-10") {
 		t.Errorf("log of ps-1: %v", err)
 	}
 	if err := Logs(t.Context(), "b", role.LogOptions{Tail: -1}, &out); !errors.Is(err, ErrNotFound) {
@@ -80,7 +83,8 @@ func TestLogsSince(t *testing.T) {
 	line := func(ago time.Duration, text string) string {
 		return time.Now().Add(-ago).Format("[2006-01-02 15:04:05,000] ") + text + "\n"
 	}
-	appendLog(t, d, "worker-0", line(3*time.Hour, "old")+"printed early\n"+line(2*time.Hour, "older")+"printed since\n"+line(time.Minute, "new")+"printed now\n")
+	appendLog(t, d, "worker-0", line(3*time.Hour, "old")+"printed early\n"+line(2*time.Hour, "older")+
+		"printed since\n"+line(time.Minute, "new")+"printed now\n")
 	appendLog(t, d, "worker-1", "printed now\n")
 	appendLog(t, d, "worker-2", "printed long ago\n")
 	before := time.Now().Add(-2 * time.Hour)
@@ -91,7 +95,8 @@ func TestLogsSince(t *testing.T) {
 		o    role.LogOptions
 		want string
 	}{
-		{role.LogOptions{Since: time.Hour, Tail: -1}, "[worker-0] printed since|[worker-1] printed now|[worker-0] new|[worker-0] printed now"},
+		{role.LogOptions{Since: time.Hour, Tail: -1},
+			"[worker-0] printed since|[worker-1] printed now|[worker-0] new|[worker-0] printed now"},
 		{role.LogOptions{Since: time.Hour, Tail: 1}, "[worker-0] printed now|[worker-1] printed now"},
 		{role.LogOptions{Since: time.Hour, Tail: 9, Pod: "worker-2"}, ""},
 	} {
@@ -160,11 +165,13 @@ func TestLogsFollowUntilCancelled(t *testing.T) {
 
 func TestLastLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"panic: a\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1 +0x1\n":                                                                              "panic: a",
-		"panic: old\n\n\t/x.go:1\n[2026-01-02] again\nelasticdl ps: b\n":                                                                                 "elasticdl ps: b",
-		"[2026-01-02] [INFO] step\nSIGSEGV: segmentation violation\nPC=0x40816e m=0\n\ngoroutine 1 [running]:\nmain.main()\n\nrip    0x40\ngs     0x0\n": "SIGSEGV: segmentation violation",
-		"SIGSEGV: segmentation violation\ngs     0x0\n[2026-01-02] again\nelasticdl ps: b\n":                                                             "elasticdl ps: b",
-		"fatal error: unexpected signal\n[signal SIGSEGV: segmentation violation code=0x1]\n\ngoroutine 1 [running]:\n":                                  "fatal error: unexpected signal",
+		"panic: a\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1 +0x1\n": "panic: a",
+		"panic: old\n\n\t/x.go:1\n[2026-01-02] again\nelasticdl ps: b\n":    "elasticdl ps: b",
+		"[2026-01-02] [INFO] step\nSIGSEGV: segmentation violation\nPC=0x40816e m=0\n\ngoroutine 1 " +
+			"[running]:\nmain.main()\n\nrip    0x40\ngs     0x0\n": "SIGSEGV: segmentation violation",
+		"SIGSEGV: segmentation violation\ngs     0x0\n[2026-01-02] again\nelasticdl ps: b\n": "elasticdl ps: b",
+		"fatal error: unexpected signal\n[signal SIGSEGV: segmentation violation " +
+			"code=0x1]\n\ngoroutine 1 [running]:\n": "fatal error: unexpected signal",
 		"": "", "one": "one", "one\ntwo\n": "two", strings.Repeat("x", 3000) + "\nend\n\n": "end",
 	} {
 		path := t.TempDir() + "/log"
@@ -180,7 +187,8 @@ func TestLastLine(t *testing.T) {
 // The last lines of a file are those that are left if all before are cut off.
 func TestSkipTo(t *testing.T) {
 	long := strings.Repeat("x", 70<<10)
-	for _, text := range []string{"", "\n", "a", "a\n", "a\nb", "a\nb\n", "\n\n\n", long + "\n" + long + "\nz\n", long} {
+	for _, text := range []string{"", "\n", "a", "a\n", "a\nb", "a\nb\n", "\n\n\n", long + "\n" + long +
+		"\nz\n", long} {
 		path := filepath.Join(t.TempDir(), "log")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

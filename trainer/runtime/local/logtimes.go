@@ -105,7 +105,9 @@ func parseWritten(line string) (w written, ok bool) {
 // timeAt returns the time before which the line at an offset was not written; zero: it is not
 // known.
 func timeAt(all []written, offset int64) time.Time {
-	i, found := slices.BinarySearchFunc(all, offset, func(w written, offset int64) int { return cmp.Compare(w.offset, offset) })
+	i, found := slices.BinarySearchFunc(all, offset, func(w written, offset int64) int {
+		return cmp.Compare(w.offset, offset)
+	})
 	for found && i+1 < len(all) && all[i+1].offset == offset {
 		i++
 	}

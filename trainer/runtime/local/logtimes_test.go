@@ -44,7 +44,8 @@ func TestLogsAreByTime(t *testing.T) {
 		appendLog(t, d, "worker-0", stampedAt(at(1), "a")+"Traceback\n  File\n"+stampedAt(at(9), "b"))
 		appendLog(t, d, "worker-1", stampedAt(at(2), "c")+stampedAt(at(3), "d")+"no end")
 		appendLog(t, d, "master", stampedAt(at(2), "e")+stampedAt(at(1), "its clock was set")+stampedAt(at(7), "f"))
-		const want = "[worker-0] a|[worker-0] Traceback|[worker-0]   File|[master] e|[master] its clock was set|[worker-1] c|[worker-1] d|[worker-1] no end|[master] f|[worker-0] b"
+		const want = "[worker-0] a|[worker-0] Traceback|[worker-0]   File|[master] e|[master] its " +
+			"clock was set|[worker-1] c|[worker-1] d|[worker-1] no end|[master] f|[worker-0] b"
 		if got := shown(t, "a", role.LogOptions{Tail: -1}); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -68,11 +69,13 @@ func TestLogsAreByTime(t *testing.T) {
 		times.look(at(9))
 		appendLog(t, d, "worker-0", stampedAt(at(4), "ends"))
 		times.look(at(10))
-		const want = "[worker-0] of the start before|[worker-1] step 0|[worker-1] loss 0|[worker-0] step 1|[worker-0] loss 1|[worker-1] step 2|[worker-1] loss 2|[worker-0] ends"
+		const want = "[worker-0] of the start before|[worker-1] step 0|[worker-1] loss 0|[worker-0] " +
+			"step 1|[worker-0] loss 1|[worker-1] step 2|[worker-1] loss 2|[worker-0] ends"
 		if got := shown(t, "a", role.LogOptions{Tail: -1}); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if got := shown(t, "a", role.LogOptions{Tail: 2}); got != "[worker-0] loss 1|[worker-1] step 2|[worker-1] loss 2|[worker-0] ends" {
+		if got := shown(t, "a", role.LogOptions{Tail: 2}); got != "[worker-0] loss 1|[worker-1] "+
+			"step 2|[worker-1] loss 2|[worker-0] ends" {
 			t.Errorf("the last lines: %s", got)
 		}
 	})
@@ -90,7 +93,8 @@ func TestTimesOfALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := d.timesOf("worker-0")
-	for offset, want := range map[int64]int64{0: 0, 9: 0, 10: 1000, 19: 1000, 20: 2000, 39: 2000, 40: 4000, 49: 4000, 50: 50, 1 << 40: 50} {
+	for offset, want := range map[int64]int64{0: 0, 9: 0, 10: 1000, 19: 1000, 20: 2000, 39: 2000,
+		40: 4000, 49: 4000, 50: 50, 1 << 40: 50} {
 		got := timeAt(all, offset)
 		if want == 0 && !got.IsZero() || want > 0 && got.UnixMilli() != want {
 			t.Errorf("offset %d: %v, want %d", offset, got, want)

@@ -29,7 +29,8 @@ func listenLocally() (net.Listener, error) {
 		}
 		problems = append(problems, err)
 	}
-	return nil, fmt.Errorf("the loopback interface does not work, by which the processes of a job on this machine talk to each other; "+
+	return nil, fmt.Errorf("the loopback interface does not work, by which the processes of a job "+
+		"on this machine talk to each other; "+
 		"bring it up: ip link set lo up: %w", errors.Join(problems...))
 }
 

@@ -100,13 +100,16 @@ func TestStateDirectoryThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, home := range map[string]string{"no directory": file, "below a file": file + "/below", "read-only": "/proc/elasticdl"} {
+	for name, home := range map[string]string{"no directory": file, "below a file": file + "/below",
+		"read-only": "/proc/elasticdl"} {
 		t.Setenv("ELASTICDL_HOME", home)
 		d, err := openDir("job")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = d.lock(); err == nil || !strings.Contains(err.Error(), "set ELASTICDL_HOME to a directory that can be written") || !strings.Contains(err.Error(), home) {
+		if _, err = d.lock(); err == nil ||
+			!strings.Contains(err.Error(), "set ELASTICDL_HOME to a directory that can be written") ||
+			!strings.Contains(err.Error(), home) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -117,7 +120,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("ELASTICDL_HOME", home)
 	privately(t, unix.CLONE_NEWNS, func() {
-		err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("none", home, "tmpfs", 0, "size=64k"))
+		err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("none", home, "tmpfs", 0, "size=64k"))
 		if err == nil {
 			_, err = openDir("full") // and what it makes is there
 			os.WriteFile(home+"/fill", make([]byte, 1<<20), 0o600)
@@ -128,7 +132,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 		}
 		_, err = Start(t.Context(), &job.Job{Name: "full"}, StartOptions{})
 		want := "make room, or set ELASTICDL_HOME to a directory with more"
-		if err == nil || strings.Count(err.Error(), want) != 1 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "no space left on "+home) {
+		if err == nil || strings.Count(err.Error(), want) != 1 || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), "no space left on "+home) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	})

@@ -65,7 +65,9 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 // state has already.
 func joined(state, disks []string) []string {
 	return append(state, slices.DeleteFunc(disks, func(full string) bool {
-		return slices.ContainsFunc(state, func(known string) bool { return known == full || strings.HasPrefix(known, full+":") })
+		return slices.ContainsFunc(state, func(known string) bool {
+			return known == full || strings.HasPrefix(known, full+":")
+		})
 	})...)
 }
 
@@ -137,7 +139,8 @@ func (h *heir) stored() (*wire.JobStatus, error) {
 // ready writes master.json: the master listens.
 func (h *heir) ready() error {
 	text, err := json.MarshalIndent(address{
-		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Header().Incarnation, StartedUnixMs: time.Now().UnixMilli(),
+		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Header().Incarnation,
+		StartedUnixMs: time.Now().UnixMilli(),
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -35,18 +35,30 @@ func TestStandingOfAnOwner(t *testing.T) {
 		state job.State // "": it has no status
 		want  checkpoint.Standing
 	}{
-		"its launcher lives":                 {alive, "uid", job.Running, checkpoint.Alive},
-		"and its state is deleted":           {alive, "", "", checkpoint.Alive},
-		"its launcher is gone":               {dead, "uid", job.Running, checkpoint.Dead},
-		"before it had a status":             {dead, "uid", "", checkpoint.Dead},
-		"it has failed":                      {dead, "uid", job.Failed, checkpoint.Dead},
-		"it is suspended":                    {dead, "uid", job.Suspended, checkpoint.Suspended},
-		"its state is deleted":               {dead, "", "", checkpoint.Dead},
-		"another job of the name is there":   {dead, "later", job.Running, checkpoint.Dead},
-		"another one, which is suspended":    {dead, "later", job.Suspended, checkpoint.Dead},
-		"from before the machine was booted": {func() checkpoint.Owner { o := dead; o.Boot = "before"; return o }(), "uid", job.Running, checkpoint.Unknown},
-		"in a container":                     {func() checkpoint.Owner { o := dead; o.PIDs = "pid:[1]"; return o }(), "", "", checkpoint.Unknown},
-		"whose state is not known":           {func() checkpoint.Owner { o := dead; o.State = ""; return o }(), "", "", checkpoint.Unknown},
+		"its launcher lives":               {alive, "uid", job.Running, checkpoint.Alive},
+		"and its state is deleted":         {alive, "", "", checkpoint.Alive},
+		"its launcher is gone":             {dead, "uid", job.Running, checkpoint.Dead},
+		"before it had a status":           {dead, "uid", "", checkpoint.Dead},
+		"it has failed":                    {dead, "uid", job.Failed, checkpoint.Dead},
+		"it is suspended":                  {dead, "uid", job.Suspended, checkpoint.Suspended},
+		"its state is deleted":             {dead, "", "", checkpoint.Dead},
+		"another job of the name is there": {dead, "later", job.Running, checkpoint.Dead},
+		"another one, which is suspended":  {dead, "later", job.Suspended, checkpoint.Dead},
+		"from before the machine was booted": {func() checkpoint.Owner {
+			o := dead
+			o.Boot = "before"
+			return o
+		}(), "uid", job.Running, checkpoint.Unknown},
+		"in a container": {func() checkpoint.Owner {
+			o := dead
+			o.PIDs = "pid:[1]"
+			return o
+		}(), "", "", checkpoint.Unknown},
+		"whose state is not known": {func() checkpoint.Owner {
+			o := dead
+			o.State = ""
+			return o
+		}(), "", "", checkpoint.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := errors.Join(os.RemoveAll(string(d)), os.MkdirAll(string(d), privateDir))

@@ -89,7 +89,8 @@ type running struct {
 // newProcesses returns the processes of a job, none of them started. The caller closes it.
 func newProcesses(config podConfig) *processes {
 	return &processes{
-		config: config, live: make(map[pod.ID]*running), known: make(map[pod.ID]pod.Event), changed: make(chan struct{}),
+		config: config, live: make(map[pod.ID]*running), known: make(map[pod.ID]pod.Event),
+		changed: make(chan struct{}),
 	}
 }
 
@@ -126,7 +127,8 @@ func (r *processes) create(s *session, p master.Pod) error {
 	}
 	it := &running{process: started, began: time.Now()}
 	r.live[p.ID] = it
-	r.publish(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(), Address: p.Address, Started: it.began})
+	r.publish(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(),
+		Address: p.Address, Started: it.began})
 	r.watches.Go(func() { r.watch(p, it, log) })
 	return nil
 }
@@ -161,7 +163,9 @@ func secretsHere(j *job.Job) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
 		if _, set := os.LookupEnv(name); !set {
-			problems = append(problems, fmt.Errorf("--env_secret=%s=%v: on this machine %[1]s comes from this command's environment, where it is not set: export it", name, j.EnvSecrets[name]))
+			problems = append(problems,
+				fmt.Errorf("--env_secret=%s=%v: on this machine %[1]s comes from this command's "+
+					"environment, where it is not set: export it", name, j.EnvSecrets[name]))
 		}
 	}
 	return errors.Join(problems...)
@@ -215,11 +219,13 @@ func (r *processes) workers(starts pod.ID) int {
 // args returns the command line of a pod, where so many workers share this machine.
 func (c podConfig) args(p master.Pod, workers int) []string {
 	args := []string{
-		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index), fmt.Sprintf("--launch=%d", p.Launch),
+		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index),
+		fmt.Sprintf("--launch=%d", p.Launch),
 		"--log_level=" + cmp.Or(c.LogLevel, "INFO"), "--grace=" + c.Grace.String(),
 	}
 	if p.ID.Role == pod.Worker {
-		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)), fmt.Sprintf("--workers=%d", workers), "--scratch_dir="+c.scratch(p.ID))
+		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)),
+			fmt.Sprintf("--workers=%d", workers), "--scratch_dir="+c.scratch(p.ID))
 	}
 	if p.Address != "" {
 		args = append(args, "--address="+p.Address)

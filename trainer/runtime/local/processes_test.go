@@ -32,7 +32,8 @@ func newCrew(t *testing.T, helper string) *crew {
 		t.Fatal(err)
 	}
 	c := &crew{processes: newProcesses(podConfig{
-		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1", Authority: prove.Authority("uid-1"), Logs: t.TempDir(), Scratch: t.TempDir(), Grace: grace,
+		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1",
+		Authority: prove.Authority("uid-1"), Logs: t.TempDir(), Scratch: t.TempDir(), Grace: grace,
 		Env: map[string]string{helperEnv: helper},
 	})}
 	c.nextMaster(t)
@@ -158,7 +159,8 @@ func TestCloseKillsEverybody(t *testing.T) {
 		create(t, r, pod.Worker, i)
 	}
 	l.begun(t)
-	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 1}}); err == nil || !strings.Contains(err.Error(), "worker-1") {
+	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 1}}); err == nil ||
+		!strings.Contains(err.Error(), "worker-1") {
 		t.Errorf("creating a pod that runs: %v", err)
 	}
 	r.processes.close()
@@ -179,7 +181,8 @@ func TestLogsAreAppendedTo(t *testing.T) {
 	if want := "the last word\nthe last word\n"; err != nil || string(text) != want {
 		t.Errorf("log is %q (%v), want %q", text, err, want)
 	}
-	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.PS, Index: 0}, Address: "127.0.0.1:7"}); err != nil {
+	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.PS, Index: 0},
+		Address: "127.0.0.1:7"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -188,8 +191,9 @@ func TestLogsAreAppendedTo(t *testing.T) {
 // pipe that nobody else has, and neither in its environment nor in its arguments.
 func TestPodsAreToldWhoTheyAre(t *testing.T) {
 	for role, want := range map[pod.Role]string{
-		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --grace=1m0s",
-		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --grace=1m0s --threads=1 --workers=1",
+		pod.PS: "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --grace=1m0s",
+		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO " +
+			"--grace=1m0s --threads=1 --workers=1",
 	} {
 		r, id := newCrew(t, "who"), pod.ID{Role: role, Index: 4}
 		if role == pod.Worker {

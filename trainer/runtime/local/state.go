@@ -151,9 +151,11 @@ func (d dir) trouble(err error) string {
 func (d dir) unwritable(err error) error {
 	home := filepath.Dir(filepath.Dir(string(d)))
 	if noSpace(err) != nil {
-		return fmt.Errorf("write the state of job %s: %s: make room, or set ELASTICDL_HOME to a directory with more: %w", d.name(), d.trouble(err), err)
+		return fmt.Errorf("write the state of job %s: %s: make room, or set ELASTICDL_HOME to a "+
+			"directory with more: %w", d.name(), d.trouble(err), err)
 	}
-	return fmt.Errorf("write the state of job %s to %s: %w: set ELASTICDL_HOME to a directory that can be written", d.name(), home, err)
+	return fmt.Errorf("write the state of job %s to %s: %w: set ELASTICDL_HOME to a directory that "+
+		"can be written", d.name(), home, err)
 }
 
 // full returns what keeps files from being written to the directory of a job, "" if nothing does.
@@ -195,7 +197,8 @@ func (k *keeper) put(file string, text []byte) (written bool) {
 	if err := k.dir.replace(file, text); err != nil {
 		problem := k.dir.trouble(err)
 		if len(k.kept) == 0 {
-			k.log.Error("The state of the job is kept in memory, as it cannot be written", "reason", problem, "file", file, "error", err)
+			k.log.Error("The state of the job is kept in memory, as it cannot be written", "reason",
+				problem, "file", file, "error", err)
 		}
 		k.kept[file] = kept{text, time.Now(), problem}
 		return false

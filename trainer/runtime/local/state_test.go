@@ -42,7 +42,9 @@ func TestStateOnAFullDisk(t *testing.T) {
 	k := newKeeper(d, slog.New(slog.DiscardHandler))
 	l := &launcher{dir: d, keeper: k}
 	master := func() *state {
-		return &state{dir: d, given: make(map[string]bool), give: func(file string, text []byte) (bool, error) { return k.put(file, text), nil }}
+		return &state{dir: d, given: make(map[string]bool), give: func(file string, text []byte) (bool, error) {
+			return k.put(file, text), nil
+		}}
 	}
 	first := master()
 	write := func(s *state, version int) {
@@ -77,7 +79,8 @@ func TestStateOnAFullDisk(t *testing.T) {
 	fill(d)
 	write(first, 2)
 	reads(2)
-	want := []string{"no space left on " + os.Getenv("ELASTICDL_HOME") + ": the state of the job is kept in memory until it can be written there"}
+	want := []string{"no space left on " + os.Getenv("ELASTICDL_HOME") +
+		": the state of the job is kept in memory until it can be written there"}
 	if p := first.problems(); !slices.Equal(p, want) {
 		t.Errorf("problems of a full disk: %q, want %q", p, want)
 	}
@@ -159,7 +162,8 @@ func TestJobOnAFullDisk(t *testing.T) {
 				t.Errorf("the job is %v, %v, want %v", s, err, c.state)
 			}
 			if s, err = Status(t.Context(), name); err != nil || s.State != string(c.state) ||
-				!slices.Equal(s.Problems, []string{"no space left on " + os.Getenv("ELASTICDL_HOME") + " when the job ended"}) {
+				!slices.Equal(s.Problems, []string{"no space left on " + os.Getenv("ELASTICDL_HOME") +
+					" when the job ended"}) {
 				t.Errorf("later it is %v, %v, want %v", s, err, c.state)
 			}
 		})
@@ -170,13 +174,15 @@ func TestJobOnAFullDisk(t *testing.T) {
 func TestEndThatCouldNotBeWritten(t *testing.T) {
 	useHome(t)
 	d := home(t, "lost")
-	err := errors.Join(os.MkdirAll(string(d), privateDir), d.writeJSON("job.json", job.Default()), d.store(&wire.JobStatus{Name: "lost", State: string(job.Running)}),
+	err := errors.Join(os.MkdirAll(string(d), privateDir), d.writeJSON("job.json", job.Default()),
+		d.store(&wire.JobStatus{Name: "lost", State: string(job.Running)}),
 		os.Symlink("/dev/full", d.path("probe")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := Status(t.Context(), "lost")
-	if err != nil || !strings.Contains(s.Reason, "could not write how the job ended: no space left on "+os.Getenv("ELASTICDL_HOME")) {
+	if err != nil || !strings.Contains(s.Reason, "could not write how the job ended: no space left on "+
+		os.Getenv("ELASTICDL_HOME")) {
 		t.Errorf("%v, %v", s, err)
 	}
 }

@@ -19,8 +19,10 @@ func TestLauncherIsKilledInAStop(t *testing.T) {
 		state  job.State
 		reason string
 	}{
-		"asked":          {job.Running, true, job.Stopped, "stopped: by Ctrl-C (SIGINT); its command was killed before all had ended"},
-		"at the start":   {job.Pending, true, job.Stopped, "stopped: by Ctrl-C (SIGINT); its command was killed before all had ended"},
+		"asked": {job.Running, true, job.Stopped,
+			"stopped: by Ctrl-C (SIGINT); its command was killed before all had ended"},
+		"at the start": {job.Pending, true, job.Stopped,
+			"stopped: by Ctrl-C (SIGINT); its command was killed before all had ended"},
 		"not asked":      {job.Running, false, job.Failed, "launcher died"},
 		"it had ended":   {job.Succeeded, true, job.Succeeded, ""},
 		"it was at rest": {job.Suspended, true, job.Suspended, ""},

@@ -71,7 +71,8 @@ func Suspend(ctx context.Context, name string) error {
 	// the next master is told, too, if one dies
 	for told := 0; d.alive(); {
 		var at address
-		if d.readJSON("master.json", &at) == nil && at.PID != told && !at.dead() && syscall.Kill(at.PID, suspendSignal) == nil {
+		if d.readJSON("master.json", &at) == nil && at.PID != told && !at.dead() &&
+			syscall.Kill(at.PID, suspendSignal) == nil {
 			told = at.PID
 		}
 		select {

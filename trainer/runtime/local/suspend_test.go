@@ -25,8 +25,10 @@ func resting(t *testing.T) dir {
 	}
 	j := named("rests")
 	j.CheckpointDir = d.path(checkpoints)
-	err = errors.Join(os.MkdirAll(d.logs(), privateDir), d.writeJSON("job.json", j), d.store(&wire.JobStatus{Name: "rests", State: string(job.Suspended)}),
-		os.Mkdir(d.path(result), privateDir), os.WriteFile(filepath.Join(d.path(result), "model.safetensors"), []byte("of before"), 0o600))
+	err = errors.Join(os.MkdirAll(d.logs(), privateDir), d.writeJSON("job.json", j),
+		d.store(&wire.JobStatus{Name: "rests", State: string(job.Suspended)}),
+		os.Mkdir(d.path(result), privateDir),
+		os.WriteFile(filepath.Join(d.path(result), "model.safetensors"), []byte("of before"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +53,8 @@ func TestSuspendedJob(t *testing.T) {
 	if d = resting(t); Stop(t.Context(), "rests") != nil {
 		t.Error("it cannot be stopped")
 	}
-	if s, err := Status(t.Context(), "rests"); err != nil || s.State != "Stopped" || s.Reason != "stopped: by the user" {
+	if s, err := Status(t.Context(), "rests"); err != nil || s.State != "Stopped" ||
+		s.Reason != "stopped: by the user" {
 		t.Errorf("stopped: %v, %v", s, err)
 	}
 	if err := Suspend(t.Context(), "rests"); err == nil || err.Error() != "suspend job rests: it has ended: Stopped" {
@@ -60,7 +63,8 @@ func TestSuspendedJob(t *testing.T) {
 	if err := d.clear(); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(d.path(result), "model.safetensors")); err != nil || string(text) != "of before" {
+	if text, err := os.ReadFile(filepath.Join(d.path(result), "model.safetensors")); err != nil ||
+		string(text) != "of before" {
 		t.Errorf("the model of the job before is gone before there is another: %v", err)
 	}
 }
@@ -68,7 +72,8 @@ func TestSuspendedJob(t *testing.T) {
 // A suspended job owns the checkpoints of its program until it is stopped.
 func TestStoppedJobReleasesCheckpoints(t *testing.T) {
 	d, path := resting(t), filepath.Join(t.TempDir(), "kept.pt")
-	record := fmt.Sprintf(`{"format": 1, "life": 1, "program": {"claims": [{"path": %q}, {"path": "/not/there.pt"}]}}`, path)
+	record := fmt.Sprintf(
+		`{"format": 1, "life": 1, "program": {"claims": [{"path": %q}, {"path": "/not/there.pt"}]}}`, path)
 	if err := errors.Join(d.write("uid", []byte("u1\n")), d.write(recordFile, []byte(record))); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +107,8 @@ func TestFailedResumeLeavesTheJob(t *testing.T) {
 			if err := d.identify(); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := Resume(t.Context(), "rests", o); err == nil || !strings.Contains(err.Error(), "resume job rests: ") {
+			if _, _, err := Resume(t.Context(), "rests", o); err == nil ||
+				!strings.Contains(err.Error(), "resume job rests: ") {
 				t.Errorf("it is resumed: %v", err)
 			}
 			if s, err := Status(t.Context(), "rests"); err != nil || s.State != string(job.Suspended) {

@@ -37,7 +37,8 @@ func TestDefaultContainer(t *testing.T) {
 			}
 		}
 	}
-	if got := mustPod(t, parse(t, everything), PodSpec{ID: ps(0), Launch: 1}).Annotations["kubectl.kubernetes.io/default-container"]; got != "ps" {
+	if got := mustPod(t, parse(t, everything),
+		PodSpec{ID: ps(0), Launch: 1}).Annotations["kubectl.kubernetes.io/default-container"]; got != "ps" {
 		t.Errorf("kubectl chooses %q in a server", got)
 	}
 }

@@ -25,7 +25,8 @@ func disruption(j *job.Job) *policy.PodDisruptionBudget {
 			Selector: &meta.LabelSelector{
 				MatchLabels: map[string]string{LabelApp: App, LabelJob: j.Name},
 				MatchExpressions: []meta.LabelSelectorRequirement{{
-					Key: LabelRole, Operator: meta.LabelSelectorOpIn, Values: []string{pod.Master.String(), pod.PS.String()},
+					Key: LabelRole, Operator: meta.LabelSelectorOpIn,
+					Values: []string{pod.Master.String(), pod.PS.String()},
 				}},
 			},
 			UnhealthyPodEvictionPolicy: new(policy.AlwaysAllow),

@@ -50,7 +50,8 @@ func TestDisruption(t *testing.T) {
 		if selector.Matches(labels.Set(other)) {
 			t.Error("it protects the servers of another job")
 		}
-		if b.Spec.MinAvailable.IntValue() != servers || *b.Spec.UnhealthyPodEvictionPolicy != "AlwaysAllow" || b.OwnerReferences[0].UID != types.UID("u") {
+		if b.Spec.MinAvailable.IntValue() != servers ||
+			*b.Spec.UnhealthyPodEvictionPolicy != "AlwaysAllow" || b.OwnerReferences[0].UID != types.UID("u") {
 			t.Errorf("with %d servers: %+v", servers, b)
 		}
 	}

@@ -29,7 +29,9 @@ func TestGracePeriod(t *testing.T) {
 			j := running(t, c.flags...)
 			p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1})
 			i := slices.IndexFunc(p.Spec.Containers, func(c core.Container) bool { return c.Name == "worker" })
-			told := slices.DeleteFunc(slices.Clone(p.Spec.Containers[i].Args), func(arg string) bool { return !strings.HasPrefix(arg, "--grace=") })
+			told := slices.DeleteFunc(slices.Clone(p.Spec.Containers[i].Args), func(arg string) bool {
+				return !strings.HasPrefix(arg, "--grace=")
+			})
 			if got := *p.Spec.TerminationGracePeriodSeconds; got != c.worker || strings.Join(told, " ") != c.told {
 				t.Errorf("a worker has %d s and is told %q, want %d and %q", got, told, c.worker, c.told)
 			}

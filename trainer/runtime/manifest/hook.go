@@ -55,7 +55,8 @@ type marks struct {
 func ClusterSpec(text []byte) (string, error) {
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil || !strings.HasPrefix(string(object), "{") {
-		return "", errors.New("expected YAML or JSON with pod_spec, master_pod_spec, ps_pod_spec, worker_pod_spec, service_spec or job_spec; Python is not run")
+		return "", errors.New("expected YAML or JSON with pod_spec, master_pod_spec, ps_pod_spec, " +
+			"worker_pod_spec, service_spec or job_spec; Python is not run")
 	}
 	if _, err := parseClusterSpec(string(object)); err != nil {
 		return "", err
@@ -77,7 +78,9 @@ func parseClusterSpec(text string) (*clusterSpec, error) {
 // pathOf returns a path of fields as in the file: without the capitalized names of embedded Go
 // structs.
 func pathOf(field string) string {
-	return strings.Join(slices.DeleteFunc(strings.Split(field, "."), func(name string) bool { return name != "" && unicode.IsUpper(rune(name[0])) }), ".")
+	return strings.Join(slices.DeleteFunc(strings.Split(field, "."), func(name string) bool {
+		return name != "" && unicode.IsUpper(rune(name[0]))
+	}), ".")
 }
 
 // kindOf returns JSON's name for a type.
@@ -102,15 +105,18 @@ func (s *clusterSpec) taken() []error {
 	for _, part := range []struct {
 		name   string
 		labels map[string]string
-	}{{"pod_spec", s.Pod.Labels}, {"master_pod_spec", s.Master.Labels}, {"ps_pod_spec", s.PS.Labels}, {"worker_pod_spec", s.Worker.Labels}, {"service_spec", s.Service.Labels}, {"job_spec", s.Job.Labels}} {
+	}{{"pod_spec", s.Pod.Labels}, {"master_pod_spec", s.Master.Labels}, {"ps_pod_spec", s.PS.Labels},
+		{"worker_pod_spec", s.Worker.Labels}, {"service_spec", s.Service.Labels}, {"job_spec", s.Job.Labels}} {
 		for _, key := range slices.Sorted(maps.Keys(part.labels)) {
 			if slices.Contains([]string{LabelApp, LabelJob, LabelJobOld, LabelRole, LabelIndex, LabelLaunch}, key) {
-				problems = append(problems, fmt.Errorf("%s.labels.%s: what is a job's is found by this label", part.name, key))
+				problems = append(problems,
+					fmt.Errorf("%s.labels.%s: what is a job's is found by this label", part.name, key))
 			}
 		}
 	}
 	if p := s.Master.RestartPolicy; p != "" && p != core.RestartPolicyOnFailure {
-		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s", core.RestartPolicyOnFailure))
+		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s",
+			core.RestartPolicyOnFailure))
 	}
 	return problems
 }

@@ -19,29 +19,37 @@ func TestHooksRefused(t *testing.T) {
 		`{"pod_spec":{"tolerations":[{"operater":"Exists"}]}}`:                `unknown field "pod_spec.tolerations[0].operater"`,
 		`{"ps_pod_spec":{"spec":{}}}`:                                         `unknown field "ps_pod_spec.spec"`,
 		`{"pod_spec":{"$patch":"delete"}}`:                                    `unknown field "pod_spec.$patch"`,
-		`{"pod_spec":{"priority":"high"}}`:                                    "pod_spec.priority: expected a number, found a JSON string",
-		`{"pod_spec":[]}`:                                                     "pod_spec: expected an object, found a JSON array",
-		`{"pod_spec":{"hostIPC":true,"hostIPC":false}}`:                       `duplicate field "pod_spec.hostIPC"`,
-		`{"pod_spec":{"labels":{"app":"x"}}}`:                                 "pod_spec.labels.app: what is a job's is found by this label",
-		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`:              "service_spec.labels.elasticdl-job-name: what is a job's is found by this label",
-		`{"job_spec":{"labels":{"app":"x"}}}`:                                 "job_spec.labels.app: what is a job's is found by this label",
-		`{"job_spec":{"backoffLimit":3}}`:                                     `unknown field "job_spec.backoffLimit"`,
-		`{"master_pod_spec":{"restartPolicy":"Always"}}`:                      "master_pod_spec.restartPolicy: expected OnFailure",
-		`{"worker_pod_spec":{"containers":null}}`:                             "worker_pod_spec.containers: the container worker is gone",
+		`{"pod_spec":{"priority":"high"}}`: "pod_spec.priority: " +
+			"expected a number, found a JSON string",
+		`{"pod_spec":[]}`: "pod_spec: expected " +
+			"an object, found a JSON array",
+		`{"pod_spec":{"hostIPC":true,"hostIPC":false}}`: `duplicate field "pod_spec.hostIPC"`,
+		`{"pod_spec":{"labels":{"app":"x"}}}`: "pod_spec.labels.app: what is a " +
+			"job's is found by this label",
+		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`: "service_spec.labels.elasticdl-job-name: what is a job's is found by this label",
+		`{"job_spec":{"labels":{"app":"x"}}}`: "job_spec.labels.app: what is a " +
+			"job's is found by this label",
+		`{"job_spec":{"backoffLimit":3}}`:                `unknown field "job_spec.backoffLimit"`,
+		`{"master_pod_spec":{"restartPolicy":"Always"}}`: "master_pod_spec.restartPolicy: expected OnFailure",
+		`{"worker_pod_spec":{"containers":null}}`: "worker_pod_spec.containers: the " +
+			"container worker is gone",
 	} {
 		_, err := Submit(parse(t, little, "--cluster_spec_json="+spec))
-		if err == nil || !strings.HasPrefix(err.Error(), "--cluster_spec_json: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.HasPrefix(err.Error(), "--cluster_spec_json: ") ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
 }
 
 func TestClusterSpecFile(t *testing.T) {
-	got, err := ClusterSpec([]byte("# comment\nworker_pod_spec:\n  nodeSelector: {a: b}\n  env:\n  - {name: A, value: \"1\"}\n"))
+	got, err := ClusterSpec([]byte("# comment\nworker_pod_spec:\n  nodeSelector: {a: b}\n  env:\n  " +
+		"- {name: A, value: \"1\"}\n"))
 	if want := `{"worker_pod_spec":{"env":[{"name":"A","value":"1"}],"nodeSelector":{"a":"b"}}}`; err != nil || got != want {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
-	if got, err = ClusterSpec([]byte(`{"service_spec": {"type": "NodePort"}}`)); err != nil || got != `{"service_spec":{"type":"NodePort"}}` {
+	if got, err = ClusterSpec([]byte(`{"service_spec": {"type": "NodePort"}}`)); err != nil ||
+		got != `{"service_spec":{"type":"NodePort"}}` {
 		t.Errorf("%s, %v", got, err)
 	}
 	for text, want := range map[string]string{
@@ -69,10 +77,12 @@ func TestHooksMerge(t *testing.T) {
 	if p.Labels["l"] != "mine" || p.Labels["m"] != "all" || p.Labels[LabelRole] != "worker" {
 		t.Errorf("labels %v", p.Labels)
 	}
-	if n := p.Spec.NodeSelector; n["x"] != "1" || n["y"] != "2" || p.Spec.PriorityClassName != "p" || p.Spec.TerminationGracePeriodSeconds != nil {
+	if n := p.Spec.NodeSelector; n["x"] != "1" || n["y"] != "2" || p.Spec.PriorityClassName != "p" ||
+		p.Spec.TerminationGracePeriodSeconds != nil {
 		t.Errorf("%+v", p.Spec)
 	}
-	if s := p.Spec.SecurityContext; *s.FSGroup != 7 || s.SeccompProfile == nil || len(p.Spec.Volumes) != 4 || len(p.Spec.Containers) != 2 {
+	if s := p.Spec.SecurityContext; *s.FSGroup != 7 || s.SeccompProfile == nil ||
+		len(p.Spec.Volumes) != 4 || len(p.Spec.Containers) != 2 {
 		t.Errorf("%+v", p.Spec)
 	}
 	for _, c := range p.Spec.Containers {
@@ -83,7 +93,8 @@ func TestHooksMerge(t *testing.T) {
 		if envs["A"] != "3" || envs["B"] != "2" || envs["D"] != "3" {
 			t.Errorf("%s has %v", c.Name, envs)
 		}
-		if c.Name == "worker" && (envs["C"] != "1" || c.Image != "elasticdl:mnist_allreduce" || len(c.Args) == 0 || len(c.VolumeMounts) != 4 || c.Command[0] != "/bin/sh") {
+		if c.Name == "worker" && (envs["C"] != "1" || c.Image != "elasticdl:mnist_allreduce" ||
+			len(c.Args) == 0 || len(c.VolumeMounts) != 4 || c.Command[0] != "/bin/sh") {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -91,15 +102,19 @@ func TestHooksMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec := s.Job.Spec.Template.Spec; *spec.TerminationGracePeriodSeconds != 5 || spec.SecurityContext.FSGroup != nil || len(spec.Containers) != 1 {
+	if spec := s.Job.Spec.Template.Spec; *spec.TerminationGracePeriodSeconds != 5 ||
+		spec.SecurityContext.FSGroup != nil || len(spec.Containers) != 1 {
 		t.Errorf("the master has %+v", spec)
 	}
 }
 
 // Whatever a hook says, a pod is made that is the job's, or an error.
 func FuzzHooks(f *testing.F) {
-	for _, s := range []string{`{"pod_spec":{"env":[{"name":"A","value":"2"}],"containers":[{"name":"worker"}]}}`, `{"worker_pod_spec":{"tolerations":[{"key":"k"}],"volumes":null}}`,
-		`{"service_spec":{"ports":[{"port":50001,"nodePort":3}],"selector":null}}`, "pod_spec:\n  hostNetwork: true\n", `{"master_pod_spec":null}`} {
+	for _, s := range []string{
+		`{"pod_spec":{"env":[{"name":"A","value":"2"}],"containers":[{"name":"worker"}]}}`,
+		`{"worker_pod_spec":{"tolerations":[{"key":"k"}],"volumes":null}}`,
+		`{"service_spec":{"ports":[{"port":50001,"nodePort":3}],"selector":null}}`,
+		"pod_spec:\n  hostNetwork: true\n", `{"master_pod_spec":null}`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

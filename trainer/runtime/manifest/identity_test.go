@@ -13,9 +13,11 @@ import (
 // renews; it has no other way into the cluster. Its own container has it, and neither what fetches
 // its program nor a sidecar.
 func TestToken(t *testing.T) {
-	j := parse(t, everything, `--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"side","image":"s"}]},"ps_pod_spec":{"initContainers":[{"name":"first","image":"s"}]}}`)
+	j := parse(t, everything,
+		`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"side","image":"s"}]},"ps_pod_spec":{"initContainers":[{"name":"first","image":"s"}]}}`)
 	const uid = "11111111-2222-3333-4444-555555555555" // of mustPod
-	for _, id := range []PodSpec{{ID: ps(1), Launch: 3, Authority: "MIIB"}, {ID: worker(4), Launch: 1, Authority: "MIIB"}} {
+	for _, id := range []PodSpec{{ID: ps(1), Launch: 3, Authority: "MIIB"},
+		{ID: worker(4), Launch: 1, Authority: "MIIB"}} {
 		p := mustPod(t, j, id)
 		var volume string
 		for _, v := range p.Spec.Volumes {
@@ -53,7 +55,8 @@ func TestToken(t *testing.T) {
 			}
 		}
 		if env[job.EnvUID] != uid || env[job.EnvAuthority] != "MIIB" || *p.Spec.AutomountServiceAccountToken {
-			t.Errorf("%v: %v, and the token of its ServiceAccount: %t", id.ID, env, *p.Spec.AutomountServiceAccountToken)
+			t.Errorf("%v: %v, and the token of its ServiceAccount: %t", id.ID, env,
+				*p.Spec.AutomountServiceAccountToken)
 		}
 	}
 }
@@ -61,12 +64,14 @@ func TestToken(t *testing.T) {
 // No pod is given what is in the Secret, the master's among them, which reads it; nor does any
 // object tell it.
 func TestNoKeyInAnyPod(t *testing.T) {
-	for name, j := range map[string]*job.Job{"everything": parse(t, everything), "little": parse(t, little), "program": running(t)} {
+	for name, j := range map[string]*job.Job{"everything": parse(t, everything),
+		"little": parse(t, little), "program": running(t)} {
 		s, err := Submit(j)
 		if err != nil {
 			t.Fatal(err)
 		}
-		specs := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec, "worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+		specs := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec,
+			"worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
 		if j.NumPS > 0 {
 			specs["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec
 		}

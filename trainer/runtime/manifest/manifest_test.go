@@ -81,7 +81,8 @@ func mustPod(t testing.TB, j *job.Job, p PodSpec) *core.Pod {
 }
 
 func TestGolden(t *testing.T) {
-	for name, j := range map[string]*job.Job{"everything": parse(t, everything), "little": parse(t, little), "program": running(t)} {
+	for name, j := range map[string]*job.Job{"everything": parse(t, everything),
+		"little": parse(t, little), "program": running(t)} {
 		s, err := Submit(j)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +96,8 @@ func TestGolden(t *testing.T) {
 		if j.NumPS > 0 {
 			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Launch: 2, Slot: 1, OOMs: 1, Authority: "MIIB"}))
 		}
-		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Launch: 1, Slot: 1, OOMs: 2, Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}, Authority: "MIIB"}))
+		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Launch: 1, Slot: 1, OOMs: 2,
+			Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}, Authority: "MIIB"}))
 		if text, err = YAML(pods...); err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +148,8 @@ func TestSpec(t *testing.T) {
 		t.Errorf("the state has %v", s.State.Data)
 	}
 	if len(s.Identity.Data)+len(s.Identity.StringData) != 0 {
-		t.Errorf("the Secret has %v, %v: it would be in clear in every file and state", s.Identity.Data, s.Identity.StringData)
+		t.Errorf("the Secret has %v, %v: it would be in clear in every file and state", s.Identity.Data,
+			s.Identity.StringData)
 	}
 }
 
@@ -192,7 +195,8 @@ func TestAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, spec := range []core.PodSpec{s.Job.Spec.Template.Spec, mustPod(t, j, PodSpec{ID: worker(0)}).Spec, mustPod(t, j, PodSpec{ID: ps(0)}).Spec} {
+		for _, spec := range []core.PodSpec{s.Job.Spec.Template.Spec,
+			mustPod(t, j, PodSpec{ID: worker(0)}).Spec, mustPod(t, j, PodSpec{ID: ps(0)}).Spec} {
 			token := spec.AutomountServiceAccountToken == nil
 			if spec.ServiceAccountName != AccountName(j) || token != (spec.Containers[0].Name == "master") {
 				t.Errorf("%s runs as %q, with a token: %v", spec.Containers[0].Name, spec.ServiceAccountName, token)
@@ -311,7 +315,8 @@ func TestDevices(t *testing.T) {
 }
 
 func TestTolerations(t *testing.T) {
-	j := parse(t, little, "--worker_resource_request=gpu=1,amd.com/gpu=1", "--tolerations=operator=Exists;key=amd.com/gpu;key=node.kubernetes.io/not-ready,effect=NoExecute,operator=Exists")
+	j := parse(t, little, "--worker_resource_request=gpu=1,amd.com/gpu=1",
+		"--tolerations=operator=Exists;key=amd.com/gpu;key=node.kubernetes.io/not-ready,effect=NoExecute,operator=Exists")
 	var got []string
 	for _, tol := range mustPod(t, j, PodSpec{ID: worker(0)}).Spec.Tolerations {
 		text := tol.Key + ":" + string(tol.Effect)
@@ -321,7 +326,8 @@ func TestTolerations(t *testing.T) {
 		got = append(got, text)
 	}
 	// What the job says about a key stands; the rest is added.
-	want := []string{"node.kubernetes.io/unreachable:NoExecute:5", ":", "amd.com/gpu:", "node.kubernetes.io/not-ready:NoExecute", "nvidia.com/gpu:NoSchedule"}
+	want := []string{"node.kubernetes.io/unreachable:NoExecute:5", ":", "amd.com/gpu:",
+		"node.kubernetes.io/not-ready:NoExecute", "nvidia.com/gpu:NoSchedule"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
@@ -353,7 +359,9 @@ func TestInherited(t *testing.T) {
 func TestRestricted(t *testing.T) {
 	for _, user := range []int64{0, 1000} {
 		flag := "--run_as_user=" + strconv.FormatInt(user, 10)
-		for _, j := range []*job.Job{parse(t, little, flag), parse(t, little, flag, "--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=1"), running(t, flag)} {
+		for _, j := range []*job.Job{parse(t, little, flag),
+			parse(t, little, flag, "--distribution_strategy=ParameterServerStrategy",
+				"--num_ps_pods=1"), running(t, flag)} {
 			s, err := Submit(j)
 			if err != nil {
 				t.Fatal(err)
@@ -364,16 +372,22 @@ func TestRestricted(t *testing.T) {
 			}
 			for _, spec := range specs {
 				of := spec.SecurityContext
-				if of.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || (of.RunAsNonRoot != nil) != (user > 0) ||
-					user > 0 && (!*of.RunAsNonRoot || *of.RunAsUser != user || *of.RunAsGroup != user || *of.FSGroup != user) {
+				if of.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
+					(of.RunAsNonRoot != nil) != (user > 0) ||
+					user > 0 && (!*of.RunAsNonRoot || *of.RunAsUser != user || *of.RunAsGroup != user ||
+						*of.FSGroup != user) {
 					t.Errorf("user %d, %s: %+v", user, spec.Containers[0].Name, of)
 				}
 				for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-					if k := c.SecurityContext; *k.AllowPrivilegeEscalation || !slices.Equal(k.Capabilities.Drop, []core.Capability{"ALL"}) || k.RunAsUser != nil || k.Privileged != nil {
+					if k := c.SecurityContext; *k.AllowPrivilegeEscalation ||
+						!slices.Equal(k.Capabilities.Drop, []core.Capability{"ALL"}) ||
+						k.RunAsUser != nil || k.Privileged != nil {
 						t.Errorf("%s: %+v", c.Name, k)
 					}
 				}
-				home := slices.ContainsFunc(spec.Containers[0].Env, func(v core.EnvVar) bool { return v.Name == "HOME" && v.Value == "/tmp" })
+				home := slices.ContainsFunc(spec.Containers[0].Env, func(v core.EnvVar) bool {
+					return v.Name == "HOME" && v.Value == "/tmp"
+				})
 				if home != (user > 0) {
 					t.Errorf("user %d, %s: HOME is set: %t", user, spec.Containers[0].Name, home)
 				}
@@ -386,13 +400,15 @@ func TestRestricted(t *testing.T) {
 // there. It has a /tmp, which is the job's own if it mounts one. A user's program writes where its
 // image lets it, and what brings the binary beside it does not.
 func TestRootsAreReadOnly(t *testing.T) {
-	const own, undo = "--volume=claim_name=c,mount_path=/tmp/", `--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"readOnlyRootFilesystem":false}}]}}`
+	const own, undo = "--volume=claim_name=c,mount_path=/tmp/",
+		`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"readOnlyRootFilesystem":false}}]}}`
 	specs := func(j *job.Job) map[string]core.PodSpec {
 		s, err := Submit(j)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec, "worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+		all := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec,
+			"worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
 		if j.NumPS > 0 {
 			all["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec
 		}
@@ -414,18 +430,23 @@ func TestRootsAreReadOnly(t *testing.T) {
 	} {
 		for role, spec := range specs(tt.job) {
 			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-				if sealed, may := c.SecurityContext.ReadOnlyRootFilesystem, regexp.MustCompile("^("+tt.writers+")$").MatchString(c.Name); (sealed == nil || !*sealed) != may {
+				if sealed, may := c.SecurityContext.ReadOnlyRootFilesystem,
+					regexp.MustCompile("^("+tt.writers+")$").MatchString(c.Name); (sealed == nil || !*sealed) != may {
 					t.Errorf("%s: container %s of the %s may write to its image: %t", name, c.Name, role, !may)
 				}
 			}
-			at := slices.IndexFunc(spec.Containers[0].VolumeMounts, func(m core.VolumeMount) bool { return strings.TrimSuffix(m.MountPath, "/") == "/tmp" })
+			at := slices.IndexFunc(spec.Containers[0].VolumeMounts, func(m core.VolumeMount) bool {
+				return strings.TrimSuffix(m.MountPath, "/") == "/tmp"
+			})
 			if runs := tt.job.Runs() && role == "worker"; runs != (at < 0) {
 				t.Errorf("%s: the %s has a /tmp beside its image's: %t", name, role, at >= 0)
 				continue
 			} else if runs {
 				continue
 			}
-			of := spec.Volumes[slices.IndexFunc(spec.Volumes, func(v core.Volume) bool { return v.Name == spec.Containers[0].VolumeMounts[at].Name })]
+			of := spec.Volumes[slices.IndexFunc(spec.Volumes, func(v core.Volume) bool {
+				return v.Name == spec.Containers[0].VolumeMounts[at].Name
+			})]
 			if (of.EmptyDir != nil) != (tt.tmp == "empty") || (of.PersistentVolumeClaim != nil) != (tt.tmp == "claim") {
 				t.Errorf("%s: /tmp of the %s is %+v", name, role, of.VolumeSource)
 			}
@@ -449,7 +470,9 @@ func TestPermissionsByName(t *testing.T) {
 	byName := func(verb string) bool { return verb == "get" || verb == "update" || verb == "patch" }
 	for _, r := range role.Rules {
 		for _, verb := range r.Verbs {
-			if byName(verb) && (len(r.ResourceNames) != 2 || !strings.Contains(r.ResourceNames[0], "elasticdl-a") || !strings.Contains(r.ResourceNames[1], "elasticdl-b")) {
+			if byName(verb) && (len(r.ResourceNames) != 2 ||
+				!strings.Contains(r.ResourceNames[0], "elasticdl-a") ||
+				!strings.Contains(r.ResourceNames[1], "elasticdl-b")) {
 				t.Errorf("%s %v of %v", verb, r.Resources, r.ResourceNames)
 			}
 		}
@@ -462,7 +485,8 @@ func TestNoAddressOfIPv4(t *testing.T) {
 	for _, j := range []*job.Job{parse(t, everything), parse(t, little), running(t)} {
 		for _, id := range []pod.ID{worker(0), ps(0)} {
 			for _, arg := range mustPod(t, j, PodSpec{ID: id, Launch: 1}).Spec.Containers[0].Args {
-				if _, address, _ := strings.Cut(arg, "="); address != "" && net.ParseIP(strings.Split(address, ":")[0]) != nil {
+				if _, address, _ := strings.Cut(arg, "="); address != "" &&
+					net.ParseIP(strings.Split(address, ":")[0]) != nil {
 					t.Errorf("%v of %s: %s", id, j.Name, arg)
 				}
 			}
@@ -478,14 +502,16 @@ func TestInheritedSecrets(t *testing.T) {
 		return core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{SecretKeyRef: from}}
 	}
 	text, err := json.Marshal(map[string]any{
-		"pod_spec":        map[string]any{"env": []core.EnvVar{ref("A", "all")}},
-		"master_pod_spec": map[string]any{"env": []core.EnvVar{ref("B", "masters")}, "containers": []core.Container{{Name: "master", Env: []core.EnvVar{ref("C", "container")}}}},
+		"pod_spec": map[string]any{"env": []core.EnvVar{ref("A", "all")}},
+		"master_pod_spec": map[string]any{"env": []core.EnvVar{ref("B", "masters")},
+			"containers": []core.Container{{Name: "master", Env: []core.EnvVar{ref("C", "container")}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := parse(t, little, "--populate_env_names=.*", "--env_secret=D=given/key", "--cluster_spec_json="+string(text))
-	p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1, Environ: []string{"A=hunter2", "B=hunter2", "C=hunter2", "D=hunter2", "E=shown"}})
+	p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1, Environ: []string{"A=hunter2", "B=hunter2",
+		"C=hunter2", "D=hunter2", "E=shown"}})
 	got := make(map[string]string)
 	for _, v := range p.Spec.Containers[0].Env {
 		if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil {
@@ -507,10 +533,12 @@ func TestWhoHasSecrets(t *testing.T) {
 	const flags = "--env_secret=HF_TOKEN=hub/token"
 	has := func(s *core.PodSpec) bool {
 		return slices.ContainsFunc(s.Containers[0].Env, func(v core.EnvVar) bool {
-			return v.Name == "HF_TOKEN" && v.Value == "" && v.ValueFrom.SecretKeyRef.Name == "hub" && v.ValueFrom.SecretKeyRef.Key == "token"
+			return v.Name == "HF_TOKEN" && v.Value == "" && v.ValueFrom.SecretKeyRef.Name == "hub" &&
+				v.ValueFrom.SecretKeyRef.Key == "token"
 		})
 	}
-	for _, j := range []*job.Job{parse(t, little, flags, "--image_pull_secret=a;b"), running(t, flags, "--image_pull_secret=a;b")} {
+	for _, j := range []*job.Job{parse(t, little, flags, "--image_pull_secret=a;b"),
+		running(t, flags, "--image_pull_secret=a;b")} {
 		s, err := Submit(j)
 		if err != nil {
 			t.Fatal(err)
@@ -520,7 +548,8 @@ func TestWhoHasSecrets(t *testing.T) {
 			t.Errorf("%s: the master has the secret: %t, a worker: %t", j.Type, has(specs[0]), has(specs[1]))
 		}
 		for _, spec := range specs {
-			if want := []core.LocalObjectReference{{Name: "a"}, {Name: "b"}}; !slices.Equal(spec.ImagePullSecrets, want) {
+			if want := []core.LocalObjectReference{{Name: "a"}, {Name: "b"}}; !slices.Equal(
+				spec.ImagePullSecrets, want) {
 				t.Errorf("%s: images are pulled by %v, want %v", j.Type, spec.ImagePullSecrets, want)
 			}
 		}
@@ -542,7 +571,8 @@ func TestSubmitReportsAll(t *testing.T) {
 	j := parse(t, little)
 	j.NumWorkers, j.Image, j.ClusterSpecJSON = 0, "", `{"pod_spec":{"afinity":{}},"jobs":{}}`
 	_, err := Submit(j)
-	want := []string{"--num_workers=0: expected 1 or more", "--image_name is missing: name an image, as elasticdl zoo build makes one",
+	want := []string{"--num_workers=0: expected 1 or more",
+		"--image_name is missing: name an image, as elasticdl zoo build makes one",
 		`--cluster_spec_json: unknown field "pod_spec.afinity"`, `--cluster_spec_json: unknown field "jobs"`}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got:\n%v\nwant:\n%s", err, strings.Join(want, "\n"))

@@ -24,7 +24,8 @@ func TestMasterComesBack(t *testing.T) {
 	if root.Template.Spec.RestartPolicy != core.RestartPolicyOnFailure || *root.BackoffLimit != math.MaxInt32 {
 		t.Errorf("restarts %v, %d times", root.Template.Spec.RestartPolicy, *root.BackoffLimit)
 	}
-	if root.PodFailurePolicy != nil || root.PodReplacementPolicy != nil && *root.PodReplacementPolicy != batch.TerminatingOrFailed {
+	if root.PodFailurePolicy != nil || root.PodReplacementPolicy != nil &&
+		*root.PodReplacementPolicy != batch.TerminatingOrFailed {
 		t.Errorf("a pod that never ends is not replaced: %v, %v", root.PodFailurePolicy, root.PodReplacementPolicy)
 	}
 	for _, taint := range []string{core.TaintNodeNotReady, core.TaintNodeUnreachable} {
@@ -35,7 +36,8 @@ func TestMasterComesBack(t *testing.T) {
 		}
 	}
 	for _, service := range s.Services {
-		if ready := !service.Spec.PublishNotReadyAddresses; ready != (service.Name == MasterName("test-mnist-allreduce")) {
+		if ready := !service.Spec.PublishNotReadyAddresses; ready != (service.Name == MasterName(
+			"test-mnist-allreduce")) {
 			t.Errorf("%s leads to those that are ready only: %t", service.Name, ready)
 		}
 	}
@@ -48,9 +50,11 @@ func TestNoLiveness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []core.Container{s.Job.Spec.Template.Spec.Containers[0], mustPod(t, j, PodSpec{ID: ps(0)}).Spec.Containers[0]} {
+	for _, c := range []core.Container{s.Job.Spec.Template.Spec.Containers[0],
+		mustPod(t, j, PodSpec{ID: ps(0)}).Spec.Containers[0]} {
 		if c.LivenessProbe != nil || c.StartupProbe == nil || c.ReadinessProbe == nil {
-			t.Errorf("%s: liveness %v, startup %v, readiness %v", c.Name, c.LivenessProbe, c.StartupProbe, c.ReadinessProbe)
+			t.Errorf("%s: liveness %v, startup %v, readiness %v", c.Name, c.LivenessProbe,
+				c.StartupProbe, c.ReadinessProbe)
 		}
 	}
 }
@@ -71,7 +75,8 @@ func TestMemoryLimits(t *testing.T) {
 		// the job's own
 		{[]string{"--envs=GOMEMLIMIT=1GiB", "--max_memory=8Gi"}, worker(0), 1, "1GiB"},
 		{[]string{"--populate_env_names=GOMEM.*"}, worker(0), 0, "3865470480"}, // not the master's
-		{[]string{`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","resources":{"limits":{"memory":"100"}}}]}}`}, worker(0), 0, "90"},
+		{[]string{
+			`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","resources":{"limits":{"memory":"100"}}}]}}`}, worker(0), 0, "90"},
 	} {
 		j := parse(t, little, test.more...)
 		var c core.Container
@@ -82,7 +87,8 @@ func TestMemoryLimits(t *testing.T) {
 			}
 			c = s.Job.Spec.Template.Spec.Containers[0]
 		} else {
-			c = mustPod(t, j, PodSpec{ID: test.id, Launch: 1, OOMs: test.ooms, Environ: []string{"GOMEMLIMIT=7"}}).Spec.Containers[0]
+			c = mustPod(t, j, PodSpec{ID: test.id, Launch: 1, OOMs: test.ooms,
+				Environ: []string{"GOMEMLIMIT=7"}}).Spec.Containers[0]
 		}
 		var got []string
 		for _, v := range c.Env {
@@ -112,7 +118,8 @@ func TestMasterHasRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.Job.Spec.Template.Spec.Containers[0].Resources
-		if got := r.Requests.Cpu().String() + " " + r.Limits.Cpu().String(); got != test.want || r.Limits.Memory().String() != "1Gi" {
+		if got := r.Requests.Cpu().String() + " " + r.Limits.Cpu().String(); got != test.want ||
+			r.Limits.Memory().String() != "1Gi" {
 			t.Errorf("%v: %s, want %s; memory %v", test.more, got, test.want, r.Limits.Memory())
 		}
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // names are what --job_name takes, the longest included.
-var names = rapid.OneOf(rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,12}[a-z0-9])?`), rapid.StringMatching(fmt.Sprintf(`[a-z0-9][-a-z0-9]{%d}[a-z0-9]`, job.MaxName-2)))
+var names = rapid.OneOf(rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,12}[a-z0-9])?`),
+	rapid.StringMatching(fmt.Sprintf(`[a-z0-9][-a-z0-9]{%d}[a-z0-9]`, job.MaxName-2)))
 
 var ids = rapid.Custom(func(t *rapid.T) pod.ID {
 	id := pod.ID{Role: rapid.SampledFrom([]pod.Role{pod.Master, pod.PS, pod.Worker}).Draw(t, "role")}
@@ -54,7 +55,8 @@ func TestNamesComeBack(t *testing.T) {
 		}
 		for _, selector := range []string{Selector(name), Selector("")} {
 			s, err := labels.Parse(selector)
-			if err != nil || !s.Matches(labels.Set(all)) || !s.Matches(labels.Set(Labels(name))) || s.Matches(labels.Set{LabelApp: App}) {
+			if err != nil || !s.Matches(labels.Set(all)) || !s.Matches(labels.Set(Labels(name))) ||
+				s.Matches(labels.Set{LabelApp: App}) {
 				t.Errorf("%s: %v", selector, err)
 			}
 		}
@@ -62,13 +64,15 @@ func TestNamesComeBack(t *testing.T) {
 }
 
 func TestNoNames(t *testing.T) {
-	for _, name := range []string{"", "elasticdl-j", "elasticdl-j-", "elasticdl-j-worker", "elasticdl-j-worker-", "elasticdl-j-worker--1", "elasticdl-j-worker-01", "elasticdl-j-worker-+1",
+	for _, name := range []string{"", "elasticdl-j", "elasticdl-j-", "elasticdl-j-worker",
+		"elasticdl-j-worker-", "elasticdl-j-worker--1", "elasticdl-j-worker-01", "elasticdl-j-worker-+1",
 		"elasticdl-j-worker-1-2", "elasticdl-j-chief-0", "elasticdl-k-worker-0", "worker-0", "elasticdl-j-state"} {
 		if id, ok := ParsePodName("j", name); ok {
 			t.Errorf("%q is %v", name, id)
 		}
 	}
-	for _, change := range []map[string]string{{LabelApp: "x"}, {LabelJob: ""}, {LabelRole: "chief"}, {LabelIndex: ""}, {LabelIndex: "x"}, {LabelRole: "master", LabelIndex: "1"}} {
+	for _, change := range []map[string]string{{LabelApp: "x"}, {LabelJob: ""}, {LabelRole: "chief"},
+		{LabelIndex: ""}, {LabelIndex: "x"}, {LabelRole: "master", LabelIndex: "1"}} {
 		all := PodLabels("j", worker(1))
 		maps.Copy(all, change)
 		if _, id, _, ok := ParseLabels(all); ok {
@@ -102,7 +106,8 @@ func TestObjectsHaveNames(t *testing.T) {
 			if errs := validation.IsDNS1035Label(o.GetName()); len(errs) > 0 || o.GetNamespace() != j.Namespace {
 				t.Errorf("%s %s/%s: %v", kind, o.GetNamespace(), o.GetName(), errs)
 			}
-			if errs := metavalidation.ValidateLabels(o.GetLabels(), fieldpath.NewPath("labels")); len(errs) > 0 || o.GetLabels()[LabelJob] != j.Name {
+			if errs := metavalidation.ValidateLabels(o.GetLabels(), fieldpath.NewPath("labels")); len(
+				errs) > 0 || o.GetLabels()[LabelJob] != j.Name {
 				t.Errorf("%s %s: %v", kind, o.GetName(), errs)
 			}
 			if seen[kind+o.GetName()] {
@@ -152,7 +157,8 @@ func mustPodOf(t *rapid.T, j *job.Job, id pod.ID) *core.Pod {
 func TestJobsDoNotMeet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.StringMatching(`[a-z0-9]{1,3}`).Draw(t, "job")
-		b := a + rapid.SampledFrom([]string{"-state", "-master", "-ps-0", "-worker-0", "-ps", "-0", "0"}).Draw(t, "suffix")
+		b := a + rapid.SampledFrom([]string{"-state", "-master", "-ps-0", "-worker-0", "-ps", "-0",
+			"0"}).Draw(t, "suffix")
 		seen := make(map[string]string)
 		for _, name := range []string{a, b} {
 			j := job.Default()

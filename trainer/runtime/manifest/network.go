@@ -18,7 +18,8 @@ func isolation(j *job.Job) *network.NetworkPolicy {
 		Spec: network.NetworkPolicySpec{
 			PodSelector: its,
 			PolicyTypes: []network.PolicyType{network.PolicyTypeIngress},
-			Ingress:     []network.NetworkPolicyIngressRule{{From: []network.NetworkPolicyPeer{{PodSelector: its.DeepCopy()}}}},
+			Ingress: []network.NetworkPolicyIngressRule{
+				{From: []network.NetworkPolicyPeer{{PodSelector: its.DeepCopy()}}}},
 		},
 	}
 }

@@ -21,7 +21,8 @@ func TestIsolation(t *testing.T) {
 	}
 	s.OwnedBy("u")
 	its := s.Isolation
-	if !slices.Equal(its.Spec.PolicyTypes, []network.PolicyType{network.PolicyTypeIngress}) || len(its.Spec.Egress) != 0 || len(its.OwnerReferences) != 1 {
+	if !slices.Equal(its.Spec.PolicyTypes, []network.PolicyType{network.PolicyTypeIngress}) ||
+		len(its.Spec.Egress) != 0 || len(its.OwnerReferences) != 1 {
 		t.Errorf("%+v", its)
 	}
 	if len(its.Spec.Ingress) != 1 || len(its.Spec.Ingress[0].Ports) != 0 || len(its.Spec.Ingress[0].From) != 1 {
@@ -35,7 +36,8 @@ func TestIsolation(t *testing.T) {
 	for _, id := range []pod.ID{ps(0), ps(1), worker(0), worker(7)} {
 		pods[id.String()] = mustPod(t, j, PodSpec{ID: id, Launch: 2}).Labels
 	}
-	for what, selector := range map[string]*meta.LabelSelector{"may be reached": from.PodSelector, "is protected": &its.Spec.PodSelector} {
+	for what, selector := range map[string]*meta.LabelSelector{"may be reached": from.PodSelector,
+		"is protected": &its.Spec.PodSelector} {
 		selects, err := meta.LabelSelectorAsSelector(selector)
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +48,8 @@ func TestIsolation(t *testing.T) {
 			}
 		}
 		for name, of := range map[string]map[string]string{
-			"another job": PodLabels("another", worker(0)), "anybody": {}, "another App": {LabelJob: j.Name}, "any job": {LabelApp: App},
+			"another job": PodLabels("another", worker(0)), "anybody": {},
+			"another App": {LabelJob: j.Name}, "any job": {LabelApp: App},
 		} {
 			if selects.Matches(labels.Set(of)) {
 				t.Errorf("%s %s", name, what)

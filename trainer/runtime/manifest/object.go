@@ -64,8 +64,9 @@ func Submit(j *job.Job) (*Submission, error) {
 		return nil, err
 	}
 	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j), Isolation: isolation(j),
-		State:    &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))},
-		Identity: &core.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: object(j, IdentityName(j.Name)), Type: core.SecretTypeOpaque},
+		State: &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))},
+		Identity: &core.Secret{TypeMeta: kind("v1", "Secret"),
+			ObjectMeta: object(j, IdentityName(j.Name)), Type: core.SecretTypeOpaque},
 	}
 	if j.ServiceAccount == "" {
 		s.ServiceAccount, s.Role, s.RoleBinding = ownPermissions(j)
@@ -133,7 +134,8 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 	}
 	o := &batch.Job{TypeMeta: kind("batch/v1", "Job"), ObjectMeta: podObject(j, pod.ID{Role: pod.Master})}
 	o.Spec = batch.JobSpec{
-		Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(math.MaxInt32)), Suspend: new(j.Suspend),
+		Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(math.MaxInt32)),
+		Suspend:  new(j.Suspend),
 		Template: *template,
 	}
 	if j.TTL != nil {
@@ -159,7 +161,8 @@ func spec(j *job.Job) (*core.ConfigMap, error) {
 	if err := encoder.Encode(is); err != nil {
 		return nil, fmt.Errorf("write job %s: %w", j.Name, err)
 	}
-	data := map[string]string{KeyJob: strings.TrimSuffix(text.String(), "\n"), KeyNumWorkers: strconv.Itoa(j.NumWorkers)}
+	data := map[string]string{KeyJob: strings.TrimSuffix(text.String(), "\n"),
+		KeyNumWorkers: strconv.Itoa(j.NumWorkers)}
 	return &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, SpecName(j.Name)), Data: data}, nil
 }
 
@@ -185,8 +188,9 @@ func service(j *job.Job, id pod.ID) (*core.Service, error) {
 		port = MasterPort
 	}
 	o := &core.Service{TypeMeta: kind("v1", "Service"), ObjectMeta: podObject(j, id), Spec: core.ServiceSpec{
-		Selector:                 PodLabels(j.Name, id),
-		Ports:                    []core.ServicePort{{Name: name, Port: port, TargetPort: intstr.FromInt32(port), Protocol: core.ProtocolTCP}},
+		Selector: PodLabels(j.Name, id),
+		Ports: []core.ServicePort{
+			{Name: name, Port: port, TargetPort: intstr.FromInt32(port), Protocol: core.ProtocolTCP}},
 		PublishNotReadyAddresses: id.Role != pod.Master,
 	}}
 	return o, applyToService(j, o)

@@ -30,7 +30,8 @@ func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBin
 // Permissions returns the objects that an administrator creates for jobs with --service_account,
 // where submitters may not create them. They hold for the named jobs or, if none is named, for
 // every job of the namespace, which includes all its Jobs, ConfigMaps and Secrets.
-func Permissions(namespace, serviceAccount string, jobs ...string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
+func Permissions(namespace, serviceAccount string, jobs ...string) (*core.ServiceAccount, *rbac.Role,
+	*rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
 	return permissions(o, rulesOf(jobs))
 }
@@ -57,7 +58,8 @@ func rulesOf(jobs []string) []rbac.PolicyRule {
 
 func permissions(o meta.ObjectMeta, rules []rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	account := &core.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: *o.DeepCopy()}
-	role := &rbac.Role{TypeMeta: kind(rbac.SchemeGroupVersion.String(), "Role"), ObjectMeta: *o.DeepCopy(), Rules: rules}
+	role := &rbac.Role{TypeMeta: kind(rbac.SchemeGroupVersion.String(), "Role"),
+		ObjectMeta: *o.DeepCopy(), Rules: rules}
 	binding := &rbac.RoleBinding{
 		TypeMeta: kind(rbac.SchemeGroupVersion.String(), "RoleBinding"), ObjectMeta: o,
 		RoleRef:  rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: o.Name},
@@ -73,5 +75,6 @@ func rule(resource string, verbs []string, names ...string) rbac.PolicyRule {
 }
 
 func ruleOf(group, resource string, verbs []string, names ...string) rbac.PolicyRule {
-	return rbac.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+	return rbac.PolicyRule{APIGroups: []string{group}, Resources: []string{resource},
+		ResourceNames: names, Verbs: verbs}
 }

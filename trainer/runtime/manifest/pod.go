@@ -86,7 +86,8 @@ const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	var of job.Pod
 	var priority string
-	args := []string{p.ID.Role.String(), "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index), "--launch=" + strconv.Itoa(p.Launch), "--log_level=" + cmp.Or(j.LogLevel, "INFO")}
+	args := []string{p.ID.Role.String(), "--master_address=" + MasterAddress(j), "--index=" +
+		strconv.Itoa(p.ID.Index), "--launch=" + strconv.Itoa(p.Launch), "--log_level=" + cmp.Or(j.LogLevel, "INFO")}
 	switch p.ID.Role {
 	case pod.Worker:
 		of, priority = j.Worker, j.Worker.Priority.Of(p.Slot, j.NumWorkers)
@@ -143,7 +144,8 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 // masterTemplate returns the template of the master's pod.
 func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	id := pod.ID{Role: pod.Master}
-	t, err := template(j, id, roomy(j.Master), 0, []string{"master", "--job_name=" + j.Name, "--namespace=" + j.Namespace})
+	t, err := template(j, id, roomy(j.Master), 0, []string{"master", "--job_name=" + j.Name,
+		"--namespace=" + j.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +208,8 @@ func limitMemory(t *core.PodTemplateSpec, role pod.Role) {
 		limit, limited := c.Resources.Limits[core.ResourceMemory]
 		given := slices.ContainsFunc(c.Env, func(v core.EnvVar) bool { return v.Name == EnvMemory })
 		if c.Name == role.String() && limited && !given {
-			c.Env = append(c.Env, core.EnvVar{Name: EnvMemory, Value: strconv.FormatInt(limit.Value()/100*memoryShare, 10)})
+			c.Env = append(c.Env, core.EnvVar{Name: EnvMemory,
+				Value: strconv.FormatInt(limit.Value()/100*memoryShare, 10)})
 		}
 	}
 }
@@ -244,7 +247,8 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 // Confined returns the security context of all our containers: no capabilities, and no way to gain
 // privileges, whichever user it runs as.
 func Confined() *core.SecurityContext {
-	return &core.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
+	return &core.SecurityContext{AllowPrivilegeEscalation: new(false),
+		Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
 }
 
 // sealRoot makes the root file system of a pod's first container read-only. The container writes to
@@ -255,7 +259,8 @@ func sealRoot(j *job.Job, spec *core.PodSpec) {
 	c := &spec.Containers[0]
 	c.SecurityContext.ReadOnlyRootFilesystem = new(!j.OutputInPod())
 	if !mounted(c, dir) { // by the job itself
-		spec.Volumes = append(spec.Volumes, core.Volume{Name: volume, VolumeSource: core.VolumeSource{EmptyDir: &core.EmptyDirVolumeSource{}}})
+		spec.Volumes = append(spec.Volumes,
+			core.Volume{Name: volume, VolumeSource: core.VolumeSource{EmptyDir: &core.EmptyDirVolumeSource{}}})
 		c.VolumeMounts = append(c.VolumeMounts, core.VolumeMount{Name: volume, MountPath: dir})
 	}
 }
@@ -339,7 +344,8 @@ const (
 func proves(spec *core.PodSpec, p PodSpec, owner meta.OwnerReference) {
 	spec.Volumes = append(spec.Volumes, core.Volume{Name: tokenVolume, VolumeSource: core.VolumeSource{
 		Projected: &core.ProjectedVolumeSource{Sources: []core.VolumeProjection{{
-			ServiceAccountToken: &core.ServiceAccountTokenProjection{Audience: string(owner.UID), ExpirationSeconds: new(int64(tokenSeconds)), Path: "token"},
+			ServiceAccountToken: &core.ServiceAccountTokenProjection{Audience: string(owner.UID),
+				ExpirationSeconds: new(int64(tokenSeconds)), Path: "token"},
 		}}},
 	}})
 	c := &spec.Containers[0]
@@ -363,7 +369,8 @@ func given(envs map[string]string) []core.EnvVar {
 func ofSecrets(refs map[string]job.SecretRef) []core.EnvVar {
 	var vars []core.EnvVar
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
-		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: refs[name].Secret}, Key: refs[name].Key}
+		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{
+			Name: refs[name].Secret}, Key: refs[name].Key}
 		vars = append(vars, core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{SecretKeyRef: from}})
 	}
 	return vars

@@ -30,7 +30,8 @@ func runsProgram(j *job.Job, r pod.Role) bool { return j.Runs() && r == pod.Work
 func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 	c := &t.Spec.Containers[slices.IndexFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == name })]
 	add := func(volume, path string, readOnly bool, of core.EmptyDirVolumeSource) {
-		t.Spec.Volumes = append(t.Spec.Volumes, core.Volume{Name: volume, VolumeSource: core.VolumeSource{EmptyDir: &of}})
+		t.Spec.Volumes = append(t.Spec.Volumes,
+			core.Volume{Name: volume, VolumeSource: core.VolumeSource{EmptyDir: &of}})
 		c.VolumeMounts = append(c.VolumeMounts, core.VolumeMount{Name: volume, MountPath: path, ReadOnly: readOnly})
 	}
 	if !mounted(c, shm) { // by the job itself
@@ -44,7 +45,8 @@ func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 		c.Command = []string{job.AgentDir + "/elasticdl"}
 	}
 	bring := core.Container{
-		Name: "install-elasticdl", Image: j.Program.AgentImage, ImagePullPolicy: c.ImagePullPolicy, Args: []string{"install", job.AgentDir},
+		Name: "install-elasticdl", Image: j.Program.AgentImage, ImagePullPolicy: c.ImagePullPolicy,
+		Args: []string{"install", job.AgentDir},
 		// as many as the worker has: a pod asks for the larger of the two
 		Resources:       withoutDevices(c.Resources),
 		VolumeMounts:    []core.VolumeMount{{Name: volumeAgent, MountPath: job.AgentDir}},
@@ -62,12 +64,15 @@ func LikeWorker(j *job.Job, spec *core.PodSpec) error {
 	if err != nil {
 		return err
 	}
-	spec.NodeSelector, spec.Tolerations, spec.SecurityContext, spec.ImagePullSecrets = p.Spec.NodeSelector, p.Spec.Tolerations, p.Spec.SecurityContext, p.Spec.ImagePullSecrets
+	spec.NodeSelector, spec.Tolerations, spec.SecurityContext, spec.ImagePullSecrets =
+		p.Spec.NodeSelector, p.Spec.Tolerations, p.Spec.SecurityContext, p.Spec.ImagePullSecrets
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		spec.Affinity = &core.Affinity{NodeAffinity: a.NodeAffinity}
 	}
 	spec.ServiceAccountName = j.ServiceAccount // the job's own is made with it
-	c := p.Spec.Containers[slices.IndexFunc(p.Spec.Containers, func(c core.Container) bool { return c.Name == pod.Worker.String() })]
+	c := p.Spec.Containers[slices.IndexFunc(p.Spec.Containers, func(c core.Container) bool {
+		return c.Name == pod.Worker.String()
+	})]
 	spec.Containers[0].SecurityContext = sealed(c.SecurityContext)
 	return nil
 }

@@ -47,14 +47,18 @@ func TestProgramTakesElasticDLAlong(t *testing.T) {
 				t.Errorf("%v: the pod asks for %v of %s, and %v without its init container", more, &q, name, &was)
 			}
 		}
-		if _, gpu := bring.Resources.Limits["nvidia.com/gpu"]; gpu || bring.Resources.Limits.Memory().Cmp(*c.Resources.Limits.Memory()) != 0 {
+		if _, gpu := bring.Resources.Limits["nvidia.com/gpu"]; gpu ||
+			bring.Resources.Limits.Memory().Cmp(*c.Resources.Limits.Memory()) != 0 {
 			t.Errorf("%v: limits of what brings elasticdl: %v", more, bring.Resources.Limits)
 		}
-		if *bring.SecurityContext.AllowPrivilegeEscalation || !slices.Equal(bring.SecurityContext.Capabilities.Drop, c.SecurityContext.Capabilities.Drop) ||
+		if *bring.SecurityContext.AllowPrivilegeEscalation ||
+			!slices.Equal(bring.SecurityContext.Capabilities.Drop, c.SecurityContext.Capabilities.Drop) ||
 			(bring.SecurityContext.RunAsUser == nil) != (c.SecurityContext.RunAsUser == nil) {
 			t.Errorf("%v: %+v, and the worker %+v", more, bring.SecurityContext, c.SecurityContext)
 		}
-		if c.Image != "pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime" || bring.Image != "registry.example/elasticdl:v1" || c.Command[0] != bring.Args[1]+"/elasticdl" || c.Args[0] != "worker" {
+		if c.Image != "pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime" ||
+			bring.Image != "registry.example/elasticdl:v1" || c.Command[0] != bring.Args[1]+
+			"/elasticdl" || c.Args[0] != "worker" {
 			t.Errorf("%s brings with %q, %s runs %q %q", bring.Image, bring.Args, c.Image, c.Command, c.Args)
 		}
 	}
@@ -72,16 +76,21 @@ func TestProgramInItsOwnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := mustPod(t, c.Job, PodSpec{ID: worker(0), Launch: 1})
-	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 || len(w.VolumeMounts) != 2 || w.VolumeMounts[1].MountPath != shm {
+	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 ||
+		len(w.VolumeMounts) != 2 || w.VolumeMounts[1].MountPath != shm {
 		t.Errorf("%+v", p.Spec)
 	}
 	// its /tmp
-	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" || len(got.Volumes) != 1 || got.Volumes[0].EmptyDir == nil {
+	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" ||
+		len(got.Volumes) != 1 || got.Volumes[0].EmptyDir == nil {
 		t.Errorf("the master: %+v", got)
 	}
-	own := `--cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"s","emptyDir":{"medium":"Memory","sizeLimit":"1Gi"}}],"containers":[{"name":"worker","volumeMounts":[{"name":"s","mountPath":"/dev/shm"}]}]}}`
+	own :=
+		`--cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"s","emptyDir":{"medium":"Memory","sizeLimit":"1Gi"}}],"containers":[{"name":"worker","volumeMounts":[{"name":"s","mountPath":"/dev/shm"}]}]}}`
 	mounts := mustPod(t, running(t, own), PodSpec{ID: worker(0), Launch: 1}).Spec.Containers[0].VolumeMounts
-	if n := len(slices.DeleteFunc(slices.Clone(mounts), func(m core.VolumeMount) bool { return m.MountPath != shm })); n != 1 {
+	if n := len(slices.DeleteFunc(slices.Clone(mounts), func(m core.VolumeMount) bool {
+		return m.MountPath != shm
+	})); n != 1 {
 		t.Errorf("%d mounts at %s: %v", n, shm, mounts)
 	}
 }

@@ -139,7 +139,8 @@ func lossTolerations(own []job.Toleration) []core.Toleration {
 	for _, key := range []string{core.TaintNodeNotReady, core.TaintNodeUnreachable} {
 		if !tolerates(own, key, core.TaintEffectNoExecute) {
 			out = append(out, core.Toleration{
-				Key: key, Operator: core.TolerationOpExists, Effect: core.TaintEffectNoExecute, TolerationSeconds: new(int64(lostAfter)),
+				Key: key, Operator: core.TolerationOpExists, Effect: core.TaintEffectNoExecute,
+				TolerationSeconds: new(int64(lostAfter)),
 			})
 		}
 	}
@@ -159,7 +160,8 @@ func deviceTolerations(of job.Pod, own []job.Toleration) []core.Toleration {
 	}
 	var out []core.Toleration
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		out = append(out, core.Toleration{Key: name, Operator: core.TolerationOpExists, Effect: core.TaintEffectNoSchedule})
+		out = append(out, core.Toleration{Key: name, Operator: core.TolerationOpExists,
+			Effect: core.TaintEffectNoSchedule})
 	}
 	return out
 }

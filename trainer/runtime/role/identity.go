@@ -40,7 +40,8 @@ func (r Role) checkIdentity() error {
 	case r.Launch < 1:
 		return fmt.Errorf("--launch=%d: expected 1 or more", r.Launch)
 	case r.Card == nil && (r.Authority == "" || r.Token == ""):
-		return fmt.Errorf("%s and %s are not set: expected the certificate of the job's authority, and the file of a ServiceAccount's token; %s", job.EnvAuthority, job.EnvToken, made)
+		return fmt.Errorf("%s and %s are not set: expected the certificate of the job's authority, "+
+			"and the file of a ServiceAccount's token; %s", job.EnvAuthority, job.EnvToken, made)
 	}
 	return nil
 }
@@ -151,7 +152,8 @@ func refused(err error) bool {
 
 // renew renews a certificate after each third of its validity, until ctx ends. A failed attempt is
 // repeated after renewPause.
-func renew(ctx context.Context, validity func() (since, expiry time.Time), certify func(context.Context) error, log *slog.Logger) {
+func renew(ctx context.Context, validity func() (since, expiry time.Time),
+	certify func(context.Context) error, log *slog.Logger) {
 	for {
 		since, expiry := validity()
 		wait := time.Until(since.Add(expiry.Sub(since) / 3))

@@ -62,23 +62,27 @@ func TestNoRoleBeginsWithoutAnIdentity(t *testing.T) {
 		launch int
 		want   string
 	}{
-		"no job":               {"", mine, nil, 1, job.EnvUID},
-		"launched not":         {"uid", mine, nil, 0, "--launch=0"},
-		"no card":              {"uid", nil, nil, 1, job.EnvAuthority},
-		"no token":             {"uid", nil, map[string]string{job.EnvAuthority: root}, 1, job.EnvToken},
-		"no authority":         {"uid", nil, map[string]string{job.EnvToken: "/token"}, 1, job.EnvAuthority},
-		"a broken authority":   {"uid", nil, map[string]string{job.EnvAuthority: "hunter2", job.EnvToken: "/token"}, 1, job.EnvAuthority},
-		"a token that is none": {"uid", nil, map[string]string{job.EnvAuthority: root, job.EnvToken: filepath.Join(t.TempDir(), "token")}, 1, job.EnvToken},
-		"a broken card":        {"uid", broken, nil, 1, "certificate of this process"},
-		"the card of another":  {"uid", swapped, nil, 1, "expected"},
-		"of another start":     {"uid", former, nil, 1, "expected"},
-		"of another job's":     {"uid-2", mine, nil, 1, "expected"},
+		"no job":       {"", mine, nil, 1, job.EnvUID},
+		"launched not": {"uid", mine, nil, 0, "--launch=0"},
+		"no card":      {"uid", nil, nil, 1, job.EnvAuthority},
+		"no token":     {"uid", nil, map[string]string{job.EnvAuthority: root}, 1, job.EnvToken},
+		"no authority": {"uid", nil, map[string]string{job.EnvToken: "/token"}, 1, job.EnvAuthority},
+		"a broken authority": {"uid", nil, map[string]string{job.EnvAuthority: "hunter2",
+			job.EnvToken: "/token"}, 1, job.EnvAuthority},
+		"a token that is none": {"uid", nil, map[string]string{job.EnvAuthority: root,
+			job.EnvToken: filepath.Join(t.TempDir(), "token")}, 1, job.EnvToken},
+		"a broken card":       {"uid", broken, nil, 1, "certificate of this process"},
+		"the card of another": {"uid", swapped, nil, 1, "expected"},
+		"of another start":    {"uid", former, nil, 1, "expected"},
+		"of another job's":    {"uid-2", mine, nil, 1, "expected"},
 	} {
 		for role, main := range map[pod.Role]func(context.Context, Role) error{pod.PS: RunPS, pod.Worker: RunWorker} {
 			r := Role{Master: "127.0.0.1:1", Launch: tt.launch, Log: io.Discard}
-			env := map[string]string{job.EnvUID: tt.job, job.EnvAuthority: tt.env[job.EnvAuthority], job.EnvToken: tt.env[job.EnvToken]}
+			env := map[string]string{job.EnvUID: tt.job, job.EnvAuthority: tt.env[job.EnvAuthority],
+				job.EnvToken: tt.env[job.EnvToken]}
 			r.Identify(func(name string) string { return env[name] }, tt.cards[role])
-			if err := main(ctx, r); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
+			if err := main(ctx, r); err == nil || !strings.Contains(err.Error(), tt.want) ||
+				strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v with %s: %v, expected an error that names %s", role, what, err, tt.want)
 			}
 		}
@@ -124,7 +128,8 @@ func (c *certification) listen(t *testing.T) Role {
 	if err := os.WriteFile(token, []byte("a token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Role{Job: "uid", Index: 3, Launch: 2, Authority: prove.Authority("uid").Root().String(), Token: token, Master: listener.Addr().String(), Log: io.Discard}
+	return Role{Job: "uid", Index: 3, Launch: 2, Authority: prove.Authority("uid").Root().String(),
+		Token: token, Master: listener.Addr().String(), Log: io.Discard}
 }
 
 var third = identity.Name{Job: "uid", ID: pod.ID{Role: pod.Worker, Index: 3}, Incarnation: 2}
@@ -150,13 +155,20 @@ func TestProveByAToken(t *testing.T) {
 // What a master refuses for good ends the role, with what it said; what it says is another pod's
 // certificate, too.
 func TestProveRefused(t *testing.T) {
-	refuses := &certification{answer: func(int) error { return status.Error(codes.Unauthenticated, "a token of pod x, which has ended") }}
-	if _, _, err := refuses.listen(t).prove(t.Context(), pod.Worker, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "which has ended") ||
+	refuses := &certification{answer: func(int) error {
+		return status.Error(codes.Unauthenticated, "a token of pod x, which has ended")
+	}}
+	if _, _, err := refuses.listen(t).prove(t.Context(), pod.Worker,
+		slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "which has ended") ||
 		!strings.Contains(err.Error(), "certificate of the master at") || len(refuses.tokens) != 1 {
 		t.Errorf("%v, after %d requests", err, len(refuses.tokens))
 	}
-	errs := &certification{name: identity.Name{Job: "uid", ID: pod.ID{Role: pod.PS, Index: 3}, Incarnation: 2}, answer: func(int) error { return nil }}
-	if _, _, err := errs.listen(t).prove(t.Context(), pod.Worker, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "expected") {
+	errs := &certification{name: identity.Name{Job: "uid", ID: pod.ID{Role: pod.PS, Index: 3},
+		Incarnation: 2}, answer: func(int) error {
+		return nil
+	}}
+	if _, _, err := errs.listen(t).prove(t.Context(), pod.Worker,
+		slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "expected") {
 		t.Errorf("the certificate of another: %v", err)
 	}
 }
@@ -198,7 +210,9 @@ func TestInsist(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), abandoned, membership.ErrAbandoned)
 		defer cancel()
-		err = insist(ctx, func(context.Context) error { return status.Error(codes.Unavailable, "nobody is there") }, log)
+		err = insist(ctx, func(context.Context) error {
+			return status.Error(codes.Unavailable, "nobody is there")
+		}, log)
 		if !errors.Is(err, membership.ErrAbandoned) || !strings.Contains(err.Error(), "nobody is there") {
 			t.Error(err)
 		}

@@ -22,7 +22,8 @@ func TestLastWords(t *testing.T) {
 		err  error
 		want string
 	}{
-		{nil, ""}, {errors.New("no data"), "no data"}, {errors.New(strings.Repeat("x", 5000)), strings.Repeat("x", 4096)},
+		{nil, ""}, {errors.New("no data"), "no data"},
+		{errors.New(strings.Repeat("x", 5000)), strings.Repeat("x", 4096)},
 	} {
 		lastWords(path, tt.err)
 		if text, err := os.ReadFile(path); err != nil || string(text) != tt.want {

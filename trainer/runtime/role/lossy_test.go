@@ -30,11 +30,16 @@ func TestLossyLog(t *testing.T) {
 		room int // at first
 		want string
 	}{
-		"never full":                  {1 << 20, "line 0\nline 1\nline 2\nline 3\nline 4\n"},
-		"full from start":             {0, "elasticdl: 4 lines of this log are missing here: no space left on device\nline 4\n"},
-		"whole lines":                 {14, "line 0\nline 1\nelasticdl: 2 lines of this log are missing here: no space left on device\nline 4\n"},
-		"within a line":               {16, "line 0\nline 1\nli\nelasticdl: 2 lines of this log are missing here: no space left on device\nline 4\n"},
-		"room for a part of the note": {26, "line 0\nline 1\nline 2\nline \nelasticdl: 1 lines of this log are missing here: no space left on device\nline 4\n"},
+		"never full": {1 << 20, "line 0\nline 1\nline 2\nline 3\nline 4\n"},
+		"full from start": {0,
+			"elasticdl: 4 lines of this log are missing here: no space left on device\nline 4\n"},
+		"whole lines": {14,
+			"line 0\nline 1\nelasticdl: 2 lines of this log are missing here: no space left on device\nline 4\n"},
+		"within a line": {16,
+			"line 0\nline 1\nli\nelasticdl: 2 lines of this log are missing here: no space left on device\nline 4\n"},
+		"room for a part of the note": {26,
+			"line 0\nline 1\nline 2\nline \nelasticdl: 1 lines of this log are missing here: no " +
+				"space left on device\nline 4\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &disk{room: c.room}

@@ -26,7 +26,8 @@ func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
 	if j.Runs() {
 		return master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background())}, nil
 	}
-	config := master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background()), Data: &records{job: j, log: log, read: make(map[task.Kind]*data.Files)}}
+	config := master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background()),
+		Data: &records{job: j, log: log, read: make(map[task.Kind]*data.Files)}}
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {
 		return config, err

@@ -59,9 +59,11 @@ func TestIndex(t *testing.T) {
 // its flag.
 func TestIndexOfNothing(t *testing.T) {
 	for flag, spoil := range map[string]func(*job.Job) error{
-		"--output=":         func(j *job.Job) error { j.Output = filepath.Join(j.TrainingData, "model"); return nil },
-		"--training_data":   func(j *job.Job) error { return os.Remove(j.TrainingData) },
-		"--validation_data": func(j *job.Job) error { return os.WriteFile(j.ValidationData, []byte("a,b\n5\n"), 0o644) },
+		"--output=":       func(j *job.Job) error { j.Output = filepath.Join(j.TrainingData, "model"); return nil },
+		"--training_data": func(j *job.Job) error { return os.Remove(j.TrainingData) },
+		"--validation_data": func(j *job.Job) error {
+			return os.WriteFile(j.ValidationData, []byte("a,b\n5\n"), 0o644)
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, j := plan(t)
@@ -70,7 +72,8 @@ func TestIndexOfNothing(t *testing.T) {
 			}
 			began := time.Now()
 			_, _, err := r.Index(t.Context())
-			if err == nil || !strings.HasPrefix(err.Error(), flag) || !strings.Contains(err.Error(), ".csv") || time.Since(began) > 0 {
+			if err == nil || !strings.HasPrefix(err.Error(), flag) ||
+				!strings.Contains(err.Error(), ".csv") || time.Since(began) > 0 {
 				t.Errorf("%s: %v after %v", flag, err, time.Since(began))
 			}
 		})
@@ -88,14 +91,18 @@ func TestIndexWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			j.TrainingData = dir
-			defer time.AfterFunc(away, func() { os.WriteFile(filepath.Join(dir, "b.csv"), []byte("a,b\n1,2\n"), 0o644) }).Stop()
+			defer time.AfterFunc(away, func() {
+				os.WriteFile(filepath.Join(dir, "b.csv"), []byte("a,b\n1,2\n"), 0o644)
+			}).Stop()
 			began := time.Now()
 			training, _, err := r.Index(t.Context())
 			took := time.Since(began)
-			if away < timing.Storage && (err != nil || len(training) != 2 || took < away || took > away+timing.StoragePause) {
+			if away < timing.Storage && (err != nil || len(training) != 2 || took < away ||
+				took > away+timing.StoragePause) {
 				t.Errorf("%v, %v after %v", training, err, took)
 			}
-			if away > timing.Storage && (!outage.Is(err) || !strings.Contains(err.Error(), dir) || took != timing.Storage) {
+			if away > timing.Storage && (!outage.Is(err) || !strings.Contains(err.Error(), dir) ||
+				took != timing.Storage) {
 				t.Errorf("%v after %v", err, took)
 			}
 		})

@@ -31,7 +31,8 @@ func TestProcessors(t *testing.T) {
 			root := t.TempDir()
 			for name, text := range tt.files {
 				path := filepath.Join(root, name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+					os.WriteFile(path, []byte(text), 0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -105,8 +105,9 @@ func RunPS(ctx context.Context, r Role) error {
 	}
 	defer stop()
 	err = ps.Run(serving, ps.Config{
-		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
-		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: log,
+		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave,
+		Abandoned: r.abandoned(),
+		Open:      bucket.Opener(context.WithoutCancel(ctx)), Log: log,
 	})
 	// it was asked to leave, and its job may go on
 	if err == nil && ctx.Err() != nil && r.inPod() {
@@ -181,8 +182,11 @@ func RunWorker(ctx context.Context, r Role) error {
 				r.Runs.Store(true)
 			}
 			return agent.Run(working, agent.Config{
-				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
-				Leave: ctx.Done(), Grace: timing.Script(r.killed()), Abandoned: r.abandoned(), Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages, Display: r.Display, Open: bucket.Open, Log: log,
+				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(),
+				Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
+				Leave: ctx.Done(), Grace: timing.Script(r.killed()), Abandoned: r.abandoned(),
+				Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages,
+				Display: r.Display, Open: bucket.Open, Log: log,
 			})
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),

@@ -66,7 +66,8 @@ func (f files) CreateNew(name string) (checkpoint.Writer, error) { return f.crea
 func (f files) create(name string, exclusive bool) (checkpoint.Writer, error) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	w, err := f.bucket.NewWriter(ctx, f.prefix+name, &blob.WriterOptions{
-		ContentType: "application/octet-stream", BufferSize: f.part, MaxConcurrency: uploads, BeforeWrite: abortable, IfNotExist: exclusive,
+		ContentType: "application/octet-stream", BufferSize: f.part, MaxConcurrency: uploads,
+		BeforeWrite: abortable, IfNotExist: exclusive,
 	})
 	if err != nil {
 		cancel()
@@ -123,7 +124,8 @@ func abortable(as func(any) bool) error {
 
 type aborter struct{ manager.UploadAPIClient }
 
-func (a aborter) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput, options ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
+func (a aborter) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput,
+	options ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	return a.UploadAPIClient.AbortMultipartUpload(ctx, in, options...)
@@ -203,15 +205,18 @@ func (f files) remove(key string) error {
 // of storage.
 func explain(err error) error {
 	switch code := gcerrors.Code(err); {
-	case err == nil, errors.Is(err, context.Canceled), code == gcerrors.Canceled, code == gcerrors.InvalidArgument, code == gcerrors.Unimplemented:
+	case err == nil, errors.Is(err, context.Canceled), code == gcerrors.Canceled,
+		code == gcerrors.InvalidArgument, code == gcerrors.Unimplemented:
 		return err
 	case code == gcerrors.NotFound:
 		return fmt.Errorf("there is no such bucket, or not in this region: %w", err)
 	case code == gcerrors.PermissionDenied:
-		return fmt.Errorf("access denied; expected permission to list the bucket, and to read, write and delete its objects: %w", err)
+		return fmt.Errorf("access denied; expected permission to list the bucket, and to read, "+
+			"write and delete its objects: %w", err)
 	case strings.Contains(err.Error(), "get credentials: "):
 		// as S3's client says it; there is no type for it
-		err = fmt.Errorf("no credentials; expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the identity of the pod or the machine: %w", err)
+		err = fmt.Errorf("no credentials; expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a "+
+			"profile, or the identity of the pod or the machine: %w", err)
 	case strings.Contains(err.Error(), "endpoint rule error, ") && strings.Contains(err.Error(), "region"):
 		return fmt.Errorf("no region; expected ?region=REGION after the bucket's name, or AWS_REGION: %w", err)
 	}

@@ -48,7 +48,8 @@ type store struct {
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	s.requests = append(s.requests, fmt.Sprintf("%s %s?%s %s", r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Range")))
+	s.requests = append(s.requests, fmt.Sprintf("%s %s?%s %s", r.Method, r.URL.Path, r.URL.RawQuery,
+		r.Header.Get("Range")))
 	var instead http.Handler
 	if s.faults != nil {
 		instead = s.faults(r)
@@ -97,7 +98,8 @@ func newStore(t *testing.T) *store {
 
 // open opens a prefix of the store's bucket by its name.
 func (s *store) open(t *testing.T, prefix string) files {
-	f, err := Open(t.Context(), "s3://b/"+prefix+"?region=us-east-1&use_path_style=true&endpoint="+url.QueryEscape(s.address))
+	f, err := Open(t.Context(), "s3://b/"+prefix+"?region=us-east-1&use_path_style=true&endpoint="+
+		url.QueryEscape(s.address))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +278,9 @@ func TestBrokenResponses(t *testing.T) {
 			if r.Method != http.MethodGet {
 				return nil
 			}
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Handler.ServeHTTP(&cut{w, most}, r) })
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s.Handler.ServeHTTP(&cut{w, most}, r)
+			})
 		}
 		r, size, closer, err := f.Open("file")
 		if err != nil {
@@ -366,14 +370,16 @@ func TestEndOfContext(t *testing.T) {
 // A bucket that is not there is none that is empty.
 func TestNoBucket(t *testing.T) {
 	s := newStore(t)
-	f, err := Open(t.Context(), "s3://other/p?region=us-east-1&use_path_style=true&endpoint="+url.QueryEscape(s.address))
+	f, err := Open(t.Context(), "s3://other/p?region=us-east-1&use_path_style=true&endpoint="+
+		url.QueryEscape(s.address))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.List(""); err == nil || !strings.Contains(err.Error(), "there is no such bucket") {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := (checkpoint.Dir{Files: f}).Newest(); err == nil || errors.Is(err, checkpoint.ErrNone) || !strings.Contains(err.Error(), "s3://other/p") {
+	if _, _, err := (checkpoint.Dir{Files: f}).Newest(); err == nil ||
+		errors.Is(err, checkpoint.ErrNone) || !strings.Contains(err.Error(), "s3://other/p") {
 		t.Errorf("%v", err)
 	}
 }
@@ -390,16 +396,19 @@ func TestNoCredentials(t *testing.T) {
 	}
 	t.Setenv("AWS_REGION", "")
 	t.Setenv("AWS_DEFAULT_REGION", "")
-	if err := list("s3://b/p"); err == nil || !strings.Contains(err.Error(), "no region; expected ?region=REGION after the bucket's name, or AWS_REGION: ") {
+	if err := list("s3://b/p"); err == nil ||
+		!strings.Contains(err.Error(), "no region; expected ?region=REGION after the bucket's name, or AWS_REGION: ") {
 		t.Errorf("without a region: %v", err)
 	}
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
-	if err := list("s3://b/p?region=r&endpoint=" + url.QueryEscape(s.address)); err == nil || !strings.Contains(err.Error(), "no credentials; expected AWS_ACCESS_KEY_ID") {
+	if err := list("s3://b/p?region=r&endpoint=" + url.QueryEscape(s.address)); err == nil ||
+		!strings.Contains(err.Error(), "no credentials; expected AWS_ACCESS_KEY_ID") {
 		t.Errorf("without a key: %v", err)
 	}
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none"))
-	if err := list("gs://b/p"); err == nil || !strings.Contains(err.Error(), "open gs://b/p: no credentials; expected the identity of the pod") {
+	if err := list("gs://b/p"); err == nil ||
+		!strings.Contains(err.Error(), "open gs://b/p: no credentials; expected the identity of the pod") {
 		t.Errorf("without Google's: %v", err)
 	}
 }
@@ -446,7 +455,8 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: %v does not say %q", location, err, want)
 		}
 	}
-	for location, want := range map[string]string{"ckpt": "ckpt", "/a/b/": "/a/b/", "./s3:x": "./s3:x", "s3://b?region=r": "s3://b", "s3://b/a/p/?region=r": "s3://b/a/p"} {
+	for location, want := range map[string]string{"ckpt": "ckpt", "/a/b/": "/a/b/", "./s3:x": "./s3:x",
+		"s3://b?region=r": "s3://b", "s3://b/a/p/?region=r": "s3://b/a/p"} {
 		f, err := Open(t.Context(), location)
 		if err != nil || f.String() != want {
 			t.Errorf("%s: %v, %v", location, f, err)

@@ -130,7 +130,8 @@ func (g *gcs) show(w http.ResponseWriter, name string) {
 }
 
 func (g *gcs) describe(name string) map[string]string {
-	return map[string]string{"kind": "storage#object", "bucket": "b", "name": name, "size": strconv.Itoa(len(g.objects[name])), "generation": "1", "metageneration": "1"}
+	return map[string]string{"kind": "storage#object", "bucket": "b", "name": name,
+		"size": strconv.Itoa(len(g.objects[name])), "generation": "1", "metageneration": "1"}
 }
 
 // list answers with two names at a time.
@@ -153,7 +154,8 @@ func (g *gcs) list(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if len(items)+len(prefixes) == 2 {
-			json.NewEncoder(w).Encode(map[string]any{"kind": "storage#objects", "items": items, "prefixes": prefixes, "nextPageToken": last})
+			json.NewEncoder(w).Encode(map[string]any{"kind": "storage#objects", "items": items,
+				"prefixes": prefixes, "nextPageToken": last})
 			return
 		}
 		if last = shown; deeper {

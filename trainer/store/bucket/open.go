@@ -80,10 +80,12 @@ func openGoogle(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	if os.Getenv("STORAGE_EMULATOR_HOST") == "" {
 		credentials, err := gcp.DefaultCredentials(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("no credentials; expected the identity of the pod or the machine, a file that GOOGLE_APPLICATION_CREDENTIALS names, "+
+			return nil, fmt.Errorf("no credentials; expected the identity of the pod or the "+
+				"machine, a file that GOOGLE_APPLICATION_CREDENTIALS names, "+
 				"or those of gcloud auth application-default login: %w", err)
 		}
-		if client, err = gcp.NewHTTPClient(gcp.DefaultTransport(), gcp.CredentialsTokenSource(credentials)); err != nil {
+		if client, err = gcp.NewHTTPClient(gcp.DefaultTransport(),
+			gcp.CredentialsTokenSource(credentials)); err != nil {
 			return nil, err
 		}
 	}

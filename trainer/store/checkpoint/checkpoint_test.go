@@ -18,7 +18,8 @@ func TestLocal(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	d := checkpoint.Dir{Files: checkpoint.Local(t.TempDir())}
-	c := &checkpoint.Commit{Number: 1, Optimizer: "Adam", Slots: 1, Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{48}}})}
+	c := &checkpoint.Commit{Number: 1, Optimizer: "Adam", Slots: 1,
+		Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{48}}})}
 	for want, p := range map[string]checkpoint.Part{
 		"has 1 slots (Adam), expected 2": {Slots: make([][]float32, 2)},
 		"commit 1, which has 48":         {Start: 40, Values: make([]float32, 9)},

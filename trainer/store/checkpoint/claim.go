@@ -124,6 +124,7 @@ func MayUse(me Owner, p Permit, last *Claim, released bool, standing Standing) (
 	case p.TakeOver:
 		return Take, fmt.Sprintf("is taken over from %v", owner)
 	}
-	state := map[Standing]string{Alive: "which runs", Suspended: "which is suspended", Unknown: "which may still run"}[standing]
+	state := map[Standing]string{Alive: "which runs", Suspended: "which is suspended",
+		Unknown: "which may still run"}[standing]
 	return Refuse, fmt.Sprintf("belongs to %v, %s", owner, state)
 }

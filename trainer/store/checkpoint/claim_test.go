@@ -27,20 +27,24 @@ func TestMayUse(t *testing.T) {
 		{"its own from an earlier launcher", at(2), Permit{}, new(at(1)), false, Dead, Take, "earlier start"},
 		{"another's that has ended", b, Permit{}, &a, true, Alive, Take, "released by job a"},
 		{"the job that it resumes", b, Permit{Ancestors: []string{"x", "a"}}, &a, false, Unknown, Take, "inherited"},
-		{"the job that it resumes, which is suspended", b, Permit{Ancestors: []string{"a"}}, &a, false, Suspended, Take, "inherited"},
-		{"of another lineage", b, Permit{Ancestors: []string{"x", "y"}}, &a, false, Unknown, Refuse, "belongs to job a"},
+		{"the job that it resumes, which is suspended", b, Permit{Ancestors: []string{"a"}}, &a, false,
+			Suspended, Take, "inherited"},
+		{"of another lineage", b, Permit{Ancestors: []string{"x", "y"}}, &a, false, Unknown, Refuse,
+			"belongs to job a"},
 		{"another's that runs", b, Permit{}, &a, false, Alive, Refuse, "which runs"},
 		{"another's that is suspended", b, Permit{}, &a, false, Suspended, Refuse, "which is suspended"},
 		{"another's, of which nothing is known", b, Permit{}, &there, false, Unknown, Refuse, "job a in namespace n"},
 		{"another's that is dead", b, Permit{}, &a, false, Dead, Take, "which is gone"},
-		{"another's, and the user confirms that it is gone", b, Permit{TakeOver: true}, &a, false, Unknown, Take, "taken over"},
+		{"another's, and the user confirms that it is gone", b, Permit{TakeOver: true}, &a, false,
+			Unknown, Take, "taken over"},
 		{"another's of the same name", Owner{Job: "c", Name: "a"}, Permit{}, &a, false, Unknown, Refuse, "UID a"},
 	} {
 		var last *Claim
 		if c.last != nil {
 			last = &Claim{Number: 1, Owner: *c.last}
 		}
-		if use, why := MayUse(c.me, c.permit, last, c.released, c.standing); use != c.want || !strings.Contains(why, c.why) {
+		if use, why := MayUse(c.me, c.permit, last, c.released, c.standing); use != c.want ||
+			!strings.Contains(why, c.why) {
 			t.Errorf("%s: %d, it %s; want %d, %q", c.name, use, why, c.want, c.why)
 		}
 	}

@@ -194,7 +194,8 @@ func (c *Commit) validate() error {
 		problem("format %d; this program reads %d", c.Format, Format)
 	}
 	if c.Number <= 0 || c.Version < 0 || c.Life <= 0 || c.Slots < 0 || c.Records < 0 {
-		problem("number %d, version %d, life %d, %d slots and %d records are impossible", c.Number, c.Version, c.Life, c.Slots, c.Records)
+		problem("number %d, version %d, life %d, %d slots and %d records are impossible", c.Number,
+			c.Version, c.Life, c.Slots, c.Records)
 	}
 	if c.Claim != "" && !tagForm.MatchString(c.Claim) {
 		problem("claim %q; expected a number and eight hexadecimal digits, as in 2-5f3a9c1b", c.Claim)
@@ -211,8 +212,10 @@ func (c *Commit) validate() error {
 	}
 	next := 0
 	for _, s := range c.Shards {
-		if s.File == "" || strings.ContainsAny(s.File, `/\`) || s.Start != next || s.End <= s.Start || s.Bytes <= 0 || len(s.CRC) != len(noChecksum) {
-			problem("shard %q of elements [%d, %d) after element %d, %d bytes, checksum %q", s.File, s.Start, s.End, next, s.Bytes, s.CRC)
+		if s.File == "" || strings.ContainsAny(s.File, `/\`) || s.Start != next || s.End <= s.Start ||
+			s.Bytes <= 0 || len(s.CRC) != len(noChecksum) {
+			problem("shard %q of elements [%d, %d) after element %d, %d bytes, checksum %q", s.File,
+				s.Start, s.End, next, s.Bytes, s.CRC)
 		}
 		next = s.End
 	}

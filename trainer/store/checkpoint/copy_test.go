@@ -6,7 +6,8 @@ import (
 )
 
 func part(start, n, slots int, first float32) Part {
-	p := like(Part{Start: start, Values: make([]float32, n), Slots: slices.Repeat([][]float32{make([]float32, n)}, slots)})
+	p := like(Part{Start: start, Values: make([]float32, n),
+		Slots: slices.Repeat([][]float32{make([]float32, n)}, slots)})
 	p.each(func(x []float32) {
 		for i := range x {
 			first++
@@ -17,7 +18,8 @@ func part(start, n, slots int, first float32) Part {
 }
 
 func equal(a, b Part) bool {
-	return a.Start == b.Start && slices.Equal(a.Values, b.Values) && slices.EqualFunc(a.Slots, b.Slots, slices.Equal[[]float32])
+	return a.Start == b.Start && slices.Equal(a.Values, b.Values) &&
+		slices.EqualFunc(a.Slots, b.Slots, slices.Equal[[]float32])
 }
 
 // A copy is what was copied, whatever it was before, and in the same memory if that has its size.

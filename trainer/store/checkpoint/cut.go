@@ -66,8 +66,12 @@ func (c *Commit) Changes(is Cut, shards []task.Shard) []string {
 			changes = append(changes, fmt.Sprintf(format, args...))
 		}
 	}
-	note(had.RecordsPerTask != is.RecordsPerTask, "a task has %d records (--minibatch_size times --num_minibatches_per_task), and had %d", is.RecordsPerTask, had.RecordsPerTask)
-	note(had.MaxRecords != is.MaxRecords, "the training ends after %d records (--minibatch_size times --max_step), and was to end after %d", is.MaxRecords, had.MaxRecords)
+	note(had.RecordsPerTask != is.RecordsPerTask,
+		"a task has %d records (--minibatch_size times --num_minibatches_per_task), and had %d",
+		is.RecordsPerTask, had.RecordsPerTask)
+	note(had.MaxRecords != is.MaxRecords,
+		"the training ends after %d records (--minibatch_size times --max_step), and was to end "+
+			"after %d", is.MaxRecords, had.MaxRecords)
 	note(had.Shuffle != is.Shuffle, "--shuffle=%v, and was %v", is.Shuffle, had.Shuffle)
 	note(had.Shuffle && is.Shuffle && had.Seed != is.Seed, "--seed=%d, and was %d", is.Seed, had.Seed)
 	if had.Shards != is.Shards || had.Content != is.Content && had.Content != "" {

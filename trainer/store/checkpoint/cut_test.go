@@ -19,7 +19,8 @@ func cutOf(shards []task.Shard) Cut {
 func shardsOf(n int) []task.Shard {
 	shards := make([]task.Shard, n)
 	for i := range shards {
-		shards[i] = task.Shard{Name: fmt.Sprintf("f%d", i), Count: int64(100 + i), Bytes: int64(1000 + i), Sum: uint64(7 * (i + 1))}
+		shards[i] = task.Shard{Name: fmt.Sprintf("f%d", i), Count: int64(100 + i),
+			Bytes: int64(1000 + i), Sum: uint64(7 * (i + 1))}
 	}
 	return shards
 }
@@ -36,23 +37,39 @@ func TestChanges(t *testing.T) {
 		{"tasks", func(c *Cut, _ *[]task.Shard) { c.RecordsPerTask = 32 },
 			[]string{"a task has 32 records (--minibatch_size times --num_minibatches_per_task), and had 64"}},
 		{"end", func(c *Cut, _ *[]task.Shard) { c.MaxRecords = 0 },
-			[]string{"the training ends after 0 records (--minibatch_size times --max_step), and was to end after 900"}},
-		{"shuffle and seed", func(c *Cut, _ *[]task.Shard) { c.Shuffle, c.Seed = false, 6 }, []string{"--shuffle=false, and was true"}},
+			[]string{"the training ends after 0 records (--minibatch_size times --max_step), and " +
+				"was to end after 900"}},
+		{"shuffle and seed", func(c *Cut, _ *[]task.Shard) {
+			c.Shuffle, c.Seed = false, 6
+		}, []string{"--shuffle=false, and was true"}},
 		{"seed", func(c *Cut, _ *[]task.Shard) { c.Seed = 6 }, []string{"--seed=6, and was 5"}},
-		{"content", func(_ *Cut, s *[]task.Shard) { (*s)[1].Sum++ }, []string{"f1 has the same size and number of records, and other contents"}},
-		{"size", func(_ *Cut, s *[]task.Shard) { (*s)[1].Bytes++; (*s)[1].Sum++ }, []string{"f1 has 1002 bytes, and had 1001"}},
+		{"content", func(_ *Cut, s *[]task.Shard) {
+			(*s)[1].Sum++
+		}, []string{"f1 has the same size and number of records, and other contents"}},
+		{"size", func(_ *Cut, s *[]task.Shard) {
+			(*s)[1].Bytes++
+			(*s)[1].Sum++
+		}, []string{"f1 has 1002 bytes, and had 1001"}},
 		{"records", func(_ *Cut, s *[]task.Shard) { (*s)[2].Count = 9 }, []string{"f2 has 9 records, and had 102"}},
-		{"renamed", func(_ *Cut, s *[]task.Shard) { (*s)[0].Name = "a0" }, []string{"a0 was not there", "f0 is not there"}},
+		{"renamed", func(_ *Cut, s *[]task.Shard) {
+			(*s)[0].Name = "a0"
+		}, []string{"a0 was not there", "f0 is not there"}},
 		{"removed", func(_ *Cut, s *[]task.Shard) { *s = (*s)[1:] }, []string{"f0 is not there"}},
 		{"order", func(_ *Cut, s *[]task.Shard) { slices.Reverse(*s) }, []string{"the data files have another order"}},
 		{"many", func(_ *Cut, s *[]task.Shard) {
 			for i := range *s {
 				(*s)[i].Sum = 1
 			}
-		}, []string{"f0 has the same size and number of records, and other contents", "f1 has the same size and number of records, and other contents", "f2 has the same size and number of records, and other contents", "2 more files differ"}},
+		}, []string{"f0 has the same size and number of records, and other contents",
+			"f1 has the same size and number of records, and other contents",
+			"f2 has the same size and number of records, and other contents", "2 more files differ"}},
 		{"three", func(_ *Cut, s *[]task.Shard) { (*s)[0].Sum, (*s)[1].Sum, (*s)[4].Sum = 1, 1, 1 },
-			[]string{"f0 has the same size and number of records, and other contents", "f1 has the same size and number of records, and other contents", "f4 has the same size and number of records, and other contents"}},
-		{"two things", func(c *Cut, s *[]task.Shard) { c.Seed, (*s)[3].Sum = 1, 1 }, []string{"--seed=1, and was 5", "f3 has the same size and number of records, and other contents"}},
+			[]string{"f0 has the same size and number of records, and other contents",
+				"f1 has the same size and number of records, and other contents",
+				"f4 has the same size and number of records, and other contents"}},
+		{"two things", func(c *Cut, s *[]task.Shard) {
+			c.Seed, (*s)[3].Sum = 1, 1
+		}, []string{"--seed=1, and was 5", "f3 has the same size and number of records, and other contents"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			commit := &Commit{Cut: cutOf(shardsOf(5)), Data: FilesOf(shardsOf(5))}
@@ -91,7 +108,8 @@ func TestChangesOfWhatIsNotNamed(t *testing.T) {
 		t.Errorf("a commit of before: %q", got)
 	}
 	other[0].Count = 1
-	if got := before.Changes(cutOf(other), other); len(got) != 1 || !strings.Contains(got[0], "some of the 2 data files have changed") {
+	if got := before.Changes(cutOf(other), other); len(got) != 1 ||
+		!strings.Contains(got[0], "some of the 2 data files have changed") {
 		t.Errorf("a commit of before, of other shards: %q", got)
 	}
 	if n := len(FilesOf(shardsOf(mostFiles))); n != mostFiles {
@@ -103,7 +121,8 @@ func TestChangesOfWhatIsNotNamed(t *testing.T) {
 	}
 	commit := &Commit{Cut: cutOf(many)}
 	many[3].Sum = 1
-	if got := commit.Changes(cutOf(many), many); len(got) != 1 || !strings.Contains(got[0], "some of the 4097 data files have changed") {
+	if got := commit.Changes(cutOf(many), many); len(got) != 1 ||
+		!strings.Contains(got[0], "some of the 4097 data files have changed") {
 		t.Errorf("%q", got)
 	}
 }

@@ -74,7 +74,8 @@ func (d Dir) Under(c Claim, ancestors ...string) Dir {
 
 // has reports whether a commit is one of the directory's owner.
 func (d Dir) has(n Name) bool {
-	return d.claim == nil || n.Claim == "" || n.Claim == d.claim.Tag() || n.claimNumber() < d.claim.Number && strings.Contains(d.lineage, n.owner())
+	return d.claim == nil || n.Claim == "" || n.Claim == d.claim.Tag() ||
+		n.claimNumber() < d.claim.Number && strings.Contains(d.lineage, n.owner())
 }
 
 // outlived reports whether a commit was begun under a claim that does not count any more, of
@@ -163,7 +164,8 @@ func (d Dir) Find(number int64) (Name, error) {
 	case 1:
 		return found[0], nil
 	}
-	return Name{}, fmt.Errorf("%v has several commits with number %d: %v; expected the name of one of them", d, number, found)
+	return Name{}, fmt.Errorf("%v has several commits with number %d: %v; expected the name of one "+
+		"of them", d, number, found)
 }
 
 // Highest returns the highest number of a commit that was begun in the directory, whoever has begun

@@ -54,7 +54,8 @@ func TestReadFitting(t *testing.T) {
 // Storage that may be read later is no damage; what nobody can read is.
 func TestLasting(t *testing.T) {
 	for err, want := range map[error]bool{
-		fs.ErrPermission: true, syscall.EACCES: true, syscall.ENOTDIR: true, syscall.EISDIR: true, syscall.ELOOP: true, errNoFile: true,
+		fs.ErrPermission: true, syscall.EACCES: true, syscall.ENOTDIR: true, syscall.EISDIR: true,
+		syscall.ELOOP: true, errNoFile: true,
 		syscall.EIO: false, syscall.ESTALE: false, syscall.ETIMEDOUT: false, fs.ErrNotExist: false,
 	} {
 		if got := lasting(fmt.Errorf("read: %w", err)); errors.Is(got, ErrDamaged) != want || !errors.Is(got, err) {

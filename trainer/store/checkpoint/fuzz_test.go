@@ -7,7 +7,9 @@ import (
 
 func FuzzDecode(f *testing.F) {
 	c := Commit{
-		Format: Format, Number: 1, Life: 1, Layout: []Variable{{Name: "w", Shape: []int{40}, Trainable: true}, {Name: "mean", Shape: []int{8}, Momentum: 0.9}},
+		Format: Format, Number: 1, Life: 1,
+		Layout: []Variable{{Name: "w", Shape: []int{40}, Trainable: true},
+			{Name: "mean", Shape: []int{8}, Momentum: 0.9}},
 		Shards: []Shard{{File: ShardFile(0, 1), End: 48, Bytes: 1, CRC: noChecksum}},
 	}
 	record, err := c.Encode()
@@ -32,7 +34,8 @@ func FuzzDecode(f *testing.F) {
 
 // A place in a bucket has a bucket, and a prefix that leads nowhere else.
 func FuzzParseLocation(f *testing.F) {
-	for _, location := range []string{"ckpt", "s3://b/a/p/?region=r", "gs://b", "s3://b/%2e%2e/p", "s3://b/a%2Fp", "hdfs://b", "s3://k:s@b:1/p#f"} {
+	for _, location := range []string{"ckpt", "s3://b/a/p/?region=r", "gs://b", "s3://b/%2e%2e/p",
+		"s3://b/a%2Fp", "hdfs://b", "s3://k:s@b:1/p#f"} {
 		f.Add(location)
 	}
 	f.Fuzz(func(t *testing.T, location string) {
@@ -43,7 +46,8 @@ func FuzzParseLocation(f *testing.F) {
 			}
 			return
 		}
-		if p := u.Path + "/"; !strings.HasPrefix(p, "/") || strings.Contains(p, "//") || strings.Contains(p, "/../") || strings.Contains(p, "/./") {
+		if p := u.Path + "/"; !strings.HasPrefix(p, "/") || strings.Contains(p, "//") ||
+			strings.Contains(p, "/../") || strings.Contains(p, "/./") {
 			t.Errorf("%q: objects are below %q", location, p)
 		}
 		if u.Host == "" || strings.ContainsAny(u.Host, "/:@") {

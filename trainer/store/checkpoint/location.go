@@ -32,13 +32,16 @@ func ParseLocation(location string) (*url.URL, error) {
 	case u.Host == "":
 		return nil, fmt.Errorf("%s: the bucket is missing; %s", location, expected)
 	case u.User != nil || strings.Contains(u.Host, ":"):
-		return nil, fmt.Errorf("%s: %q is no bucket; %s; the address of a store goes into ?endpoint=", location, location[len(scheme)+3:], expected)
+		return nil, fmt.Errorf("%s: %q is no bucket; %s; the address of a store goes into ?endpoint=",
+			location, location[len(scheme)+3:], expected)
 	case u.Fragment != "" || strings.Contains(location, "#"):
 		return nil, fmt.Errorf("%s: a # in it; %s", location, expected)
 	case u.Path != "" && (path.Clean(u.Path) != u.Path || u.Path == "/"):
-		return nil, fmt.Errorf("%s: %q is no prefix: empty parts, . and .. have no meaning in a bucket; %s", location, u.Path, expected)
+		return nil, fmt.Errorf("%s: %q is no prefix: empty parts, . and .. have no meaning in a "+
+			"bucket; %s", location, u.Path, expected)
 	case u.Query().Has("prefix"):
-		return nil, fmt.Errorf("%s: ?prefix= is not taken; write it after the bucket: %s://%s/%s", location, scheme, u.Host, u.Query().Get("prefix"))
+		return nil, fmt.Errorf("%s: ?prefix= is not taken; write it after the bucket: %s://%s/%s",
+			location, scheme, u.Host, u.Query().Get("prefix"))
 	}
 	return u, nil
 }

@@ -79,7 +79,8 @@ func (n Name) owner() string {
 
 // newer orders names: the newest first.
 func newer(a, b Name) int {
-	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.claimNumber(), a.claimNumber()), cmp.Compare(b.Claim, a.Claim))
+	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.claimNumber(), a.claimNumber()),
+		cmp.Compare(b.Claim, a.Claim))
 }
 
 // split takes the last name of a location apart, and what follows a question mark in the name of a

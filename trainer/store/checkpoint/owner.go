@@ -92,7 +92,8 @@ func (d Dir) readClaim(number int64) (*Claim, error) {
 		return nil, fmt.Errorf("read %s: %w", path, lasting(err))
 	}
 	c := new(Claim)
-	if err := json.Unmarshal(text, c); err != nil || c.Format != claimFormat || c.Number != number || c.Owner.Job == "" {
+	if err := json.Unmarshal(text, c); err != nil || c.Format != claimFormat || c.Number != number ||
+		c.Owner.Job == "" {
 		return nil, damaged("read %s: it is no record of an owner that this program reads", path)
 	}
 	return c, nil
@@ -151,7 +152,8 @@ func (d Dir) use(me Owner, p Permit, l lastClaim) (Use, string, error) {
 		if p.TakeOver {
 			return Take, "is taken over from an unknown owner", nil
 		}
-		return Refuse, "", fmt.Errorf("%w: its owner is not known: %w; expected a directory that no other job uses; if none uses it, confirm that with --checkpoint_dir_take_over", ErrOwned, l.damage)
+		return Refuse, "", fmt.Errorf("%w: its owner is not known: %w; expected a directory that no "+
+			"other job uses; if none uses it, confirm that with --checkpoint_dir_take_over", ErrOwned, l.damage)
 	}
 	standing := Unknown
 	if l.claim != nil && !l.released && p.Look != nil {
@@ -159,7 +161,8 @@ func (d Dir) use(me Owner, p Permit, l lastClaim) (Use, string, error) {
 	}
 	use, why := MayUse(me, p, l.claim, l.released, standing)
 	if use == Refuse {
-		return use, why, fmt.Errorf("%w: it %s; expected a directory for this job alone; if that job is gone for ever, confirm that with --checkpoint_dir_take_over", ErrOwned, why)
+		return use, why, fmt.Errorf("%w: it %s; expected a directory for this job alone; if that "+
+			"job is gone for ever, confirm that with --checkpoint_dir_take_over", ErrOwned, why)
 	}
 	return use, why, nil
 }

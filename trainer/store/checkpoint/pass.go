@@ -28,7 +28,8 @@ type piece struct {
 // stretches, which are in order. Three processors have a part in it: one touches the memory, as
 // that takes as long as reading into it, one reads, and one sums up.
 func pass(f io.ReaderAt, size int64, wanted []stretch) (crc uint32, err error) {
-	p := passing{cut: make(chan piece, 4), read: make(chan piece, 4), free: make(chan []byte, 4), stop: make(chan struct{})}
+	p := passing{cut: make(chan piece, 4), read: make(chan piece, 4), free: make(chan []byte, 4),
+		stop: make(chan struct{})}
 	go p.pieces(size, wanted)
 	summed := make(chan uint32)
 	go func() { summed <- p.sum() }()

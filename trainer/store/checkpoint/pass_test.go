@@ -21,12 +21,13 @@ func TestPass(t *testing.T) {
 		file[i] = byte(i * 7 / 5)
 	}
 	for name, wanted := range map[string][]stretch{
-		"nothing":           nil,
-		"the first bytes":   {{0, make([]float32, 5)}},
-		"the last bytes":    {{int64(len(file) - 8), make([]float32, 2)}},
-		"one after another": {{13, make([]float32, 100)}, {413, make([]float32, block/4+3)}, {3 * block, make([]float32, 4)}},
-		"all of it":         {{0, make([]float32, len(file)/4)}},
-		"none of some":      {{5, nil}, {5, make([]float32, 1)}},
+		"nothing":         nil,
+		"the first bytes": {{0, make([]float32, 5)}},
+		"the last bytes":  {{int64(len(file) - 8), make([]float32, 2)}},
+		"one after another": {{13, make([]float32, 100)}, {413, make([]float32, block/4+3)},
+			{3 * block, make([]float32, 4)}},
+		"all of it":    {{0, make([]float32, len(file)/4)}},
+		"none of some": {{5, nil}, {5, make([]float32, 1)}},
 	} {
 		crc, err := pass(bytes.NewReader(file), int64(len(file)), wanted)
 		if err != nil || crc != crc32.Checksum(file, castagnoli) {
@@ -68,7 +69,8 @@ func TestPassOverBadDisk(t *testing.T) {
 			synctest.Test(t, func(*testing.T) { // which sees that nobody is left behind
 				crc, err = pass(failing{bytes.NewReader(make([]byte, size)), from * block}, size, slices.Clone(wanted))
 			})
-			if from < 9 && (!errors.Is(err, errDisk) || !strings.Contains(err.Error(), "read ")) || from == 9 && err != nil {
+			if from < 9 && (!errors.Is(err, errDisk) || !strings.Contains(err.Error(), "read ")) ||
+				from == 9 && err != nil {
 				t.Errorf("from block %d on: %08x, %v", from, crc, err)
 			}
 		}

@@ -31,7 +31,8 @@ func damaged(format string, args ...any) error { return damage{fmt.Errorf(format
 // lasting makes damage of an error that does not pass: a file stands where a directory is expected
 // or the other way round, or this user may not read it.
 func lasting(err error) error {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errNoFile) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errNoFile) ||
+		errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) {
 		return damage{err}
 	}
 	return err
@@ -71,7 +72,8 @@ func (d Dir) ReadCommit(n Name) (*Commit, error) {
 func (d Dir) ReadNamed(n Name, checksum string) (*Commit, error) {
 	c, err := d.ReadCommit(n)
 	if err == nil && c.Checksum != checksum {
-		err = damaged("read checkpoint: %s: it is not the commit that is meant: its checksum is %s, expected %q; it is of job %s (%s)",
+		err = damaged("read checkpoint: %s: it is not the commit that is meant: its checksum is %s, "+
+			"expected %q; it is of job %s (%s)",
 			d.Path(n, recordFile), c.Checksum, checksum, c.JobName, c.Job)
 	}
 	if err != nil {
@@ -94,7 +96,8 @@ func (d Dir) ReadFitting(n Name, checksum string, layout param.Layout, optimizer
 		}
 	}
 	if c.Optimizer != optimizer {
-		return nil, damaged("read checkpoint: %s: it is of a training with %s, and the model has %s", d.Path(n, recordFile), c.Optimizer, optimizer)
+		return nil, damaged("read checkpoint: %s: it is of a training with %s, and the model has %s",
+			d.Path(n, recordFile), c.Optimizer, optimizer)
 	}
 	return c, nil
 }
@@ -161,11 +164,13 @@ func (d Dir) Verify(c *Commit) error {
 // commit has not are an error; p has none where only the values are wanted.
 func (d Dir) Restore(c *Commit, p Part) error {
 	if len(p.Slots) > c.Slots {
-		return damaged("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
+		return damaged("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots,
+			c.Optimizer, len(p.Slots))
 	}
 	end := p.Start + len(p.Values)
 	if layout := c.ParamLayout(); p.Start < 0 || end > layout.Len() {
-		return fmt.Errorf("read checkpoint: elements [%d, %d) of commit %d, which has %d", p.Start, end, c.Number, layout.Len())
+		return fmt.Errorf("read checkpoint: elements [%d, %d) of commit %d, which has %d", p.Start, end,
+			c.Number, layout.Len())
 	}
 	for _, s := range c.Shards {
 		if max(s.Start, p.Start) >= min(s.End, end) {

@@ -13,7 +13,8 @@ func valid() Commit {
 	return Commit{
 		Format: Format, Number: 3, Life: 1, Version: 9, Optimizer: "adam", Slots: 2, Records: 7,
 		Layout: VariablesOf(param.Layout{{Name: "w", Shape: []int{2, 2}, Trainable: true}}),
-		Shards: []Shard{{File: "a", Start: 0, End: 1, Bytes: 5, CRC: "00000001"}, {File: "b", Start: 1, End: 4, Bytes: 6, CRC: "00000002"}},
+		Shards: []Shard{{File: "a", Start: 0, End: 1, Bytes: 5, CRC: "00000001"},
+			{File: "b", Start: 1, End: 4, Bytes: 6, CRC: "00000002"}},
 	}
 }
 
@@ -77,7 +78,8 @@ func TestRecordsAreWhole(t *testing.T) {
 func TestCopiesOneAfterTheOther(t *testing.T) {
 	var c Copy
 	for i, p := range []Part{
-		part(0, 10, 2, 1), part(30, 10, 2, 500), part(30, 10, 1, 7), part(30, 10, 2, 8), part(0, 12, 2, 9), part(0, 4, 0, 10),
+		part(0, 10, 2, 1), part(30, 10, 2, 500), part(30, 10, 1, 7), part(30, 10, 2, 8),
+		part(0, 12, 2, 9), part(0, 4, 0, 10),
 		{Start: 3, Values: []float32{1, 2, 3}, Slots: [][]float32{{4, 5, 6}}},
 		{Start: 3, Values: []float32{1, 2, 3}, Slots: [][]float32{{7}}},
 		{Start: 3, Values: []float32{1, 2, 3}, Slots: [][]float32{{8, 9}}},

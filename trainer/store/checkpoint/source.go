@@ -61,7 +61,8 @@ func (o Opener) Find(location string) (Source, error) {
 			return s, nil
 		}
 	}
-	return Source{}, fmt.Errorf("%w and no exported model in %s; expected the directory of a job's checkpoints, one of them, or an exported model (a directory with %s, or a .safetensors file)",
+	return Source{}, fmt.Errorf("%w and no exported model in %s; expected the directory of a job's "+
+		"checkpoints, one of them, or an exported model (a directory with %s, or a .safetensors file)",
 		ErrNone, location, ModelFile)
 }
 
@@ -72,7 +73,9 @@ func (s *Source) commits() (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if n := s.Commit; n.Number > 0 && n.Claim == "" && !slices.ContainsFunc(all, func(e Entry) bool { return e.Name == n }) {
+	if n := s.Commit; n.Number > 0 && n.Claim == "" && !slices.ContainsFunc(all, func(e Entry) bool {
+		return e.Name == n
+	}) {
 		if slices.ContainsFunc(all, func(e Entry) bool { return e.Number == n.Number }) {
 			if s.Commit, err = s.Dir.Find(n.Number); err != nil {
 				return false, err
@@ -227,7 +230,8 @@ func match(layout, file param.Layout) error {
 	file = slices.Clone(file)
 	for _, v := range layout {
 		if i := slices.IndexFunc(file, func(f param.Variable) bool { return f.Name == v.Name }); i >= 0 {
-			ordered = append(ordered, param.Variable{Name: v.Name, Shape: file[i].Shape, Trainable: v.Trainable, Momentum: v.Momentum})
+			ordered = append(ordered, param.Variable{Name: v.Name, Shape: file[i].Shape,
+				Trainable: v.Trainable, Momentum: v.Momentum})
 			file = slices.Delete(file, i, i+1)
 		}
 	}

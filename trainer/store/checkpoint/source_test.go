@@ -12,7 +12,8 @@ import (
 )
 
 var sourceLayout = param.Layout{
-	{Name: "w", Shape: []int{2, 3}, Trainable: true}, {Name: "b", Shape: []int{2}, Trainable: true}, {Name: "mean", Shape: []int{2}, Momentum: 0.9},
+	{Name: "w", Shape: []int{2, 3}, Trainable: true}, {Name: "b", Shape: []int{2}, Trainable: true},
+	{Name: "mean", Shape: []int{2}, Momentum: 0.9},
 }
 
 // A model is found by the directory of its commits, by one of them, by its export's directory and
@@ -28,7 +29,8 @@ func TestSource(t *testing.T) {
 		}
 		s, err := WriteShard(d, Name{Number: number}, ShardFile(0, 1), Part{Values: values})
 		if err == nil {
-			err = d.WriteCommit(Commit{Format: Format, Number: number, Life: 1, Layout: VariablesOf(sourceLayout), Shards: []Shard{s}})
+			err = d.WriteCommit(Commit{Format: Format, Number: number, Life: 1,
+				Layout: VariablesOf(sourceLayout), Shards: []Shard{s}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -67,11 +69,14 @@ func TestSource(t *testing.T) {
 		}
 		other := slices.Clone(sourceLayout)
 		other[1] = param.Variable{Name: "c", Shape: []int{2}, Trainable: true}
-		if err := s.Load(other, got); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "another model: layout: unknown parameter b [2]; parameter c [2] is missing") {
+		if err := s.Load(other, got); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(),
+				"another model: layout: unknown parameter b [2]; parameter c [2] is missing") {
 			t.Errorf("%s as another model: %v", c.location, err)
 		}
 	}
-	for _, location := range []string{root, both + "/commit-00000005", out + "/other.safetensors", root + "/nowhere", root + "/nowhere/model.safetensors"} {
+	for _, location := range []string{root, both + "/commit-00000005", out + "/other.safetensors",
+		root + "/nowhere", root + "/nowhere/model.safetensors"} {
 		if _, err := Opener(nil).Find(location); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), location) {
 			t.Errorf("%s: %v", location, err)
 		}
@@ -106,7 +111,8 @@ func TestSourceDamaged(t *testing.T) {
 
 // A location is of one commit, or it stays as it is.
 func FuzzWithin(f *testing.F) {
-	for _, s := range []string{"ckpt/commit-00000042", "s3://b/commit-00000042/?region=x", "commit-0", "", "a?b/commit-00000001"} {
+	for _, s := range []string{"ckpt/commit-00000042", "s3://b/commit-00000042/?region=x", "commit-0",
+		"", "a?b/commit-00000001"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, location string) {
@@ -114,7 +120,8 @@ func FuzzWithin(f *testing.F) {
 		case n.Number < 0 || n == (Name{}) && dir != location:
 			t.Errorf("%q: %q and %v", location, dir, n)
 		case n.Number > 0:
-			if _, _, query := split(location); !strings.HasSuffix(dir, query) || !strings.Contains(location, n.String()) {
+			if _, _, query := split(location); !strings.HasSuffix(dir, query) ||
+				!strings.Contains(location, n.String()) {
 				t.Errorf("%q: %q and %v", location, dir, n)
 			}
 		}

@@ -35,7 +35,8 @@ func TestUnused(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = d.Unused()
-	if want := "it has checkpoints already, of job sweep on h (UID u1, process 7), the newest is number 12; "; !errors.Is(err, ErrUsed) ||
+	if want := "it has checkpoints already, of job sweep on h (UID u1, process 7), the newest is " +
+		"number 12; "; !errors.Is(err, ErrUsed) ||
 		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -20,9 +20,12 @@ import (
 
 func TestWhichErrorsAreOfOf(t *testing.T) {
 	for err, want := range map[error]bool{
-		syscall.EIO: true, syscall.ESTALE: true, syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.ETIMEDOUT: true, syscall.ENOENT: true,
-		syscall.EHOSTDOWN: true, syscall.ENOTCONN: true, syscall.EMFILE: true, syscall.EINTR: true, os.ErrDeadlineExceeded: true,
-		syscall.EACCES: false, syscall.EROFS: false, syscall.ENOTDIR: false, io.ErrUnexpectedEOF: false, errors.New("bad"): false,
+		syscall.EIO: true, syscall.ESTALE: true, syscall.ENOSPC: true, syscall.EDQUOT: true,
+		syscall.ETIMEDOUT: true, syscall.ENOENT: true,
+		syscall.EHOSTDOWN: true, syscall.ENOTCONN: true, syscall.EMFILE: true, syscall.EINTR: true,
+		os.ErrDeadlineExceeded: true,
+		syscall.EACCES:         false, syscall.EROFS: false, syscall.ENOTDIR: false, io.ErrUnexpectedEOF: false,
+		errors.New("bad"): false,
 	} {
 		if got := Is(fmt.Errorf("read x: %w", Of(&os.PathError{Op: "read", Path: "x", Err: err}))); got != want {
 			t.Errorf("%v is a storage error: %t", err, got)
@@ -73,8 +76,10 @@ func TestPatience(t *testing.T) {
 		"a minute": {time.Minute, nil, 0, 0, nil, time.Minute, time.Minute + timing.StoragePause, "answers again"},
 		"and bad":  {time.Minute, bad, 0, 0, bad, time.Minute, time.Minute + timing.StoragePause, "answers again"},
 		"for ever": {time.Hour, nil, 0, 0, away, timing.Storage, timing.Storage, "EIO"},
-		"cut off":  {time.Hour, nil, 31 * time.Second, 0, away, 31 * time.Second, 31 * time.Second, "Waiting for the storage"},
-		"futile":   {time.Hour, nil, 0, 31 * time.Second, away, 31 * time.Second, 31*time.Second + timing.StoragePause, "Waiting for the storage"},
+		"cut off": {time.Hour, nil, 31 * time.Second, 0, away, 31 * time.Second, 31 * time.Second,
+			"Waiting for the storage"},
+		"futile": {time.Hour, nil, 0, 31 * time.Second, away, 31 * time.Second,
+			31*time.Second + timing.StoragePause, "Waiting for the storage"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began, tries, resting := time.Now(), 0, 0
@@ -111,7 +116,8 @@ func TestPatience(t *testing.T) {
 				t.Errorf("%s: %d attempts in %v", name, tries, took)
 			}
 			want := strings.ReplaceAll(c.log, "EIO", syscall.EIO.Error())
-			if !strings.Contains(log.String(), want) || want == "" && log.Len() > 0 || strings.Count(log.String(), "Waiting") > 1 {
+			if !strings.Contains(log.String(), want) || want == "" && log.Len() > 0 ||
+				strings.Count(log.String(), "Waiting") > 1 {
 				t.Errorf("%s: log %q", name, log.String())
 			}
 		})
@@ -141,7 +147,8 @@ func TestWithRoom(t *testing.T) {
 				}
 				return nil
 			})
-			if took := time.Since(began); !errors.Is(err, c.want) || took < c.took || took > c.took+timing.StoragePause {
+			if took := time.Since(began); !errors.Is(err, c.want) || took < c.took ||
+				took > c.took+timing.StoragePause {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}
 		})

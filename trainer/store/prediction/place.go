@@ -138,7 +138,8 @@ func (m *merger) add(p *Place, name string) error {
 			m.header = header
 			m.out.Write(header) // Flush returns its error
 		case !bytes.Equal(header, m.header):
-			return fmt.Errorf("header of part %s is %q, and that of the first part is %q", p.path(name), header, m.header)
+			return fmt.Errorf("header of part %s is %q, and that of the first part is %q", p.path(name),
+				header, m.header)
 		}
 	}
 	if _, err := io.Copy(m.out, in); err != nil {

@@ -54,7 +54,8 @@ func TestFile(t *testing.T) {
 	p := open(t, dir+"/out.csv", "uid")
 	write(t, open(t, dir+"/out.csv", "other"), 11, 3)
 	write(t, p, 11, 10, 9, 8, 7, 6, 5, 4, 2, 2, 1, 0)
-	if err := p.Finish(11, true, nil); err == nil || !strings.Contains(err.Error(), "part "+dir+"/.out.csv-uid/part-00003-of-00011.csv is missing") {
+	if err := p.Finish(11, true, nil); err == nil ||
+		!strings.Contains(err.Error(), "part "+dir+"/.out.csv-uid/part-00003-of-00011.csv is missing") {
 		t.Errorf("without a part: %v", err)
 	}
 	if found := files(t, dir); found["out.csv"] != "" || len(found) != 11 {
@@ -76,7 +77,8 @@ func TestFile(t *testing.T) {
 	if err := p.Tidy(); err != nil {
 		t.Fatal(err)
 	}
-	if found := slices.Sorted(maps.Keys(files(t, dir))); !slices.Equal(found, []string{".out.csv-other/part-00003-of-00011.csv", "out.csv"}) {
+	if found := slices.Sorted(maps.Keys(files(t, dir))); !slices.Equal(found,
+		[]string{".out.csv-other/part-00003-of-00011.csv", "out.csv"}) {
 		t.Errorf("in the end there are %v", found)
 	}
 }
@@ -92,7 +94,8 @@ func TestHeaders(t *testing.T) {
 	if err := p.Write(1, 2, []byte("other\nrow 1\n")); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Finish(2, true, nil); err == nil || !strings.Contains(err.Error(), `is "other\n", and that of the first part is "name\n"`) {
+	if err := p.Finish(2, true, nil); err == nil ||
+		!strings.Contains(err.Error(), `is "other\n", and that of the first part is "name\n"`) {
 		t.Errorf("two headers: %v", err)
 	}
 	long := strings.Repeat("x", 3<<20) + "\n"
@@ -127,7 +130,9 @@ func TestDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := files(t, dir)
-	if names := slices.Sorted(maps.Keys(found)); !slices.Equal(names, []string{"notes", "part-00000-of-00002.csv", "part-00001-of-00002.csv", "part-of-mine.csv"}) || found["part-00001-of-00002.csv"] != "name\nrow 1\n" {
+	if names := slices.Sorted(maps.Keys(found)); !slices.Equal(names,
+		[]string{"notes", "part-00000-of-00002.csv", "part-00001-of-00002.csv", "part-of-mine.csv"}) ||
+		found["part-00001-of-00002.csv"] != "name\nrow 1\n" {
 		t.Errorf("there are %v", found)
 	}
 }

@@ -54,7 +54,8 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 
 // WriteFrom writes the variables of layout, and metadata. It calls fill for each chunk of their
 // flat array in order, which sets dst to the elements from index from on.
-func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float32) error, metadata map[string]string) error {
+func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float32) error,
+	metadata map[string]string) error {
 	var tensors []entryOf
 	var state []string
 	for _, v := range layout {
@@ -278,7 +279,8 @@ func parseHeader(head []byte, payload int64) (param.Layout, map[string]string, e
 			return nil, nil, fmt.Errorf("tensor %q: %w", t.name, err)
 		}
 		if t.Offsets != [2]int64{at, at + 4*n} {
-			return nil, nil, fmt.Errorf("tensor %q of %d elements lies at %v, expected [%d %d]", t.name, n, t.Offsets, at, at+4*n)
+			return nil, nil, fmt.Errorf("tensor %q of %d elements lies at %v, expected [%d %d]", t.name,
+				n, t.Offsets, at, at+4*n)
 		}
 		at += 4 * n
 		layout = append(layout, v)

@@ -27,10 +27,14 @@ var replaced = []struct {
 		}},
 	{name: "a value", file: "a.csv", before: text("x,y\n1,2\n3,4\n"), after: text("x,y\n1,2\n3,5\n")},
 	{name: "two rows changed places", file: "a.csv", before: text("x,y\n1,2\n3,4\n"), after: text("x,y\n3,4\n1,2\n")},
-	{name: "without header", file: "a.csv", before: text("1,2\n3,4\n"), after: text("1,2\n3,5\n"), params: map[string]string{"header": "False"}},
-	{name: "a column's name", file: "a.csv", before: text("x,y\n1,2\n"), after: text("x,z\n1,2\n"), blocksAreTheSame: true},
-	{name: "an empty line moved", file: "a.csv", before: text("x,y\n1,2\n\n3,4\n5,6\n"), after: text("x,y\n1,2\n3,4\n\n5,6\n"), record: 2},
-	{name: "in the second block", file: "a.csv", before: text(strings.Repeat("1,2\n", 3000)), after: text(strings.Repeat("1,2\n", 2999) + "1,3\n"), record: 2900},
+	{name: "without header", file: "a.csv", before: text("1,2\n3,4\n"), after: text("1,2\n3,5\n"),
+		params: map[string]string{"header": "False"}},
+	{name: "a column's name", file: "a.csv", before: text("x,y\n1,2\n"), after: text("x,z\n1,2\n"),
+		blocksAreTheSame: true},
+	{name: "an empty line moved", file: "a.csv", before: text("x,y\n1,2\n\n3,4\n5,6\n"),
+		after: text("x,y\n1,2\n3,4\n\n5,6\n"), record: 2},
+	{name: "in the second block", file: "a.csv", before: text(strings.Repeat("1,2\n", 3000)),
+		after: text(strings.Repeat("1,2\n", 2999) + "1,3\n"), record: 2900},
 }
 
 func text(content string) func(t *testing.T, dir string) {
@@ -90,7 +94,8 @@ func TestReplacedFileIsNotRead(t *testing.T) {
 			c.after(t, dir)
 			for i, r := range []*Files{whole, told} {
 				b, err := r.ReadAt(c.file, c.record)
-				if err == nil || !strings.Contains(err.Error(), "the file has changed") || !strings.Contains(err.Error(), filepath.Join(dir, c.file)) {
+				if err == nil || !strings.Contains(err.Error(), "the file has changed") ||
+					!strings.Contains(err.Error(), filepath.Join(dir, c.file)) {
 					t.Errorf("reader %d has read %q, %v", i, b, err)
 				}
 			}

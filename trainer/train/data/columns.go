@@ -14,7 +14,8 @@ import (
 )
 
 // errCR describes a file whose lines end as on the Macintosh before 2001.
-var errCR = errors.New(`line 1: a carriage return (CR) within a line: expected lines that end with LF or CRLF; convert the file: tr '\r' '\n' < OLD > NEW`)
+var errCR = errors.New(
+	`line 1: a carriage return (CR) within a line: expected lines that end with LF or CRLF; convert the file: tr '\r' '\n' < OLD > NEW`)
 
 // errUTF16 describes a file that a spreadsheet has saved as "Unicode text".
 var errUTF16 = errors.New("the text is UTF-16: expected UTF-8; convert the file: iconv -f UTF-16 -t UTF-8 OLD > NEW")
@@ -49,7 +50,8 @@ func (f *Files) columnNames(row []byte) ([]string, error) {
 	for i, field := range fields {
 		names[i] = string(bytes.TrimSpace(field))
 		if at := slices.Index(names[:i], names[i]); at >= 0 && names[i] != "" {
-			return nil, fmt.Errorf("the header names column %q twice (columns %d and %d): rename one", names[i], at+1, i+1)
+			return nil, fmt.Errorf("the header names column %q twice (columns %d and %d): rename one",
+				names[i], at+1, i+1)
 		}
 	}
 	return names, nil
@@ -147,7 +149,8 @@ func (f *Files) firstColumns() (want *columns, err error) {
 		names, err := f.columnNames(row)
 		// that of any other file is compared with it
 		if err == nil && !f.headerGiven && isData(names) {
-			err = fmt.Errorf("the first row looks like data (%s): expected the names of the columns; if the file has no header: --data_reader_params=header=false; "+
+			err = fmt.Errorf("the first row looks like data (%s): expected the names of the "+
+				"columns; if the file has no header: --data_reader_params=header=false; "+
 				"if these are the names: --data_reader_params=header=true", listed(names))
 		}
 		if err != nil {
@@ -193,7 +196,8 @@ func (f *Files) order(name string, first []byte) ([]int, error) {
 		if err != nil || want == nil || want.count == len(fields) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%d fields in a row, %s has %d: expected files with the same columns", len(fields), want.from, want.count)
+		return nil, fmt.Errorf("%d fields in a row, %s has %d: expected files with the same columns",
+			len(fields), want.from, want.count)
 	}
 	names, err := f.columnNames(first)
 	if err != nil {
@@ -233,9 +237,12 @@ func (w *columns) order(names []string) ([]int, error) {
 		problems = append(problems, "has the unknown column "+listed(unknown))
 	}
 	if len(problems) == 0 {
-		problems = append(problems, fmt.Sprintf("has %d columns without a name, of %d columns", count(names, ""), len(names)))
+		problems = append(problems, fmt.Sprintf("has %d columns without a name, of %d columns",
+			count(names, ""), len(names)))
 	}
-	return nil, fmt.Errorf("the header %s: expected the columns of %s: %s; they may be in another order", strings.Join(problems, " and "), w.from, listed(w.names))
+	return nil,
+		fmt.Errorf("the header %s: expected the columns of %s: %s; they may be in another order",
+			strings.Join(problems, " and "), w.from, listed(w.names))
 }
 
 func count(names []string, name string) (n int) {
@@ -297,7 +304,8 @@ func rawFields(dst [][]byte, row []byte, delimiter byte) [][]byte {
 // parseColumns parses names with commas or spaces between, as a list of Python or not.
 func parseColumns(value string) ([]string, error) {
 	value = strings.TrimSpace(value)
-	if strings.HasPrefix(value, "[") && strings.HasSuffix(value, "]") || strings.HasPrefix(value, "(") && strings.HasSuffix(value, ")") {
+	if strings.HasPrefix(value, "[") && strings.HasSuffix(value, "]") ||
+		strings.HasPrefix(value, "(") && strings.HasSuffix(value, ")") {
 		value = value[1 : len(value)-1]
 	}
 	var names []string

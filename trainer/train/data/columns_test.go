@@ -101,7 +101,9 @@ func TestColumnsLikeOthers(t *testing.T) {
 	}
 	wrong := open(t, filepath.Join(dir, "wrong"), nil)
 	wrong.Like(train)
-	if _, err := wrong.Shards(); err == nil || !strings.Contains(err.Error(), filepath.Join("wrong", "a.csv")) || !strings.Contains(err.Error(), filepath.Join("train", "a.csv")) {
+	if _, err := wrong.Shards(); err == nil ||
+		!strings.Contains(err.Error(), filepath.Join("wrong", "a.csv")) ||
+		!strings.Contains(err.Error(), filepath.Join("train", "a.csv")) {
 		t.Errorf("other columns: %v", err)
 	}
 	alone := open(t, filepath.Join(dir, "test"), nil)
@@ -117,36 +119,55 @@ func TestColumnsRefused(t *testing.T) {
 		params map[string]string
 		wants  []string
 	}{
-		"missing": {files: map[string]string{"a.csv": "x,y,label\n1,2,0\n", "b.csv": "x,label\n1,0\n"}, wants: []string{"b.csv: ", `has no column "y"`, "a.csv", "x, y, label"}},
-		"unknown": {files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,y,z\n1,2,3\n"}, wants: []string{"b.csv: ", `the unknown column "z"`}},
-		"renamed": {files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,Y\n1,2\n"}, wants: []string{"b.csv: ", `no column "y"`, `unknown column "Y"`}},
-		"doubled": {files: map[string]string{"a.csv": "x,y,x\n1,2,3\n"}, wants: []string{"a.csv: ", `column "x" twice (columns 1 and 3)`}},
+		"missing": {files: map[string]string{"a.csv": "x,y,label\n1,2,0\n", "b.csv": "x,label\n1,0\n"},
+			wants: []string{"b.csv: ", `has no column "y"`, "a.csv", "x, y, label"}},
+		"unknown": {files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,y,z\n1,2,3\n"},
+			wants: []string{"b.csv: ", `the unknown column "z"`}},
+		"renamed": {files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,Y\n1,2\n"},
+			wants: []string{"b.csv: ", `no column "y"`, `unknown column "Y"`}},
+		"doubled": {files: map[string]string{"a.csv": "x,y,x\n1,2,3\n"},
+			wants: []string{"a.csv: ", `column "x" twice (columns 1 and 3)`}},
 		"doubled in the second": {
-			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,x\n1,2\n"}, wants: []string{"b.csv: ", `column "x" twice`},
+			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,x\n1,2\n"},
+			wants: []string{"b.csv: ", `column "x" twice`},
 		},
-		"without names": {files: map[string]string{"a.csv": "x,,\n1,,\n", "b.csv": ",x\n,1\n"}, wants: []string{"b.csv: ", "columns"}},
+		"without names": {files: map[string]string{"a.csv": "x,,\n1,,\n", "b.csv": ",x\n,1\n"},
+			wants: []string{"b.csv: ", "columns"}},
 		"wrong in a file of no record": {
-			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,z\n"}, wants: []string{"b.csv: ", `no column "y"`},
+			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,z\n"},
+			wants: []string{"b.csv: ", `no column "y"`},
 		},
-		"a header missing":        {files: map[string]string{"a.csv": "5.1,3.5,1.4,0.2,setosa\n4.9,3.0,1.4,0.2,setosa\n"}, wants: []string{"a.csv: ", "looks like data", "header=false"}},
-		"a header missing in one": {files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "3,4\n5,6\n"}, wants: []string{"b.csv: ", `no column "x"`}},
-		"not chosen ones":         {files: map[string]string{"a.csv": "x,y\n1,2\n"}, params: map[string]string{"columns": "x,z"}, wants: []string{"a.csv: ", `no column "z"`, "columns"}},
+		"a header missing": {files: map[string]string{
+			"a.csv": "5.1,3.5,1.4,0.2,setosa\n4.9,3.0,1.4,0.2,setosa\n"},
+			wants: []string{"a.csv: ", "looks like data", "header=false"}},
+		"a header missing in one": {files: map[string]string{"a.csv": "x,y\n1,2\n",
+			"b.csv": "3,4\n5,6\n"}, wants: []string{"b.csv: ", `no column "x"`}},
+		"not chosen ones": {files: map[string]string{"a.csv": "x,y\n1,2\n"},
+			params: map[string]string{"columns": "x,z"}, wants: []string{"a.csv: ", `no column "z"`, "columns"}},
 		"another number of fields": {
-			files: map[string]string{"a.csv": "1,2\n", "b.csv": "3,4,5\n"}, params: map[string]string{"header": "false"}, wants: []string{"b.csv: ", "3 fields", "has 2"},
+			files:  map[string]string{"a.csv": "1,2\n", "b.csv": "3,4,5\n"},
+			params: map[string]string{"header": "false"}, wants: []string{"b.csv: ", "3 fields", "has 2"},
 		},
-		"header only": {files: map[string]string{"a.csv": "x,y\n"}, wants: []string{"no record in 1 files", "a.csv names the columns", "header=false"}},
-		"CR":          {files: map[string]string{"a.csv": "x,y\r1,2\r"}, wants: []string{"a.csv: ", "carriage return", `tr '\r' '\n'`}},
+		"header only": {files: map[string]string{"a.csv": "x,y\n"},
+			wants: []string{"no record in 1 files", "a.csv names the columns", "header=false"}},
+		"CR": {files: map[string]string{"a.csv": "x,y\r1,2\r"},
+			wants: []string{"a.csv: ", "carriage return", `tr '\r' '\n'`}},
 		"CR without header": {
-			files: map[string]string{"a.csv": "1,2\r3,4\r"}, params: map[string]string{"header": "false"}, wants: []string{"a.csv: ", "carriage return"},
+			files:  map[string]string{"a.csv": "1,2\r3,4\r"},
+			params: map[string]string{"header": "false"}, wants: []string{"a.csv: ", "carriage return"},
 		},
-		"CR in numbers": {files: map[string]string{"a.csv": "5,3,1\r4,2,0\r"}, wants: []string{"a.csv: ", "carriage return"}},
+		"CR in numbers": {files: map[string]string{"a.csv": "5,3,1\r4,2,0\r"},
+			wants: []string{"a.csv: ", "carriage return"}},
 		"CR in the second": {
-			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,y\r1,2\r"}, wants: []string{"b.csv: ", "carriage return"},
+			files: map[string]string{"a.csv": "x,y\n1,2\n", "b.csv": "x,y\r1,2\r"},
+			wants: []string{"b.csv: ", "carriage return"},
 		},
 		"CR in the second without header": {
-			files: map[string]string{"a.csv": "1,2\n", "b.csv": "3,4\r5,6\r"}, params: map[string]string{"header": "false"}, wants: []string{"b.csv: ", "carriage return"},
+			files:  map[string]string{"a.csv": "1,2\n", "b.csv": "3,4\r5,6\r"},
+			params: map[string]string{"header": "false"}, wants: []string{"b.csv: ", "carriage return"},
 		},
-		"UTF-16": {files: map[string]string{"a.csv": "\xff\xfex\x00,\x00y\x00\n\x00"}, wants: []string{"a.csv: ", "UTF-16", "iconv"}},
+		"UTF-16": {files: map[string]string{"a.csv": "\xff\xfex\x00,\x00y\x00\n\x00"},
+			wants: []string{"a.csv: ", "UTF-16", "iconv"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -107,7 +107,8 @@ func (x *index) add(start, end int64, file *summed) {
 			return
 		}
 	}
-	x.blocks = append(x.blocks, task.Block{First: x.records, Records: 1, Offset: start, Size: end - start, Checksum: file.sum(0, start, end)})
+	x.blocks = append(x.blocks, task.Block{First: x.records, Records: 1, Offset: start,
+		Size: end - start, Checksum: file.sum(0, start, end)})
 	x.records++
 }
 

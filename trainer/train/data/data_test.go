@@ -105,7 +105,8 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("shards %v, want %v", shards, want)
 	}
 	records, err := all(r)
-	if err != nil || len(records) != 108 || records[39] != "data-00000 39" || records[40] != "data-00001 0" || records[107] != "1,2" {
+	if err != nil || len(records) != 108 || records[39] != "data-00000 39" ||
+		records[40] != "data-00001 0" || records[107] != "1,2" {
 		t.Errorf("%d records, %v", len(records), err)
 	}
 }
@@ -145,7 +146,8 @@ func TestNamesStayInTheDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := open(t, dir, nil)
-	for _, name := range []string{"../secret", filepath.Join(parent, "secret"), "link", "data/../../secret", "", ".", "nothing"} {
+	for _, name := range []string{"../secret", filepath.Join(parent, "secret"), "link",
+		"data/../../secret", "", ".", "nothing"} {
 		if b, err := r.ReadAt(name, 0); err == nil {
 			t.Errorf("%q: read %q", name, b)
 		}
@@ -159,7 +161,9 @@ func TestNamesStayInTheDirectory(t *testing.T) {
 	if shards, err := open(t, linked, nil).Shards(); err != nil || len(shards) != 1 || shards[0].Count != 1 {
 		t.Errorf("a link to one file: %v, %v", shards, err)
 	}
-	if _, err := r.Shards(); err == nil || !strings.HasSuffix(err.Error(), ": link is a link that leads out of the directory: expected files, or links to files in it") {
+	if _, err := r.Shards(); err == nil ||
+		!strings.HasSuffix(err.Error(),
+			": link is a link that leads out of the directory: expected files, or links to files in it") {
 		t.Errorf("shards with a link that leads out: %v", err)
 	}
 }
@@ -215,7 +219,8 @@ func TestCorruptPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = open(t, dir, nil).ReadAt("data", 49)
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "chunk at offset") || !strings.Contains(err.Error(), "checksum") {
+	if err == nil || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "chunk at offset") || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -225,7 +230,8 @@ func TestCorruptPayload(t *testing.T) {
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
 	readme := writeFile(t, dir, "README.md", "# All about this directory, and more\n")
-	const want = "it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file; what is no data is left out if its name begins with a dot"
+	const want = "it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file; " +
+		"what is no data is left out if its name begins with a dot"
 	if err := open(t, readme, nil).Peek(); err == nil || !strings.HasSuffix(err.Error(), "README.md: "+want) {
 		t.Errorf("the file itself: %v", err)
 	}
@@ -236,18 +242,21 @@ func TestForeign(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		params map[string]string
-	}{{filepath.Join(dir, "data"), nil}, {dir, nil}, {readme, map[string]string{"reader_type": "CSV"}}, {writeFile(t, dir, "empty", ""), nil}} {
+	}{{filepath.Join(dir, "data"), nil}, {dir, nil}, {readme, map[string]string{"reader_type": "CSV"}},
+		{writeFile(t, dir, "empty", ""), nil}} {
 		if err := open(t, c.path, c.params).Peek(); err != nil {
 			t.Errorf("%s %v: %v", c.path, c.params, err)
 		}
 	}
 	for _, text := range []string{"notes", "x", "\x04\x03\x02\x02"} {
 		short := writeFile(t, t.TempDir(), "notes", text)
-		if _, err := open(t, filepath.Dir(short), nil).Shards(); err == nil || !strings.HasSuffix(err.Error(), short+": "+want) {
+		if _, err := open(t, filepath.Dir(short), nil).Shards(); err == nil ||
+			!strings.HasSuffix(err.Error(), short+": "+want) {
 			t.Errorf("a file of %d bytes: %v", len(text), err)
 		}
 	}
-	if err := open(t, writeFile(t, dir, "short", "\x04\x03\x02\x01"), nil).Peek(); err == nil || strings.Contains(err.Error(), "no RecordIO") {
+	if err := open(t, writeFile(t, dir, "short", "\x04\x03\x02\x01"), nil).Peek(); err == nil ||
+		strings.Contains(err.Error(), "no RecordIO") {
 		t.Errorf("a damaged file: %v", err)
 	}
 }
@@ -269,7 +278,8 @@ func TestParams(t *testing.T) {
 	if o, err := parseParams(map[string]string{"sep": `"\t"`}); err != nil || o.delimiter != '\t' {
 		t.Errorf("tab: %q, %v", o.delimiter, err)
 	}
-	_, err := Open(path, map[string]string{"reader_type": "Parquet", "delimiter": "ab", "header": "maybe", "columns": "x,x", "names": "x"})
+	_, err := Open(path, map[string]string{"reader_type": "Parquet", "delimiter": "ab",
+		"header": "maybe", "columns": "x,x", "names": "x"})
 	for _, name := range []string{"reader_type", "delimiter", "header", "columns", "names"} {
 		if err == nil || !strings.Contains(err.Error(), name+"=") {
 			t.Errorf("error %v does not name %s", err, name)
@@ -373,13 +383,15 @@ func sameAsStandard(t interface{ Fatalf(string, ...any) }, file []byte, delimite
 
 func TestCSVLikeTheStandardLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOf(rapid.SampledFrom([]string{"a", "é", ",", "\n", "\r\n", "\r", `"`, `""`, "\"x,\n\"", ",\"", "\n\n"})).Draw(t, "parts")
+		parts := rapid.SliceOf(rapid.SampledFrom([]string{"a", "é", ",", "\n", "\r\n", "\r", `"`, `""`,
+			"\"x,\n\"", ",\"", "\n\n"})).Draw(t, "parts")
 		sameAsStandard(t, []byte(strings.Join(parts, "")), ',')
 	})
 }
 
 func FuzzCSV(f *testing.F) {
-	for _, s := range []string{"a,b\n1,2\n", "\"a,\n\"\"b\",c\r\n\r\n1,\"2\"", "\ufeffx\n", "a\r\r\n", "a\r", "\"", "a\"b", "\"a\"b", ",\n,\n", "\"a\r\nb\"\n"} {
+	for _, s := range []string{"a,b\n1,2\n", "\"a,\n\"\"b\",c\r\n\r\n1,\"2\"", "\ufeffx\n", "a\r\r\n",
+		"a\r", "\"", "a\"b", "\"a\"b", ",\n,\n", "\"a\r\nb\"\n"} {
 		f.Add([]byte(s), byte(','))
 	}
 	f.Add([]byte("a;b,\n1;2\n"), byte(';'))
@@ -425,7 +437,8 @@ func TestCSVErrors(t *testing.T) {
 		}
 	}
 	long := strings.NewReader(strings.Repeat("x", maxLine+1<<17))
-	if _, err := (csvFormat{',', true}).index(long, long.Size()); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := (csvFormat{',', true}).index(long, long.Size()); err == nil ||
+		!strings.Contains(err.Error(), "more than") {
 		t.Errorf("long line: %v", err)
 	}
 }

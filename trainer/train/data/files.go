@@ -122,7 +122,8 @@ func (f *Files) nothing(names []string, sizes []int64) error {
 	const want = "want RecordIO files, as elasticdl dataset writes them, or .csv files"
 	for i, name := range names {
 		if f.csv(name) && f.header && sizes[i] > 0 {
-			return fmt.Errorf("no record in %d files: the first row of %s names the columns, and no other follows; if the files have no header: --data_reader_params=header=false; %s",
+			return fmt.Errorf("no record in %d files: the first row of %s names the columns, and no "+
+				"other follows; if the files have no header: --data_reader_params=header=false; %s",
 				len(names), name, want)
 		}
 	}
@@ -165,7 +166,8 @@ func (f *Files) walk(visit func(name string, info fs.FileInfo) error) error {
 			}
 			info, err := root.Stat(name) // follows links
 			if _, ok := errors.AsType[syscall.Errno](err); err != nil && !ok && d.Type()&fs.ModeSymlink != 0 {
-				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or links to files in it", name)
+				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or "+
+					"links to files in it", name)
 			}
 			if err == nil && info.Mode().IsRegular() {
 				return visit(name, info)

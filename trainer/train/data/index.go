@@ -38,7 +38,8 @@ func (x *index) seal(size int64, above uint32) {
 
 // changed is the error of a block whose bytes are not those that were indexed.
 func changed(b task.Block, is uint32) error {
-	return fmt.Errorf("offset %d: the checksum of %d records is %08x, was %08x when the data was indexed: the file has changed; restore it, or begin a new job", b.Offset, b.Records, is, b.Checksum)
+	return fmt.Errorf("offset %d: the checksum of %d records is %08x, was %08x when the data was "+
+		"indexed: the file has changed; restore it, or begin a new job", b.Offset, b.Records, is, b.Checksum)
 }
 
 // format is a file format.
@@ -60,7 +61,8 @@ func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 	x := &index{records: chunks.Records()}
 	for _, c := range chunks.Chunks() {
 		if c.Records > 0 {
-			x.blocks = append(x.blocks, task.Block{First: c.First, Records: int64(c.Records), Offset: c.Offset, Size: c.Length(), Checksum: c.Checksum})
+			x.blocks = append(x.blocks, task.Block{First: c.First, Records: int64(c.Records),
+				Offset: c.Offset, Size: c.Length(), Checksum: c.Checksum})
 		}
 	}
 	x.seal(size, 0)
@@ -70,8 +72,10 @@ func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 // foreign returns an error of reading a header, in other words if the file is no RecordIO file at
 // all.
 func foreign(err error) error {
-	if corrupt, ok := errors.AsType[*recordio.CorruptError](err); ok && corrupt.Offset == 0 && errors.Is(err, recordio.ErrMagic) {
-		return errors.New("it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file; what is no data is left out if its name begins with a dot")
+	if corrupt, ok := errors.AsType[*recordio.CorruptError](err); ok && corrupt.Offset == 0 &&
+		errors.Is(err, recordio.ErrMagic) {
+		return errors.New("it is no RecordIO file; want one, as elasticdl dataset writes it, or a " +
+			".csv file; what is no data is left out if its name begins with a dot")
 	}
 	return err
 }
@@ -96,7 +100,8 @@ func (recordIO) read(r io.ReaderAt, b task.Block) ([][]byte, error) {
 		return nil, err
 	}
 	if c.Length() != b.Size || int64(c.Records) != b.Records {
-		return nil, fmt.Errorf("chunk at offset %d: %d records in %d bytes, had %d in %d: the file has changed", b.Offset, c.Records, c.Length(), b.Records, b.Size)
+		return nil, fmt.Errorf("chunk at offset %d: %d records in %d bytes, had %d in %d: the file "+
+			"has changed", b.Offset, c.Records, c.Length(), b.Records, b.Size)
 	}
 	if c.Checksum != b.Checksum {
 		return nil, changed(b, c.Checksum)
@@ -132,7 +137,8 @@ func (f *Files) Blocks(shard string, start, end int64) []task.Block {
 func (f *Files) Learn(shard string, blocks []task.Block) error {
 	var end int64
 	for _, b := range blocks {
-		if b.First < end || b.Records <= 0 || b.First+b.Records <= b.First || b.Offset < 0 || b.Size <= 0 || b.Offset+b.Size <= b.Offset {
+		if b.First < end || b.Records <= 0 || b.First+b.Records <= b.First || b.Offset < 0 ||
+			b.Size <= 0 || b.Offset+b.Size <= b.Offset {
 			return fmt.Errorf("blocks of %s: %+v after record %d: not a block, or not in order", f.name(shard), b, end)
 		}
 		end = b.First + b.Records
@@ -141,7 +147,9 @@ func (f *Files) Learn(shard string, blocks []task.Block) error {
 	defer f.mu.Unlock()
 	known := f.known[shard]
 	for _, b := range blocks {
-		n, found := slices.BinarySearchFunc(known, b.First, func(k task.Block, first int64) int { return int(k.First - first) })
+		n, found := slices.BinarySearchFunc(known, b.First, func(k task.Block, first int64) int {
+			return int(k.First - first)
+		})
 		if found {
 			known[n] = b
 		} else {

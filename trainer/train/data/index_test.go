@@ -46,7 +46,8 @@ func TestBlocks(t *testing.T) {
 			start := rapid.Int64Range(0, 4999).Draw(t, "start")
 			end := rapid.Int64Range(start+1, 5000).Draw(t, "end")
 			blocks := whole.Blocks(shard, start, end)
-			if last := blocks[len(blocks)-1]; blocks[0].First > start || blocks[0].First+blocks[0].Records <= start || last.First >= end || last.First+last.Records < end {
+			if last := blocks[len(blocks)-1]; blocks[0].First > start ||
+				blocks[0].First+blocks[0].Records <= start || last.First >= end || last.First+last.Records < end {
 				t.Fatalf("records [%d, %d) are in %v", start, end, blocks)
 			}
 			if err := told.Learn(shard, blocks); err != nil {
@@ -78,7 +79,8 @@ func TestBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		told.cache = cache{}
-		if _, err := told.ReadAt(shard, 4999); err == nil || outage.Is(err) || !strings.Contains(err.Error(), "changed") || !strings.Contains(err.Error(), shard) {
+		if _, err := told.ReadAt(shard, 4999); err == nil || outage.Is(err) ||
+			!strings.Contains(err.Error(), "changed") || !strings.Contains(err.Error(), shard) {
 			t.Errorf("a truncated file: %v", err)
 		}
 	}
@@ -153,7 +155,8 @@ func TestBlockThatHasChanged(t *testing.T) {
 	for _, shard := range []string{"records", "rows.csv"} {
 		right := whole.Blocks(shard, 0, 5000)
 		for name, wrong := range map[string]task.Block{
-			"longer":       {First: 0, Records: right[0].Records, Offset: right[0].Offset, Size: right[0].Size + right[1].Size},
+			"longer": {First: 0, Records: right[0].Records, Offset: right[0].Offset,
+				Size: right[0].Size + right[1].Size},
 			"more records": {First: 0, Records: right[0].Records + 1, Offset: right[0].Offset, Size: right[0].Size},
 		} {
 			if err := told.Learn(shard, []task.Block{wrong}); err != nil {

@@ -47,11 +47,13 @@ func Open(path string, params map[string]string) (*Files, error) {
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read data %s: %w; want a directory of RecordIO files, as elasticdl dataset writes it, or a .csv file", path, outage.Of(cause(err)))
+		return nil, fmt.Errorf("read data %s: %w; want a directory of RecordIO files, as elasticdl "+
+			"dataset writes it, or a .csv file", path, outage.Of(cause(err)))
 	} else if err != nil {
 		return nil, fmt.Errorf("read data: %w", outage.Of(err))
 	}
-	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{}, orders: map[string][]int{}, known: map[string][]task.Block{}}
+	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{},
+		orders: map[string][]int{}, known: map[string][]task.Block{}}
 	if !info.IsDir() {
 		if err := f.one(path); err != nil {
 			return nil, fmt.Errorf("read data: %w", outage.Of(err))
@@ -91,7 +93,9 @@ func parseParams(params map[string]string) (options, error) {
 		}
 	}
 	if len(opts.selected) > 0 && !opts.header {
-		problems = append(problems, errors.New("reader parameter columns: the files have no names of columns, by header=false; drop one of the two"))
+		problems = append(problems,
+			errors.New("reader parameter columns: the files have no names of columns, by "+
+				"header=false; drop one of the two"))
 	}
 	return opts, errors.Join(problems...)
 }

@@ -38,7 +38,8 @@ func TestMissingDirectory(t *testing.T) {
 		"shards": func() error { _, err := r.Shards(); return err },
 		"open":   func() error { _, err := Open(dir, nil); return err },
 	} {
-		if err := read(); !outage.Is(err) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "no such file") {
+		if err := read(); !outage.Is(err) || !strings.Contains(err.Error(), dir) ||
+			!strings.Contains(err.Error(), "no such file") {
 			t.Errorf("%s of a missing directory: %v", name, err)
 		}
 	}
@@ -160,7 +161,8 @@ func TestCloseEndsTheScan(t *testing.T) {
 	f := new(Files)
 	text := strings.NewReader(strings.Repeat("1,2\n", 1<<20))
 	r := &tripped{text, f, 0}
-	if _, err := (csvFormat{',', true}).index(stored{r, &f.closed}, text.Size()); !errors.Is(err, os.ErrClosed) || r.reads != 3 {
+	if _, err := (csvFormat{',', true}).index(stored{r, &f.closed}, text.Size()); !errors.Is(err,
+		os.ErrClosed) || r.reads != 3 {
 		t.Errorf("%v after %d reads", err, r.reads)
 	}
 }

@@ -44,13 +44,16 @@ func makeTown(t *testing.T, workers int, silence time.Duration, plain bool) *tow
 	for i := range workers {
 		lis := memnet.Listen(16 << 10)
 		w.listeners = append(w.listeners, lis)
-		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Self: func() identity.Header { return worker(i) }, Credential: prove.Of(worker(i)), Plain: plain, Silence: silence, Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			c, err := w.dial(ctx, address)
-			if err == nil && w.wrap != nil {
-				c = w.wrap(i, address, c)
-			}
-			return c, err
-		}}))
+		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Self: func() identity.Header {
+			return worker(i)
+		}, Credential: prove.Of(worker(i)), Plain: plain, Silence: silence,
+			Dial: func(ctx context.Context, address string) (net.Conn, error) {
+				c, err := w.dial(ctx, address)
+				if err == nil && w.wrap != nil {
+					c = w.wrap(i, address, c)
+				}
+				return c, err
+			}}))
 	}
 	return w
 }
@@ -417,7 +420,8 @@ func TestWhoIsWelcome(t *testing.T) {
 			"newer formation":   {greets(6, 1, 0, 1, 0, 2), nil},
 		} {
 			conn, got := w.greeted(0, c.hello)
-			if (got == nil) != (c.want == nil) || got != nil && (got.verdict != c.want.verdict || got.formation != c.want.formation) {
+			if (got == nil) != (c.want == nil) || got != nil &&
+				(got.verdict != c.want.verdict || got.formation != c.want.formation) {
 				t.Errorf("%s: answer %v, want %v", name, got, c.want)
 			}
 			conn.Close()

@@ -159,7 +159,8 @@ func (n *Node) connectPeers(ctx context.Context, f *forming, peers []int) (map[i
 func missing(f *forming, peers []int, conns map[int]net.Conn, cause error) error {
 	for _, r := range peers {
 		if conns[r] == nil {
-			return &BrokenError{f.Formation, r, fmt.Errorf("worker %d at %s: %w", f.Peers[r].Worker, f.Peers[r].Address, cause)}
+			return &BrokenError{f.Formation, r, fmt.Errorf("worker %d at %s: %w", f.Peers[r].Worker,
+				f.Peers[r].Address, cause)}
 		}
 	}
 	return cause
@@ -173,7 +174,8 @@ func (n *Node) dial(ctx context.Context, w Group, rank int) (net.Conn, error) {
 		if err == nil || final(err) {
 			return conn, err
 		}
-		n.config.Log.Debug("A peer is dialled again", "worker", w.Peers[rank].Worker, "address", w.Peers[rank].Address, "error", err)
+		n.config.Log.Debug("A peer is dialled again", "worker", w.Peers[rank].Worker, "address",
+			w.Peers[rank].Address, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("worker %d: %w: %w", w.Peers[rank].Worker, context.Cause(ctx), err)
@@ -230,7 +232,8 @@ func (n *Node) call(ctx context.Context, w Group, rank int, what errand) (net.Co
 		return nil, answer{}, err
 	}
 	keep(raw)
-	made, err := n.config.Credential.Client(ctx, raw, n.speaks, identity.Is(pod.ID{Role: pod.Worker, Index: peer.Worker}))
+	made, err := n.config.Credential.Client(ctx, raw, n.speaks,
+		identity.Is(pod.ID{Role: pod.Worker, Index: peer.Worker}))
 	switch {
 	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
 		return nil, answer{}, &impostorError{peer, err}

@@ -59,7 +59,8 @@ type hello struct {
 }
 
 func (h hello) String() string {
-	return fmt.Sprintf("%v, rank %d, to rank %d of %d, worker %d, in formation %d", h.from, h.fromRank, h.toRank, h.size, h.to, h.formation)
+	return fmt.Sprintf("%v, rank %d, to rank %d of %d, worker %d, in formation %d", h.from, h.fromRank,
+		h.toRank, h.size, h.to, h.formation)
 }
 
 // same reports whether two hellos are of one rank in one world.

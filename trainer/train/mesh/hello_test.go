@@ -80,12 +80,16 @@ func TestHelloOfAnotherOrder(t *testing.T) {
 func TestHelloIsReadAsFarAsAdmitted(t *testing.T) {
 	long := greets(1, 2, 3, 1, 0, 2).append(nil)
 	long[6], long[7] = 0xff, 0xff
-	if _, err := readHello(io.MultiReader(bytes.NewReader(long[:helloStart]), unreadable{t}), admitAll); !errors.Is(err, errStrange) {
+	if _, err := readHello(io.MultiReader(bytes.NewReader(long[:helloStart]), unreadable{t}),
+		admitAll); !errors.Is(err, errStrange) {
 		t.Errorf("a header of 65,535 bytes: %v", err)
 	}
 	b := greets(1, 2, 3, 1, 0, 2).append(nil)
 	refused := errors.New("refused")
-	_, err := readHello(io.MultiReader(bytes.NewReader(b[:len(b)-helloRest]), unreadable{t}), func(identity.Header) error { return refused })
+	_, err := readHello(io.MultiReader(bytes.NewReader(b[:len(b)-helloRest]), unreadable{t}),
+		func(identity.Header) error {
+			return refused
+		})
 	if !errors.Is(err, refused) {
 		t.Errorf("of who is not admitted: %v", err)
 	}

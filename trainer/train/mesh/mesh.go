@@ -70,7 +70,8 @@ func keep(conn net.Conn) {
 }
 
 // keepAlive has the kernel ask whether the other machine is there while nothing is under way to it.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests}
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: timing.KernelIdle,
+	Interval: timing.KernelInterval, Count: timing.KernelTests}
 
 // link is one connection.
 type link struct {

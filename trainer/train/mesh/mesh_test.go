@@ -52,7 +52,9 @@ func connectAll(t *testing.T, size int, wrap func(net.Conn) net.Conn) []*Mesh {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := Listen(Config{Listener: wrapped{lis, wrap}, Self: func() identity.Header { return worker(10 + i) }, Credential: prove.Of(worker(10 + i)), Dial: dial})
+		n := Listen(Config{Listener: wrapped{lis, wrap}, Self: func() identity.Header {
+			return worker(10 + i)
+		}, Credential: prove.Of(worker(10 + i)), Dial: dial})
 		t.Cleanup(n.Close)
 		nodes = append(nodes, n)
 		world.Peers = append(world.Peers, Peer{10 + i, lis.Addr().String()})

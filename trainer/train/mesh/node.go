@@ -222,7 +222,8 @@ func (n *Node) suspect(conn net.Conn, err error) {
 	if n.warned.CompareAndSwap(false, true) {
 		level = slog.LevelWarn
 	}
-	n.config.Log.Log(n.ctx, level, "Refused a connection that is not of this job", "from", conn.RemoteAddr(), "error", err)
+	n.config.Log.Log(n.ctx, level, "Refused a connection that is not of this job", "from",
+		conn.RemoteAddr(), "error", err)
 }
 
 // serve does what a hello of a worker of the job asks for.

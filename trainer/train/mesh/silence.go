@@ -149,7 +149,8 @@ func (v *vigil) judge() error {
 }
 
 // ask asks a peer once. Who answers that it is no peer any more, has left.
-func (m *Mesh) ask(ctx context.Context, rank int, v *vigil, limit time.Duration, ask func(context.Context, int) (answer, error)) {
+func (m *Mesh) ask(ctx context.Context, rank int, v *vigil, limit time.Duration,
+	ask func(context.Context, int) (answer, error)) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	a, err := ask(ctx, rank)

@@ -276,7 +276,8 @@ func TestPeerLeftInSilence(t *testing.T) {
 		meshes[0].Close()
 		start := time.Now()
 		err := meshes[1].Recv(0, make([]byte, ring.Whole))
-		if refused, ok := errors.AsType[*refusedError](err); !ok || refused.verdict != outdated || time.Since(start) > limit {
+		if refused, ok := errors.AsType[*refusedError](err); !ok || refused.verdict != outdated ||
+			time.Since(start) > limit {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 	})

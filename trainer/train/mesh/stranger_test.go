@@ -37,11 +37,13 @@ func strangers() map[string]someone {
 		panic(err)
 	}
 	all := map[string]someone{
-		"no certificate":               {nobody, worker(1)},
-		"one of another job":           {prove.By(foreign, worker(1).Name()), worker(1)},
-		"one of another worker":        {prove.Of(worker(2)), worker(1)},
-		"one of another incarnation":   {prove.By(prove.Authority(testJob), identity.Name{Job: testJob, ID: worker(1).ID(), Incarnation: 9}), worker(1)},
-		"another job in the same name": {prove.By(prove.Authority(testJob), identity.Name{Job: "uid-2", ID: worker(1).ID(), Incarnation: 1}), worker(1)},
+		"no certificate":        {nobody, worker(1)},
+		"one of another job":    {prove.By(foreign, worker(1).Name()), worker(1)},
+		"one of another worker": {prove.Of(worker(2)), worker(1)},
+		"one of another incarnation": {prove.By(prove.Authority(testJob),
+			identity.Name{Job: testJob, ID: worker(1).ID(), Incarnation: 9}), worker(1)},
+		"another job in the same name": {prove.By(prove.Authority(testJob),
+			identity.Name{Job: "uid-2", ID: worker(1).ID(), Incarnation: 1}), worker(1)},
 	}
 	for name, change := range map[string]func(*identity.Header){
 		"another job":      func(h *identity.Header) { h.Job = "uid-2" },
@@ -86,10 +88,12 @@ func TestStrangerReplacesNobody(t *testing.T) {
 				from := strangers()[name]
 				h := greets(5, 1, 0, 1, 0, 3)
 				h.from = from.says
-				if conn, err := from.proves.Client(t.Context(), raw, credential.Mesh, identity.Is(worker(0).ID())); err == nil {
+				if conn, err := from.proves.Client(t.Context(), raw, credential.Mesh,
+					identity.Is(worker(0).ID())); err == nil {
 					// if its certificate is refused, reading returns the error
 					conn.Write(h.append(nil))
-					if a, err := readAnswer(conn); err == nil && (a.verdict != foreign || a.from != (identity.Header{}) || a.text == "") {
+					if a, err := readAnswer(conn); err == nil &&
+						(a.verdict != foreign || a.from != (identity.Header{}) || a.text == "") {
 						t.Errorf("it is answered %+v", a)
 					}
 				}

@@ -195,25 +195,33 @@ func halves(n int) []float64 { return slices.Repeat([]float64{.5}, n) }
 
 // models are the cases of testdata/goldens.py.
 var models = map[string]model{
-	"conv valid":      {build: convolution(2, Conv2D{Filters: 5, Kernel: [2]int{3, 3}}), scale: layerScale, shift: noShift, input: array(1, 1, 0, 3, 7, 6, 2)},
-	"conv valid relu": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, ReLU: true}), scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 9, 8, 3)},
+	"conv valid": {build: convolution(2, Conv2D{Filters: 5, Kernel: [2]int{3, 3}}),
+		scale: layerScale, shift: noShift, input: array(1, 1, 0, 3, 7, 6, 2)},
+	"conv valid relu": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, ReLU: true}),
+		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 9, 8, 3)},
 	"conv same": {build: convolution(3, Conv2D{Filters: 17, Kernel: [2]int{3, 3}, Padding: Same, ReLU: true}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 6, 5, 3)},
 	"conv same even kernel": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{4, 2}, Padding: Same}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 5, 6, 2)},
 	"conv valid stride": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{5, 3}, Stride: [2]int{2, 3}}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 11, 10, 2)},
-	"conv same stride": {build: convolution(3, Conv2D{Filters: 3, Kernel: [2]int{5, 3}, Stride: [2]int{3, 2}, Padding: Same, ReLU: true}),
+	"conv same stride": {build: convolution(3, Conv2D{Filters: 3, Kernel: [2]int{5, 3},
+		Stride: [2]int{3, 2}, Padding: Same, ReLU: true}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 10, 7, 3)},
-	"conv stride beyond kernel": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{2, 2}, Stride: [2]int{3, 3}, Padding: Same}),
+	"conv stride beyond kernel": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{2, 2},
+		Stride: [2]int{3, 3}, Padding: Same}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 9, 9, 2)},
-	"conv 1x1": {build: convolution(7, Conv2D{Filters: 33, Kernel: [2]int{1, 1}, ReLU: true}), scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 4, 5, 7)},
-	"dense":    {build: func(b *Builder) Module { return b.Dense(7, Dense{Units: 4}) }, scale: layerScale, shift: noShift, input: array(1, 1, 0, 5, 7)},
+	"conv 1x1": {build: convolution(7, Conv2D{Filters: 33, Kernel: [2]int{1, 1}, ReLU: true}),
+		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 4, 5, 7)},
+	"dense": {build: func(b *Builder) Module {
+		return b.Dense(7, Dense{Units: 4})
+	}, scale: layerScale, shift: noShift, input: array(1, 1, 0, 5, 7)},
 	"dense relu, three dimensions": {build: func(b *Builder) Module { return b.Dense(6, Dense{Units: 5, ReLU: true}) },
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 3, 4, 6)},
-	"max pool":             {build: one(MaxPool{}), input: array(1, 1, 0, 2, 7, 6, 3)},
-	"max pool same":        {build: one(MaxPool{Padding: Same}), input: array(1, 1, 0, 2, 7, 5, 3)},
-	"max pool overlapping": {build: one(MaxPool{Window: [2]int{3, 2}, Stride: [2]int{2, 1}, Padding: Same}), input: array(1, 1, 0, 2, 8, 7, 2)},
+	"max pool":      {build: one(MaxPool{}), input: array(1, 1, 0, 2, 7, 6, 3)},
+	"max pool same": {build: one(MaxPool{Padding: Same}), input: array(1, 1, 0, 2, 7, 5, 3)},
+	"max pool overlapping": {build: one(MaxPool{Window: [2]int{3, 2}, Stride: [2]int{2, 1},
+		Padding: Same}), input: array(1, 1, 0, 2, 8, 7, 2)},
 	"batch norm": {build: func(b *Builder) Module { return b.BatchNorm(6, BatchNorm{}) },
 		scale: layerScale, shift: normShift, input: array(1, 1, .5, 3, 4, 5, 6)},
 	"batch norm, two dimensions": {build: func(b *Builder) Module { return b.BatchNorm(4, BatchNorm{}) },
@@ -221,11 +229,14 @@ var models = map[string]model{
 	"cross-entropy": {build: one(Sequential{}), input: array(1, 4, 0, 6, 10), labels: []int32{3, 9, 0, 5, 5, 1}},
 	"conv half": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, Padding: Half, NoBias: true}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 7, 6, 3)},
-	"conv half stride": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, Stride: [2]int{2, 2}, Padding: Half, NoBias: true}),
+	"conv half stride": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3},
+		Stride: [2]int{2, 2}, Padding: Half, NoBias: true}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 8, 7, 3)},
-	"conv half even kernel": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{4, 2}, Stride: [2]int{2, 1}, Padding: Half, ReLU: true}),
+	"conv half even kernel": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{4, 2},
+		Stride: [2]int{2, 1}, Padding: Half, ReLU: true}),
 		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 7, 6, 2)},
-	"max pool half": {build: one(MaxPool{Window: [2]int{3, 3}, Stride: [2]int{2, 2}, Padding: Half}), input: array(1, 1, 0, 2, 7, 5, 3)},
+	"max pool half": {build: one(MaxPool{Window: [2]int{3, 3}, Stride: [2]int{2, 2}, Padding: Half}),
+		input: array(1, 1, 0, 2, 7, 5, 3)},
 	"batch norm relu": {build: func(b *Builder) Module { return b.BatchNorm(6, BatchNorm{ReLU: true}) },
 		scale: layerScale, shift: normShift, input: array(1, 1, .5, 3, 4, 5, 6)},
 	"global average pool": {build: one(GlobalAveragePool{}), input: array(1, 1, 0, 3, 5, 4, 6)},
@@ -237,7 +248,8 @@ var models = map[string]model{
 	"resnet": {build: func(b *Builder) Module { return resnet(b, 5, 4, 4, 8, 8) },
 		scale: halves(29), shift: append(slices.Repeat([]float64{0, 1, 0}, 9), 0, 0),
 		input: array(1, 1, 0, 4, 8, 8, 3), labels: []int32{3, 0, 4, 1}},
-	"mnist": {build: mnist, scale: []float64{.14, .1, .08, .1, .1, .1, .025, .1}, shift: []float64{0, 0, 0, 0, 1, 0, 0, 0},
+	"mnist": {build: mnist, scale: []float64{.14, .1, .08, .1, .1, .1, .025, .1},
+		shift: []float64{0, 0, 0, 0, 1, 0, 0, 0},
 		input: array(1, .5, .5, 5, 28, 28, 1), labels: []int32{7, 2, 1, 0, 4}},
 }
 
@@ -296,7 +308,8 @@ func eachKernels(t *testing.T, f func(t *testing.T)) {
 // than inputs.
 func residual(b *Builder, in, filters int) Module {
 	conv := func(in, stride int) *Conv2D {
-		return b.Conv2D(in, Conv2D{Filters: filters, Kernel: [2]int{3, 3}, Stride: [2]int{stride, stride}, Padding: Half, NoBias: true})
+		return b.Conv2D(in, Conv2D{Filters: filters, Kernel: [2]int{3, 3},
+			Stride: [2]int{stride, stride}, Padding: Half, NoBias: true})
 	}
 	norm := func(relu bool) *BatchNorm { return b.BatchNorm(filters, BatchNorm{ReLU: relu}) }
 	body, past := Sequential{conv(in, filters/in), norm(true), conv(filters, 1), norm(false)}, Sequential{}

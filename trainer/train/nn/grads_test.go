@@ -38,7 +38,8 @@ var announcements = map[string]func(b *Builder) Module{
 	},
 	// no operation gathers: a stage ends when enough gradients are final
 	"wide": func(b *Builder) Module {
-		return Sequential{Flatten{}, b.Dense(126, Dense{Units: 300}), b.Dense(300, Dense{Units: 1000}), b.Dense(1000, Dense{Units: 4})}
+		return Sequential{Flatten{}, b.Dense(126, Dense{Units: 300}), b.Dense(300, Dense{Units: 1000}),
+			b.Dense(1000, Dense{Units: 4})}
 	},
 }
 
@@ -73,7 +74,8 @@ func stretches(t *testing.T, tape *Tape, m model, module Module) (told []stretch
 	for _, p := range tape.params.vars {
 		for i := range p.Len() {
 			if covered[at] != 1 || copies[at] != grads[at] {
-				t.Fatalf("%s[%d] is told %d times, of %v, and %v in the end", p.Name, i, covered[at], copies[at], grads[at])
+				t.Fatalf("%s[%d] is told %d times, of %v, and %v in the end", p.Name, i, covered[at],
+					copies[at], grads[at])
 			}
 			at++
 		}
@@ -118,7 +120,8 @@ func TestGradsAreToldEarly(t *testing.T) {
 	deep := func(b *Builder) Module {
 		s := Sequential{}
 		for range blocks {
-			s = append(s, b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{3, 3}, Padding: Same}), b.BatchNorm(2, BatchNorm{}), ReLU{})
+			s = append(s, b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{3, 3}, Padding: Same}),
+				b.BatchNorm(2, BatchNorm{}), ReLU{})
 		}
 		return append(s, Flatten{}, b.Dense(126, Dense{Units: 4}))
 	}
@@ -141,7 +144,8 @@ func TestGradsAreToldEarly(t *testing.T) {
 			}
 		}
 		if len(values) < c.stages || !slices.IsSortedFunc(values, func(a, b stretch) int { return b.from - a.from }) {
-			t.Errorf("%s: told %v of %d variables, want %d stretches or more, from the end", name, values, len(vars), c.stages)
+			t.Errorf("%s: told %v of %d variables, want %d stretches or more, from the end", name,
+				values, len(vars), c.stages)
 		}
 	}
 }

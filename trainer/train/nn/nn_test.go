@@ -301,7 +301,8 @@ func TestMovingStatisticsOfPyTorch(t *testing.T) {
 		defer tape.Close()
 		err = tape.Pass(true, []Array{c.input}, func(t *Tape) {
 			y := norm.Forward(t, t.Input(0))
-			t.Backward(t.SoftmaxCrossEntropy(t.Reshape(y, len(y.Data())/c.input.Shape[0]), make([]int32, c.input.Shape[0])))
+			t.Backward(t.SoftmaxCrossEntropy(t.Reshape(y, len(y.Data())/c.input.Shape[0]),
+				make([]int32, c.input.Shape[0])))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -310,7 +311,8 @@ func TestMovingStatisticsOfPyTorch(t *testing.T) {
 		for channel := range 2 {
 			mean, variance := float64(norm.vars[2].Value[channel]), float64(norm.vars[3].Value[channel])
 			if math.Abs(mean-c.mean[channel]) > 1e-6 || math.Abs(variance-c.variance[channel]) > 1e-6 {
-				t.Errorf("input %v, channel %d: mean %v and variance %v, PyTorch has %v and %v", c.input.Shape, channel, mean, variance, c.mean[channel], c.variance[channel])
+				t.Errorf("input %v, channel %d: mean %v and variance %v, PyTorch has %v and %v",
+					c.input.Shape, channel, mean, variance, c.mean[channel], c.variance[channel])
 			}
 		}
 	}
@@ -420,17 +422,24 @@ func TestErrors(t *testing.T) {
 		{dense, Array{[]int{2, 3}, make([]float32, 5)}, call, "input 0 of shape [2 3] has 5 elements"},
 		{dense, Array{[]int{0, 3}, nil}, call, "input 0 has shape [0 3]"},
 		{dense, Array{}, call, "input 0 has shape []"},
-		{convolution(2, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), image, call, "conv2d: input [2 4 4 3]: want 2 channels"},
-		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{5, 1}}), image, call, "conv2d: input [2 4 4 3] is smaller than the window [5 1]"},
-		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), array(1, 1, 0, 2, 3), call, "conv2d: input [2 3]: want [batch height width channels]"},
+		{convolution(2, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), image, call,
+			"conv2d: input [2 4 4 3]: want 2 channels"},
+		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{5, 1}}), image, call,
+			"conv2d: input [2 4 4 3] is smaller than the window [5 1]"},
+		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), array(1, 1, 0, 2, 3), call,
+			"conv2d: input [2 3]: want [batch height width channels]"},
 		{one(MaxPool{Window: [2]int{-1, 2}}), image, call, "max_pooling2d: window [-1 2]"},
-		{func(b *Builder) Module { return b.BatchNorm(2, BatchNorm{}) }, image, call, "batch_normalization: input [2 4 4 3]: want 2 channels"},
+		{func(b *Builder) Module {
+			return b.BatchNorm(2, BatchNorm{})
+		}, image, call, "batch_normalization: input [2 4 4 3]: want 2 channels"},
 		{one(GlobalAveragePool{}), array(1, 1, 0, 2, 3), call, "global_average_pooling2d: input [2 3]"},
 		{one(Shortcut{Channels: 2}), image, call, "shortcut: input [2 4 4 3]: has more than 2 channels"},
 		{one(Dropout{Rate: 1}), image, call, "dropout: rate 1"},
 		{one(ReLU{}), Array{[]int{2}, make([]float32, 2)}, call, "relu: input [2]"},
 		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Reshape(t.Input(0), 5) }, "reshape of [2 4 4 3] to [5]"},
-		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Add(t.Input(0), t.Reshape(t.Input(0), 48)) }, "add [2 48] to [2 4 4 3]"},
+		{one(Sequential{}), image, func(t *Tape, _ Module) {
+			t.Add(t.Input(0), t.Reshape(t.Input(0), 48))
+		}, "add [2 48] to [2 4 4 3]"},
 		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Backward(t.Input(0)) }, "backward from shape [2 4 4 3]"},
 	} {
 		tape, module := model{build: c.build}.tape(t)
@@ -507,7 +516,8 @@ func TestAbsorbedNormalization(t *testing.T) {
 				m := smallModel(5, 2)
 				b := NewBuilder(1)
 				first := b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{1, 1}})
-				norm, conv := b.BatchNorm(2, BatchNorm{ReLU: relu}), b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{3, 3}, Padding: Same})
+				norm, conv := b.BatchNorm(2, BatchNorm{ReLU: relu}),
+					b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{3, 3}, Padding: Same})
 				p, err := b.Build()
 				if err != nil {
 					t.Fatal(err)

@@ -171,7 +171,8 @@ func (o *moments) prepare() { o.masking = o.masks() }
 func (o *moments) backward(s examples) {
 	if dx := o.in[0].grad; dx != nil {
 		size := o.out.size
-		kernel.BatchNormGrad(s.of(dx, size), s.of(o.out.grad, size), s.of(o.out.data, size), o.k1, o.k2, o.k3, o.masking)
+		kernel.BatchNormGrad(s.of(dx, size), s.of(o.out.grad, size), s.of(o.out.data, size), o.k1, o.k2,
+			o.k3, o.masking)
 	}
 }
 

@@ -232,7 +232,8 @@ func TestDenseAgainstFiniteDifferences(t *testing.T) {
 
 func TestMaxPoolAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		p := MaxPool{Window: pair(r, "window", 1, 4), Stride: pair(r, "stride", 1, 4), Padding: Padding(rapid.IntRange(0, 2).Draw(r, "padding"))}
+		p := MaxPool{Window: pair(r, "window", 1, 4), Stride: pair(r, "stride", 1, 4),
+			Padding: Padding(rapid.IntRange(0, 2).Draw(r, "padding"))}
 		m := model{build: one(p), input: images(r, p.Window, rapid.IntRange(1, 20).Draw(r, "channels"))}
 		compare(r, t, m, func(x exact, _ [][]float64) exact { return p.exact(x) })
 	})
@@ -288,7 +289,8 @@ func (n *network) Forward(t *Tape, x *Tensor) *Tensor {
 func TestShortcutAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		in := rapid.IntRange(1, 20).Draw(r, "channels")
-		p := Shortcut{Stride: rapid.IntRange(1, 4).Draw(r, "stride"), Channels: in + rapid.IntRange(0, 20).Draw(r, "more")}
+		p := Shortcut{Stride: rapid.IntRange(1, 4).Draw(r, "stride"),
+			Channels: in + rapid.IntRange(0, 20).Draw(r, "more")}
 		m := model{build: one(Sequential{p, GlobalAveragePool{}}), input: images(r, [2]int{1, 1}, in)}
 		compare(r, t, m, func(x exact, _ [][]float64) exact {
 			y := exact{[]int{x.dims[0], p.Channels}, make([]float64, x.dims[0]*p.Channels)}

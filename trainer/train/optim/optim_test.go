@@ -179,7 +179,8 @@ func TestFirstSteps(t *testing.T) {
 		{Config{Name: SGD, LearningRate: 0.1, Momentum: 0.5, Nesterov: true}, []float64{0.7, 0.35}},
 		{Config{Name: Adam, LearningRate: 0.1}, []float64{0.9, 0.8}},
 		{Config{Name: Adam, LearningRate: 0.1, AMSGrad: true}, []float64{0.9, 0.8}},
-		{Config{Name: Adagrad, LearningRate: 0.1, InitialAccumulator: 5}, []float64{1 - 0.2/3, 1 - 0.2/3 - 0.2/math.Sqrt(13)}},
+		{Config{Name: Adagrad, LearningRate: 0.1, InitialAccumulator: 5},
+			[]float64{1 - 0.2/3, 1 - 0.2/3 - 0.2/math.Sqrt(13)}},
 	} {
 		o, err := New(c.config)
 		if err != nil {
@@ -243,7 +244,8 @@ func TestValidate(t *testing.T) {
 		{Config{Name: SGD, LearningRate: -1}, []string{"LearningRate"}},
 		{Config{Name: SGD, LearningRate: math.Inf(1), Momentum: 1}, []string{"LearningRate", "Momentum"}},
 		{Config{Name: SGD, Nesterov: true}, []string{"Nesterov"}},
-		{Config{Name: SGD, Epsilon: 1, Beta1: 0.9, Beta2: 0.9, AMSGrad: true}, []string{"Epsilon", "Beta1", "Beta2", "AMSGrad"}},
+		{Config{Name: SGD, Epsilon: 1, Beta1: 0.9, Beta2: 0.9, AMSGrad: true},
+			[]string{"Epsilon", "Beta1", "Beta2", "AMSGrad"}},
 		{Config{Name: Momentum}, []string{"Momentum = 0"}},
 		{Config{Name: Adam, Beta1: 1, Beta2: -0.1, Epsilon: nan}, []string{"Beta1", "Beta2", "Epsilon"}},
 		{Config{Name: Adam, Momentum: 0.9, InitialAccumulator: 1}, []string{"Momentum", "InitialAccumulator"}},
@@ -312,7 +314,8 @@ func TestWrongSlotsPanic(t *testing.T) {
 
 func BenchmarkApply(b *testing.B) {
 	const n = 1 << 20
-	for _, c := range []Config{{Name: SGD}, {Name: SGD, Momentum: 0.9}, {Name: Adam}, {Name: Adam, AMSGrad: true}, {Name: Adagrad}} {
+	for _, c := range []Config{{Name: SGD}, {Name: SGD, Momentum: 0.9}, {Name: Adam},
+		{Name: Adam, AMSGrad: true}, {Name: Adagrad}} {
 		name := c.Name
 		if c.Momentum > 0 {
 			name = Momentum

@@ -57,7 +57,8 @@ func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	go s.Serve(lis)
 	tb.Cleanup(s.Stop)
 	c, err := Dial(tb.Context(), ClientConfig{
-		Self: speak.Self(identity.Header{Role: pod.Worker, Life: 1}), Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
+		Self:    speak.Self(identity.Header{Role: pod.Worker, Life: 1}),
+		Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -193,7 +193,8 @@ func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed,
 	}
 	answers := make([]answer, len(c.servers))
 	err := c.each(ctx, func(ctx context.Context, p *peer) (err error) {
-		req := request{op: opPush, version: g.Versions[p.index], epoch: g.Epoch, task: g.Task, from: g.From, to: g.To, of: g.Of}
+		req := request{op: opPush, version: g.Versions[p.index], epoch: g.Epoch, task: g.Task,
+			from: g.From, to: g.To, of: g.Of}
 		answers[p.index], err = p.call(ctx, &p.push, req, p.part(grads), nil)
 		return err
 	})

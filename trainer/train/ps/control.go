@@ -88,7 +88,8 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 
 // baseOf reads what a life begins with.
 func baseOf(b *wire.Base) custody.Base {
-	return custody.Base{Dir: b.GetDir(), Number: b.GetNumber(), Claim: b.GetClaim(), Checksum: b.GetChecksum(), Fresh: b.GetFresh()}
+	return custody.Base{Dir: b.GetDir(), Number: b.GetNumber(), Claim: b.GetClaim(),
+		Checksum: b.GetChecksum(), Fresh: b.GetFresh()}
 }
 
 // beginError is why a life is not begun, as the master is told: [codes.DataLoss] if it cannot be.

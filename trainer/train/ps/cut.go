@@ -64,7 +64,8 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	case o.Number > s.lastCut && s.copyBusy:
 		// with one that was given up: the storage is slow
 		s.lastCut = o.Number
-		c.report = custody.Report{Number: o.Number, Phase: custody.Failed, Err: "the checkpoint before is still being written"}
+		c.report = custody.Report{Number: o.Number, Phase: custody.Failed,
+			Err: "the checkpoint before is still being written"}
 		s.notifyMaster()
 	case o.Number > s.lastCut:
 		s.lastCut = o.Number
@@ -131,8 +132,10 @@ func (s *Server) tooLate(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cut.holds() && s.cut.report.Number == number {
-		s.log.Warn("A checkpoint is given up", "number", number, "reason", "no word from the master", "after", timing.HoldLimit)
-		s.releaseCut(custody.Report{Number: number, Phase: custody.Failed, Err: fmt.Sprintf("no word from the master for %v", timing.HoldLimit)})
+		s.log.Warn("A checkpoint is given up", "number", number, "reason", "no word from the master",
+			"after", timing.HoldLimit)
+		s.releaseCut(custody.Report{Number: number, Phase: custody.Failed,
+			Err: fmt.Sprintf("no word from the master for %v", timing.HoldLimit)})
 	}
 }
 
@@ -189,7 +192,8 @@ func (s *Server) write(r custody.Report, n checkpoint.Name, life int64) {
 		r.Phase, r.Err = custody.Failed, err.Error()
 	} else {
 		r.Phase = custody.Written
-		r.Shard = custody.Shard{File: shard.File, Start: shard.Start, End: shard.End, Bytes: shard.Bytes, CRC: shard.CRC}
+		r.Shard = custody.Shard{File: shard.File, Start: shard.Start, End: shard.End,
+			Bytes: shard.Bytes, CRC: shard.CRC}
 	}
 	s.cut.report = r
 	s.notifyMaster()

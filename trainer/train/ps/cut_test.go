@@ -48,7 +48,8 @@ func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 	f.t.Helper()
 	c := checkpoint.Commit{
 		Format: checkpoint.Format, Number: number, Life: 1, Layout: checkpoint.VariablesOf(f.layout),
-		Optimizer: f.config.Optimizer.Name, Slots: len(must(optim.New(f.config.Optimizer)).NewSlots(1)), Ledger: target.Clone(),
+		Optimizer: f.config.Optimizer.Name, Slots: len(must(optim.New(f.config.Optimizer)).NewSlots(1)),
+		Ledger: target.Clone(),
 	}
 	for i := range f.servers {
 		var r custody.Report
@@ -63,7 +64,8 @@ func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 		}
 		s := r.Shard
 		c.Version = max(c.Version, r.Version)
-		c.Shards = append(c.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End, Bytes: s.Bytes, CRC: s.CRC})
+		c.Shards = append(c.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End,
+			Bytes: s.Bytes, CRC: s.CRC})
 	}
 	dir := must(f.config.Open.Open(f.config.CheckpointDir))
 	if err := errors.Join(c.Seal(), dir.WriteCommit(c)); err != nil {
@@ -74,7 +76,8 @@ func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 
 func (f *fleet) progress(i int, task int64) int64 {
 	f.t.Helper()
-	return must(f.control(i).Progress(f.t.Context(), &wire.ProgressRequest{Tasks: []*wire.TaskKey{{Epoch: 1, Number: task}}})).Done[0]
+	return must(f.control(i).Progress(f.t.Context(),
+		&wire.ProgressRequest{Tasks: []*wire.TaskKey{{Epoch: 1, Number: task}}})).Done[0]
 }
 
 // A checkpoint has the same records on all servers: while it is made nothing else is taken, and
@@ -93,7 +96,8 @@ func TestCheckpoint(t *testing.T) {
 		f.push(a, filled(57, 1), Gradient{Versions: Versions{0, 0}, Epoch: 1, Task: 1, To: 4, Of: 100})
 		// the worker is lost in the middle of a push
 		p := a.servers[1]
-		must(p.call(t.Context(), &p.push, request{op: opPush, version: 1, epoch: 1, task: 1, from: 4, to: 8, of: 100}, p.part(filled(57, 1)), nil))
+		must(p.call(t.Context(), &p.push, request{op: opPush, version: 1, epoch: 1, task: 1, from: 4,
+			to: 8, of: 100}, p.part(filled(57, 1)), nil))
 
 		target := new(ledger.Ledger)
 		for i := range f.servers {
@@ -149,7 +153,8 @@ func (f *fleet) anew(base custody.Base) {
 	f.life++
 	f.mu.Unlock()
 	for i := range f.servers {
-		f.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number, Claim: base.Claim, Checksum: base.Checksum}})
+		f.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number,
+			Claim: base.Claim, Checksum: base.Checksum}})
 	}
 }
 
@@ -168,7 +173,8 @@ func TestCheckpointOnOtherServers(t *testing.T) {
 			g.layout = layout
 			for i := range servers {
 				g.start(i)
-				g.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number, Claim: base.Claim, Checksum: base.Checksum}})
+				g.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number,
+					Claim: base.Claim, Checksum: base.Checksum}})
 			}
 			c := g.client(0, layout)
 			v := make(Versions, servers)
@@ -213,21 +219,24 @@ func TestDamagedBase(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		broken := false
-		f := newFleet(t, 1, ServerConfig{Optimizer: momentum, CheckpointDir: dir, Open: func(path string) (checkpoint.Dir, error) {
-			if broken {
-				return checkpoint.Dir{}, errors.New("input/output error")
-			}
-			return checkpoint.Dir{Files: checkpoint.Local(path)}, nil
-		}})
+		f := newFleet(t, 1, ServerConfig{Optimizer: momentum, CheckpointDir: dir,
+			Open: func(path string) (checkpoint.Dir, error) {
+				if broken {
+					return checkpoint.Dir{}, errors.New("input/output error")
+				}
+				return checkpoint.Dir{Files: checkpoint.Local(path)}, nil
+			}})
 		a := f.client(0, dense(20, 0))
 		f.init(a, filled(20, 10))
 		c := f.commit(4)
 		order := func(life, number, base int64) error {
-			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: life, Number: number, Base: &wire.Base{Dir: dir, Number: base, Checksum: c.Checksum}})
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: life, Number: number,
+				Base: &wire.Base{Dir: dir, Number: base, Checksum: c.Checksum}})
 			return err
 		}
 		broken = true
-		if err := order(2, 10, 4); grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "input/output error") {
+		if err := order(2, 10, 4); grpcstatus.Code(err) != codes.Unavailable ||
+			!strings.Contains(err.Error(), "input/output error") {
 			t.Fatal(err)
 		}
 		broken = false
@@ -238,7 +247,8 @@ func TestDamagedBase(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := order(2, 11, 4); grpcstatus.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), c.Shards[0].File) {
+			if err := order(2, 11, 4); grpcstatus.Code(err) != codes.DataLoss ||
+				!strings.Contains(err.Error(), c.Shards[0].File) {
 				t.Fatal(err)
 			}
 		}
@@ -246,7 +256,8 @@ func TestDamagedBase(t *testing.T) {
 		if err := order(2, 12, 5); grpcstatus.Code(err) != codes.DataLoss {
 			t.Fatal(err)
 		}
-		if err := order(3, 13, 5); grpcstatus.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "commit-00000005") {
+		if err := order(3, 13, 5); grpcstatus.Code(err) != codes.DataLoss ||
+			!strings.Contains(err.Error(), "commit-00000005") {
 			t.Fatal(err)
 		}
 		if _, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 4, Number: 14}); err != nil {
@@ -266,7 +277,9 @@ func TestCheckpointOfGathered(t *testing.T) {
 		a := f.client(0, dense(20, 0))
 		f.init(a, filled(20, 10))
 		var pushing sync.WaitGroup
-		pushing.Go(func() { f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 4, Of: 100}) })
+		pushing.Go(func() {
+			f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 4, Of: 100})
+		})
 		synctest.Wait()
 		if v := f.server(0).Version(); v != 0 || f.progress(0, 1) != 4 {
 			t.Fatalf("version %d, with %d records", v, f.progress(0, 1))
@@ -293,7 +306,8 @@ func TestCopyTakesTheTurn(t *testing.T) {
 		}
 		var copying sync.WaitGroup
 		copying.Go(func() {
-			if err := s.checkpoint(t.Context(), &wire.ControlRequest{Cut: 1, Target: new(ledger.Ledger).Append(nil)}); err != nil {
+			if err := s.checkpoint(t.Context(),
+				&wire.ControlRequest{Cut: 1, Target: new(ledger.Ledger).Append(nil)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -313,11 +327,13 @@ func TestCopyTakesTheTurn(t *testing.T) {
 // depends on how many there were before.
 func TestCheckpointKeepsTheStep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam, LearningRate: 0.5}, CheckpointDir: t.TempDir()})
+		f := newFleet(t, 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam, LearningRate: 0.5},
+			CheckpointDir: t.TempDir()})
 		a := f.client(0, dense(20, 0))
 		f.init(a, filled(20, 10))
 		push := func(c *Client, n int64) []float32 {
-			f.push(c, filled(20, 1/float32(n+1)), Gradient{Versions: Versions{n}, Epoch: 1, Task: 1, From: 4 * n, To: 4*n + 4, Of: 100})
+			f.push(c, filled(20, 1/float32(n+1)), Gradient{Versions: Versions{n}, Epoch: 1, Task: 1,
+				From: 4 * n, To: 4*n + 4, Of: 100})
 			values, _ := f.pull(c, PullOptions{})
 			return values
 		}

@@ -155,7 +155,8 @@ func (d *dataConn) push(req request) error {
 		return errLife
 	case v != taken:
 		s.yieldTurn()
-		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: had}, stale: {status: statusStale}}[v]
+		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: had},
+			stale: {status: statusStale}}[v]
 		return errors.Join(d.drain(req.length), d.refuse(r, ""))
 	}
 	bad, err := d.pushTurn(p)
@@ -220,7 +221,8 @@ func (d *dataConn) pull(req request) error {
 		return d.reply(statusNoSnapshot)
 	}
 	if !s.await(func() bool {
-		return d.current() && (req.flags&flagAfter != 0 && s.rule.waits(d.worker) || req.flags&flagWhole != 0 && s.updating)
+		return d.current() && (req.flags&flagAfter != 0 && s.rule.waits(d.worker) ||
+			req.flags&flagWhole != 0 && s.updating)
 	}) {
 		return d.reply(statusWait)
 	}

@@ -84,8 +84,12 @@ func TestRefusedConnections(t *testing.T) {
 			"another worker": {func(h *identity.Header) { h.Index = 8 }, ErrRefused, "with the certificate of"},
 			"another job":    {func(h *identity.Header) { h.Job = "another" }, ErrRefused, "not of this job"},
 			"a server":       {func(h *identity.Header) { h.Role = pod.PS }, ErrRefused, "not allowed"},
-			"a life behind":  {func(h *identity.Header) { h.Life = 0 }, ErrAnew, "the server is in life 1 of it, this worker in 0"},
-			"a life to come": {func(h *identity.Header) { h.Life = 2 }, nil, "the server is in life 1 of the model still, this worker in 2"},
+			"a life behind": {func(h *identity.Header) {
+				h.Life = 0
+			}, ErrAnew, "the server is in life 1 of it, this worker in 0"},
+			"a life to come": {func(h *identity.Header) {
+				h.Life = 2
+			}, nil, "the server is in life 1 of the model still, this worker in 2"},
 		} {
 			h := worker
 			c.change(&h)
@@ -96,7 +100,8 @@ func TestRefusedConnections(t *testing.T) {
 			conn := f.secured(prove.Of(proves))
 			p := peer{self: speak.Self(h), callee: rpc.Callee{ID: pod.ID{Role: pod.PS}}}
 			err := p.introduce(conn, conn.Peer)
-			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && permanent(err) || !strings.Contains(err.Error(), c.says) {
+			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil &&
+				permanent(err) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)
 			}
 			ended(t, conn)
@@ -202,7 +207,8 @@ func TestCutMidPush(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if ok, v := f.push(c, filled(n, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 1, Of: 1000}); !ok || v[0] != 1 {
+			if ok, v := f.push(c, filled(n, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1,
+				To: 1, Of: 1000}); !ok || v[0] != 1 {
 				t.Fatal(ok, v)
 			}
 			f.cut()
@@ -287,7 +293,8 @@ func TestTornPull(t *testing.T) {
 // told so.
 func TestNewLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 2, ServerConfig{GradsToWait: 2, EvaluationSteps: 1, Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9, LearningRate: 1}})
+		f := newFleet(t, 2, ServerConfig{GradsToWait: 2, EvaluationSteps: 1,
+			Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9, LearningRate: 1}})
 		layout := dense(64, 0)
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(64, 10))
@@ -316,7 +323,8 @@ func TestNewLife(t *testing.T) {
 		if _, err := a.Pull(ctx, dst, PullOptions{}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2, Of: 1000}); !errors.Is(err, ErrAnew) {
+		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2,
+			Of: 1000}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
 		// In the new life the same records are taken again, from the initial values, with the slots
@@ -334,7 +342,8 @@ func TestNewLife(t *testing.T) {
 		// An order of the life before comes late, whatever its number.
 		for _, number := range []int64{1, 1000} {
 			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Settled: 1})
-			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 || f.server(0).rule.had.Settled() != 0 {
+			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 ||
+				f.server(0).rule.had.Settled() != 0 {
 				t.Fatalf("order %d: %v", number, err)
 			}
 		}
@@ -347,7 +356,8 @@ func TestLateOrder(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{GradsToWait: 3})
 		c := f.client(0, dense(20, 0))
 		order := func(number int64, contributors int32) error {
-			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Contributors: contributors})
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number,
+				Contributors: contributors})
 			return err
 		}
 		if err := order(2, 1); err != nil {
@@ -399,9 +409,11 @@ func TestCut(t *testing.T) {
 		f.push(gone, filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, To: 4, Of: 1000})
 		// one server has more: the worker was lost in the middle of a push
 		p := gone.servers[1]
-		must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 3, from: 4, to: 8, of: 1000}, p.part(filled(20, 1)), nil))
+		must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 3, from: 4, to: 8,
+			of: 1000}, p.part(filled(20, 1)), nil))
 		push := func(from, to int64) Pushed {
-			return must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, From: from, To: to, Of: 1000}))
+			return must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3,
+				From: from, To: to, Of: 1000}))
 		}
 		// server 0 takes it, server 1 has a part of it
 		if p := push(4, 10); p.Accepted || p.Cut != 8 {
@@ -427,9 +439,11 @@ func TestCut(t *testing.T) {
 		// Where each has another part, the records that any of them lacks are to follow.
 		for i, to := range []int64{2, 3} {
 			p := gone.servers[i]
-			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 5, to: to, of: 1000}, p.part(filled(20, 0)), nil))
+			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 5, to: to, of: 1000},
+				p.part(filled(20, 0)), nil))
 		}
-		if p := must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 5, To: 4, Of: 1000})); p.Accepted || p.Cut != 2 {
+		if p := must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 5, To: 4,
+			Of: 1000})); p.Accepted || p.Cut != 2 {
 			t.Fatal(p)
 		}
 		// After the epoch nothing of it is taken.

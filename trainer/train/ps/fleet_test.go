@@ -38,7 +38,8 @@ type fleet struct {
 // newFleet makes n servers, which are started when the model's layout is known: with the first
 // client. Everything ends with the test, or with the bubble.
 func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
-	f := &fleet{t: t, config: config, life: 1, launches: make([]int, n), servers: make([]*Server, n), listeners: make([]*memnet.Listener, n)}
+	f := &fleet{t: t, config: config, life: 1, launches: make([]int, n), servers: make([]*Server, n),
+		listeners: make([]*memnet.Listener, n)}
 	f.config.Servers = n
 	if f.config.Optimizer.Name == "" {
 		f.config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
@@ -165,7 +166,8 @@ func (f *fleet) client(worker int, layout param.Layout) *Client {
 // control is the master's line to a server.
 func (f *fleet) control(i int) wire.ParameterServerClient {
 	f.t.Helper()
-	conn, err := rpc.Connect(fmt.Sprintf("ps-%d", i), f.dial, f.self(pod.Master, 0, 1), rpc.Callee{ID: pod.ID{Role: pod.PS, Index: i}})
+	conn, err := rpc.Connect(fmt.Sprintf("ps-%d", i), f.dial, f.self(pod.Master, 0, 1),
+		rpc.Callee{ID: pod.ID{Role: pod.PS, Index: i}})
 	if err != nil {
 		f.t.Fatal(err)
 	}

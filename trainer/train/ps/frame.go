@@ -92,7 +92,8 @@ func (r request) appendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.op))
 	b = binary.LittleEndian.AppendUint32(b, r.flags)
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.epoch))
-	for _, v := range []uint64{r.length, uint64(r.version), uint64(r.task), uint64(r.from), uint64(r.to), uint64(r.of), uint64(r.snapshot)} {
+	for _, v := range []uint64{r.length, uint64(r.version), uint64(r.task), uint64(r.from),
+		uint64(r.to), uint64(r.of), uint64(r.snapshot)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -162,7 +163,8 @@ func parseReply(b []byte) (reply, error) {
 		return reply{}, fmt.Errorf("parse reply: no frame of protocol %d: % x", identity.Protocol, b[:16])
 	}
 	r := reply{status(le.Uint16(b[6:])), int64(le.Uint64(b[8:])), le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
-	if r.status == 0 || r.status >= statusEnd || min(r.version, r.detail) < 0 || r.detail > 0 && r.status != statusCut && r.status != statusLife {
+	if r.status == 0 || r.status >= statusEnd || min(r.version, r.detail) < 0 || r.detail > 0 &&
+		r.status != statusCut && r.status != statusLife {
 		return reply{}, fmt.Errorf("parse reply: impossible %+v", r)
 	}
 	if r.status != statusOK && r.length > maxText {

@@ -46,7 +46,8 @@ func TestFrames(t *testing.T) {
 			r.length = rapid.Uint64Range(1, identity.MaxSize).Draw(t, "length")
 		case opPush:
 			r.length, r.version = rapid.Uint64().Draw(t, "length"), number.Draw(t, "version")
-			r.epoch, r.task = rapid.IntRange(0, math.MaxInt32).Draw(t, "epoch"), rapid.Int64Range(0, ledger.MaxTasks-1).Draw(t, "task")
+			r.epoch, r.task = rapid.IntRange(0, math.MaxInt32).Draw(t, "epoch"),
+				rapid.Int64Range(0, ledger.MaxTasks-1).Draw(t, "task")
 			r.from = number.Draw(t, "from")
 			r.to = rapid.Int64Range(r.from, math.MaxInt64).Draw(t, "to")
 			r.of = rapid.Int64Range(r.to, math.MaxInt64).Draw(t, "of")

@@ -16,7 +16,8 @@ import (
 // that it starts from (--checkpoint_dir_for_init), else of the job's seed. A checkpoint that it
 // starts from is no initial value: a life of the model begins with it. Storage that fails is waited
 // for.
-func Initial(ctx context.Context, j *job.Job, model *zoo.Model, open checkpoint.Opener, log *slog.Logger) (param.Layout, []float32, error) {
+func Initial(ctx context.Context, j *job.Job, model *zoo.Model, open checkpoint.Opener,
+	log *slog.Logger) (param.Layout, []float32, error) {
 	layout, values, err := model.Initial(j.Seed)
 	if err != nil || j.CheckpointDirForInit == "" {
 		return layout, values, err

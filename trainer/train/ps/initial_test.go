@@ -34,11 +34,15 @@ func TestInitialValues(t *testing.T) {
 	}
 	j.CheckpointDirForInit = out
 	_, values, err := Initial(t.Context(), j, model, nil, nil)
-	if err != nil || slices.ContainsFunc([]int{0, 100, len(own) - 1}, func(i int) bool { return values[i] != own[i]+1 }) {
+	if err != nil || slices.ContainsFunc([]int{0, 100, len(own) - 1}, func(i int) bool {
+		return values[i] != own[i]+1
+	}) {
 		t.Errorf("from an export: %v, %v; want one more than %v", values[:3], err, own[:3])
 	}
 	j.CheckpointDirForInit = t.TempDir()
-	if _, _, err := Initial(t.Context(), j, model, nil, nil); err == nil || !strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+j.CheckpointDirForInit+": there is no checkpoint and no exported model in") {
+	if _, _, err := Initial(t.Context(), j, model, nil, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+j.CheckpointDirForInit+
+			": there is no checkpoint and no exported model in") {
 		t.Errorf("from nothing: %v", err)
 	}
 }

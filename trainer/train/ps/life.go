@@ -44,7 +44,8 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 		s.log.Info("The model begins anew, from its initial values", "life", life, "version", version)
 		return s.fill(life)
 	}
-	s.log.Info("The model goes back to a checkpoint", "life", life, "version", version, "checkpoint", base.Number, "directory", base.Dir)
+	s.log.Info("The model goes back to a checkpoint", "life", life, "version", version, "checkpoint",
+		base.Number, "directory", base.Dir)
 	err := s.restore(life, base)
 	if err == nil {
 		return nil
@@ -55,7 +56,8 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 	if errors.Is(err, checkpoint.ErrDamaged) {
 		failed.err = err
 	} else if tried := time.Since(failed.since); tried >= timing.Storage {
-		failed.err = fmt.Errorf("%w: it could not be read for %v: %w", checkpoint.ErrDamaged, tried.Round(time.Second), err)
+		failed.err = fmt.Errorf("%w: it could not be read for %v: %w", checkpoint.ErrDamaged,
+			tried.Round(time.Second), err)
 	}
 	s.mu.Lock()
 	s.failed = failed
@@ -97,7 +99,8 @@ func (s *Server) restore(life int64, base custody.Base) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", base.Dir, err)
 	}
-	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, s.layout, s.config.Optimizer.Name)
+	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum,
+		s.layout, s.config.Optimizer.Name)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,8 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := exec.Command(os.Args[0], "-test.run=TestMemoryServer$")
-		server.Env = append(os.Environ(), "ELASTICDL_TEST_SERVER="+c.optimizer, "ELASTICDL_TEST_AUTHORITY="+string(authority))
+		server.Env = append(os.Environ(), "ELASTICDL_TEST_SERVER="+c.optimizer,
+			"ELASTICDL_TEST_AUTHORITY="+string(authority))
 		end, err := server.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +114,8 @@ func pushAll(t *testing.T, addr string, n int, life int64) {
 	for worker := range 4 {
 		wg.Go(func() {
 			c, err := Dial(t.Context(), ClientConfig{
-				Self: speak.Self(identity.Header{Role: pod.Worker, Index: worker, Life: life}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
+				Self:    speak.Self(identity.Header{Role: pod.Worker, Index: worker, Life: life}),
+				Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
 			if err != nil {
 				t.Error(err)
 				return

@@ -65,17 +65,18 @@ type link struct {
 func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 	at := config.Servers[index]
 	p := &peer{
-		index:   index,
-		self:    config.Self,
-		callee:  rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: at.Incarnation},
-		addr:    at.Address,
-		span:    span,
-		dial:    config.Dial,
-		pushes:  credential.Push,
-		onWait:  config.OnWait,
-		push:    link{calling: make(chan struct{}, 1)},
-		pull:    link{calling: make(chan struct{}, 1)},
-		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers)), Variables: rpc.Variables(config.Layout)},
+		index:  index,
+		self:   config.Self,
+		callee: rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: at.Incarnation},
+		addr:   at.Address,
+		span:   span,
+		dial:   config.Dial,
+		pushes: credential.Push,
+		onWait: config.OnWait,
+		push:   link{calling: make(chan struct{}, 1)},
+		pull:   link{calling: make(chan struct{}, 1)},
+		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index),
+			Servers: int32(len(config.Servers)), Variables: rpc.Variables(config.Layout)},
 	}
 	if p.dial == nil {
 		p.dial = rpc.TCP
@@ -129,7 +130,8 @@ var errClosed = errors.New("client is closed")
 
 // permanent reports whether no retry mends an error.
 func permanent(err error) bool {
-	return errors.Is(err, ErrRefused) || errors.Is(err, ErrAnew) || errors.Is(err, ErrNoSnapshot) || errors.Is(err, errClosed)
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrAnew) || errors.Is(err, ErrNoSnapshot) ||
+		errors.Is(err, errClosed)
 }
 
 // call sends req with the values out, and reads values into in, until it
@@ -249,7 +251,8 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 	conn.SetDeadline(time.Now().Add(openLimit))
 	self := p.self.Header()
 	header := self.Append(nil)
-	if _, err := conn.Write(append(request{op: opOpen, length: uint64(len(header))}.appendTo(nil), header...)); err != nil {
+	if _, err := conn.Write(append(request{op: opOpen, length: uint64(len(header))}.appendTo(nil),
+		header...)); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	head := make([]byte, replySize)

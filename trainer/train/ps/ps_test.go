@@ -39,7 +39,8 @@ func TestPushPull(t *testing.T) {
 					got, v := f.pull(c, PullOptions{})
 					want(t, got, values)
 
-					accepted, after := f.push(c, filled(n+3, 0.5), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
+					accepted, after := f.push(c, filled(n+3, 0.5),
+						Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
 					if !accepted || slices.Min(after) != 1 || slices.Max(after) != 1 {
 						t.Fatal(accepted, after)
 					}
@@ -62,7 +63,8 @@ func TestByteOrder(t *testing.T) {
 	defer func(was bool) { param.LittleEndian = was }(param.LittleEndian)
 	param.LittleEndian = !param.LittleEndian
 	x := []float32{1, -2.5}
-	if got := param.Encoded(x); !bytes.Equal(got[:4], []byte{0x3f, 0x80, 0, 0}) && !bytes.Equal(got[:4], []byte{0, 0, 0x80, 0x3f}) || bytes.Equal(got, param.Bytes(x)) {
+	if got := param.Encoded(x); !bytes.Equal(got[:4], []byte{0x3f, 0x80, 0, 0}) &&
+		!bytes.Equal(got[:4], []byte{0, 0, 0x80, 0x3f}) || bytes.Equal(got, param.Bytes(x)) {
 		t.Fatalf("% x", got)
 	}
 	want(t, x, []float32{1, -2.5})
@@ -89,7 +91,8 @@ func TestNotFinite(t *testing.T) {
 			for at, name := range map[int]string{0: "a[0]", 29: "a[29]", 30: "b[0]", 79: "mean[9]"} {
 				grads := filled(80, 1)
 				grads[at] = float32(math.NaN())
-				_, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers), Epoch: 1, Task: 1, To: 1, Of: 1000})
+				_, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers),
+					Epoch: 1, Task: 1, To: 1, Of: 1000})
 				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name+" is NaN") {
 					t.Fatal(err)
 				}
@@ -127,7 +130,8 @@ func TestDeclare(t *testing.T) {
 		// another server at its address may be gone soon
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := Dial(ctx, swapped); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), " answers for ps-") {
+		if _, err := Dial(ctx, swapped); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), " answers for ps-") {
 			t.Fatal(err)
 		}
 		f.client(1, dense(50, 2))
@@ -142,7 +146,8 @@ func TestStateIsAMovingAverage(t *testing.T) {
 	}{
 		{"async", 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam}}},
 		{"sync", 1, ServerConfig{GradsToWait: 2, Optimizer: optim.Config{Name: optim.Adam}}},
-		{"split", 2, ServerConfig{GradsToWait: 2, LRStalenessModulation: true, Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9}}},
+		{"split", 2, ServerConfig{GradsToWait: 2, LRStalenessModulation: true,
+			Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -169,7 +174,9 @@ func TestStateIsAMovingAverage(t *testing.T) {
 
 func TestLearningRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 1, ServerConfig{LearningRate: func(version int64, workers int) float64 { return []float64{4, 2, 0, 1}[version] / float64(workers) }})
+		f := newFleet(t, 1, ServerConfig{LearningRate: func(version int64, workers int) float64 {
+			return []float64{4, 2, 0, 1}[version] / float64(workers)
+		}})
 		w := f.client(0, dense(20, 0))
 		f.init(w, filled(20, 100))
 		for i, left := range []float32{96, 94, 94, 93} {
@@ -304,7 +311,9 @@ func TestNobodyWaitsAcrossServers(t *testing.T) {
 		// what arrived at one server before the worker refused at the other computed again
 		one := func(c *Client, server int, done int64) {
 			p := c.servers[server]
-			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: int64(c.servers[0].request.Worker), from: done - 1, to: done, of: 1000}, filled(16, 1), nil))
+			must(p.call(t.Context(), &p.push,
+				request{op: opPush, epoch: 1, task: int64(c.servers[0].request.Worker), from: done - 1,
+					to: done, of: 1000}, filled(16, 1), nil))
 		}
 		one(a, 0, 1)
 		one(b, 1, 1)
@@ -341,7 +350,8 @@ func TestSnapshot(t *testing.T) {
 		}
 		got, _ = f.pull(w, PullOptions{})
 		want(t, got, filled(20, 5))
-		if _, err := w.Pull(t.Context(), make([]float32, 20), PullOptions{Snapshot: 4}); !errors.Is(err, ErrNoSnapshot) {
+		if _, err := w.Pull(t.Context(), make([]float32, 20), PullOptions{Snapshot: 4}); !errors.Is(err,
+			ErrNoSnapshot) {
 			t.Fatal(err)
 		}
 		f.tell(0, &wire.ControlRequest{ReleaseSnapshot: 1}) // an older one
@@ -349,7 +359,8 @@ func TestSnapshot(t *testing.T) {
 			t.Fatal("released another one")
 		}
 		f.tell(0, &wire.ControlRequest{ReleaseSnapshot: 2})
-		if _, err := w.Pull(t.Context(), make([]float32, 20), PullOptions{Snapshot: 2}); !errors.Is(err, ErrNoSnapshot) {
+		if _, err := w.Pull(t.Context(), make([]float32, 20), PullOptions{Snapshot: 2}); !errors.Is(err,
+			ErrNoSnapshot) {
 			t.Fatal(err)
 		}
 		f.push(w, filled(20, 1), Gradient{Versions: Versions{5}})
@@ -368,7 +379,8 @@ func TestProgress(t *testing.T) {
 		f.init(w, filled(20, 10))
 		for task := range int64(3) {
 			for done := range int64(3) {
-				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Epoch: 1, Task: task, From: 64 * done, To: 64 * (done + 1), Of: 1000})
+				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Epoch: 1, Task: task,
+					From: 64 * done, To: 64 * (done + 1), Of: 1000})
 			}
 		}
 		progress := func(life int64) ([]int64, error) {

@@ -72,8 +72,9 @@ func checkRule(t *rapid.T) {
 			p := push{
 				worker:  rapid.IntRange(0, 4).Draw(t, "worker"),
 				version: max(0, version-rapid.Int64Range(-1, 4).Draw(t, "age")),
-				task:    ledger.Task{Epoch: rapid.IntRange(0, 3).Draw(t, "epoch"), Number: rapid.IntRange(0, 2).Draw(t, "task")},
-				of:      10,
+				task: ledger.Task{Epoch: rapid.IntRange(0, 3).Draw(t, "epoch"),
+					Number: rapid.IntRange(0, 2).Draw(t, "task")},
+				of: 10,
 			}
 			// Whoever pushes is where the server is, behind it, or, if a marker was lost, beyond.
 			p.from = max(0, had[p.task]+rapid.Int64Range(-3, 1).Draw(t, "from"))

@@ -109,7 +109,8 @@ func Run(ctx context.Context, c Config) error {
 		cancel(err)
 		served <- err
 	}()
-	c.Log.Info("Parameter server started", "index", c.Self.Header().Index, "of", config.Servers, "optimizer", config.Optimizer.Name)
+	c.Log.Info("Parameter server started", "index", c.Self.Header().Index, "of", config.Servers,
+		"optimizer", config.Optimizer.Name)
 	err = heartbeats(ctx, master, s, c, request, taken)
 	s.Stop()
 	return cmp.Or(<-served, err)
@@ -122,13 +123,15 @@ func joining(c Config) *wire.JoinRequest {
 		address = c.Listener.Addr().String()
 	}
 	return &wire.JoinRequest{
-		Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Address: address, Pid: int32(os.Getpid()), Process: 1 + rand.Uint64N(math.MaxUint64),
+		Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Address: address,
+		Pid: int32(os.Getpid()), Process: 1 + rand.Uint64N(math.MaxUint64),
 	}
 }
 
 // join asks the master for the job until it answers, and for the life of the model, and what that
 // begins with.
-func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.JoinRequest) (j *job.Job, life int64, base custody.Base, err error) {
+func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.JoinRequest) (j *job.Job,
+	life int64, base custody.Base, err error) {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		reply, err := master.Join(ctx, req)
@@ -198,10 +201,12 @@ func (s *Server) cutReport() *wire.CutReport {
 	}
 	said := &wire.CutReport{
 		Number: r.Number, Phase: wire.CutPhase(r.Phase), Ledger: r.Ledger.Append(nil), Version: r.Version, Error: r.Err,
-		File: r.Shard.File, Start: int64(r.Shard.Start), End: int64(r.Shard.End), Bytes: r.Shard.Bytes, Crc: r.Shard.CRC,
+		File: r.Shard.File, Start: int64(r.Shard.Start), End: int64(r.Shard.End), Bytes: r.Shard.Bytes,
+		Crc: r.Shard.CRC,
 	}
 	if r.Phase == custody.Written {
-		said.Layout, said.Optimizer, said.Slots = rpc.Variables(s.layout), s.config.Optimizer.Name, int32(len(s.store.optimizer.NewSlots(0)))
+		said.Layout, said.Optimizer, said.Slots = rpc.Variables(s.layout), s.config.Optimizer.Name,
+			int32(len(s.store.optimizer.NewSlots(0)))
 	}
 	return said
 }
@@ -211,7 +216,8 @@ func (s *Server) cutReport() *wire.CutReport {
 // says so, and waits for that: a checkpoint may be made of what it holds. A master that has come
 // back is told where the server listens, and what it holds. The error is that the master was away
 // for too long.
-func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest, taken <-chan struct{}) error {
+func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config,
+	request *wire.JoinRequest, taken <-chan struct{}) error {
 	ticker := time.NewTicker(timing.Beat)
 	defer ticker.Stop()
 	answered, missed := time.Now(), 0
@@ -220,7 +226,8 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		life, version, snapshot := s.standing()
 		reply, err := master.Heartbeat(rpc.InLife(limited, life), &wire.HeartbeatRequest{
-			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: s.cutReport(), Leave: leave})
+			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version,
+			Snapshot: snapshot, Cut: s.cutReport(), Leave: leave})
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -245,7 +252,8 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 			}
 			// Missed more than once: the server itself may have been stopped.
 			if away := time.Since(answered); c.Abandoned > 0 && missed > 1 && away >= c.Abandoned {
-				return fmt.Errorf("ps-%d: %w for %v: %w", c.Self.Header().Index, ErrAbandoned, away.Round(time.Second), err)
+				return fmt.Errorf("ps-%d: %w for %v: %w", c.Self.Header().Index, ErrAbandoned,
+					away.Round(time.Second), err)
 			}
 		}
 		select {

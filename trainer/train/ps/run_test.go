@@ -103,18 +103,20 @@ type running struct {
 func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
 	r := &running{master: m, ended: make(chan error, 1), leave: make(chan struct{})}
 	lis := memnet.Listen(1 << 10)
-	r.fleet = &fleet{t: t, life: 1, layout: dense(20, 0), servers: make([]*Server, 1), listeners: []*memnet.Listener{lis}}
+	r.fleet = &fleet{t: t, life: 1, layout: dense(20, 0), servers: make([]*Server, 1),
+		listeners: []*memnet.Listener{lis}}
 	masterAt := memnet.Listen(1 << 10)
 	up := time.Now().Add(away)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() {
-		r.ended <- Run(ctx, Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Leave: r.leave, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			if addr != "master" || time.Now().Before(up) {
-				return nil, errors.New("connection refused")
-			}
-			return masterAt.DialContext(ctx)
-		}})
+		r.ended <- Run(ctx, Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis,
+			Advertise: "ps-0", Leave: r.leave, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+				if addr != "master" || time.Now().Before(up) {
+					return nil, errors.New("connection refused")
+				}
+				return masterAt.DialContext(ctx)
+			}})
 	}()
 	stop := m.serve(masterAt)
 	r.stop = stop
@@ -172,7 +174,8 @@ func TestRunEndsWithContext(t *testing.T) {
 // One that is asked to leave says so, and serves until the master does not need it, or is away;
 // before it has joined it leaves at once.
 func TestRunLeaves(t *testing.T) {
-	for name, away := range map[string]time.Duration{"not needed": 0, "the master goes": 0, "the master was never there": time.Hour} {
+	for name, away := range map[string]time.Duration{"not needed": 0, "the master goes": 0,
+		"the master was never there": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				m := &fakeMaster{job: mnistJob()}
@@ -228,7 +231,8 @@ func TestRunIsAbandoned(t *testing.T) {
 		// away for a minute at times
 		up := func(minutes int) bool { return minutes < 30 && minutes%10 != 9 }
 		began := time.Now()
-		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Abandoned: 10 * time.Minute,
+		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis,
+			Advertise: "ps-0", Abandoned: 10 * time.Minute,
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				if !up(int(time.Since(began).Minutes())) {
 					return nil, errors.New("connection refused")
@@ -247,7 +251,8 @@ func TestRunIsAbandoned(t *testing.T) {
 		}
 	})
 	bubble(t, func(t *testing.T) {
-		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty, Listener: memnet.Listen(1 << 10), Advertise: "ps-0", Abandoned: 10 * time.Minute,
+		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty,
+			Listener: memnet.Listen(1 << 10), Advertise: "ps-0", Abandoned: 10 * time.Minute,
 			Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") }})
 		if !errors.Is(err, ErrAbandoned) {
 			t.Errorf("a server that never joined: %v", err)
@@ -257,10 +262,15 @@ func TestRunIsAbandoned(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for name, m := range map[string]*fakeMaster{
-		"no such model":             {job: &job.Job{ModelDef: "nothing.like_that", NumPS: 1}},
-		"no such index":             {job: func() *job.Job { j := mnistJob(); j.NumPS = -1; return j }()},
-		"the master knows no ps-0":  {job: mnistJob(), fail: grpcstatus.Error(codes.NotFound, "the master knows no ps-0")},
-		"asynchronous, and told to": {job: func() *job.Job { j := mnistJob(); j.UseAsync, j.GradsToWait = true, 2; return j }()},
+		"no such model": {job: &job.Job{ModelDef: "nothing.like_that", NumPS: 1}},
+		"no such index": {job: func() *job.Job { j := mnistJob(); j.NumPS = -1; return j }()},
+		"the master knows no ps-0": {job: mnistJob(),
+			fail: grpcstatus.Error(codes.NotFound, "the master knows no ps-0")},
+		"asynchronous, and told to": {job: func() *job.Job {
+			j := mnistJob()
+			j.UseAsync, j.GradsToWait = true, 2
+			return j
+		}()},
 	} {
 		bubble(t, func(t *testing.T) {
 			r := run(t, m, 0)

@@ -37,7 +37,8 @@ type schedule struct {
 
 func newSchedule(t *testing.T, seed uint64, config ServerConfig) *schedule {
 	r := rand.New(rand.NewPCG(seed, 2))
-	s := &schedule{rand: r, servers: 1 + r.IntN(3), workers: 1 + r.IntN(4), rounds: 1 + r.IntN(8), size: 1 + r.IntN(200),
+	s := &schedule{rand: r, servers: 1 + r.IntN(3), workers: 1 + r.IntN(4), rounds: 1 + r.IntN(8),
+		size:    1 + r.IntN(200),
 		telling: make(chan struct{}, 1)}
 	config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
 	s.fleet = newFleet(t, s.servers, config)
@@ -166,7 +167,8 @@ func (s *schedule) step(c *Client, values []float32, sync bool, task, from int64
 		return false, err
 	}
 	time.Sleep(time.Duration(s.draw(100)) * time.Millisecond)
-	p, err := c.Push(s.t.Context(), filled(s.size+1, 1), Gradient{Versions: v, Epoch: 1, Task: task, From: from, To: from + 1, Of: 1000})
+	p, err := c.Push(s.t.Context(), filled(s.size+1, 1), Gradient{Versions: v, Epoch: 1, Task: task,
+		From: from, To: from + 1, Of: 1000})
 	for i := range p.Versions {
 		if p.Versions[i] < v[i] {
 			return false, fmt.Errorf("version %d of server %d after %d", p.Versions[i], i, v[i])

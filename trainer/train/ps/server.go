@@ -353,7 +353,8 @@ func (s *Server) update() {
 	s.stir()
 	s.mu.Unlock()
 
-	if steps := int64(s.config.EvaluationSteps); steps > 0 && version%steps == 0 && s.store.keep(version) && s.config.OnSnapshot != nil {
+	if steps := int64(s.config.EvaluationSteps); steps > 0 && version%steps == 0 &&
+		s.store.keep(version) && s.config.OnSnapshot != nil {
 		s.config.OnSnapshot(version)
 	}
 }

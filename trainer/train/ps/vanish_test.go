@@ -108,7 +108,8 @@ func TestNodeVanishes(t *testing.T) {
 				r.vanish()
 				s.yieldTurn()
 			})
-			if accepted, _ := r.push(c, filled(n, -1), Gradient{Versions: Versions{0}, Epoch: 1, To: 4, Of: 1000}); !accepted {
+			if accepted, _ := r.push(c, filled(n, -1), Gradient{Versions: Versions{0}, Epoch: 1, To: 4,
+				Of: 1000}); !accepted {
 				t.Error("the gradient is refused")
 			}
 			got, v := r.pull(c, PullOptions{})

@@ -231,8 +231,10 @@ func readHeader(r io.ReaderAt, offset, size int64, header *[headerSize]byte) (Ch
 		if err == nil {
 			err = io.EOF
 		}
-		if begin := binary.LittleEndian.AppendUint32(nil, magic); n > 0 && errors.Is(err, io.EOF) && !bytes.HasPrefix(begin, header[:min(n, len(begin))]) {
-			return Chunk{}, &CorruptError{offset, fmt.Errorf("%w: %d bytes, expected a header of %d", ErrMagic, n, headerSize)}
+		if begin := binary.LittleEndian.AppendUint32(nil, magic); n > 0 && errors.Is(err, io.EOF) &&
+			!bytes.HasPrefix(begin, header[:min(n, len(begin))]) {
+			return Chunk{}, &CorruptError{offset, fmt.Errorf("%w: %d bytes, expected a header of %d",
+				ErrMagic, n, headerSize)}
 		}
 		return Chunk{}, &CorruptError{offset, fmt.Errorf("read header: %w", unexpected(err))}
 	}

@@ -123,7 +123,9 @@ func TestWritesAsTheOriginal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.EqualFunc(ours.Chunks(), theirs.Chunks(), func(a, b Chunk) bool { return a.Records == b.Records && a.First == b.First }) {
+		if !slices.EqualFunc(ours.Chunks(), theirs.Chunks(), func(a, b Chunk) bool {
+			return a.Records == b.Records && a.First == b.First
+		}) {
 			t.Errorf("%v: chunks %v, want %v", c, ours.Chunks(), theirs.Chunks())
 		}
 	}
@@ -158,7 +160,8 @@ func TestLaws(t *testing.T) {
 			t.Fatal(err)
 		}
 		if x.Records() != int64(len(records)) || counted.bytes != headerSize*len(x.Chunks()) {
-			t.Fatalf("%d records, want %d; %d bytes read for %d chunks", x.Records(), len(records), counted.bytes, len(x.Chunks()))
+			t.Fatalf("%d records, want %d; %d bytes read for %d chunks", x.Records(), len(records),
+				counted.bytes, len(x.Chunks()))
 		}
 		start := rapid.Int64Range(-2, x.Records()+2).Draw(t, "start")
 		end := rapid.Int64Range(start, x.Records()+2).Draw(t, "end")
@@ -273,23 +276,24 @@ func TestCorrupt(t *testing.T) {
 		offset int
 		want   string
 	}{
-		"first magic":          {change(0, 0), 0, "magic 0x01020300, want 0x01020304"},
-		"second magic":         {change(second+3, 9), second, "magic 0x09020304"},
-		"header cut off":       {good[:second+19], second, "read header: unexpected EOF"},
-		"payload cut off":      {good[:len(good)-1], second, "payload of 17 bytes, the file has 16"},
-		"absurd size":          {change(second+15, 0xff), second, "payload of 4278190097 bytes"},
-		"absurd records":       {change(second+19, 0xff), second, "records in a payload of 17 bytes"},
-		"compressor":           {change(second+8, 3), second, "unknown compressor 3"},
-		"payload":              {change(second+headerSize+6, 'X'), second, "checksum"},
-		"checksum":             {change(second+4, good[second+4]+1), second, "checksum"},
-		"snappy of nothing":    {chunk(Snappy, 1, []byte("no snappy")), 0, "decompress snappy: snappy: corrupt input"},
-		"gzip of nothing":      {chunk(Gzip, 1, []byte("no gzip")), 0, "decompress gzip: "},
-		"gzip cut off":         {chunk(Gzip, 1, gzipped[:len(gzipped)-3]), 0, "decompress gzip: unexpected EOF"},
-		"record too long":      {chunk(None, 1, []byte{5, 0, 0, 0, 'a'}), 0, "record 0 of 1: 5 bytes, the chunk has 1"},
-		"record absurd":        {chunk(None, 1, []byte{255, 255, 255, 255, 'a'}), 0, "record 0 of 1: 4294967295 bytes"},
-		"fewer than told":      {chunk(None, 2, []byte{4, 0, 0, 0, 'a', 'b', 'c', 'd'}), 0, "record 1 of 2: truncated"},
-		"many fewer":           {chunk(Gzip, 100, gzipped), 0, "100 records in 5 bytes"},
-		"more than told":       {chunk(None, 1, []byte{0, 0, 0, 0, 0, 0, 0, 0}), 0, "4 bytes after the last of 1 records"},
+		"first magic":       {change(0, 0), 0, "magic 0x01020300, want 0x01020304"},
+		"second magic":      {change(second+3, 9), second, "magic 0x09020304"},
+		"header cut off":    {good[:second+19], second, "read header: unexpected EOF"},
+		"payload cut off":   {good[:len(good)-1], second, "payload of 17 bytes, the file has 16"},
+		"absurd size":       {change(second+15, 0xff), second, "payload of 4278190097 bytes"},
+		"absurd records":    {change(second+19, 0xff), second, "records in a payload of 17 bytes"},
+		"compressor":        {change(second+8, 3), second, "unknown compressor 3"},
+		"payload":           {change(second+headerSize+6, 'X'), second, "checksum"},
+		"checksum":          {change(second+4, good[second+4]+1), second, "checksum"},
+		"snappy of nothing": {chunk(Snappy, 1, []byte("no snappy")), 0, "decompress snappy: snappy: corrupt input"},
+		"gzip of nothing":   {chunk(Gzip, 1, []byte("no gzip")), 0, "decompress gzip: "},
+		"gzip cut off":      {chunk(Gzip, 1, gzipped[:len(gzipped)-3]), 0, "decompress gzip: unexpected EOF"},
+		"record too long":   {chunk(None, 1, []byte{5, 0, 0, 0, 'a'}), 0, "record 0 of 1: 5 bytes, the chunk has 1"},
+		"record absurd":     {chunk(None, 1, []byte{255, 255, 255, 255, 'a'}), 0, "record 0 of 1: 4294967295 bytes"},
+		"fewer than told":   {chunk(None, 2, []byte{4, 0, 0, 0, 'a', 'b', 'c', 'd'}), 0, "record 1 of 2: truncated"},
+		"many fewer":        {chunk(Gzip, 100, gzipped), 0, "100 records in 5 bytes"},
+		"more than told": {chunk(None, 1, []byte{0, 0, 0, 0, 0, 0, 0, 0}), 0,
+			"4 bytes after the last of 1 records"},
 		"text, not a recordio": {[]byte("a text file, longer than a header\n"), 0, "magic 0x65742061"},
 	} {
 		_, err := readRecords(c.file)
@@ -320,7 +324,8 @@ func TestErrorEndsTheSequence(t *testing.T) {
 
 func TestReadAllLimit(t *testing.T) {
 	for n, ok := range map[int]bool{0: true, 99: true, 100: true, 101: false} {
-		for _, r := range []io.Reader{bytes.NewReader(make([]byte, n)), iotest.OneByteReader(bytes.NewReader(make([]byte, n)))} {
+		for _, r := range []io.Reader{bytes.NewReader(make([]byte, n)),
+			iotest.OneByteReader(bytes.NewReader(make([]byte, n)))} {
 			b, err := readAll(r, 3, 100)
 			if ok != (err == nil) || ok && len(b) != n {
 				t.Errorf("%d bytes of 100: %d, %v", n, len(b), err)
@@ -391,7 +396,8 @@ func TestBomb(t *testing.T) {
 			var err error
 			took := allocated(func() { _, err = readRecords(file) })
 			if err == nil || !strings.Contains(err.Error(), "more than 67108864 bytes") {
-				t.Errorf("%s of %d bytes, %d records: %v, want that it has more than 64 MiB", name, len(payload.bytes), records, err)
+				t.Errorf("%s of %d bytes, %d records: %v, want that it has more than 64 MiB", name,
+					len(payload.bytes), records, err)
 			}
 			if took > 4*(64<<20)+len(file) {
 				t.Errorf("%s of %d bytes took %d bytes", name, len(payload.bytes), took)

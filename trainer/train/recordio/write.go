@@ -78,7 +78,8 @@ func (w *Writer) Flush() error {
 		return w.err
 	}
 	header := make([]byte, 0, headerSize)
-	for _, v := range []uint32{magic, crc32.ChecksumIEEE(payload), uint32(w.compressor), uint32(len(payload)), uint32(w.records)} {
+	for _, v := range []uint32{magic, crc32.ChecksumIEEE(payload), uint32(w.compressor),
+		uint32(len(payload)), uint32(w.records)} {
 		header = binary.LittleEndian.AppendUint32(header, v)
 	}
 	for _, b := range [][]byte{header, payload} {

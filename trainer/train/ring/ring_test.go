@@ -211,7 +211,8 @@ func TestReduceSums(t *testing.T) {
 		for _, n := range lengths(size) {
 			for r, got := range reduced(t, size, 0, given, n) {
 				if !bytes.Equal(raw(got), raw(want[:n])) {
-					t.Errorf("%d of %d ranks, %d numbers: wrong sums from [%d] on", r, size, n, firstDifference(got, want))
+					t.Errorf("%d of %d ranks, %d numbers: wrong sums from [%d] on", r, size, n,
+						firstDifference(got, want))
 				}
 			}
 		}
@@ -251,7 +252,8 @@ func TestReduceIsOneResult(t *testing.T) {
 			for seed := range uint64(2) {
 				for r, got := range reduced(t, size, seed, given, n) {
 					if !bytes.Equal(raw(got), raw(first)) {
-						t.Fatalf("%d ranks, %d numbers, seed %d: rank %d has another sum at [%d]", size, n, seed, r, firstDifference(got, first))
+						t.Fatalf("%d ranks, %d numbers, seed %d: rank %d has another sum at [%d]", size,
+							n, seed, r, firstDifference(got, first))
 					}
 				}
 			}
@@ -436,7 +438,9 @@ func TestPeers(t *testing.T) {
 // numbers, in whatever order the stretches become final.
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5, 64*segment + 1, 9 * 64 * segment * segments}).Draw(t, "n")
+		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1,
+			2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5,
+			64*segment + 1, 9 * 64 * segment * segments}).Draw(t, "n")
 		trained := rapid.IntRange(0, n).Draw(t, "trained")
 		b := NewBuckets(n, trained)
 		size := rapid.SampledFrom([]int{1, 2, few, few + 1, 16, 64}).Draw(t, "size")
@@ -511,7 +515,8 @@ func covered(stretches [][2]int) (total int) {
 // Early returns the number of buckets that are final before the last gradient of the backward pass
 // is.
 func TestEarlyBuckets(t *testing.T) {
-	for _, c := range []struct{ n, trained, early int }{{10, 10, 0}, {10, 0, 0}, {2_000_000, 2_000_000, 7}, {2_000_000, 1_999_000, 7}} {
+	for _, c := range []struct{ n, trained, early int }{{10, 10, 0}, {10, 0, 0},
+		{2_000_000, 2_000_000, 7}, {2_000_000, 1_999_000, 7}} {
 		b := NewBuckets(c.n, c.trained)
 		// all but the gradient that is computed last
 		b.Final(1, c.n)

@@ -50,13 +50,15 @@ func (r *member) copyState() {
 	c.ordered = number
 	// with a checkpoint that the master has given up: the storage is slow
 	if busy {
-		c.say(r, &wire.CutReport{Number: number, Phase: wire.CutPhase_FAILED, Error: "the checkpoint before is still being written"}, true)
+		c.say(r, &wire.CutReport{Number: number, Phase: wire.CutPhase_FAILED,
+			Error: "the checkpoint before is still being written"}, true)
 		return
 	}
 	began := time.Now()
 	c.copy.Take(part)
 	r.Log.Debug("Copied for a checkpoint", "number", number, "version", r.version, "waited", time.Since(began))
-	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version, Ledger: r.ledger.Append(nil)}
+	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version,
+		Ledger: r.ledger.Append(nil)}
 	c.say(r, report, true)
 	name := checkpoint.Name{Number: number, Claim: order.Claim}
 	c.writing.Go(func() { r.write(name, report) })
@@ -64,7 +66,8 @@ func (r *member) copyState() {
 
 // write writes the copy to the checkpoint directory, and reports how that ended.
 func (r *member) write(name checkpoint.Name, copied *wire.CutReport) {
-	said := &wire.CutReport{Number: copied.Number, Phase: wire.CutPhase_WRITTEN, Version: copied.Version, Ledger: copied.Ledger}
+	said := &wire.CutReport{Number: copied.Number, Phase: wire.CutPhase_WRITTEN,
+		Version: copied.Version, Ledger: copied.Ledger}
 	dir, err := r.Open.Open(r.Job.CheckpointDir)
 	var shard checkpoint.Shard
 	if err == nil {
@@ -75,7 +78,8 @@ func (r *member) write(name checkpoint.Name, copied *wire.CutReport) {
 		said.Phase, said.Error = wire.CutPhase_FAILED, err.Error()
 	}
 	said.Layout, said.Optimizer, said.Slots = rpc.Variables(r.layout), r.optimizer.Config().Name, int32(len(r.slots))
-	said.File, said.Start, said.End, said.Bytes, said.Crc = shard.File, int64(shard.Start), int64(shard.End), shard.Bytes, shard.CRC
+	said.File, said.Start, said.End, said.Bytes, said.Crc = shard.File, int64(shard.Start),
+		int64(shard.End), shard.Bytes, shard.CRC
 	r.copies.say(r, said, false)
 }
 
@@ -122,7 +126,8 @@ func (r *member) restore(ctx context.Context, base *wire.Base) error {
 	for wait := firstTry; ; wait = min(2*wait, timing.StoragePause) {
 		err := r.tryRestore(base)
 		if err == nil {
-			r.Log.Info("The model goes back to a checkpoint", "checkpoint", base.Number, "directory", base.Dir, "version", r.version)
+			r.Log.Info("The model goes back to a checkpoint", "checkpoint", base.Number, "directory",
+				base.Dir, "version", r.version)
 			return nil
 		}
 		if errors.Is(err, checkpoint.ErrDamaged) || time.Since(began) >= timing.Storage {
@@ -142,7 +147,8 @@ func (r *member) tryRestore(base *wire.Base) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", base.Dir, err)
 	}
-	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, r.layout, r.optimizer.Config().Name)
+	c, err := dir.ReadFitting(checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum,
+		r.layout, r.optimizer.Config().Name)
 	if err != nil {
 		return err
 	}

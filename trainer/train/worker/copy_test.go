@@ -29,7 +29,8 @@ import (
 func holder(t *testing.T, dir string, batch int64) *member {
 	t.Helper()
 	engine := newLesson()
-	s, err := newState(engine.Layout(), optim.Config{Name: optim.Momentum, LearningRate: 1, Momentum: 0.5}, engine.Values(), batch)
+	s, err := newState(engine.Layout(), optim.Config{Name: optim.Momentum, LearningRate: 1,
+		Momentum: 0.5}, engine.Values(), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +67,11 @@ func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
 		t.Fatal(err)
 	}
 	c := checkpoint.Commit{
-		Format: checkpoint.Format, Number: said.Number, Life: 1, Version: said.Version, Layout: checkpoint.VariablesOf(layout),
+		Format: checkpoint.Format, Number: said.Number, Life: 1, Version: said.Version,
+		Layout:    checkpoint.VariablesOf(layout),
 		Optimizer: said.Optimizer, Slots: int(said.Slots), Ledger: had,
-		Shards: []checkpoint.Shard{{File: said.File, Start: int(said.Start), End: int(said.End), Bytes: said.Bytes, CRC: said.Crc}},
+		Shards: []checkpoint.Shard{{File: said.File, Start: int(said.Start), End: int(said.End),
+			Bytes: said.Bytes, CRC: said.Crc}},
 	}
 	if err := errors.Join(c.Seal(), dir.WriteCommit(c)); err != nil {
 		t.Fatal(err)
@@ -124,7 +127,8 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		task := ledger.Task{Epoch: 2, Number: 1}
-		if had, _ := again.ledger.Had(task); had != 8 || again.ledger.Settled() != 1 || again.version != 2 || again.changes != 2 || !again.touched {
+		if had, _ := again.ledger.Had(task); had != 8 || again.ledger.Settled() != 1 ||
+			again.version != 2 || again.changes != 2 || !again.touched {
 			t.Errorf("it begins with %d records, %d epochs, at %+v", had, again.ledger.Settled(), again.position)
 		}
 		again.train(8, 4)
@@ -222,7 +226,8 @@ func TestCopyOfAccumulated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(r.values, after) || r.state.records != 0 || slices.Max(r.state.pending) != 0 {
-			t.Errorf("it goes back to %v, with %d records of %v beside", r.values[0], r.state.records, r.state.pending[0])
+			t.Errorf("it goes back to %v, with %d records of %v beside", r.values[0], r.state.records,
+				r.state.pending[0])
 		}
 	})
 }
@@ -246,7 +251,8 @@ func TestRestoreRefuses(t *testing.T) {
 			}
 			return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
 		}
-		if err := ailing.restore(t.Context(), base); err != nil || time.Since(began) < timing.Storage/2 || ailing.version != 1 {
+		if err := ailing.restore(t.Context(), base); err != nil ||
+			time.Since(began) < timing.Storage/2 || ailing.version != 1 {
 			t.Errorf("%v after %v, at %+v", err, time.Since(began), ailing.position)
 		}
 		began, until = time.Now(), time.Now().Add(10*timing.Storage)
@@ -267,7 +273,8 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 		began = time.Now()
 		fresh := holder(t, r.Job.CheckpointDir, 0)
-		if err := fresh.restore(t.Context(), base); !errors.As(err, &damaged) || !strings.Contains(err.Error(), said.File) || time.Since(began) > 0 {
+		if err := fresh.restore(t.Context(), base); !errors.As(err, &damaged) ||
+			!strings.Contains(err.Error(), said.File) || time.Since(began) > 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		if fresh.changes != -1 || !fresh.touched {

@@ -52,7 +52,8 @@ func TestRowsOfCSV(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T) {
 		rows := func(lease, start, end int64) *wire.Task {
-			return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: shards[0].Name, Start: start, End: end, Epoch: 1}
+			return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease,
+				Shard: shards[0].Name, Start: start, End: end, Epoch: 1}
 		}
 		b := newBench(t, ps.ServerConfig{Async: true}, rows(1, 0, 5), rows(2, 5, 6))
 		b.Training = reader
@@ -63,7 +64,9 @@ func TestRowsOfCSV(t *testing.T) {
 		if want := [][]int32{{7, 8, 9, 10}, {11}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
 			t.Errorf("steps %v, want %v", b.engine.steps, want)
 		}
-		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || !strings.Contains(r[1].Error, `feed record 5 of rows.csv: record 0: column 2: strconv.Atoi: parsing "none"`) {
+		if r := b.master.reports; len(r) != 2 || r[0].Error != "" ||
+			!strings.Contains(r[1].Error,
+				`feed record 5 of rows.csv: record 0: column 2: strconv.Atoi: parsing "none"`) {
 			t.Errorf("reports %v", r)
 		}
 	})
@@ -88,9 +91,11 @@ func TestToldBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := func(lease int64, blocks []task.Block) *wire.Task {
-		task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "rows.csv", Start: 2500, End: 2504, Epoch: 1}
+		task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "rows.csv",
+			Start: 2500, End: 2504, Epoch: 1}
 		for _, b := range blocks {
-			task.Blocks = append(task.Blocks, &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size, Checksum: b.Checksum})
+			task.Blocks = append(task.Blocks, &wire.Block{First: b.First, Records: b.Records,
+				Offset: b.Offset, Size: b.Size, Checksum: b.Checksum})
 		}
 		return task
 	}

@@ -40,7 +40,8 @@ type feeder struct {
 }
 
 func newFeeder(w *worker) *feeder {
-	f := &feeder{worker: w, items: make(chan item, ahead), free: make(chan *zoo.Batch, ahead+2+2*maxOffers), done: make(chan struct{})}
+	f := &feeder{worker: w, items: make(chan item, ahead),
+		free: make(chan *zoo.Batch, ahead+2+2*maxOffers), done: make(chan struct{})}
 	for range cap(f.free) {
 		f.free <- new(zoo.Batch)
 	}
@@ -169,7 +170,8 @@ func (f *feeder) order(t *wire.Task) []int64 {
 		kind = task.Evaluation
 	}
 	policy := task.Policy{Shuffle: f.Job.Shuffle, Seed: f.Job.Seed}
-	return policy.Order(task.Task{Kind: kind, Number: int(t.Number), Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
+	return policy.Order(task.Task{Kind: kind, Number: int(t.Number), Shard: t.Shard, Start: t.Start,
+		End: t.End, Epoch: int(t.Epoch)})
 }
 
 // fill reads the records at the given indices into a batch.

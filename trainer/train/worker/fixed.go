@@ -65,7 +65,9 @@ func (f *fixed) work(ctx context.Context, it item, feed *feeder) error {
 		err = f.predict(ctx, it)
 	case it.task.Kind == wire.TaskKind_EXPORT:
 		err = f.write(ctx, lease, func() error {
-			return f.place.Finish(int(it.task.Of), f.processor.Header != nil, func(bytes int64) { f.leases.advance(lease, bytes) })
+			return f.place.Finish(int(it.task.Of), f.processor.Header != nil, func(bytes int64) {
+				f.leases.advance(lease, bytes)
+			})
 		})
 	default:
 		err = fmt.Errorf("a task of %v in a job to %s", it.task.Kind, f.Job.Type)
@@ -114,7 +116,9 @@ func (f *fixed) predict(ctx context.Context, it item) error {
 	if !it.last {
 		return nil
 	}
-	return f.write(ctx, it.task.Lease, func() error { return f.place.Write(int(it.task.Number), int(it.task.Of), f.part.Bytes()) })
+	return f.write(ctx, it.task.Lease, func() error {
+		return f.place.Write(int(it.task.Number), int(it.task.Of), f.part.Bytes())
+	})
 }
 
 // write calls do, which writes to --prediction_outputs. While the storage fails, for example
@@ -131,7 +135,8 @@ func (f *fixed) write(ctx context.Context, lease int64, do func() error) error {
 func (o Options) load(ctx context.Context, cfg *Config, base *wire.Base) error {
 	err := outage.Patience{Log: o.Log}.Reach(ctx, func() error { return outage.Of(o.tryLoad(cfg, base)) })
 	if err != nil {
-		return cmp.Or(context.Cause(ctx), fmt.Errorf("--checkpoint_dir_for_init=%s: %w", cfg.Job.CheckpointDirForInit, err))
+		return cmp.Or(context.Cause(ctx), fmt.Errorf("--checkpoint_dir_for_init=%s: %w",
+			cfg.Job.CheckpointDirForInit, err))
 	}
 	return nil
 }
@@ -143,7 +148,8 @@ func (o Options) tryLoad(cfg *Config, base *wire.Base) error {
 	}
 	// this commit, even if a newer one was made since
 	if base != nil {
-		from.Commit, from.Checksum, from.File = checkpoint.Name{Number: base.Number, Claim: base.Claim}, base.Checksum, ""
+		from.Commit, from.Checksum, from.File = checkpoint.Name{Number: base.Number, Claim: base.Claim},
+			base.Checksum, ""
 	}
 	if cfg.Version, err = from.Version(); err == nil {
 		err = from.Load(cfg.Engine.Layout(), cfg.Engine.Values())

@@ -34,7 +34,8 @@ func (b *bench) predicts(outputs string) {
 }
 
 func predicting(lease, number, start, end int64) *wire.Task {
-	return &wire.Task{Kind: wire.TaskKind_PREDICTION, Lease: lease, Number: number, Of: 2, Shard: "s", Start: start, End: end, Version: 7}
+	return &wire.Task{Kind: wire.TaskKind_PREDICTION, Lease: lease, Number: number, Of: 2, Shard: "s",
+		Start: start, End: end, Version: 7}
 }
 
 // A part has one row for each record, in order, under one header, and is written before its lease
@@ -42,7 +43,8 @@ func predicting(lease, number, start, end int64) *wire.Task {
 func TestPrediction(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
-		b := newBench(t, ps.ServerConfig{Async: true}, predicting(1, 1, 6, 9), predicting(2, 0, 0, 6), predicting(3, 1, 6, 9),
+		b := newBench(t, ps.ServerConfig{Async: true}, predicting(1, 1, 6, 9), predicting(2, 0, 0, 6),
+			predicting(3, 1, 6, 9),
 			&wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 4, Of: 2})
 		b.predicts(filepath.Join(dir, "out.csv"))
 		if err := Run(t.Context(), b.Config); err != nil {
@@ -70,7 +72,8 @@ func TestProcessor(t *testing.T) {
 		dir := t.TempDir()
 		b := newBench(t, ps.ServerConfig{Async: true}, predicting(1, 0, 0, 3), predicting(2, 1, 3, 9))
 		b.predicts(dir)
-		b.Model.Processor = &zoo.Processor{Row: func(fields []string, outputs []float32, record []byte) ([]string, error) {
+		b.Model.Processor = &zoo.Processor{Row: func(fields []string, outputs []float32,
+			record []byte) ([]string, error) {
 			id := binary.LittleEndian.Uint32(record)
 			if id == 8 {
 				return nil, errors.New("a bad one")
@@ -80,7 +83,8 @@ func TestProcessor(t *testing.T) {
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
-		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || r[1].Error != "process the outputs of record 8 of s: a bad one" {
+		if r := b.master.reports; len(r) != 2 || r[0].Error != "" ||
+			r[1].Error != "process the outputs of record 8 of s: a bad one" {
 			t.Errorf("reports %v", r)
 		}
 		names, err := checkpoint.Local(dir).List("")
@@ -102,9 +106,11 @@ func TestLoad(t *testing.T) {
 	place := checkpoint.Dir{Files: checkpoint.Local(dir)}
 	var bases []*wire.Base
 	for n := int64(1); n <= 2; n++ {
-		s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: []float32{float32(n)}})
+		s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1),
+			checkpoint.Part{Values: []float32{float32(n)}})
 		if err == nil {
-			c := checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 1, Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}}
+			c := checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 1, Version: 10 * n,
+				Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}}
 			err = errors.Join(c.Seal(), place.WriteCommit(c))
 			bases = append(bases, &wire.Base{Dir: dir, Number: n, Checksum: c.Checksum, Fresh: true})
 		}
@@ -113,7 +119,10 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	out := t.TempDir()
-	if err := (checkpoint.Model{Version: 33, Layout: layout, Fill: func(_ int, dst []float32) error { dst[0] = 3; return nil }}).Export(checkpoint.Local(out), nil); err != nil {
+	if err := (checkpoint.Model{Version: 33, Layout: layout, Fill: func(_ int, dst []float32) error {
+		dst[0] = 3
+		return nil
+	}}).Export(checkpoint.Local(out), nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -127,17 +136,22 @@ func TestLoad(t *testing.T) {
 		{out, nil, 3, 33},
 		{out + "/model.safetensors", nil, 3, 33},
 	} {
-		cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: c.from}, Engine: &counter{values: make([]float32, 1), grads: make([]float32, 1)}}
-		if err := (Options{}).load(t.Context(), &cfg, c.base); err != nil || cfg.Engine.Values()[0] != c.value || cfg.Version != c.version {
-			t.Errorf("%s: %v, value %v of version %d, expected %v of %d", c.from, err, cfg.Engine.Values(), cfg.Version, c.value, c.version)
+		cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: c.from},
+			Engine: &counter{values: make([]float32, 1), grads: make([]float32, 1)}}
+		if err := (Options{}).load(t.Context(), &cfg, c.base); err != nil ||
+			cfg.Engine.Values()[0] != c.value || cfg.Version != c.version {
+			t.Errorf("%s: %v, value %v of version %d, expected %v of %d", c.from, err,
+				cfg.Engine.Values(), cfg.Version, c.value, c.version)
 		}
 	}
-	cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: dir}, Engine: &counter{values: make([]float32, 1)}}
+	cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: dir},
+		Engine: &counter{values: make([]float32, 1)}}
 	replaced := &wire.Base{Dir: dir, Number: 2, Checksum: bases[0].Checksum}
 	if err := (Options{}).load(t.Context(), &cfg, replaced); !errors.Is(err, checkpoint.ErrDamaged) {
 		t.Errorf("a commit that took the place of the one that is meant: %v", err)
 	}
-	if err := (Options{}).load(t.Context(), &cfg, &wire.Base{Dir: dir, Number: 9}); err == nil || !strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+dir+": ") {
+	if err := (Options{}).load(t.Context(), &cfg, &wire.Base{Dir: dir, Number: 9}); err == nil ||
+		!strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+dir+": ") {
 		t.Errorf("a commit that is gone: %v", err)
 	}
 }

@@ -74,7 +74,8 @@ func parseHeader(b []byte) (header, error) {
 		return header{}, fmt.Errorf("parse header: %d offers, want at most %d", count, maxOffers)
 	}
 	for range count {
-		o := offer{task: ledger.Task{Epoch: int(next()), Number: int(next())}, of: next(), from: next(), records: next()}
+		o := offer{task: ledger.Task{Epoch: int(next()), Number: int(next())}, of: next(), from: next(),
+			records: next()}
 		if bad || o.from < 0 || o.records <= 0 || o.from+o.records < 0 {
 			return header{}, errors.New("parse header: an offer without records")
 		}
@@ -127,7 +128,8 @@ func bar(headers []header) []int {
 // In each round another rank comes first, so that every rank has its turn when few records are
 // needed.
 func agree(headers []header, need int64) (agreement, error) {
-	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release, barred: bar(headers)}
+	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)),
+		release: headers[0].release, barred: bar(headers)}
 	for rank, h := range headers {
 		if h.round != headers[0].round {
 			return a, fmt.Errorf("rank %d is at round %d, rank 0 at round %d", rank, h.round, headers[0].round)

@@ -13,8 +13,9 @@ import (
 func offerGen() *rapid.Generator[offer] {
 	return rapid.Custom(func(t *rapid.T) offer {
 		return offer{
-			task: ledger.Task{Epoch: rapid.IntRange(1, 2).Draw(t, "epoch"), Number: rapid.IntRange(0, 12).Draw(t, "number")},
-			of:   1 << 41, from: rapid.Int64Range(0, 1<<40).Draw(t, "from"),
+			task: ledger.Task{Epoch: rapid.IntRange(1, 2).Draw(t, "epoch"),
+				Number: rapid.IntRange(0, 12).Draw(t, "number")},
+			of: 1 << 41, from: rapid.Int64Range(0, 1<<40).Draw(t, "from"),
 			records: rapid.Int64Range(1, 100).Draw(t, "records"),
 		}
 	})
@@ -34,7 +35,8 @@ func TestHeaderSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := headerGen(rapid.Int64Range(0, 1<<40).Draw(t, "round")).Draw(t, "header")
 		got, err := parseHeader(h.appendTo(nil))
-		if err != nil || got.round != h.round || got.recall != h.recall || got.flush != h.flush || got.release != h.release || !slices.Equal(got.offers, h.offers) {
+		if err != nil || got.round != h.round || got.recall != h.recall || got.flush != h.flush ||
+			got.release != h.release || !slices.Equal(got.offers, h.offers) {
 			t.Fatalf("%+v, %v, want %+v", got, err, h)
 		}
 	})
@@ -42,7 +44,8 @@ func TestHeaderSurvives(t *testing.T) {
 
 // Encoding a parsed header gives the same bytes.
 func FuzzHeader(f *testing.F) {
-	f.Add(header{round: 7, recall: true, flush: 1, release: 50, offers: []offer{{task: ledger.Task{Epoch: 2, Number: 3}, of: 512, from: 64, records: 64}}}.appendTo(nil))
+	f.Add(header{round: 7, recall: true, flush: 1, release: 50,
+		offers: []offer{{task: ledger.Task{Epoch: 2, Number: 3}, of: 512, from: 64, records: 64}}}.appendTo(nil))
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHeader(b)
@@ -96,7 +99,8 @@ func TestAgreement(t *testing.T) {
 				of[o.task] = rank
 			}
 			if len(a.takes[rank]) > len(h.offers) {
-				t.Errorf("rank %d gives %d minibatches, and may %d of %+v", rank, len(a.takes[rank]), len(h.offers), headers)
+				t.Errorf("rank %d gives %d minibatches, and may %d of %+v", rank, len(a.takes[rank]),
+					len(h.offers), headers)
 			}
 			headers[rank] = h
 			recall = recall || h.recall
@@ -130,7 +134,8 @@ func TestAgreement(t *testing.T) {
 		}
 		for rank, h := range headers {
 			for other := range headers {
-				if more := len(a.takes[other]) - len(a.takes[rank]); !recall && more > 1 && len(a.takes[rank]) < len(h.offers) {
+				if more := len(a.takes[other]) - len(a.takes[rank]); !recall && more > 1 &&
+					len(a.takes[rank]) < len(h.offers) {
 					t.Errorf("rank %d gives %d minibatches more than rank %d, which has others", other, more, rank)
 				}
 			}
@@ -145,7 +150,8 @@ func TestRanksTakeTurns(t *testing.T) {
 	for round := range int64(ranks) {
 		headers := make([]header, ranks)
 		for rank := range headers {
-			headers[rank] = header{round: round, offers: []offer{{task: ledger.Task{Epoch: 1, Number: rank}, of: need, records: need}}}
+			headers[rank] = header{round: round,
+				offers: []offer{{task: ledger.Task{Epoch: 1, Number: rank}, of: need, records: need}}}
 		}
 		a, err := agree(headers, need)
 		if err != nil {

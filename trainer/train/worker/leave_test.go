@@ -33,7 +33,8 @@ func (f *farewell) GetTask(context.Context, *wire.GetTaskRequest, ...grpc.CallOp
 	return &wire.GetTaskReply{Task: training(f.granted, 12*(f.granted-1), 12*f.granted, 0)}, nil
 }
 
-func (f *farewell) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (f *farewell) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
+	o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	f.script.Heartbeat(ctx, r, o...)
 	return &wire.HeartbeatReply{Unknown: r.Leave == wire.Leave_READY, Life: 1}, nil
 }
@@ -82,7 +83,8 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 		for _, beat := range master.beats {
 			how = append(how, beat.Leave)
 		}
-		if !slices.Equal(how, []wire.Leave{wire.Leave_ASKED, wire.Leave_ASKED, wire.Leave_READY}) && !slices.Equal(how, []wire.Leave{wire.Leave_ASKED, wire.Leave_ASKED, wire.Leave_ASKED, wire.Leave_READY}) {
+		if !slices.Equal(how, []wire.Leave{wire.Leave_ASKED, wire.Leave_ASKED, wire.Leave_READY}) &&
+			!slices.Equal(how, []wire.Leave{wire.Leave_ASKED, wire.Leave_ASKED, wire.Leave_ASKED, wire.Leave_READY}) {
 			t.Errorf("heartbeats said %v", how)
 		}
 		last := master.beats[len(master.beats)-1]
@@ -120,7 +122,8 @@ type slow struct {
 	asked bool
 }
 
-func (s *slow) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (s *slow) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
+	o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	reply, err := s.farewell.Heartbeat(ctx, r, o...)
 	if r.Leave == wire.Leave_ASKED && !s.asked {
 		s.asked = true
@@ -159,7 +162,8 @@ type gone struct {
 
 var errGone = status.Error(codes.Unavailable, "connection refused")
 
-func (g *gone) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (g *gone) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
+	o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	if time.Now().After(g.until) {
 		if g.hangs {
 			<-ctx.Done()
@@ -189,7 +193,8 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 			began := time.Now()
 			b.Master, b.Abandoned = &gone{until: began.Add(time.Hour), hangs: hangs}, 10*time.Minute
 			err := Run(t.Context(), b.Config)
-			if !errors.Is(err, membership.ErrAbandoned) || !strings.Contains(err.Error(), "the master could not be reached for 10m") {
+			if !errors.Is(err, membership.ErrAbandoned) ||
+				!strings.Contains(err.Error(), "the master could not be reached for 10m") {
 				t.Error(err)
 			}
 			if took := time.Since(began).Round(10 * time.Second); took != 70*time.Minute {
@@ -201,7 +206,8 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 
 func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, _, _, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker), Abandoned: 10 * time.Minute})
+		_, _, _, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker),
+			Abandoned: 10 * time.Minute})
 		if !errors.Is(err, membership.ErrAbandoned) {
 			t.Error(err)
 		}

@@ -23,7 +23,8 @@ func TestStateOfALostModelIsVoid(t *testing.T) {
 	} {
 		r := &member{worker: &worker{}}
 		r.changes = c.changes
-		r.live(membership.Of(t.Context(), &wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}))
+		r.live(membership.Of(t.Context(),
+			&wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}))
 		if r.changes != c.want {
 			t.Errorf("%s: round %d, want %d", c.name, r.changes, c.want)
 		}

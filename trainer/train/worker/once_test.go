@@ -25,10 +25,14 @@ func TestOffersFollowTheLedger(t *testing.T) {
 		want    []string
 		reports []string
 	}{
-		{name: "as it should be", had: 2, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)}, want: []string{"1: 2+2", "1: 4+2", "2: 0+2"}},
-		{name: "some of it is in the state", had: 3, hand: []piece{of(1, 1, 2), of(1, 1, 4), of(1, 1, 6)}, want: []string{"1: 3+1", "1: 4+2"}},
+		{name: "as it should be", had: 2, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)},
+			want: []string{"1: 2+2", "1: 4+2", "2: 0+2"}},
+		{name: "some of it is in the state", had: 3,
+			hand: []piece{of(1, 1, 2), of(1, 1, 4), of(1, 1, 6)}, want: []string{"1: 3+1", "1: 4+2"}},
 		{name: "all of it is", had: 8, hand: []piece{of(1, 1, 2), of(1, 1, 4), of(2, 2, 2)}, want: []string{"2: 0+2"}},
-		{name: "there would be a gap", had: 0, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)}, want: []string{"2: 0+2"}, reports: []string{"the lease continues at record 2, but the model has 0 records of the task"}},
+		{name: "there would be a gap", had: 0, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)},
+			want:    []string{"2: 0+2"},
+			reports: []string{"the lease continues at record 2, but the model has 0 records of the task"}},
 		{name: "a gap comes later", had: 0, hand: []piece{of(2, 2, 2), of(1, 1, 4)}, want: []string{"2: 0+2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -55,7 +55,8 @@ func TestEvaluationShowsProgress(t *testing.T) {
 // A worker that exports reports how much of the model it has written.
 func TestExportShowsProgress(t *testing.T) {
 	b := &bench{engine: &counter{values: make([]float32, 1)}}
-	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
+	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(),
+		Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
 	w.Job.Output = t.TempDir()
 	w.leases.hold(&wire.Task{Lease: 4})
 	if err := w.export(t.Context(), 4, 3); err != nil {
@@ -106,13 +107,15 @@ func TestRoundShowsProgress(t *testing.T) {
 		if err := r.confirm(&world{World: membership.Of(t.Context(), &wire.World{})}); err != nil {
 			t.Fatal(err)
 		}
-		a := agreement{records: 2, takes: [][]int64{{2}, c.mine}, offers: [][]offer{{{task: ledger.Task{Epoch: 1, Number: 9}, of: 100, records: 2}}, nil}}
+		a := agreement{records: 2, takes: [][]int64{{2}, c.mine},
+			offers: [][]offer{{{task: ledger.Task{Epoch: 1, Number: 9}, of: 100, records: 2}}, nil}}
 		if !c.idle {
 			a.offers[1] = []offer{r.hand[0].offer(1)}
 		}
 		r.finish(&world{World: membership.Of(t.Context(), &wire.World{}), rank: 1, size: 2}, a, []float32{1})
 		if told := r.leases.progress()[0]; told.Effort != c.told || told.Done != c.confirmed {
-			t.Errorf("after %s it tells of %d rounds and %d records, want %d and %d", c.what, told.Effort, told.Done, c.told, c.confirmed)
+			t.Errorf("after %s it tells of %d rounds and %d records, want %d and %d", c.what,
+				told.Effort, told.Done, c.told, c.confirmed)
 		}
 	}
 }

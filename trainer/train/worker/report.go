@@ -163,7 +163,8 @@ func (l *leases) progress() []*wire.LeaseProgress {
 			h.effort++
 		}
 		all = append(all, &wire.LeaseProgress{
-			Lease: id, Done: h.done, Epoch: int32(h.task.Epoch), Number: int64(h.task.Number), Effort: h.effort + looked, Waits: h.waits,
+			Lease: id, Done: h.done, Epoch: int32(h.task.Epoch), Number: int64(h.task.Number),
+			Effort: h.effort + looked, Waits: h.waits,
 		})
 	}
 	slices.SortFunc(all, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })

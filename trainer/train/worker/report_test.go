@@ -39,7 +39,8 @@ func TestConfirmIsCutShort(t *testing.T) {
 	r := &member{worker: w, feed: &feeder{worker: w, free: make(chan *zoo.Batch, 4)}}
 	task := &wire.Task{Lease: 1, End: 4}
 	for i := range 2 {
-		r.applied = append(r.applied, piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: int64(2 * (i + 1)), last: i == 1}})
+		r.applied = append(r.applied,
+			piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: int64(2 * (i + 1)), last: i == 1}})
 	}
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -67,7 +68,8 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, node := loner(t)
 		r.leases.hold(&wire.Task{Lease: 5})
-		r.hand = []piece{{item: item{task: training(5, 0, 2, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
+		r.hand = []piece{{item: item{task: training(5, 0, 2, 0),
+			batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
 		r.restart(r.values)
 		links, err := node.Connect(t.Context(), mesh.Group{Formation: 3, Peers: []mesh.Peer{{Address: "0"}}})
 		if err != nil {
@@ -130,7 +132,8 @@ func TestReconcile(t *testing.T) {
 	for _, p := range r.hand {
 		got = append(got, fmt.Sprintf("lease %d from %d to %d in hand", p.task.Lease, p.from(), p.done))
 	}
-	want := []string{"lease 2 up to 4 applied", "lease 1 up to 2 applied", "lease 3 from 0 to 2 in hand", "lease 1 from 3 to 4 in hand", "lease 1 from 4 to 6 in hand"}
+	want := []string{"lease 2 up to 4 applied", "lease 1 up to 2 applied",
+		"lease 3 from 0 to 2 in hand", "lease 1 from 3 to 4 in hand", "lease 1 from 4 to 6 in hand"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -141,7 +144,8 @@ func TestWorldVoidsLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := loner(t)
 		r.leases.hold(&wire.Task{Lease: 5})
-		r.hand = []piece{{item: item{task: training(5, 0, 4, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
+		r.hand = []piece{{item: item{task: training(5, 0, 4, 0),
+			batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
 		world := &wire.World{Id: 2, Formation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
 		in := membership.Of(t.Context(), world)
 		time.AfterFunc(time.Second, func() { in.Leave(membership.ErrRecalled) })
@@ -157,7 +161,8 @@ func TestWorldVoidsLeases(t *testing.T) {
 // What was measured for a lease that has become void does not count for the next lease.
 func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	m := model()
-	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics(), leases: newLeases()}
+	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics(),
+		leases: newLeases()}
 	for lease, size := range []int{3, 4} {
 		if err := w.measure(item{task: &wire.Task{Lease: int64(lease)}, batch: &zoo.Batch{Size: size}}, 7); err != nil {
 			t.Fatal(err)
@@ -188,7 +193,8 @@ func TestReleaseOfAnotherModel(t *testing.T) {
 func atHand(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
 	w := &worker{leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2), metrics: model().Metrics()}
 	w.Engine, w.Log = newLesson(), slog.New(slog.DiscardHandler)
-	r := &member{worker: w, feed: &feeder{worker: w, items: make(chan item), free: make(chan *zoo.Batch, 4)}, hand: pieces}
+	r := &member{worker: w, feed: &feeder{worker: w, items: make(chan item),
+		free: make(chan *zoo.Batch, 4)}, hand: pieces}
 	for _, p := range pieces {
 		w.leases.hold(&wire.Task{Lease: p.task.Lease})
 	}

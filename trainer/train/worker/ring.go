@@ -144,9 +144,11 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 		}
 	})
 	watch.Go(func() { cancel(r.Attend(working)) })
-	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64)}
+	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1,
+		Process: 1 + rand.Uint64N(math.MaxUint64)}
 	for {
-		arrival.Round, arrival.Version, arrival.Ledger, arrival.Damage = r.changes, r.version, r.ledger.Append(nil), r.damage
+		arrival.Round, arrival.Version, arrival.Ledger, arrival.Damage = r.changes, r.version,
+			r.ledger.Append(nil), r.damage
 		r.damage = ""
 		next, err := r.Arrive(working, arrival)
 		if err == nil {
@@ -202,7 +204,8 @@ func (r *member) live(p membership.World) (broken bool, suspect int, err error) 
 		defer context.AfterFunc(p.Context(), func() { links.Break(context.Cause(p.Context())) })()
 		in := &world{Mesh: links, World: p, rank: rank, size: len(peers)}
 		if err = r.synchronize(in); err == nil {
-			r.Log.Info(fmt.Sprintf("World %d: rank %d of %d", p.Id, rank, len(peers)), "version", r.version, "took", time.Since(began).Round(time.Millisecond))
+			r.Log.Info(fmt.Sprintf("World %d: rank %d of %d", p.Id, rank, len(peers)), "version",
+				r.version, "took", time.Since(began).Round(time.Millisecond))
 			err = r.rounds(in)
 		}
 	}
@@ -221,7 +224,8 @@ func (r *member) live(p membership.World) (broken bool, suspect int, err error) 
 		return false, -1, nil
 	}
 	suspect = -1
-	if b, ok := errors.AsType[*mesh.BrokenError](err); ok && b.Rank >= 0 && b.Rank < len(peers) && p.Context().Err() == nil {
+	if b, ok := errors.AsType[*mesh.BrokenError](err); ok && b.Rank >= 0 && b.Rank < len(peers) &&
+		p.Context().Err() == nil {
 		suspect = peers[b.Rank].Worker
 	}
 	r.Log.Info("Left the world", "world", p.Id, "reason", err)

@@ -150,7 +150,8 @@ func (d *desk) Recv() (*wire.Assembly, error) {
 	}
 }
 
-func (p *pupil) Rendezvous(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
+func (p *pupil) Rendezvous(ctx context.Context,
+	_ ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
 	return &desk{pupil: p, ctx: ctx, words: make(chan *wire.Assembly, 16), cut: make(chan struct{})}, nil
 }
 
@@ -221,30 +222,33 @@ func (c *class) start(t *testing.T) {
 	var logged sync.Mutex
 	for _, p := range c.pupils {
 		c.working.Go(func() {
-			node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header, Credential: prove.Of(p.header()), Dial: func(ctx context.Context, address string) (net.Conn, error) {
-				i, err := strconv.Atoi(address)
-				if err != nil {
-					return nil, err
-				}
-				c.mu.Lock()
-				dark := c.dark == c.world
-				c.mu.Unlock()
-				if dark {
-					<-ctx.Done()
-					return nil, ctx.Err()
-				}
-				link, err := c.pupils[i].node.DialContext(ctx)
-				c.mu.Lock()
-				c.links = append(c.links, link)
-				c.mu.Unlock()
-				return link, err
-			}})
+			node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header,
+				Credential: prove.Of(p.header()), Dial: func(ctx context.Context, address string) (net.Conn, error) {
+					i, err := strconv.Atoi(address)
+					if err != nil {
+						return nil, err
+					}
+					c.mu.Lock()
+					dark := c.dark == c.world
+					c.mu.Unlock()
+					if dark {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					link, err := c.pupils[i].node.DialContext(ctx)
+					c.mu.Lock()
+					c.links = append(c.links, link)
+					c.mu.Unlock()
+					return link, err
+				}})
 			defer node.Close()
 			p.err = Run(t.Context(), Config{
-				Index: p.index, Self: self(pod.Worker), Job: c.job, Model: m, Engine: p.engine, Master: p, Peers: node, Address: strconv.Itoa(p.index),
+				Index: p.index, Self: self(pod.Worker), Job: c.job, Model: m, Engine: p.engine,
+				Master: p, Peers: node, Address: strconv.Itoa(p.index),
 				Initial:  func() ([]float32, error) { return make([]float32, lessons), nil },
 				Training: numbers{bad: c.bad}, Validation: numbers{bad: -1},
-				Log: slog.New(slog.NewTextHandler(writer{&logged, &c.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+				Log: slog.New(slog.NewTextHandler(writer{&logged, &c.log},
+					&slog.HandlerOptions{Level: slog.LevelDebug})),
 			})
 		})
 	}
@@ -281,7 +285,8 @@ func (c *class) finish(t *testing.T) {
 // updates returns how many records each update had.
 func (c *class) updates() []int {
 	var sizes []int
-	for i, line := range regexp.MustCompile(`Step applied.* version=(\d+) records=(\d+)`).FindAllStringSubmatch(c.log.String(), -1) {
+	for i, line := range regexp.MustCompile(
+		`Step applied.* version=(\d+) records=(\d+)`).FindAllStringSubmatch(c.log.String(), -1) {
 		version, _ := strconv.Atoi(line[1])
 		records, _ := strconv.Atoi(line[2])
 		if version > len(sizes) {
@@ -488,7 +493,8 @@ func TestFailureInRingTellsWhatIsDone(t *testing.T) {
 			}
 			c.start(t)
 			c.finish(t)
-			if r := c.pupils[0].reports; len(r) != 1 || !strings.Contains(r[0].Error, "record 9 is broken") || r[0].Done != 8 {
+			if r := c.pupils[0].reports; len(r) != 1 ||
+				!strings.Contains(r[0].Error, "record 9 is broken") || r[0].Done != 8 {
 				t.Fatalf("reports %v", r)
 			}
 			if n := slices.Index(c.pupils[0].engine.values, 0); n != 8 {

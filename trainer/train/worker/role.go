@@ -84,10 +84,12 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 		if err := o.load(setup, &cfg, base); err != nil {
 			return err
 		}
-		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "version", cfg.Version)
+		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(),
+			"version", cfg.Version)
 		return o.serve(ctx, setup, cfg, nil)
 	case j.Strategy != job.AllReduce:
-		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "servers", len(servers))
+		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(),
+			"servers", len(servers))
 		return o.serve(ctx, setup, cfg, servers)
 	}
 	if cfg.Peers == nil {
@@ -128,10 +130,11 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		return cfg, nil, fmt.Errorf("build model %s: %w", j.ModelDef, err)
 	}
 	open = append(open, closer(engine.Close))
-	cfg = Config{Model: model, Engine: engine, Predict: engine.Predict, Open: o.Open, Initial: func() ([]float32, error) {
-		_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
-		return values, err
-	}}
+	cfg = Config{Model: model, Engine: engine, Predict: engine.Predict, Open: o.Open,
+		Initial: func() ([]float32, error) {
+			_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
+			return values, err
+		}}
 	// without a ring the servers read them
 	if j.Strategy == job.AllReduce && j.CheckpointDirForInit != "" {
 		values, err := cfg.Initial()
@@ -190,7 +193,8 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 	for {
 		var err error
 		if cfg.Job.Trains() {
-			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: cfg.Job.PlainData(), OnWait: o.waits})
+			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers,
+				Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: cfg.Job.PlainData(), OnWait: o.waits})
 		}
 		if err == nil {
 			err = Run(ctx, cfg)
@@ -245,7 +249,8 @@ func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, b
 	var keeps bool
 	answered := time.Now()
 	err := membership.Retry(ctx, func() error {
-		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
+		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER,
+			Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
 		if away := time.Since(answered); err != nil && o.Abandoned > 0 && away >= o.Abandoned {
 			cancel(fmt.Errorf("%w for %v", membership.ErrAbandoned, away.Round(time.Second)))
 		}

@@ -123,7 +123,8 @@ func (r *member) tidy(ctx context.Context) error {
 		case had > p.from():
 			r.reconcile()
 		default:
-			gap := fmt.Errorf("the lease continues at record %d, but the model has %d records of the task", p.from(), had)
+			gap := fmt.Errorf("the lease continues at record %d, but the model has %d records of "+
+				"the task", p.from(), had)
 			if err := r.fail(ctx, p.task, gap); err != nil {
 				return err
 			}

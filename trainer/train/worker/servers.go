@@ -207,14 +207,16 @@ func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) 
 		}
 		w.holds = unknown
 	}
-	return fmt.Errorf("a gradient was too old for the servers %d times: raise --sync_version_tolerance or lower --grads_to_wait", maxStale)
+	return fmt.Errorf("a gradient was too old for the servers %d times: raise "+
+		"--sync_version_tolerance or lower --grads_to_wait", maxStale)
 }
 
 // cutAt returns the record from which to go on when a server has records of a minibatch that the
 // worker did not know of.
 func cutAt(it item, first, had int64) (from int64, err error) {
 	if had < first || had >= it.done {
-		return 0, fmt.Errorf("a server has %d records of the task, and records [%d, %d) are to follow: its ledger and the master's differ", had, first, it.done)
+		return 0, fmt.Errorf("a server has %d records of the task, and records [%d, %d) are to "+
+			"follow: its ledger and the master's differ", had, first, it.done)
 	}
 	return had, nil
 }
@@ -243,7 +245,8 @@ func (w *servers) pull(ctx context.Context, options ps.PullOptions) (ps.Versions
 // push sends the engine's gradient, of the task's records that begin at from, to every server.
 func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (ps.Pushed, error) {
 	w.sincePull++
-	gradient := ps.Gradient{Versions: w.versions, Epoch: int(it.task.Epoch), Task: it.task.Number, From: from, To: it.done,
+	gradient := ps.Gradient{Versions: w.versions, Epoch: int(it.task.Epoch), Task: it.task.Number,
+		From: from, To: it.done,
 		Of: it.task.End - it.task.Start}
 	if w.behind != nil {
 		return ps.Pushed{Accepted: true}, w.pushBehind(ctx, it, gradient, feed)

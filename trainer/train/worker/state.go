@@ -179,9 +179,11 @@ func parsePosition(b []byte) (position, ledger.Ledger, error) {
 // receiver returns a state of the same shape, at p, to receive one into. It is s itself if that
 // loses nothing.
 func (s *state) receiver(p position) *state {
-	into := &state{layout: s.layout, optimizer: s.optimizer, batch: s.batch, values: s.values, slots: s.slots, pending: s.pending, snapshot: s.snapshot}
+	into := &state{layout: s.layout, optimizer: s.optimizer, batch: s.batch, values: s.values,
+		slots: s.slots, pending: s.pending, snapshot: s.snapshot}
 	if s.changes > 0 {
-		into.values, into.slots, into.snapshot = make([]float32, len(s.values)), s.optimizer.NewSlots(s.layout.Trainable()), nil
+		into.values, into.slots, into.snapshot = make([]float32, len(s.values)),
+			s.optimizer.NewSlots(s.layout.Trainable()), nil
 		if s.pending != nil {
 			into.pending = make([]float32, len(s.pending))
 		}

@@ -56,7 +56,8 @@ type asks struct {
 	at []time.Time
 }
 
-func (a *asks) GetTask(ctx context.Context, r *wire.GetTaskRequest, options ...grpc.CallOption) (*wire.GetTaskReply, error) {
+func (a *asks) GetTask(ctx context.Context, r *wire.GetTaskRequest,
+	options ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	a.at = append(a.at, time.Now())
 	return a.script.GetTask(ctx, r, options...)
 }
@@ -78,7 +79,8 @@ func TestStorageThatComesBack(t *testing.T) {
 		if len(*tries) < 10 || len(*tries) > 40 {
 			t.Errorf("%d attempts", len(*tries))
 		}
-		if want := [][]int32{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
+		if want := [][]int32{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11},
+			{12, 13, 14, 15}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
 			t.Errorf("steps %v, want %v", b.engine.steps, want)
 		}
 		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || r[1].Error != "" {
@@ -93,7 +95,8 @@ func TestStorageThatComesBack(t *testing.T) {
 				effort = max(effort, l.Effort)
 			}
 		}
-		if log := b.log.String(); strings.Count(log, "Waiting for the storage") != 1 || strings.Count(log, "The storage answers again") != 1 ||
+		if log := b.log.String(); strings.Count(log, "Waiting for the storage") != 1 ||
+			strings.Count(log, "The storage answers again") != 1 ||
 			!strings.Contains(log, "/data/s") {
 			t.Error(log)
 		}
@@ -191,7 +194,8 @@ func TestExportWaitsForItsVolume(t *testing.T) {
 		"no place":   {0, true, false, true, 0},
 	} {
 		bubble(t, func(t *testing.T) {
-			b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0), &wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 2})
+			b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0),
+				&wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 2})
 			path, appear := absent(t)
 			b.Job.Output = path
 			if c.file {
@@ -210,7 +214,8 @@ func TestExportWaitsForItsVolume(t *testing.T) {
 				t.Errorf("%s: the export takes %v, want %v", name, took, c.took)
 			}
 			r := b.master.reports[1]
-			if (r.Error != "") != c.fails || r.Storage != c.storage || c.fails && !strings.Contains(r.Error, "--output="+b.Job.Output) {
+			if (r.Error != "") != c.fails || r.Storage != c.storage || c.fails &&
+				!strings.Contains(r.Error, "--output="+b.Job.Output) {
 				t.Errorf("%s: report %v", name, r)
 			}
 			if _, err := os.Stat(filepath.Join(b.Job.Output, checkpoint.ModelFile)); (err != nil) != c.fails {
@@ -232,7 +237,8 @@ func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 		go func() {
 			ended <- w.patience(1).Reach(t.Context(), func() error {
 				if tries++; time.Now().Before(full) {
-					return outage.Of(fmt.Errorf("export: %w", &fs.PathError{Op: "write", Path: fmt.Sprintf("/out/model-%d", tries), Err: syscall.ENOSPC}))
+					return outage.Of(fmt.Errorf("export: %w",
+						&fs.PathError{Op: "write", Path: fmt.Sprintf("/out/model-%d", tries), Err: syscall.ENOSPC}))
 				}
 				return nil
 			})

@@ -233,7 +233,8 @@ func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error
 		what = "Task handed back: the storage failed for too long"
 	}
 	w.Log.Error(what, "shard", task.Shard, "records", fmt.Sprintf("[%d,%d)", task.Start, task.End), "error", failure)
-	return w.deliver(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease, Error: failure.Error(), Storage: storage, Done: done})
+	return w.deliver(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease,
+		Error: failure.Error(), Storage: storage, Done: done})
 }
 
 // settle reports that a lease is done, when nothing of it is in flight any more.

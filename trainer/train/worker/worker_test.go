@@ -99,7 +99,9 @@ func model() *zoo.Model {
 			return nil
 		},
 		Metrics: func() []zoo.Metric {
-			return []zoo.Metric{{Name: "count", Size: 1, Update: func([]float64, nn.Array, *zoo.Batch) error { return nil }}}
+			return []zoo.Metric{{Name: "count", Size: 1, Update: func([]float64, nn.Array, *zoo.Batch) error {
+				return nil
+			}}}
 		},
 	}
 }
@@ -126,7 +128,8 @@ func (s *script) call() error {
 	return nil
 }
 
-func (s *script) GetTask(ctx context.Context, _ *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
+func (s *script) GetTask(ctx context.Context, _ *wire.GetTaskRequest,
+	_ ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.call(); err != nil {
@@ -140,7 +143,8 @@ func (s *script) GetTask(ctx context.Context, _ *wire.GetTaskRequest, _ ...grpc.
 	return &wire.GetTaskReply{Task: t}, nil
 }
 
-func (s *script) ReportTask(_ context.Context, r *wire.ReportTaskRequest, _ ...grpc.CallOption) (*wire.ReportTaskReply, error) {
+func (s *script) ReportTask(_ context.Context, r *wire.ReportTaskRequest,
+	_ ...grpc.CallOption) (*wire.ReportTaskReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.call(); err != nil {
@@ -153,7 +157,8 @@ func (s *script) ReportTask(_ context.Context, r *wire.ReportTaskRequest, _ ...g
 	return &wire.ReportTaskReply{}, nil
 }
 
-func (s *script) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+func (s *script) Heartbeat(_ context.Context, r *wire.HeartbeatRequest,
+	_ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats = append(s.beats, r)
@@ -182,8 +187,9 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(lis) }()
 	worker := self(pod.Worker)
-	client, err := ps.Dial(t.Context(), ps.ClientConfig{Self: worker, Servers: []ps.Address{{Address: "ps-0"}}, Layout: engine.Layout(),
-		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }})
+	client, err := ps.Dial(t.Context(),
+		ps.ClientConfig{Self: worker, Servers: []ps.Address{{Address: "ps-0"}}, Layout: engine.Layout(),
+			Dial: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +209,8 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 func self(r pod.Role) *rpc.Self { return speak.Self(identity.Header{Role: r, Life: 1}) }
 
 func training(lease, start, end, done int64) *wire.Task {
-	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "s", Start: start, End: end, Done: done, Epoch: 1}
+	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "s",
+		Start: start, End: end, Done: done, Epoch: 1}
 }
 
 // bubble runs f in a synctest bubble whose cleanups run within it.
@@ -223,7 +230,8 @@ func (b *bench) pull(t *testing.T) float32 {
 // has makes the server have records of a task, with a gradient that changes nothing.
 func (b *bench) has(t *testing.T, task, from, to int64) {
 	t.Helper()
-	p, err := b.Servers.Push(t.Context(), []float32{0}, ps.Gradient{Versions: ps.Versions{0}, Epoch: 1, Task: task, From: from, To: to, Of: 1000})
+	p, err := b.Servers.Push(t.Context(), []float32{0}, ps.Gradient{Versions: ps.Versions{0}, Epoch: 1,
+		Task: task, From: from, To: to, Of: 1000})
 	if err != nil || !p.Accepted {
 		t.Fatal(p, err)
 	}
@@ -263,7 +271,8 @@ type timed struct {
 	began, reported time.Time
 }
 
-func (m *timed) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, options ...grpc.CallOption) (*wire.ReportTaskReply, error) {
+func (m *timed) ReportTask(ctx context.Context, r *wire.ReportTaskRequest,
+	options ...grpc.CallOption) (*wire.ReportTaskReply, error) {
 	m.reported = time.Now()
 	return m.script.ReportTask(ctx, r, options...)
 }
@@ -289,12 +298,14 @@ func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 				since := time.Duration(i+1) * timing.Beat
 				for _, l := range beat.Leases {
 					if most := 4 * int64(since/takes); l.Done > most {
-						t.Fatalf("--get_model_steps=%d: %d records are done after %v, the servers have accepted %d", local, l.Done, since, most)
+						t.Fatalf("--get_model_steps=%d: %d records are done after %v, the servers "+
+							"have accepted %d", local, l.Done, since, most)
 					}
 				}
 			}
 			if after := m.reported.Sub(m.began); after < 3*takes || len(b.master.beats) < 50 {
-				t.Errorf("--get_model_steps=%d: the lease is reported done after %v, the servers accept its last gradient after %v", local, after, 3*takes)
+				t.Errorf("--get_model_steps=%d: the lease is reported done after %v, the servers "+
+					"accept its last gradient after %v", local, after, 3*takes)
 			}
 		})
 	}
@@ -308,7 +319,8 @@ func TestRecordsThatAreMissing(t *testing.T) {
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
-		if len(b.master.reports) != 1 || !strings.Contains(b.master.reports[0].Error, "a server has 0 records of the task, and records [4, 8) are to follow") {
+		if len(b.master.reports) != 1 || !strings.Contains(b.master.reports[0].Error,
+			"a server has 0 records of the task, and records [4, 8) are to follow") {
 			t.Errorf("reports %v", b.master.reports)
 		}
 	})
@@ -328,7 +340,8 @@ func TestAnotherLifeEndsTheWork(t *testing.T) {
 
 func TestEveryRecordOfEveryLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0), training(2, 10, 16, 4), training(3, 16, 20, 4))
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0), training(2, 10, 16, 4),
+			training(3, 16, 20, 4))
 		b.has(t, 2, 0, 4)
 		// a master that is away is not the end of the data
 		b.master.refuse = 3
@@ -418,7 +431,8 @@ func (i *intruder) Step(b *zoo.Batch) (float32, error) {
 		var v [1]float32
 		versions, err := i.bench.Servers.Pull(i.t.Context(), v[:], ps.PullOptions{})
 		if err == nil {
-			_, err = i.bench.Servers.Push(i.t.Context(), []float32{1}, ps.Gradient{Versions: versions, Epoch: 1, Task: 99, To: 1, Of: 1000})
+			_, err = i.bench.Servers.Push(i.t.Context(), []float32{1},
+				ps.Gradient{Versions: versions, Epoch: 1, Task: 99, To: 1, Of: 1000})
 		}
 		if err != nil {
 			i.t.Error(err)
@@ -516,12 +530,14 @@ func TestFailedEvaluationLeavesNothingToTheNext(t *testing.T) {
 		evaluation := func(lease, start, end int64) *wire.Task {
 			return &wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: lease, Shard: "v", Start: start, End: end}
 		}
-		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0), evaluation(2, 0, 12), evaluation(3, 12, 15))
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0), evaluation(2, 0, 12),
+			evaluation(3, 12, 15))
 		b.Validation = numbers{bad: 5} // after the first minibatch of lease 2
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
-		if r := b.master.reports; r[1].Error == "" || len(r[1].Metrics) != 0 || r[2].Error != "" || r[2].Metrics[0].State[0] != 3 {
+		if r := b.master.reports; r[1].Error == "" || len(r[1].Metrics) != 0 || r[2].Error != "" ||
+			r[2].Metrics[0].State[0] != 3 {
 			t.Errorf("reports %v, want the metrics of 3 records", r)
 		}
 	})

@@ -56,7 +56,8 @@ func resNetSchedule(version int64, workers int) float64 {
 }
 
 func conv3x3(filters, stride int) nn.Conv2D {
-	return nn.Conv2D{Filters: filters, Kernel: [2]int{3, 3}, Stride: [2]int{stride, stride}, Padding: nn.Half, NoBias: true}
+	return nn.Conv2D{Filters: filters, Kernel: [2]int{3, 3}, Stride: [2]int{stride, stride},
+		Padding: nn.Half, NoBias: true}
 }
 
 func resNetNorm(relu bool) nn.BatchNorm {

@@ -24,7 +24,8 @@ func (p pictures) feed(mode Mode, records [][]byte, b *Batch) error {
 	for i, record := range records {
 		var err error
 		if features, err = example.Parse(features[:0], record); err != nil {
-			return fmt.Errorf("record %d: %w; the model wants tf.train.Example records, as elasticdl dataset writes them", i, err)
+			return fmt.Errorf("record %d: %w; the model wants tf.train.Example records, as "+
+				"elasticdl dataset writes them", i, err)
 		}
 		if err := p.pixels(images[i*size:(i+1)*size], features); err != nil {
 			return fmt.Errorf("record %d: %w", i, err)

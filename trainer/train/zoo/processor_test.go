@@ -12,12 +12,14 @@ func TestProcessors(t *testing.T) {
 		outputs      []float32
 		header, rows []string
 	}{
-		{Outputs(), []float32{0.1, -2, 1e-9}, []string{"output_0", "output_1", "output_2"}, []string{"0.1", "-2", "1e-09"}},
+		{Outputs(), []float32{0.1, -2, 1e-9}, []string{"output_0", "output_1", "output_2"},
+			[]string{"0.1", "-2", "1e-09"}},
 		{Classes(), []float32{-1000, 0, 0, 1000}, []string{"class", "probability"}, []string{"3", "1"}},
 		{Classes(), []float32{5, 5}, []string{"class", "probability"}, []string{"0", "0.5"}},
 	} {
 		row, err := c.p.Row([]string{"before"}, c.outputs, nil)
-		if header := c.p.Header(len(c.outputs)); err != nil || !slices.Equal(header, c.header) || !slices.Equal(row, append([]string{"before"}, c.rows...)) {
+		if header := c.p.Header(len(c.outputs)); err != nil || !slices.Equal(header, c.header) ||
+			!slices.Equal(row, append([]string{"before"}, c.rows...)) {
 			t.Errorf("%v: %v, %v, %v", c.outputs, header, row, err)
 		}
 	}

@@ -144,7 +144,8 @@ func (m *Model) missing() []string {
 		ok   bool
 	}{
 		{"Package", m.Package != ""}, {"Name", m.Name != ""}, {"Class", m.Class != ""},
-		{"New", m.New != nil}, {"Loss", m.Loss != nil}, {"Optimizer", m.Optimizer != nil}, {"Feed", m.Feed != nil}, {"Metrics", m.Metrics != nil},
+		{"New", m.New != nil}, {"Loss", m.Loss != nil}, {"Optimizer", m.Optimizer != nil},
+		{"Feed", m.Feed != nil}, {"Metrics", m.Metrics != nil},
 	} {
 		if !f.ok {
 			names = append(names, f.name)

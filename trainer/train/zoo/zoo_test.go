@@ -26,7 +26,8 @@ func TestLookup(t *testing.T) {
 			t.Errorf("Lookup(%q) = %v, %v", def, m, err)
 		}
 	}
-	for _, def := range []string{"", "mnist", "mnist.mnist_functional_api.forward", "cifar10.mnist_functional_api.custom_model"} {
+	for _, def := range []string{"", "mnist", "mnist.mnist_functional_api.forward",
+		"cifar10.mnist_functional_api.custom_model"} {
 		if _, err := Lookup(def); err == nil || !strings.Contains(err.Error(), "mnist.mnist_subclass.CustomModel") {
 			t.Errorf("Lookup(%q): %v, want the names of all models", def, err)
 		}
@@ -123,7 +124,8 @@ func TestResNetSchedule(t *testing.T) {
 		version int64
 		workers int
 		want    float64
-	}{{0, 1, .05}, {63_999, 1, .05}, {64_000, 1, .005}, {96_000, 1, .0005}, {15_999, 4, .05}, {16_000, 4, .005}, {24_000, 4, .0005}, {10, 0, .05}} {
+	}{{0, 1, .05}, {63_999, 1, .05}, {64_000, 1, .005}, {96_000, 1, .0005}, {15_999, 4, .05},
+		{16_000, 4, .005}, {24_000, 4, .0005}, {10, 0, .05}} {
 		if got := cifar10ResNet20.LearningRate(c.version, c.workers); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("rate of version %d with %d workers is %v, want %v", c.version, c.workers, got, c.want)
 		}
@@ -140,10 +142,14 @@ func TestFeedErrors(t *testing.T) {
 		{[]byte{1, 2, 3}, "; the model wants tf.train.Example records"},
 		{example.Append(nil, label), `feature "image"`},
 		{example.Append(nil, image), `feature "label"`},
-		{example.Append(nil, image, example.Value{Name: "label", Ints: []int64{10}}), `feature "label": is 10, want 0 to 9`},
-		{example.Append(nil, image, example.Value{Name: "label", Ints: []int64{-1}}), `feature "label": is -1, want 0 to 9`},
-		{example.Append(nil, label, example.Value{Name: "image", Bytes: [][]byte{make([]byte, 783)}}), `feature "image": has 783 bytes, want 784`},
-		{example.Append(nil, label, example.Value{Name: "image", Floats: make([]float32, 785)}), `feature "image": has 785 values, want 784`},
+		{example.Append(nil, image, example.Value{Name: "label", Ints: []int64{10}}),
+			`feature "label": is 10, want 0 to 9`},
+		{example.Append(nil, image, example.Value{Name: "label", Ints: []int64{-1}}),
+			`feature "label": is -1, want 0 to 9`},
+		{example.Append(nil, label, example.Value{Name: "image", Bytes: [][]byte{make([]byte, 783)}}),
+			`feature "image": has 783 bytes, want 784`},
+		{example.Append(nil, label, example.Value{Name: "image", Floats: make([]float32, 785)}),
+			`feature "image": has 785 values, want 784`},
 	} {
 		err := mnistFunctional.Feed(Training, [][]byte{record(1, false), c.bad}, &Batch{})
 		if err == nil || !strings.HasPrefix(err.Error(), "record 1: ") || !strings.Contains(err.Error(), c.want) {
@@ -230,7 +236,8 @@ func split(b *Batch, n int) []*Batch {
 		size := len(x.Data) / b.Size
 		shape := slices.Clone(x.Shape)
 		shape[0] = hi - lo
-		return &Batch{Size: hi - lo, Inputs: []nn.Array{{Shape: shape, Data: x.Data[lo*size : hi*size]}}, Labels: b.Labels[lo:hi]}
+		return &Batch{Size: hi - lo,
+			Inputs: []nn.Array{{Shape: shape, Data: x.Data[lo*size : hi*size]}}, Labels: b.Labels[lo:hi]}
 	}
 	return []*Batch{cut(0, n), cut(n, b.Size)}
 }

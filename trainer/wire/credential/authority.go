@@ -86,7 +86,8 @@ func (a *Authority) Sign(n identity.Name, key crypto.PublicKey, now time.Time, v
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: n.ID.String()}, URIs: []*url.URL{uri},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(valid),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.root.certificate, key, a.key)
 	if err != nil {

@@ -60,7 +60,8 @@ func (c *Conn) Bare() net.Conn {
 
 // Client proves who this process is to whoever accepted a connection, and has that proved to be one
 // that expect returns no error for. It does not outlast ctx, and closes the connection if it fails.
-func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protocol, expect func(identity.Name) error) (*Conn, error) {
+func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protocol,
+	expect func(identity.Name) error) (*Conn, error) {
 	made := &Conn{raw: conn, Protocol: protocol}
 	config := c.config(func(state tls.ConnectionState) (err error) {
 		if made.Peer, err = c.peer(state, x509.ExtKeyUsageServerAuth); err != nil {

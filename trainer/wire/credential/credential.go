@@ -68,7 +68,8 @@ func ParseRequest(der []byte) (*ecdsa.PublicKey, error) {
 	}
 	key, ok := r.PublicKey.(*ecdsa.PublicKey)
 	if !ok {
-		return nil, fmt.Errorf("read the request for a certificate: found a key of %v, expected one of ECDSA", r.PublicKeyAlgorithm)
+		return nil, fmt.Errorf("read the request for a certificate: found a key of %v, expected one "+
+			"of ECDSA", r.PublicKeyAlgorithm)
 	}
 	if err := r.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("read the request for a certificate: %w", err)
@@ -115,12 +116,14 @@ func (c *Credential) Validity() (since, expiry time.Time) {
 
 // verify returns whom a certificate names that the job's authority has signed.
 func (c *Credential) verify(leaf *x509.Certificate, usage x509.ExtKeyUsage) (identity.Name, error) {
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: c.pool, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: time.Now()})
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: c.pool, KeyUsages: []x509.ExtKeyUsage{usage},
+		CurrentTime: time.Now()})
 	if err != nil {
 		return identity.Name{}, fmt.Errorf("%w: %w", identity.ErrForeign, err)
 	}
 	if len(leaf.URIs) != 1 {
-		return identity.Name{}, fmt.Errorf("%w: a certificate with %d names, expected 1", identity.ErrForeign, len(leaf.URIs))
+		return identity.Name{}, fmt.Errorf("%w: a certificate with %d names, expected 1",
+			identity.ErrForeign, len(leaf.URIs))
 	}
 	return identity.ParseName(leaf.URIs[0].String())
 }

@@ -60,7 +60,8 @@ func wire(t testing.TB) (dialled, accepted net.Conn) {
 }
 
 // meet has two processes prove who they are, one of which has dialled.
-func meet(t testing.TB, from, to *Credential, called pod.ID, strangers bool, protocol Protocol, accepts ...Protocol) (client, accepted *Conn, err, err2 error) {
+func meet(t testing.TB, from, to *Credential, called pod.ID, strangers bool, protocol Protocol,
+	accepts ...Protocol) (client, accepted *Conn, err, err2 error) {
 	a, b := wire(t)
 	done := make(chan struct{})
 	go func() {
@@ -149,7 +150,8 @@ func TestExpiry(t *testing.T) {
 		}
 		client.Close()
 		accepted.Close()
-		if _, _, err, err2 = meet(t, from, to, server.ID, false, Push, Push); err == nil || err2 == nil || !errors.Is(err2, identity.ErrForeign) {
+		if _, _, err, err2 = meet(t, from, to, server.ID, false, Push, Push); err == nil ||
+			err2 == nil || !errors.Is(err2, identity.ErrForeign) {
 			t.Errorf("after %v: %v, %v", Lifetime, err, err2)
 		}
 		request, err := from.Request()
@@ -167,7 +169,8 @@ func TestExpiry(t *testing.T) {
 		if err := from.Take(der); err != nil {
 			t.Fatal(err)
 		}
-		if since, expiry := from.Validity(); !since.Equal(time.Now().Truncate(time.Second)) || expiry.Sub(since) != Lifetime {
+		if since, expiry := from.Validity(); !since.Equal(time.Now().Truncate(time.Second)) ||
+			expiry.Sub(since) != Lifetime {
 			t.Errorf("from %v to %v", since, expiry)
 		}
 		client, accepted, err, err2 = meet(t, from, to, server.ID, false, Push, Push)
@@ -212,7 +215,8 @@ func TestPlain(t *testing.T) {
 	if err := <-said; err != nil {
 		t.Error(err)
 	}
-	if _, _, err, err2 := meet(t, credential(t, authority(t, "uid"), worker, Lifetime), to, server.ID, false, Mesh.Plain(), Mesh.Plain()); err == nil || err2 == nil {
+	if _, _, err, err2 := meet(t, credential(t, authority(t, "uid"), worker, Lifetime), to, server.ID,
+		false, Mesh.Plain(), Mesh.Plain()); err == nil || err2 == nil {
 		t.Errorf("a stranger: %v, %v", err, err2)
 	}
 }
@@ -251,7 +255,8 @@ func TestVersion(t *testing.T) {
 	to := credential(t, a, server, Lifetime)
 	dialled, raw := wire(t)
 	go to.Server(t.Context(), raw, true, GRPC)
-	err := tls.Client(dialled, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}).Handshake()
+	err := tls.Client(dialled, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2"}}).Handshake()
 	if err == nil {
 		t.Error("TLS 1.2 is spoken")
 	}
@@ -293,10 +298,12 @@ func TestCardsAndAuthoritiesAreWritten(t *testing.T) {
 	if err := to.Take(credential(t, a, server, Lifetime).held.Load().Certificate.Certificate[0]); err == nil {
 		t.Error("a certificate of another key is taken")
 	}
-	if _, _, err, err2 := meet(t, from, credential(t, a, server, Lifetime), server.ID, false, Push, Push); err != nil || err2 != nil {
+	if _, _, err, err2 := meet(t, from, credential(t, a, server, Lifetime), server.ID, false, Push,
+		Push); err != nil || err2 != nil {
 		t.Error(err, err2)
 	}
-	for name, text := range map[string][]byte{"nothing": nil, "no key": bytes.Split(text, []byte("-----BEGIN CERT"))[0], "a card": written[:len(written)/2]} {
+	for name, text := range map[string][]byte{"nothing": nil,
+		"no key": bytes.Split(text, []byte("-----BEGIN CERT"))[0], "a card": written[:len(written)/2]} {
 		if _, err := ParseAuthority(text); err == nil {
 			t.Errorf("%s is an authority", name)
 		}

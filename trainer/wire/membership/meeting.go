@@ -183,7 +183,8 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 		}
 		m.current, m.drop = p.Formation, p.drop
 		if m.stands != nil {
-			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address, Process: m.stands.Process, Formation: p.Formation, Works: true}
+			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address,
+				Process: m.stands.Process, Formation: p.Formation, Works: true}
 		}
 		// also if this worker was not in the first world of that life
 		if p.Life != m.life {

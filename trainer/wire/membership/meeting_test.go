@@ -28,7 +28,8 @@ func TestFlushOfAnotherModel(t *testing.T) {
 		if c.order > 0 {
 			m.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Flush{Flush: c.order}})
 		} else {
-			m.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Life: c.life, Sources: c.sources}}})
+			m.Hear(t.Context(), &wire.Assembly{
+				Word: &wire.Assembly_World{World: &wire.World{Life: c.life, Sources: c.sources}}})
 		}
 		if _, flush := m.Heard(0); flush != c.want {
 			t.Errorf("after %+v the flush is %d", c, flush)

@@ -49,7 +49,8 @@ func conclusive(err error) (error, bool) {
 	switch status.Code(err) {
 	case codes.NotFound:
 		return ErrReplaced, true
-	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied,
+		codes.Unauthenticated:
 		return err, true
 	}
 	return err, false

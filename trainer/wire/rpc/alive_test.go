@@ -76,7 +76,8 @@ func towards(t *testing.T) (master wire.MasterClient, pull func()) {
 			defer mu.Unlock()
 			return pulled
 		}}, err
-	}, self(identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1}), Callee{ID: pod.ID{Role: pod.Master}, Incarnation: 1})
+	}, self(identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1}),
+		Callee{ID: pod.ID{Role: pod.Master}, Incarnation: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,8 @@ func TestCallHasADeadline(t *testing.T) {
 				defer end()
 			}
 			began := time.Now()
-			if _, err := master.Join(call, &wire.JoinRequest{Role: wire.Role_WORKER}); status.Code(err) != codes.DeadlineExceeded {
+			if _, err := master.Join(call, &wire.JoinRequest{Role: wire.Role_WORKER}); status.Code(
+				err) != codes.DeadlineExceeded {
 				t.Errorf("the call ends with %v", err)
 			}
 			if took := time.Since(began); took != want {

@@ -46,7 +46,8 @@ func connection(address string, dial Dialer, c *caller, options ...grpc.DialOpti
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: timing.Reconnect},
+			Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2,
+				Jitter: 0.5, MaxDelay: timing.Reconnect},
 			MinConnectTimeout: timing.Connect,
 		}),
 		grpc.WithInitialWindowSize(window),

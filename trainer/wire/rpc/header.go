@@ -242,16 +242,19 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 		}
 		return Refusal(err)
 	}
-	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		ctx, end := limited(ctx)
 		var md metadata.MD
 		var by peer.Peer
-		if err := end(invoke(speak(ctx), method, request, reply, conn, append(options, grpc.Header(&md), grpc.Peer(&by))...)); err != nil {
+		if err := end(invoke(speak(ctx), method, request, reply, conn,
+			append(options, grpc.Header(&md), grpc.Peer(&by))...)); err != nil {
 			return err
 		}
 		return check(md, &by)
 	}
-	stream := func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream := func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 		s, err := streamer(speak(ctx), desc, conn, method, options...)
 		if err != nil {
 			return nil, err

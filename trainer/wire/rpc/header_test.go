@@ -95,8 +95,9 @@ func nobody(t *testing.T) *credential.Credential {
 
 // strange are headers that do not match the certificate of their caller.
 var strange = map[string]metadata.MD{
-	"no header":   nil,
-	"another's":   metadata.Pairs(HeaderKey, Text(identity.Header{Job: "uid", Role: pod.Worker, Index: 1, Incarnation: 1, Life: 1})),
+	"no header": nil,
+	"another's": metadata.Pairs(HeaderKey,
+		Text(identity.Header{Job: "uid", Role: pod.Worker, Index: 1, Incarnation: 1, Life: 1})),
 	"two headers": metadata.Pairs(HeaderKey, "a", HeaderKey, "b"),
 	"no base64":   metadata.Pairs(HeaderKey, "{}"),
 }
@@ -113,8 +114,10 @@ func TestStrangersHearNothing(t *testing.T) {
 			want map[string]codes.Code
 		}{
 			"a worker": {foreign(t, guarded(t, true), prove.Of(aWorker), &dials), map[string]codes.Code{
-				wire.Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated, "/elasticdl.Master/Nothing": codes.Unauthenticated,
-				"/grpc.health.v1.Health/Check": codes.Unauthenticated,
+				wire.Master_Heartbeat_FullMethodName: codes.Unauthenticated,
+				certify:                              codes.Unauthenticated,
+				"/elasticdl.Master/Nothing":          codes.Unauthenticated,
+				"/grpc.health.v1.Health/Check":       codes.Unauthenticated,
 			}},
 			"nobody": {foreign(t, guarded(t, true), nobody(t), &dials), map[string]codes.Code{
 				wire.Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated,
@@ -128,7 +131,8 @@ func TestStrangersHearNothing(t *testing.T) {
 					ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), time.Second)
 					defer cancel()
 					var header, trailer metadata.MD
-					err := c.conn.Invoke(ctx, method, new(wire.CertifyRequest), new(wire.CertifyReply), grpc.Header(&header), grpc.Trailer(&trailer))
+					err := c.conn.Invoke(ctx, method, new(wire.CertifyRequest), new(wire.CertifyReply),
+						grpc.Header(&header), grpc.Trailer(&trailer))
 					if status.Code(err) != want {
 						t.Errorf("%s with %s calls %s: %v", name, says, method, err)
 					}
@@ -182,7 +186,8 @@ func TestWhoAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := wire.NewMasterClient(conn).Heartbeat(ctx, &wire.HeartbeatRequest{Role: wire.Role_WORKER}); err == nil {
+			if _, err := wire.NewMasterClient(conn).Heartbeat(ctx,
+				&wire.HeartbeatRequest{Role: wire.Role_WORKER}); err == nil {
 				t.Errorf("%s is believed", name)
 			}
 			cancel()
@@ -279,7 +284,9 @@ func TestWhoSpeaks(t *testing.T) {
 		order := func(ctx context.Context, incarnation int) error {
 			master := job
 			master.Role, master.Incarnation = pod.Master, incarnation
-			conn, err := Connect("ps:1", func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+			conn, err := Connect("ps:1", func(ctx context.Context, _ string) (net.Conn, error) {
+				return lis.DialContext(ctx)
+			},
 				self(master), Callee{ID: pod.ID{Role: pod.PS}})
 			if err != nil {
 				t.Fatal(err)
@@ -294,7 +301,8 @@ func TestWhoSpeaks(t *testing.T) {
 		if err := order(InLife(t.Context(), 3), 2); err != nil {
 			t.Error(err)
 		}
-		if err := order(t.Context(), 1); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "replaced") {
+		if err := order(t.Context(), 1); status.Code(err) != codes.Unavailable ||
+			!strings.Contains(err.Error(), "replaced") {
 			t.Errorf("an old master: %v", err)
 		}
 		if err := order(t.Context(), 3); err != nil {
@@ -310,7 +318,8 @@ func TestWhoSpeaks(t *testing.T) {
 // and no others.
 func TestEveryCallIsListed(t *testing.T) {
 	var all []string
-	for _, service := range []grpc.ServiceDesc{wire.Master_ServiceDesc, wire.Job_ServiceDesc, wire.ParameterServer_ServiceDesc, wire.Certification_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{wire.Master_ServiceDesc, wire.Job_ServiceDesc,
+		wire.ParameterServer_ServiceDesc, wire.Certification_ServiceDesc} {
 		for _, m := range service.Methods {
 			all = append(all, "/"+service.ServiceName+"/"+m.MethodName)
 		}

@@ -37,7 +37,8 @@ func Layout(variables []*wire.Variable) (param.Layout, error) {
 		if total += n; total > maxElements {
 			return nil, fmt.Errorf("layout: %s %v: more than %d elements", v.GetName(), shape, maxElements)
 		}
-		layout = append(layout, param.Variable{Name: v.GetName(), Shape: shape, Trainable: v.GetTrainable(), Momentum: v.GetMomentum()})
+		layout = append(layout, param.Variable{Name: v.GetName(), Shape: shape,
+			Trainable: v.GetTrainable(), Momentum: v.GetMomentum()})
 	}
 	return layout, nil
 }

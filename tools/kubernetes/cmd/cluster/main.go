@@ -53,7 +53,8 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("cluster "+command, flag.ExitOnError)
 	var c cluster.Config
 	var listen string
-	flags.StringVar(&c.Dir, "dir", cmp.Or(os.Getenv("ELASTICDL_CLUSTER"), filepath.Join("build", "cluster")), "folder of the cluster")
+	flags.StringVar(&c.Dir, "dir",
+		cmp.Or(os.Getenv("ELASTICDL_CLUSTER"), filepath.Join("build", "cluster")), "folder of the cluster")
 	switch command {
 	case "up":
 		flags.StringVar(&c.Bin, "bin", besides(), "folder with the programs kube, coredns, kwok, pause")

@@ -44,7 +44,8 @@ func main() {
 	command := components[name]
 	if command == nil {
 		names := slices.Sorted(maps.Keys(components))
-		fmt.Fprintf(os.Stderr, "usage: kube COMPONENT [flags], or a link named as the component: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(os.Stderr, "usage: kube COMPONENT [flags], or a link named as the component: %s\n",
+			strings.Join(names, ", "))
 		os.Exit(2)
 	}
 	if name == "kubectl" {

@@ -80,7 +80,8 @@ func TestRuntimeAdopts(t *testing.T) {
 		got = append(got, brief(e))
 	}
 	slices.Sort(got)
-	want := []string{"ps-0/2 Running node-1 0", "worker-0/1 Pending  0", "worker-1/1 Failed  3", "worker-2/1 Leaving  0", "worker-3/1 Running node-1 0", "worker-4/1 Pending  0"}
+	want := []string{"ps-0/2 Running node-1 0", "worker-0/1 Pending  0", "worker-1/1 Failed  3",
+		"worker-2/1 Leaving  0", "worker-3/1 Running node-1 0", "worker-4/1 Pending  0"}
 	if !slices.Equal(got, want) {
 		t.Errorf("it finds\n%q, expected\n%q", got, want)
 	}

@@ -26,13 +26,19 @@ func TestAllowed(t *testing.T) {
 		{"watch", "configmaps", "watch what the job is: "},
 	} {
 		set := fake.NewClientset(&batch.Job{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-j-master", Namespace: "n"}})
-		forbidden := api.NewForbidden(schema.GroupResource{Resource: lacks.resource}, "", errors.New("cannot "+lacks.verb))
+		forbidden := api.NewForbidden(schema.GroupResource{Resource: lacks.resource}, "",
+			errors.New("cannot "+lacks.verb))
 		if lacks.verb != "" && lacks.verb != "watch" {
-			set.PrependReactor(lacks.verb, lacks.resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden })
+			set.PrependReactor(lacks.verb, lacks.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, forbidden
+			})
 		} else if lacks.verb != "" {
-			set.PrependWatchReactor(lacks.resource, func(clienttesting.Action) (bool, watch.Interface, error) { return true, nil, forbidden })
+			set.PrependWatchReactor(lacks.resource, func(clienttesting.Action) (bool, watch.Interface, error) {
+				return true, nil, forbidden
+			})
 		}
-		m := &kubeMaster{MasterConfig: MasterConfig{Job: "j", Namespace: "n", Client: set}, log: slog.New(slog.DiscardHandler)}
+		m := &kubeMaster{MasterConfig: MasterConfig{Job: "j", Namespace: "n", Client: set},
+			log: slog.New(slog.DiscardHandler)}
 		err := m.allowed(t.Context())
 		if lacks.verb == "" && err != nil {
 			t.Errorf("with every permission: %v", err)

@@ -71,9 +71,11 @@ const (
 func (c *certifier) Certify(ctx context.Context, r *wire.CertifyRequest) (*wire.CertifyReply, error) {
 	switch {
 	case len(r.Token) > maxToken:
-		return nil, status.Errorf(codes.Unauthenticated, "a token of %d bytes, expected at most %d", len(r.Token), maxToken)
+		return nil, status.Errorf(codes.Unauthenticated, "a token of %d bytes, expected at most %d",
+			len(r.Token), maxToken)
 	case len(r.Request) > maxRequest:
-		return nil, status.Errorf(codes.InvalidArgument, "a request for a certificate of %d bytes, expected at most %d", len(r.Request), maxRequest)
+		return nil, status.Errorf(codes.InvalidArgument,
+			"a request for a certificate of %d bytes, expected at most %d", len(r.Request), maxRequest)
 	}
 	key, err := credential.ParseRequest(r.Request)
 	if err != nil {
@@ -92,7 +94,8 @@ func (c *certifier) Certify(ctx context.Context, r *wire.CertifyRequest) (*wire.
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if c.Once && !c.Pods.pin(it.uid, sha256.Sum256(der)) {
-		c.Log.Warn("Refused a second certificate of a pod with another key: its token may have been stolen", "pod", it.name.ID)
+		c.Log.Warn("Refused a second certificate of a pod with another key: its token may have "+
+			"been stolen", "pod", it.name.ID)
 		return nil, status.Errorf(codes.Unauthenticated, "%v has a certificate of another key", it.name.ID)
 	}
 	signed, err := c.Authority.Sign(it.name, key, time.Now(), credential.Lifetime)
@@ -140,7 +143,8 @@ func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 	}
 	its := says.Kubernetes
 	if says.Expiry == nil || its.Namespace != c.Namespace || its.Pod.UID == "" {
-		return bearer{}, fmt.Errorf("a token of namespace %q and pod %q, expected one that is bound to a pod of namespace %q, and expires", its.Namespace, its.Pod.Name, c.Namespace)
+		return bearer{}, fmt.Errorf("a token of namespace %q and pod %q, expected one that is bound "+
+			"to a pod of namespace %q, and expires", its.Namespace, its.Pod.Name, c.Namespace)
 	}
 	id, launch, ended, known := c.Pods.whose(its.Pod.UID)
 	switch {

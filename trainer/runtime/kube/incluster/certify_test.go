@@ -59,10 +59,12 @@ type said = map[string]any
 func bound(name string, uid types.UID) said {
 	now := time.Now()
 	return said{
-		"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:default:elasticdl-test", "aud": []string{"uid"},
+		"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:default:elasticdl-test",
+		"aud": []string{"uid"},
 		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
 		"kubernetes.io": said{
-			"namespace": "default", "serviceaccount": said{"name": "elasticdl-test", "uid": "sa"}, "pod": said{"name": name, "uid": string(uid)},
+			"namespace": "default", "serviceaccount": said{"name": "elasticdl-test", "uid": "sa"},
+			"pod": said{"name": name, "uid": string(uid)},
 		},
 	}
 }
@@ -161,7 +163,8 @@ func TestCertify(t *testing.T) {
 		"p": {Job: "uid", ID: pod.ID{Role: pod.PS, Index: 0}, Incarnation: 7},
 	} {
 		c := applicant(t)
-		if err := newTestCertifier(cluster).ask(t, c, cluster.sign(bound("whatever-it-says", uid))); err != nil || c.Name() != want {
+		if err := newTestCertifier(cluster).ask(t, c,
+			cluster.sign(bound("whatever-it-says", uid))); err != nil || c.Name() != want {
 			t.Errorf("%s: %v is %v, expected %v", uid, err, c.Name(), want)
 		}
 		if since, expiry := c.Validity(); expiry.Sub(since) < 24*time.Hour {
@@ -175,7 +178,8 @@ func TestNobodyElseIsCertified(t *testing.T) {
 	cluster, stranger := newIssuer("k"), newIssuer("k")
 	good := bound("w", "w")
 	text, _ := json.Marshal(good)
-	unsigned := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"k"}`)) + "." + base64.RawURLEncoding.EncodeToString(text) + "."
+	unsigned := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"k"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString(text) + "."
 	public, err := json.Marshal(jose.JSONWebKey{Key: cluster.key.Public()})
 	if err != nil {
 		t.Fatal(err)
@@ -197,34 +201,45 @@ func TestNobodyElseIsCertified(t *testing.T) {
 		code  codes.Code
 		says  string
 	}{
-		"none":                      {"", codes.Unauthenticated, "not a token"},
-		"a word":                    {"hunter2", codes.Unauthenticated, "not a token"},
-		"too long":                  {strings.Repeat("x", maxToken+1), codes.Unauthenticated, "bytes"},
-		"nobody's signature":        {unsigned, codes.Unauthenticated, "not a token"},
-		"a forged one":              {stranger.sign(good), codes.Unauthenticated, "has not signed"},
-		"a changed one":             {head + "." + base64.RawURLEncoding.EncodeToString(other) + "." + signature, codes.Unauthenticated, "has not signed"},
-		"a cut one":                 {head + "." + payload + ".", codes.Unauthenticated, ""},
-		"a public key as a secret":  {signed(jose.SigningKey{Algorithm: jose.HS256, Key: jose.JSONWebKey{Key: public, KeyID: "k"}}, good), codes.Unauthenticated, "not a token"},
-		"an unknown key":            {newIssuer("other").sign(good), codes.Unauthenticated, "does not have"},
-		"expired":                   {cluster.with(good, "exp", now.Add(-2*time.Minute).Unix()), codes.Unauthenticated, "expired"},
-		"for ever":                  {cluster.with(good, "exp", nil), codes.Unauthenticated, "expires"},
-		"not yet valid":             {cluster.with(good, "nbf", now.Add(2*time.Minute).Unix()), codes.Unavailable, "later"},
-		"made tomorrow":             {cluster.with(good, "iat", now.Add(24*time.Hour).Unix()), codes.Unavailable, "later"},
-		"of another job":            {cluster.with(good, "aud", []string{"uid-2"}), codes.Unauthenticated, "aud"},
-		"for the API server":        {cluster.with(good, "aud", []string{"https://kubernetes.default.svc"}), codes.Unauthenticated, "aud"},
-		"for anybody":               {cluster.with(good, "aud", nil), codes.Unauthenticated, "aud"},
-		"of another namespace":      {cluster.with(good, "kubernetes.io", spaced("other", said{"name": "w", "uid": "w"})), codes.Unauthenticated, `"other"`},
-		"of no pod":                 {cluster.with(good, "kubernetes.io", spaced("default", nil)), codes.Unauthenticated, "bound to a pod"},
-		"of a ServiceAccount":       {cluster.with(good, "kubernetes.io", nil), codes.Unauthenticated, "bound to a pod"},
-		"of a pod of another shape": {cluster.with(good, "kubernetes.io", spaced("default", "w")), codes.Unauthenticated, ""},
-		"of an unknown pod":         {cluster.sign(bound("w", "w2")), codes.Unavailable, "not known"},
-		"of one that has ended":     {cluster.sign(bound("e", "e")), codes.Unauthenticated, "has ended"},
+		"none":               {"", codes.Unauthenticated, "not a token"},
+		"a word":             {"hunter2", codes.Unauthenticated, "not a token"},
+		"too long":           {strings.Repeat("x", maxToken+1), codes.Unauthenticated, "bytes"},
+		"nobody's signature": {unsigned, codes.Unauthenticated, "not a token"},
+		"a forged one":       {stranger.sign(good), codes.Unauthenticated, "has not signed"},
+		"a changed one": {head + "." + base64.RawURLEncoding.EncodeToString(other) + "." +
+			signature, codes.Unauthenticated, "has not signed"},
+		"a cut one": {head + "." + payload + ".", codes.Unauthenticated, ""},
+		"a public key as a secret": {signed(jose.SigningKey{Algorithm: jose.HS256,
+			Key: jose.JSONWebKey{Key: public, KeyID: "k"}}, good), codes.Unauthenticated, "not a token"},
+		"an unknown key": {newIssuer("other").sign(good), codes.Unauthenticated, "does not have"},
+		"expired": {cluster.with(good, "exp", now.Add(-2*time.Minute).Unix()),
+			codes.Unauthenticated, "expired"},
+		"for ever": {cluster.with(good, "exp", nil), codes.Unauthenticated, "expires"},
+		"not yet valid": {cluster.with(good, "nbf", now.Add(2*time.Minute).Unix()),
+			codes.Unavailable, "later"},
+		"made tomorrow": {cluster.with(good, "iat", now.Add(24*time.Hour).Unix()),
+			codes.Unavailable, "later"},
+		"of another job": {cluster.with(good, "aud", []string{"uid-2"}), codes.Unauthenticated, "aud"},
+		"for the API server": {cluster.with(good, "aud",
+			[]string{"https://kubernetes.default.svc"}), codes.Unauthenticated, "aud"},
+		"for anybody": {cluster.with(good, "aud", nil), codes.Unauthenticated, "aud"},
+		"of another namespace": {cluster.with(good, "kubernetes.io",
+			spaced("other", said{"name": "w", "uid": "w"})), codes.Unauthenticated, `"other"`},
+		"of no pod": {cluster.with(good, "kubernetes.io", spaced("default", nil)),
+			codes.Unauthenticated, "bound to a pod"},
+		"of a ServiceAccount": {cluster.with(good, "kubernetes.io", nil), codes.Unauthenticated,
+			"bound to a pod"},
+		"of a pod of another shape": {cluster.with(good, "kubernetes.io", spaced("default", "w")),
+			codes.Unauthenticated, ""},
+		"of an unknown pod":     {cluster.sign(bound("w", "w2")), codes.Unavailable, "not known"},
+		"of one that has ended": {cluster.sign(bound("e", "e")), codes.Unauthenticated, "has ended"},
 	} {
 		var log strings.Builder
 		c, by := newTestCertifier(cluster), applicant(t)
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 		err := c.ask(t, by, tt.token)
-		if status.Code(err) != tt.code || !strings.Contains(fmt.Sprint(err), tt.says) || by.Name() != (identity.Name{}) {
+		if status.Code(err) != tt.code || !strings.Contains(fmt.Sprint(err), tt.says) ||
+			by.Name() != (identity.Name{}) {
 			t.Errorf("%s: %v, expected %v: %s", name, err, tt.code, tt.says)
 		}
 		for _, told := range []string{fmt.Sprint(err), log.String()} {
@@ -245,10 +260,12 @@ func TestCertifyProvenKeysOnly(t *testing.T) {
 	}
 	broken := append([]byte(nil), request...)
 	broken[len(broken)-1] ^= 1
-	for name, request := range map[string][]byte{"none": nil, "another's": broken, "4097 bytes": make([]byte, maxRequest+1)} {
+	for name, request := range map[string][]byte{"none": nil, "another's": broken,
+		"4097 bytes": make([]byte, maxRequest+1)} {
 		_, err := c.Certify(t.Context(), &wire.CertifyRequest{Token: cluster.sign(bound("w", "w")), Request: request})
 		// too long
-		if status.Code(err) != codes.InvalidArgument || strings.Contains(err.Error(), "4097 bytes") != (len(request) > maxRequest) {
+		if status.Code(err) != codes.InvalidArgument ||
+			strings.Contains(err.Error(), "4097 bytes") != (len(request) > maxRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -265,7 +282,8 @@ func TestATokenIsOfOneKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.ask(t, thief, cluster.sign(bound("w", "w"))); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "another key") {
+	if err := c.ask(t, thief, cluster.sign(bound("w", "w"))); status.Code(
+		err) != codes.Unauthenticated || !strings.Contains(err.Error(), "another key") {
 		t.Errorf("a second key: %v", err)
 	}
 	if err := c.ask(t, thief, cluster.sign(bound("p", "p"))); err != nil {
@@ -329,7 +347,9 @@ func (k *told) expect(t *testing.T, what, token string, want string, reads int) 
 	t.Helper()
 	var says claims
 	err := k.verify(t.Context(), token, &says)
-	if got := map[bool]string{true: "good", false: "bad"}[err == nil]; got != want && !(want == "not yet" && errors.Is(err, errNotYet)) || err != nil && errors.Is(err, errNotYet) != (want == "not yet") || k.reads != reads {
+	if got := map[bool]string{true: "good", false: "bad"}[err == nil]; got != want &&
+		!(want == "not yet" && errors.Is(err, errNotYet)) || err != nil &&
+		errors.Is(err, errNotYet) != (want == "not yet") || k.reads != reads {
 		t.Errorf("%s: %v after %d reads, expected %s after %d", what, err, k.reads, want, reads)
 	}
 }
@@ -444,7 +464,8 @@ func TestPublishedKeys(t *testing.T) {
 		json.NewEncoder(w).Encode(says)
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { w.Write(jwks(cluster)) })
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL,
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,10 +474,12 @@ func TestPublishedKeys(t *testing.T) {
 		var says claims
 		return clusterKeys(client, own).verify(t.Context(), cluster.sign(bound("w", "w")), &says)
 	}
-	if err := verify(); !errors.Is(err, errNotYet) || !strings.Contains(err.Error(), "system:service-account-issuer-discovery") {
+	if err := verify(); !errors.Is(err, errNotYet) ||
+		!strings.Contains(err.Error(), "system:service-account-issuer-discovery") {
 		t.Errorf("without a token: %v", err)
 	}
-	if err := os.WriteFile(own, []byte(newIssuer("own").with(bound("m", "m"), "iss", server.URL+"/id")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(own, []byte(newIssuer("own").with(bound("m", "m"), "iss", server.URL+"/id")+
+		"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := verify(); err != nil {
@@ -522,7 +545,8 @@ func FuzzClaims(f *testing.F) {
 	f.Add([]byte(`{"aud":["uid"],"exp":null,"kubernetes.io":null}`))
 	f.Add([]byte("[]"))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: cluster.key, KeyID: "k"}}, nil)
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
+			Key: jose.JSONWebKey{Key: cluster.key, KeyID: "k"}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -544,7 +568,8 @@ func FuzzClaims(f *testing.F) {
 				Namespace string `json:"namespace"`
 			} `json:"kubernetes.io"`
 		}
-		if _, _, ended, known := c.Pods.whose(b.uid); !known || ended || b.name.Job != "uid" || json.Unmarshal(payload, &says) != nil || says.Expiry == nil || says.Its.Namespace != "default" {
+		if _, _, ended, known := c.Pods.whose(b.uid); !known || ended || b.name.Job != "uid" ||
+			json.Unmarshal(payload, &says) != nil || says.Expiry == nil || says.Its.Namespace != "default" {
 			t.Errorf("%s makes somebody %v", payload, b.name)
 		}
 	})

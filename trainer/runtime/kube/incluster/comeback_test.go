@@ -32,7 +32,8 @@ func (c *nodes) left(incarnation string, s *wire.JobStatus) {
 		c.Fatal(err)
 	}
 	c.edit("elasticdl-test-state", map[string]string{
-		manifest.KeyUID: "the-job", keyIncarnation: incarnation, keyMaster: "master-a on node-0", keyRecord: `{"a":1}`, manifest.KeyStatus: string(text),
+		manifest.KeyUID: "the-job", keyIncarnation: incarnation, keyMaster: "master-a on node-0",
+		keyRecord: `{"a":1}`, manifest.KeyStatus: string(text),
 	})
 	p := &core.Pod{ObjectMeta: meta.ObjectMeta{
 		Name: "elasticdl-test-worker-7", Namespace: "default", Labels: manifest.PodLabels("test", worker0),
@@ -82,7 +83,8 @@ func TestMasterComesBackToItsPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.status()
-	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.Relaunched != 0 || s.Life != 1 || c.state()[keyIncarnation] != "2" {
+	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.Relaunched != 0 || s.Life != 1 ||
+		c.state()[keyIncarnation] != "2" {
 		t.Errorf("%v", s)
 	}
 	if p := c.get("elasticdl-test-worker-0"); p == nil || p.UID != before {
@@ -200,14 +202,21 @@ func TestMasterIsToldToGo(t *testing.T) {
 		state string
 		swept bool
 	}{
-		"moved":             {func(*batch.Job) {}, master.ErrLeft, "Running", false},
-		"suspended":         {func(o *batch.Job) { o.Spec.Suspend = new(true) }, master.ErrSuspended, "Suspended", true},
-		"deleted":           {func(o *batch.Job) { o.DeletionTimestamp = new(meta.Now()) }, errDeleted, "Stopped", true},
+		"moved": {func(*batch.Job) {}, master.ErrLeft, "Running", false},
+		"suspended": {func(o *batch.Job) {
+			o.Spec.Suspend = new(true)
+		}, master.ErrSuspended, "Suspended", true},
+		"deleted": {func(o *batch.Job) {
+			o.DeletionTimestamp = new(meta.Now())
+		}, errDeleted, "Stopped", true},
 		"deleted and again": {func(o *batch.Job) { o.UID = "another" }, errDeleted, "Stopped", true},
 		"late": {func(o *batch.Job) {
-			o.Status.Conditions = []batch.JobCondition{{Type: batch.JobFailureTarget, Status: core.ConditionTrue, Reason: batch.JobReasonDeadlineExceeded}}
+			o.Status.Conditions = []batch.JobCondition{{Type: batch.JobFailureTarget,
+				Status: core.ConditionTrue, Reason: batch.JobReasonDeadlineExceeded}}
 		}, errLate, "Stopped", true},
-		"late, and nothing said yet": {func(o *batch.Job) { o.Spec.ActiveDeadlineSeconds, o.Status.StartTime = &long, &later }, errLate, "Stopped", true},
+		"late, and nothing said yet": {func(o *batch.Job) {
+			o.Spec.ActiveDeadlineSeconds, o.Status.StartTime = &long, &later
+		}, errLate, "Stopped", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newNodes(t, nil)
@@ -222,7 +231,8 @@ func TestMasterIsToldToGo(t *testing.T) {
 			if err := <-end; !errors.Is(err, tt.err) {
 				t.Errorf("%v, expected %v", err, tt.err)
 			}
-			if s := c.status(); s.State != tt.state || c.swept() != tt.swept || s.State == "Suspended" && s.RecordsPerSecond > 0 {
+			if s := c.status(); s.State != tt.state || c.swept() != tt.swept ||
+				s.State == "Suspended" && s.RecordsPerSecond > 0 {
 				t.Errorf("%v; its pods are told to go: %t", s, c.swept())
 			}
 			if n := c.retries(); n == 0 {
@@ -276,7 +286,8 @@ func TestOrderOfAFailure(t *testing.T) {
 		return nil
 	}
 	err := <-c.beginWith(t.Context(), "master-b", func(context.Context, master.Config) (*wire.JobStatus, error) {
-		return &wire.JobStatus{Name: "test", State: "Failed", Reason: "bad data", EndedUnixMs: 1}, errors.New("bad data")
+		return &wire.JobStatus{Name: "test", State: "Failed", Reason: "bad data", EndedUnixMs: 1},
+			errors.New("bad data")
 	})
 	if err == nil || err.Error() != "bad data" || !patched || c.retries() != 0 {
 		t.Errorf("%v; the Job is told: %t, and may start %d masters more", err, patched, c.retries())
@@ -291,7 +302,8 @@ func TestJobThatCannotBeEnded(t *testing.T) {
 	allowed := false
 	c.refuse = func(method, path string) error {
 		switch {
-		case method == http.MethodPatch && strings.HasSuffix(path, "/jobs/elasticdl-test-master") && !allowed && c.status().State == "Failed":
+		case method == http.MethodPatch && strings.HasSuffix(path, "/jobs/elasticdl-test-master") &&
+			!allowed && c.status().State == "Failed":
 			return kubetest.Forbidden("patch", "jobs")
 		case method == http.MethodPost && strings.HasSuffix(path, "/pods"):
 			t.Error("a pod is made of a job that is over")
@@ -299,11 +311,13 @@ func TestJobThatCannotBeEnded(t *testing.T) {
 		return nil
 	}
 	run := func(context.Context, master.Config) (*wire.JobStatus, error) {
-		return &wire.JobStatus{Name: "test", State: "Failed", Reason: "bad data", EndedUnixMs: 1}, errors.New("bad data")
+		return &wire.JobStatus{Name: "test", State: "Failed", Reason: "bad data", EndedUnixMs: 1},
+			errors.New("bad data")
 	}
 	for _, name := range []string{"master-b", "master-b", "master-c"} {
 		err := <-c.beginWith(t.Context(), name, run)
-		if got := fmt.Sprint(err); !strings.HasPrefix(got, "bad data; Job elasticdl-test-master could not be ended: ") || !strings.Contains(got, "patch") {
+		if got := fmt.Sprint(err); !strings.HasPrefix(got,
+			"bad data; Job elasticdl-test-master could not be ended: ") || !strings.Contains(got, "patch") {
 			t.Errorf("error %q", got)
 		}
 		if s := c.status(); s.State != "Failed" || s.Reason != "bad data" || c.retries() == 0 {
@@ -359,19 +373,21 @@ func TestMasterIsToldToGoAtOnce(t *testing.T) {
 func TestMasterGivesWay(t *testing.T) {
 	c := newNodes(t, nil)
 	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
-	end := c.beginWith(t.Context(), "master-b", func(ctx context.Context, config master.Config) (*wire.JobStatus, error) {
-		config.OnStatus(&wire.JobStatus{Name: "test", State: "Running", RecordsDone: 1})
-		c.await("the status", func() bool { return c.statusLocked().RecordsDone == 1 })
-		c.edit("elasticdl-test-state", map[string]string{keyIncarnation: "3", keyMaster: "master-c on node-1"})
-		config.OnStatus(&wire.JobStatus{Name: "test", State: "Running", RecordsDone: 2})
-		<-ctx.Done()
-		return &wire.JobStatus{Name: "test", State: "Running"}, context.Cause(ctx)
-	})
+	end := c.beginWith(t.Context(), "master-b",
+		func(ctx context.Context, config master.Config) (*wire.JobStatus, error) {
+			config.OnStatus(&wire.JobStatus{Name: "test", State: "Running", RecordsDone: 1})
+			c.await("the status", func() bool { return c.statusLocked().RecordsDone == 1 })
+			c.edit("elasticdl-test-state", map[string]string{keyIncarnation: "3", keyMaster: "master-c on node-1"})
+			config.OnStatus(&wire.JobStatus{Name: "test", State: "Running", RecordsDone: 2})
+			<-ctx.Done()
+			return &wire.JobStatus{Name: "test", State: "Running"}, context.Cause(ctx)
+		})
 	if err := <-end; !errors.Is(err, master.ErrSuperseded) {
 		t.Errorf("%v", err)
 	}
 	if s := c.status(); s.RecordsDone != 1 || c.swept() || c.retries() == 0 {
-		t.Errorf("it wrote over what the other one wrote: %v; the pods are told to go: %t; the Job may start %d masters more", s, c.swept(), c.retries())
+		t.Errorf("it wrote over what the other one wrote: %v; the pods are told to go: %t; the Job "+
+			"may start %d masters more", s, c.swept(), c.retries())
 	}
 }
 

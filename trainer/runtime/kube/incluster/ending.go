@@ -54,7 +54,8 @@ func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop erro
 		return master.Leave, nil
 	case string(root.UID) != m.env[job.EnvUID] || root.DeletionTimestamp != nil:
 		return 0, errDeleted
-	case observe.Failure(root) != nil && observe.Failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, time.Now()):
+	case observe.Failure(root) != nil &&
+		observe.Failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, time.Now()):
 		return 0, errLate
 	case observe.Failure(root) != nil:
 		return 0, fmt.Errorf("its Job has failed: %s", observe.Failure(root).Message)
@@ -124,7 +125,8 @@ func (m *kubeMaster) left(ctx context.Context, final *wire.JobStatus) error {
 	notice, stop := m.asked(last)
 	switch {
 	case stop != nil:
-		final.State, final.Reason, final.EndedUnixMs = string(job.Stopped), fmt.Sprintf("stopped: %v", stop), time.Now().UnixMilli()
+		final.State, final.Reason, final.EndedUnixMs = string(job.Stopped),
+			fmt.Sprintf("stopped: %v", stop), time.Now().UnixMilli()
 		m.events.hear(master.Ended{State: job.Stopped, Err: stop})
 		m.write(ctx, final)
 		m.sweep(ctx)
@@ -178,12 +180,15 @@ func (m *kubeMaster) sweep(ctx context.Context) {
 func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
-	refused := insist(ctx, m.log, "end the Job", func(ctx context.Context) error { return m.patchJob(ctx, `{"backoffLimit":0}`) })
+	refused := insist(ctx, m.log, "end the Job", func(ctx context.Context) error {
+		return m.patchJob(ctx, `{"backoffLimit":0}`)
+	})
 	if refused == nil {
 		return err
 	}
 	m.log.Error("The Job could not be ended, and starts a master again and again", "error", refused)
-	return fmt.Errorf("%w; Job %s could not be ended: %w: allow patch of jobs in the master's Role (elasticdl rbac), or stop the job",
+	return fmt.Errorf("%w; Job %s could not be ended: %w: allow patch of jobs in the master's Role "+
+		"(elasticdl rbac), or stop the job",
 		err, manifest.MasterName(m.Job), refused)
 }
 
@@ -191,7 +196,8 @@ func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 // of its name, which the API server does not patch because of the UID.
 func (m *kubeMaster) patchJob(ctx context.Context, spec string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":%s}`, m.env[job.EnvUID], spec)
-	_, err := m.Client.BatchV1().Jobs(m.Namespace).Patch(ctx, manifest.MasterName(m.Job), types.MergePatchType, patch, meta.PatchOptions{})
+	_, err := m.Client.BatchV1().Jobs(m.Namespace).Patch(ctx, manifest.MasterName(m.Job),
+		types.MergePatchType, patch, meta.PatchOptions{})
 	if api.IsNotFound(err) || api.IsConflict(err) || api.IsInvalid(err) {
 		return nil
 	}

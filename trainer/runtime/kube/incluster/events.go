@@ -90,11 +90,13 @@ type reason struct {
 
 func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node string, log *slog.Logger) *eventWriter {
 	return &eventWriter{
-		events: events, job: job, log: log, fresh: make(chan struct{}, 1), ending: make(chan struct{}), reasons: make(map[string]*reason),
+		events: events, job: job, log: log, fresh: make(chan struct{}, 1), ending: make(chan struct{}),
+		reasons: make(map[string]*reason),
 		event: core.Event{
 			ObjectMeta: meta.ObjectMeta{Namespace: namespace},
 			InvolvedObject: core.ObjectReference{
-				APIVersion: batch.SchemeGroupVersion.String(), Kind: "Job", Namespace: namespace, Name: manifest.MasterName(job), UID: types.UID(uid),
+				APIVersion: batch.SchemeGroupVersion.String(), Kind: "Job", Namespace: namespace,
+				Name: manifest.MasterName(job), UID: types.UID(uid),
 			},
 			Source:              core.EventSource{Component: observe.Component, Host: node},
 			ReportingController: observe.Component, ReportingInstance: pod,
@@ -133,20 +135,27 @@ func (w *eventWriter) hear(e master.Event) {
 func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
 	case master.BegunAnew:
-		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values: %s; %s records were trained on till then", e.Reason, logline.Thousands(e.Records))
+		return core.EventTypeWarning, reasonAnew,
+			fmt.Sprintf("the training begins anew from the initial values: %s; %s records were "+
+				"trained on till then", e.Reason, logline.Thousands(e.Records))
 	case master.RolledBack:
-		return core.EventTypeWarning, reasonBack, fmt.Sprintf("the training goes back to checkpoint %d at version %s, with %s of %s records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept), logline.Thousands(e.Records), e.Reason)
+		return core.EventTypeWarning, reasonBack,
+			fmt.Sprintf("the training goes back to checkpoint %d at version %s, with %s of %s "+
+				"records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept),
+				logline.Thousands(e.Records), e.Reason)
 	case master.ProgramResumed:
 		return core.EventTypeWarning, reasonBack, e.Words()
 	case master.CheckpointDamaged:
 		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
 	case master.CheckpointFailed:
-		return core.EventTypeWarning, reasonUnsaved, fmt.Sprintf("checkpoint %d was given up, and is tried again: %s", e.Number, e.Reason)
+		return core.EventTypeWarning, reasonUnsaved,
+			fmt.Sprintf("checkpoint %d was given up, and is tried again: %s", e.Number, e.Reason)
 	case master.PodEnded:
 		text := manifest.PodName(w.job, e.ID) + ": " + e.Reason
 		switch {
 		case e.GivenUp:
-			return core.EventTypeWarning, reasonPodFailed, text + "; it is not replaced: --relaunch_on_worker_failure allows no more"
+			return core.EventTypeWarning, reasonPodFailed,
+				text + "; it is not replaced: --relaunch_on_worker_failure allows no more"
 		case e.Charged:
 			return core.EventTypeWarning, reasonPodFailed, text
 		case e.Rejected:
@@ -288,6 +297,7 @@ func (w *eventWriter) write(ctx context.Context, e *core.Event) {
 		w.late = append(w.late, e.Reason)
 	case !w.denied:
 		w.denied = true
-		w.log.Warn("Events of the job are not written: kubectl describe and kubectl events do not show them", "reason", e.Reason, "error", err)
+		w.log.Warn("Events of the job are not written: kubectl describe and kubectl events do not "+
+			"show them", "reason", e.Reason, "error", err)
 	}
 }

@@ -30,7 +30,8 @@ import (
 // testEvents returns a writer of events, the fake cluster to which it writes, and its log.
 func testEvents() (*eventWriter, *fake.Clientset, *strings.Builder) {
 	set, log := fake.NewClientset(), new(strings.Builder)
-	w := newEventWriter(set.CoreV1().Events("default"), "default", "test", "the-job", "master-a", "node-1", slog.New(logline.New(log, slog.LevelInfo)))
+	w := newEventWriter(set.CoreV1().Events("default"), "default", "test", "the-job", "master-a",
+		"node-1", slog.New(logline.New(log, slog.LevelInfo)))
 	return w, set, log
 }
 
@@ -57,21 +58,40 @@ func TestEventWords(t *testing.T) {
 		e               master.Event
 		kind, why, says string
 	}{
-		{begunAnew, "Warning", "TrainingBegunAnew", "the training begins anew from the initial values: ps-0 was lost with its part of the model: node lost; 512 records were trained on till then"},
-		{master.RolledBack{Life: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512, Kept: 384}, "Warning", "TrainingRolledBack", "the training goes back to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
-		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 803200, Repeated: 224}, "Warning", "TrainingRolledBack", "resumed from the checkpoint at step 20,200, with 803,200 records; 224 records are repeated: every worker was lost"},
-		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 9, Repeated: 7, AtLeast: true}, "Warning", "TrainingRolledBack", "resumed from the checkpoint at step 9; at least 7 records are repeated: every worker was lost"},
-		{master.CheckpointDamaged{Number: 12, Reason: "shard-0-of-2.safetensors: its checksum is wrong"}, "Warning", "CheckpointDamaged", "checkpoint 12 cannot be used: shard-0-of-2.safetensors: its checksum is wrong"},
-		{master.CheckpointFailed{Number: 13, Reason: "no space left on device"}, "Warning", "CheckpointFailed", "checkpoint 13 was given up, and is tried again: no space left on device"},
+		{begunAnew, "Warning", "TrainingBegunAnew",
+			"the training begins anew from the initial values: ps-0 was lost with its part of the " +
+				"model: node lost; 512 records were trained on till then"},
+		{master.RolledBack{Life: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512,
+			Kept: 384}, "Warning", "TrainingRolledBack",
+			"the training goes back to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
+		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 803200,
+			Repeated: 224}, "Warning", "TrainingRolledBack",
+			"resumed from the checkpoint at step 20,200, with 803,200 records; 224 records are " +
+				"repeated: every worker was lost"},
+		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 9, Repeated: 7,
+			AtLeast: true}, "Warning", "TrainingRolledBack",
+			"resumed from the checkpoint at step 9; at least 7 records are repeated: every worker was lost"},
+		{master.CheckpointDamaged{Number: 12,
+			Reason: "shard-0-of-2.safetensors: its checksum is wrong"}, "Warning", "CheckpointDamaged",
+			"checkpoint 12 cannot be used: shard-0-of-2.safetensors: its checksum is wrong"},
+		{master.CheckpointFailed{Number: 13, Reason: "no space left on device"}, "Warning",
+			"CheckpointFailed", "checkpoint 13 was given up, and is tried again: no space left on device"},
 		{crashed, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1: no such file"},
-		{master.PodEnded{ID: worker0, Reason: "exit code 1", Charged: true, GivenUp: true}, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1; it is not replaced: --relaunch_on_worker_failure allows no more"},
-		{master.PodEnded{ID: ps0, Reason: "rejected by its node: OutOfcpu", Rejected: true}, "Warning", "PodRejected", "elasticdl-test-ps-0: rejected by its node: OutOfcpu"},
-		{master.PodReplaced{ID: worker0, Reason: "silent for 5s"}, "Warning", "PodReplaced", "elasticdl-test-worker-0: silent for 5s"},
-		{master.PodRefused{ID: worker0, Reason: "exceeded quota"}, "Warning", "FailedCreate", "elasticdl-test-worker-0: exceeded quota"},
-		{master.Ended{State: job.Succeeded}, "Normal", "TrainingSucceeded", "every record of every epoch was trained on"},
+		{master.PodEnded{ID: worker0, Reason: "exit code 1", Charged: true, GivenUp: true}, "Warning",
+			"PodFailed", "elasticdl-test-worker-0: exit code 1; it is not replaced: " +
+				"--relaunch_on_worker_failure allows no more"},
+		{master.PodEnded{ID: ps0, Reason: "rejected by its node: OutOfcpu", Rejected: true}, "Warning",
+			"PodRejected", "elasticdl-test-ps-0: rejected by its node: OutOfcpu"},
+		{master.PodReplaced{ID: worker0, Reason: "silent for 5s"}, "Warning", "PodReplaced",
+			"elasticdl-test-worker-0: silent for 5s"},
+		{master.PodRefused{ID: worker0, Reason: "exceeded quota"}, "Warning", "FailedCreate",
+			"elasticdl-test-worker-0: exceeded quota"},
+		{master.Ended{State: job.Succeeded}, "Normal", "TrainingSucceeded",
+			"every record of every epoch was trained on"},
 		{master.Ended{State: job.Failed, Err: errors.New("no\ndata")}, "Warning", "TrainingFailed", "no data"},
 		{master.Ended{State: job.Stopped, Err: errDeleted}, "Warning", "TrainingStopped", errDeleted.Error()},
-		{master.Ended{State: job.Failed, Err: errors.New(strings.Repeat("é", 1000))}, "Warning", "TrainingFailed", strings.Repeat("é", 510) + "…"},
+		{master.Ended{State: job.Failed, Err: errors.New(strings.Repeat("é", 1000))}, "Warning",
+			"TrainingFailed", strings.Repeat("é", 510) + "…"},
 		{e: master.Leased{}},
 		{e: master.TakenBack{}},
 		{e: master.PodUnwanted{ID: worker0, Reason: "scaled down"}},
@@ -102,14 +122,19 @@ func TestEventWords(t *testing.T) {
 			if e.Type != tt.kind || e.Reason != tt.why || e.Message != tt.says {
 				t.Errorf("%s %s: %s", e.Type, e.Reason, e.Message)
 			}
-			if o := e.InvolvedObject; o.APIVersion != "batch/v1" || o.Kind != "Job" || o.Name != "elasticdl-test-master" || o.Namespace != "default" || o.UID != "the-job" {
+			if o := e.InvolvedObject; o.APIVersion != "batch/v1" || o.Kind != "Job" ||
+				o.Name != "elasticdl-test-master" || o.Namespace != "default" || o.UID != "the-job" {
 				t.Errorf("about %+v", o)
 			}
-			if e.Namespace != "default" || e.Source.Component != "elasticdl-master" || e.Source.Host != "node-1" || e.ReportingController != "elasticdl-master" || e.ReportingInstance != "master-a" {
+			if e.Namespace != "default" || e.Source.Component != "elasticdl-master" ||
+				e.Source.Host != "node-1" || e.ReportingController != "elasticdl-master" ||
+				e.ReportingInstance != "master-a" {
 				t.Errorf("of %s, from %+v, %s %s", e.Namespace, e.Source, e.ReportingController, e.ReportingInstance)
 			}
-			if now := time.Now(); e.Count != 1 || !e.FirstTimestamp.Time.Equal(now) || !e.LastTimestamp.Time.Equal(now) || len(e.Message) > 1024 {
-				t.Errorf("%d times, from %v to %v, %d bytes", e.Count, e.FirstTimestamp, e.LastTimestamp, len(e.Message))
+			if now := time.Now(); e.Count != 1 || !e.FirstTimestamp.Time.Equal(now) ||
+				!e.LastTimestamp.Time.Equal(now) || len(e.Message) > 1024 {
+				t.Errorf("%d times, from %v to %v, %d bytes", e.Count, e.FirstTimestamp,
+					e.LastTimestamp, len(e.Message))
 			}
 		})
 	}
@@ -137,15 +162,18 @@ func TestEventsAreFew(t *testing.T) {
 		all = slices.DeleteFunc(written(t, set), func(e core.Event) bool { return e.Reason != "FailedCreate" })
 		count := int32(0)
 		for _, e := range all {
-			if count += e.Count; e.Count > 1 && !strings.HasPrefix(e.Message, "(combined from similar events): elasticdl-test-worker-") ||
+			if count += e.Count; e.Count > 1 &&
+				!strings.HasPrefix(e.Message, "(combined from similar events): elasticdl-test-worker-") ||
 				strings.Count(e.Message, "combined") > 1 || e.LastTimestamp.Before(&e.FirstTimestamp) {
 				t.Errorf("%d times, from %v to %v: %s", e.Count, e.FirstTimestamp, e.LastTimestamp, e.Message)
 			}
 		}
-		if most := eventBurst + int(time.Since(began)/eventEvery) + 1; count != pods || len(all) > most || len(all) <= eventBurst {
+		if most := eventBurst + int(time.Since(began)/eventEvery) + 1; count != pods ||
+			len(all) > most || len(all) <= eventBurst {
 			t.Errorf("%d events that count %d, expected at most %d that count %d", len(all), count, most, pods)
 		}
-		if last := all[len(all)-1]; !strings.HasSuffix(last.Message, "worker-999: exceeded quota") || !last.LastTimestamp.After(last.FirstTimestamp.Time) {
+		if last := all[len(all)-1]; !strings.HasSuffix(last.Message, "worker-999: exceeded quota") ||
+			!last.LastTimestamp.After(last.FirstTimestamp.Time) {
 			t.Errorf("the last: %s, from %v to %v", last.Message, last.FirstTimestamp, last.LastTimestamp)
 		}
 	})
@@ -159,7 +187,8 @@ func TestSameEvent(t *testing.T) {
 		w.hear(crashed)
 		w.start()
 		w.end()
-		if all := written(t, set); len(all) != 1 || all[0].Count != 2 || all[0].Message != "elasticdl-test-worker-0: exit code 1: no such file" {
+		if all := written(t, set); len(all) != 1 || all[0].Count != 2 ||
+			all[0].Message != "elasticdl-test-worker-0: exit code 1: no such file" {
 			t.Errorf("%v", all)
 		}
 	})
@@ -216,7 +245,9 @@ func TestEventsAtTheEnd(t *testing.T) {
 				synctest.Wait()
 			}
 			if !answers {
-				set.PrependReactor("create", "events", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, kubetest.Refused })
+				set.PrependReactor("create", "events", func(kubetesting.Action) (bool, runtime.Object, error) {
+					return true, nil, kubetest.Refused
+				})
 			}
 			before := len(written(t, set))
 			w.hear(master.Ended{State: job.Failed, Err: errors.New("no data")})
@@ -230,7 +261,9 @@ func TestEventsAtTheEnd(t *testing.T) {
 			switch {
 			case answers && (count != 2*eventBurst+1 || took > 0 || log.Len() > 0):
 				t.Errorf("%d events told after %v, log %s", count, took, log)
-			case !answers && (len(all) != before || took != eventLimit || !strings.Contains(log.String(), "not written in time") || !strings.Contains(log.String(), "TrainingFailed")):
+			case !answers && (len(all) != before || took != eventLimit ||
+				!strings.Contains(log.String(), "not written in time") ||
+				!strings.Contains(log.String(), "TrainingFailed")):
 				t.Errorf("%d events, before %d, after %v, log %s", len(all), before, took, log)
 			}
 			// a late call to the master may cause an event after the end
@@ -310,7 +343,8 @@ func TestMasterMayTellNoEvents(t *testing.T) {
 		if s := c.status(); s.State != "Succeeded" {
 			t.Errorf("denied %t: %s", denied, s.State)
 		}
-		if told := c.told(); slices.Equal(told, []string{"Normal TrainingSucceeded"}) == denied || denied && len(told) > 0 {
+		if told := c.told(); slices.Equal(told, []string{"Normal TrainingSucceeded"}) == denied ||
+			denied && len(told) > 0 {
 			t.Errorf("denied %t: told %q", denied, told)
 		}
 	}

@@ -31,7 +31,8 @@ func (m *kubeMaster) outlive(ctx context.Context) error {
 	for told := false; ; {
 		var list *core.PodList
 		err := insist(patient, m.log, "list pods", func(ctx context.Context) (err error) {
-			list, err = m.Client.CoreV1().Pods(m.Namespace).List(ctx, meta.ListOptions{LabelSelector: manifest.Selector(m.Job)})
+			list, err = m.Client.CoreV1().Pods(m.Namespace).List(ctx,
+				meta.ListOptions{LabelSelector: manifest.Selector(m.Job)})
 			return err
 		})
 		var left []string

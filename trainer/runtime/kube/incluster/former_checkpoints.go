@@ -27,7 +27,8 @@ func setAside(j *job.Job, log *slog.Logger) error {
 		err = os.Rename(dir, before)
 	}
 	if err != nil {
-		return fmt.Errorf("--checkpoint_dir=%s: move the checkpoints of an earlier job of that name to %s: %w; give another directory, or remove them", dir, before, err)
+		return fmt.Errorf("--checkpoint_dir=%s: move the checkpoints of an earlier job of that name "+
+			"to %s: %w; give another directory, or remove them", dir, before, err)
 	}
 	log.Info("Checkpoints of an earlier job of that name are moved", "from", dir, "to", before)
 	return nil

@@ -39,13 +39,15 @@ func (m *kubeMaster) authority(ctx context.Context) (*credential.Authority, erro
 	}
 	a, err := credential.ParseAuthority(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s of Secret %s is not as a master writes it: stop the job, and submit it again: %w", manifest.KeyAuthority, name, err)
+		return nil, fmt.Errorf("%s of Secret %s is not as a master writes it: stop the job, and "+
+			"submit it again: %w", manifest.KeyAuthority, name, err)
 	}
 	return a, nil
 }
 
 // fill returns the Secret with an authority of the job in it, which it writes if there is none.
-func fill(ctx context.Context, o *core.Secret, uid string, update func(context.Context, *core.Secret, meta.UpdateOptions) (*core.Secret, error)) (*core.Secret, error) {
+func fill(ctx context.Context, o *core.Secret, uid string, update func(context.Context, *core.Secret,
+	meta.UpdateOptions) (*core.Secret, error)) (*core.Secret, error) {
 	if len(o.Data[manifest.KeyAuthority]) > 0 {
 		return o, nil
 	}

@@ -47,7 +47,8 @@ func newAuthority(t *testing.T) (a *credential.Authority, text []byte) {
 }
 
 func authorityMaster(set kubernetes.Interface, log *slog.Logger) *kubeMaster {
-	return &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: set}, env: map[string]string{job.EnvUID: "uid"}, log: log}
+	return &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: set},
+		env: map[string]string{job.EnvUID: "uid"}, log: log}
 }
 
 func updates(set *fake.Clientset) (n int) {
@@ -127,14 +128,16 @@ func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 		set.PrependReactor("update", "secrets", func(a kubetesting.Action) (bool, runtime.Object, error) {
 			there, err := set.Tracker().Get(a.GetResource(), "default", "elasticdl-test-identity")
 			if err != nil || len(there.(*core.Secret).Data) > 0 {
-				return true, nil, api.NewConflict(schema.GroupResource{Resource: "secrets"}, "elasticdl-test-identity", err)
+				return true, nil, api.NewConflict(schema.GroupResource{Resource: "secrets"},
+					"elasticdl-test-identity", err)
 			}
 			if err := set.Tracker().Update(a.GetResource(), identityOf(text), "default"); err != nil {
 				t.Error(err)
 			}
 			return true, nil, api.NewConflict(schema.GroupResource{Resource: "secrets"}, "elasticdl-test-identity", nil)
 		})
-		if got, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context()); err != nil || got.Root().String() != theirs.Root().String() {
+		if got, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(
+			t.Context()); err != nil || got.Root().String() != theirs.Root().String() {
 			t.Errorf("%v, or another's authority", err)
 		}
 	})
@@ -168,7 +171,8 @@ func TestAuthorityThatIsNone(t *testing.T) {
 	for _, text := range []string{"hunter2", string(one[:len(one)/2]), key + end, key + end + certificate} {
 		set := fake.NewClientset(identityOf([]byte(text)))
 		_, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "elasticdl-test-identity") || strings.Contains(err.Error(), "hunter2") ||
+		if err == nil || !strings.Contains(err.Error(), "elasticdl-test-identity") ||
+			strings.Contains(err.Error(), "hunter2") ||
 			strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(text))) {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -47,7 +47,8 @@ const accountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 const maxKeys = 1 << 20
 
 // algorithms are those that clusters sign with.
-var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384,
+	jose.ES512, jose.EdDSA}
 
 // verify decodes the claims of a token, if the cluster has signed it. The error wraps errNotYet if
 // the keys cannot be read.
@@ -137,7 +138,8 @@ func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
 		}
 		text, err2 := published(ctx, issuers, ownToken)
 		if err2 != nil {
-			return nil, fmt.Errorf("%w (the ClusterRole system:service-account-issuer-discovery allows it); nor does their issuer publish them: %w", err, err2)
+			return nil, fmt.Errorf("%w (the ClusterRole system:service-account-issuer-discovery "+
+				"allows it); nor does their issuer publish them: %w", err, err2)
 		}
 		return text, nil
 	}}

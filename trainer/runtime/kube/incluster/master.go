@@ -125,7 +125,8 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 
 func (m *kubeMaster) run(ctx context.Context) error {
 	m.status = &wire.JobStatus{Name: m.Job, State: string(job.Pending), StartedUnixMs: time.Now().UnixMilli()}
-	m.events = newEventWriter(m.Client.CoreV1().Events(m.Namespace), m.Namespace, m.Job, m.env[job.EnvUID], m.env[manifest.EnvPodName], m.env[manifest.EnvNodeName], m.log)
+	m.events = newEventWriter(m.Client.CoreV1().Events(m.Namespace), m.Namespace, m.Job,
+		m.env[job.EnvUID], m.env[manifest.EnvPodName], m.env[manifest.EnvNodeName], m.log)
 	m.events.start()
 	defer m.events.end() // the state goes before them
 	var before past
@@ -166,7 +167,8 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s: %w", m.Job, manifest.KeyJob, spec.Name, err)
 	}
 	if j.Name != m.Job {
-		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob, spec.Name, j.Name)
+		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob,
+			spec.Name, j.Name)
 	}
 	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
 	if m.resume {
@@ -192,7 +194,8 @@ func workers(spec *core.ConfigMap) (int, error) {
 	text := strings.TrimSpace(spec.Data[manifest.KeyNumWorkers])
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > job.MostWorkers {
-		return 0, fmt.Errorf("%s=%q of ConfigMap %s: expected a number of workers, at most %d", manifest.KeyNumWorkers, text, spec.Name, job.MostWorkers)
+		return 0, fmt.Errorf("%s=%q of ConfigMap %s: expected a number of workers, at most %d",
+			manifest.KeyNumWorkers, text, spec.Name, job.MostWorkers)
 	}
 	return n, nil
 }
@@ -275,13 +278,16 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
 	config.History = m.past
-	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing { return m.standing(ctx, o) }
+	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing {
+		return m.standing(ctx, o)
+	}
 	config.OnStatus, config.OnEvent = m.state.setStatus, m.events.hear
 	return m.attend(ctx, config, authority)
 }
 
 // attend runs the master, and tells it what comes from outside.
-func (m *kubeMaster) attend(ctx context.Context, config master.Config, authority *credential.Authority) (*wire.JobStatus, error) {
+func (m *kubeMaster) attend(ctx context.Context, config master.Config,
+	authority *credential.Authority) (*wire.JobStatus, error) {
 	pods := m.runtime(config.Job)
 	defer pods.Close()
 	config.Certification = newCertifier(certifierConfig{
@@ -323,7 +329,8 @@ func growth(j *job.Job) (map[pod.Role]int, error) {
 	times := make(map[pod.Role]int)
 	for _, role := range []pod.Role{pod.PS, pod.Worker} {
 		memory := func(ooms int) (int64, error) {
-			p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1, OOMs: ooms}, meta.OwnerReference{})
+			p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1, OOMs: ooms},
+				meta.OwnerReference{})
 			if err != nil {
 				return 0, err
 			}
@@ -349,22 +356,24 @@ func growth(j *job.Job) (map[pod.Role]int, error) {
 func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 	maps := m.Client.CoreV1().ConfigMaps(m.Namespace)
 	name := manifest.SpecName(m.Job)
-	follow(ctx, m.Client, &core.ConfigMap{}, &wish{now: now, scale: scale, log: m.log}, "spec of "+m.Job, &cache.ListWatch{
-		// For servers that do not list what they watch: a list of one, which needs no permission to
-		// list.
-		ListWithContextFunc: func(ctx context.Context, _ meta.ListOptions) (runtime.Object, error) {
-			m, err := maps.Get(ctx, name, meta.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			// watched from whenever the server can
-			return &core.ConfigMapList{ListMeta: meta.ListMeta{ResourceVersion: "0"}, Items: []core.ConfigMap{*m}}, nil
-		},
-		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = named(name)
-			return maps.Watch(ctx, o)
-		},
-	})
+	follow(ctx, m.Client, &core.ConfigMap{}, &wish{now: now, scale: scale, log: m.log},
+		"spec of "+m.Job, &cache.ListWatch{
+			// For servers that do not list what they watch: a list of one, which needs no
+			// permission to list.
+			ListWithContextFunc: func(ctx context.Context, _ meta.ListOptions) (runtime.Object, error) {
+				m, err := maps.Get(ctx, name, meta.GetOptions{})
+				if err != nil {
+					return nil, err
+				}
+				// watched from whenever the server can
+				return &core.ConfigMapList{ListMeta: meta.ListMeta{ResourceVersion: "0"},
+					Items: []core.ConfigMap{*m}}, nil
+			},
+			WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = named(name)
+				return maps.Watch(ctx, o)
+			},
+		})
 }
 
 // wish is the store of the watched spec: its number of workers.

@@ -63,9 +63,10 @@ func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"}, Data: map[string]string{
-		manifest.KeyJob: string(text), manifest.KeyNumWorkers: strconv.Itoa(j.NumWorkers),
-	}})
+	c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"},
+		Data: map[string]string{
+			manifest.KeyJob: string(text), manifest.KeyNumWorkers: strconv.Itoa(j.NumWorkers),
+		}})
 	c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}})
 	c.put(&core.Secret{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-identity", Namespace: "default"}})
 	c.root(func(o *batch.Job) { o.Spec.BackoffLimit = new(int32(math.MaxInt32)) })
@@ -122,7 +123,8 @@ func (c *nodes) token(p *core.Pod) (file, seen string) {
 		}
 		its := v.Projected.Sources[0].ServiceAccountToken
 		says := bound(p.Name, p.UID)
-		says["aud"], says["exp"] = []string{its.Audience}, time.Now().Add(time.Duration(*its.ExpirationSeconds)*time.Second).Unix()
+		says["aud"], says["exp"] = []string{its.Audience},
+			time.Now().Add(time.Duration(*its.ExpirationSeconds)*time.Second).Unix()
 		file = filepath.Join(c.TempDir(), its.Path)
 		if err := os.WriteFile(file, []byte(c.issuer.sign(says)), 0o600); err != nil {
 			c.Error(err)
@@ -235,7 +237,8 @@ func (c *nodes) begin(ctx context.Context, name string) <-chan error {
 }
 
 // beginWith starts a master that runs the job by run, and returns a channel with its error.
-func (c *nodes) beginWith(ctx context.Context, name string, run func(context.Context, master.Config) (*wire.JobStatus, error)) <-chan error {
+func (c *nodes) beginWith(ctx context.Context, name string,
+	run func(context.Context, master.Config) (*wire.JobStatus, error)) <-chan error {
 	c.Helper()
 	listen := net.JoinHostPort(cmp.Or(c.host, "127.0.0.1"), "0")
 	c.mu.Lock()
@@ -331,7 +334,8 @@ func TestMasterRunsAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.status()
-	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.RecordsTotal != epochs*512 || s.Relaunched != 1 || s.Namespace != "default" || s.Workers != 0 && s.Workers != 3 {
+	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.RecordsTotal != epochs*512 ||
+		s.Relaunched != 1 || s.Namespace != "default" || s.Workers != 0 && s.Workers != 3 {
 		t.Errorf("%v", s)
 	}
 	c.apiServer.mu.Lock()
@@ -385,7 +389,8 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.edit("elasticdl-test-state", map[string]string{
-			manifest.KeyUID: "the-job-before", keyIncarnation: "7", keyMaster: "master-a on node-0", keyRecord: "{}", manifest.KeyStatus: string(text),
+			manifest.KeyUID: "the-job-before", keyIncarnation: "7", keyMaster: "master-a on node-0",
+			keyRecord: "{}", manifest.KeyStatus: string(text),
 		})
 		if err := <-c.begin(t.Context(), "master-b"); err != nil {
 			t.Errorf("left %s: %v", left, err)
@@ -393,7 +398,8 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 		if s := c.status(); s.State != "Succeeded" || s.RecordsDone != 2*512 {
 			t.Errorf("left %s: %s, %d records", left, s.State, s.RecordsDone)
 		}
-		if data := c.state(); data[keyIncarnation] != "1" || data[manifest.KeyUID] != "the-job" || data[keyRecord] == "{}" {
+		if data := c.state(); data[keyIncarnation] != "1" || data[manifest.KeyUID] != "the-job" ||
+			data[keyRecord] == "{}" {
 			t.Errorf("left %s: it took over %v", left, data)
 		}
 	}
@@ -465,7 +471,8 @@ func TestMasterFailsWithAReason(t *testing.T) {
 			if err := <-c.begin(t.Context(), "master-a"); err == nil || !strings.Contains(err.Error(), tt.reason) {
 				t.Errorf("%v", err)
 			}
-			if s := c.status(); s.State != "Failed" || !strings.Contains(s.Reason, tt.reason) || s.EndedUnixMs == 0 || s.Strategy == "" {
+			if s := c.status(); s.State != "Failed" || !strings.Contains(s.Reason, tt.reason) ||
+				s.EndedUnixMs == 0 || s.Strategy == "" {
 				t.Errorf("%v", s)
 			}
 			if n := c.retries(); n != 0 {
@@ -492,10 +499,13 @@ func TestMasterWaitsForItsSpec(t *testing.T) {
 func TestStateIsNotTooLarge(t *testing.T) {
 	s := &wire.JobStatus{Name: "test", State: "Running"}
 	for i := range master.KeptEvaluations {
-		s.Evaluations = append(s.Evaluations, &wire.Evaluation{Version: int64(i), Metrics: map[string]float64{"accuracy": 0.12345678, "loss": 0.12345678}})
+		s.Evaluations = append(s.Evaluations,
+			&wire.Evaluation{Version: int64(i), Metrics: map[string]float64{"accuracy": 0.12345678,
+				"loss": 0.12345678}})
 	}
 	for i := range 5_000 {
-		p := &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: "Failed", Reason: strings.Repeat("x", 200), EndedUnixMs: 1}
+		p := &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: "Failed",
+			Reason: strings.Repeat("x", 200), EndedUnixMs: 1}
 		if i%5 == 0 {
 			p.State, p.Reason, p.EndedUnixMs = "Running", "", 0
 		}
@@ -517,7 +527,8 @@ func TestStateIsNotTooLarge(t *testing.T) {
 // Evaluations of many metrics may be too large for the state even without pods. Then only the
 // latest are kept.
 func TestStateOfManyMetrics(t *testing.T) {
-	s := &wire.JobStatus{Name: "test", State: "Running", Pods: []*wire.PodStatus{{Role: wire.Role_WORKER, State: "Running"}}}
+	s := &wire.JobStatus{Name: "test", State: "Running",
+		Pods: []*wire.PodStatus{{Role: wire.Role_WORKER, State: "Running"}}}
 	for i := range master.KeptEvaluations {
 		e := &wire.Evaluation{Version: int64(i), Metrics: make(map[string]float64)}
 		for k := range 20 {
@@ -530,7 +541,8 @@ func TestStateOfManyMetrics(t *testing.T) {
 	if err := errors.Join(err, protojson.Unmarshal(text, got)); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(got.Evaluations); len(text) > stateLimit || n < 100 || got.Evaluations[n-1].Version != master.KeptEvaluations-1 || len(got.Pods) != 1 {
+	if n := len(got.Evaluations); len(text) > stateLimit || n < 100 ||
+		got.Evaluations[n-1].Version != master.KeptEvaluations-1 || len(got.Pods) != 1 {
 		t.Errorf("%d bytes, %d evaluations, %d pods", len(text), n, len(got.Pods))
 	}
 }
@@ -539,7 +551,8 @@ func TestStateOfManyMetrics(t *testing.T) {
 func TestStateOfMuchThatWaits(t *testing.T) {
 	s := &wire.JobStatus{Name: "test", State: "Running"}
 	for i := range 3000 {
-		s.Pods = append(s.Pods, &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: "Pending", Reason: strings.Repeat("é", 240)})
+		s.Pods = append(s.Pods, &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i),
+			State: "Pending", Reason: strings.Repeat("é", 240)})
 	}
 	text, err := encode(s, "default")
 	got := new(wire.JobStatus)

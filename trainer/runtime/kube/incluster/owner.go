@@ -58,7 +58,8 @@ func (m *kubeMaster) standing(ctx context.Context, o checkpoint.Owner) checkpoin
 // standingOf returns what a Job of the owner's name tells of the owner.
 func standingOf(root *batch.Job, o checkpoint.Owner) checkpoint.Standing {
 	switch {
-	case string(root.UID) != o.Job, observe.JobCondition(root, batch.JobComplete) != nil, observe.JobCondition(root, batch.JobFailed) != nil:
+	case string(root.UID) != o.Job, observe.JobCondition(root, batch.JobComplete) != nil,
+		observe.JobCondition(root, batch.JobFailed) != nil:
 		return checkpoint.Dead
 	case observe.Suspended(root):
 		return checkpoint.Suspended

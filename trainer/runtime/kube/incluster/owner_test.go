@@ -39,31 +39,53 @@ func TestStandingOfAnOwner(t *testing.T) {
 		alone bool
 		want  checkpoint.Standing
 	}{
-		"it runs":                  {want: checkpoint.Alive},
-		"suspended":                {change: func(j *batch.Job) { j.Spec.Suspend = new(true) }, want: checkpoint.Suspended},
+		"it runs": {want: checkpoint.Alive},
+		"suspended": {change: func(j *batch.Job) {
+			j.Spec.Suspend = new(true)
+		}, want: checkpoint.Suspended},
 		"complete":                 {change: ended(batch.JobComplete), want: checkpoint.Dead},
 		"failed":                   {change: ended(batch.JobFailed), want: checkpoint.Dead},
 		"about to fail, with pods": {change: ended(batch.JobFailureTarget), want: checkpoint.Alive},
-		"failed and suspended":     {change: func(j *batch.Job) { ended(batch.JobFailed)(j); j.Spec.Suspend = new(true) }, want: checkpoint.Dead},
-		"another Job of the name":  {change: func(j *batch.Job) { j.UID = "later" }, want: checkpoint.Dead},
-		"another one, suspended":   {change: func(j *batch.Job) { j.UID, j.Spec.Suspend = "later", new(true) }, want: checkpoint.Dead},
-		"being deleted":            {change: func(j *batch.Job) { j.DeletionTimestamp = new(meta.Now()) }, want: checkpoint.Alive},
+		"failed and suspended": {change: func(j *batch.Job) {
+			ended(batch.JobFailed)(j)
+			j.Spec.Suspend = new(true)
+		}, want: checkpoint.Dead},
+		"another Job of the name": {change: func(j *batch.Job) { j.UID = "later" }, want: checkpoint.Dead},
+		"another one, suspended": {change: func(j *batch.Job) {
+			j.UID, j.Spec.Suspend = "later", new(true)
+		}, want: checkpoint.Dead},
+		"being deleted": {change: func(j *batch.Job) {
+			j.DeletionTimestamp = new(meta.Now())
+		}, want: checkpoint.Alive},
 		"no longer failed": {change: func(j *batch.Job) {
 			ended(batch.JobFailed)(j)
 			j.Status.Conditions[0].Status = core.ConditionFalse
 		}, want: checkpoint.Alive},
-		"its cluster is not known":  {owner: func(o *checkpoint.Owner) { o.Cluster = "" }, absent: true, want: checkpoint.Unknown},
+		"its cluster is not known": {owner: func(o *checkpoint.Owner) {
+			o.Cluster = ""
+		}, absent: true, want: checkpoint.Unknown},
 		"this cluster is not known": {alone: true, absent: true, want: checkpoint.Unknown},
 		"deleted":                   {absent: true, want: checkpoint.Dead},
 		"not readable":              {fails: true, want: checkpoint.Unknown},
-		"another cluster":           {owner: func(o *checkpoint.Owner) { o.Cluster = "other" }, absent: true, want: checkpoint.Unknown},
-		"another namespace":         {owner: func(o *checkpoint.Owner) { o.Namespace = "other" }, absent: true, want: checkpoint.Unknown},
-		"of a machine":              {owner: func(o *checkpoint.Owner) { *o = checkpoint.Owner{Job: "first", Name: "j", Host: "h"} }, absent: true, want: checkpoint.Unknown},
-		"without a name":            {owner: func(o *checkpoint.Owner) { o.Name = "" }, absent: true, want: checkpoint.Unknown},
-		"neither cluster is known":  {owner: func(o *checkpoint.Owner) { o.Cluster = "" }, alone: true, absent: true, want: checkpoint.Unknown},
+		"another cluster": {owner: func(o *checkpoint.Owner) {
+			o.Cluster = "other"
+		}, absent: true, want: checkpoint.Unknown},
+		"another namespace": {owner: func(o *checkpoint.Owner) {
+			o.Namespace = "other"
+		}, absent: true, want: checkpoint.Unknown},
+		"of a machine": {owner: func(o *checkpoint.Owner) {
+			*o = checkpoint.Owner{Job: "first", Name: "j", Host: "h"}
+		}, absent: true, want: checkpoint.Unknown},
+		"without a name": {owner: func(o *checkpoint.Owner) {
+			o.Name = ""
+		}, absent: true, want: checkpoint.Unknown},
+		"neither cluster is known": {owner: func(o *checkpoint.Owner) {
+			o.Cluster = ""
+		}, alone: true, absent: true, want: checkpoint.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := &batch.Job{ObjectMeta: meta.ObjectMeta{Name: manifest.MasterName("j"), Namespace: "default", UID: "first"}}
+			root := &batch.Job{ObjectMeta: meta.ObjectMeta{Name: manifest.MasterName("j"),
+				Namespace: "default", UID: "first"}}
 			if c.change != nil {
 				c.change(root)
 			}

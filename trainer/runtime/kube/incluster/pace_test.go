@@ -47,7 +47,8 @@ func writeRecords(t *testing.T, path string, n int) {
 	image := make([]byte, 28*28)
 	for i := range n {
 		image[i%len(image)] = byte(i)
-		record := example.Append(nil, example.Value{Name: "image", Bytes: [][]byte{image}}, example.Value{Name: "label", Ints: []int64{int64(i % 10)}})
+		record := example.Append(nil, example.Value{Name: "image", Bytes: [][]byte{image}},
+			example.Value{Name: "label", Ints: []int64{int64(i % 10)}})
 		if err := w.Write(record); err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,12 @@ import (
 // that waits for room never is.
 func TestRuntimeGivesUpOnNodes(t *testing.T) {
 	const (
-		selector = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
-		large    = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
-		full     = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+		selector = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. " +
+			"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+		large = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are " +
+			"available: 2 Preemption is not helpful for scheduling."
+		full = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are " +
+			"available: 2 No preemption victims found for incoming pod."
 	)
 	for name, c := range map[string]struct {
 		message string
@@ -37,7 +40,9 @@ func TestRuntimeGivesUpOnNodes(t *testing.T) {
 			r.config.Job.PendingTimeout = c.limit
 			s.create(r, worker0, 1)
 			p := s.get(manifest.PodName("test", worker0)).DeepCopy()
-			p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse, Reason: core.PodReasonUnschedulable, Message: c.message}}
+			p.Status.Conditions = []core.PodCondition{
+				{Type: core.PodScheduled, Status: core.ConditionFalse,
+					Reason: core.PodReasonUnschedulable, Message: c.message}}
 			now := time.Now()
 			r.seen(p, now)
 			r.seen(p, now.Add(time.Second)) // again: the time counts from the first
@@ -51,7 +56,9 @@ func TestRuntimeGivesUpOnNodes(t *testing.T) {
 				t.Errorf("too soon: %+v", e)
 			}
 			e := r.starved(now.Add(c.after))
-			if len(e) != 1 || !e[0].Hopeless || !strings.Contains(e[0].Waiting, "no node can run it for "+c.after.String()+" (--pending_timeout): Unschedulable: 0/2 nodes") {
+			if len(e) != 1 || !e[0].Hopeless ||
+				!strings.Contains(e[0].Waiting, "no node can run it for "+c.after.String()+
+					" (--pending_timeout): Unschedulable: 0/2 nodes") {
 				t.Fatalf("%+v", e)
 			}
 			if e := r.starved(now.Add(2 * c.after)); len(e) > 0 {
@@ -71,13 +78,16 @@ func TestRuntimeWaitsForANewNode(t *testing.T) {
 	now := time.Now()
 	says := func(message string) {
 		p = p.DeepCopy()
-		p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse, Reason: core.PodReasonUnschedulable, Message: message}}
+		p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse,
+			Reason: core.PodReasonUnschedulable, Message: message}}
 		r.seen(p, now)
 	}
-	const unfit = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+	const unfit = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are " +
+		"available: 1 Preemption is not helpful for scheduling."
 	says(unfit)
 	now = now.Add(59 * time.Minute)
-	says("0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.")
+	says("0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 1 No " +
+		"preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.")
 	says(unfit)
 	if e := r.starved(now.Add(time.Minute)); len(e) > 0 {
 		t.Errorf("%+v", e)

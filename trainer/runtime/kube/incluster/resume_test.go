@@ -36,7 +36,9 @@ func TestMasterResumes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.edit("elasticdl-test", map[string]string{manifest.KeyJob: string(text), manifest.KeyResume: run.resume, manifest.KeyHistory: `{"history":[{"unixMs":"7","kind":"job","text":"the job Failed: no data"}]}`})
+		c.edit("elasticdl-test", map[string]string{manifest.KeyJob: string(text),
+			manifest.KeyResume:  run.resume,
+			manifest.KeyHistory: `{"history":[{"unixMs":"7","kind":"job","text":"the job Failed: no data"}]}`})
 		// as if the state were another Job's
 		c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}})
 		c.apiServer.mu.Lock()
@@ -49,9 +51,11 @@ func TestMasterResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := c.status(); s.State != "Succeeded" || s.RecordsBefore != run.before || s.RecordsDone != run.done {
-			t.Errorf("resume=%q: %s, %d records, %d of them before", run.resume, s.State, s.RecordsDone, s.RecordsBefore)
+			t.Errorf("resume=%q: %s, %d records, %d of them before", run.resume, s.State, s.RecordsDone,
+				s.RecordsBefore)
 		}
-		if history := c.status().History; len(history) > 0 != (run.before > 0) || len(history) > 0 && history[0].Text != "the job Failed: no data" {
+		if history := c.status().History; len(history) > 0 != (run.before > 0) || len(history) > 0 &&
+			history[0].Text != "the job Failed: no data" {
 			t.Errorf("resume=%q: history %v", run.resume, history)
 		}
 		if _, err := os.Stat(j.CheckpointDir + ".before"); (err == nil) != run.aside {

@@ -151,7 +151,8 @@ func (r *Runtime) Events() <-chan pod.Event { return r.events }
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
-		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ, Authority: r.config.Authority,
+		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
+		Authority: r.config.Authority,
 	}, r.config.Owner)
 	if err != nil {
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
@@ -310,7 +311,8 @@ func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 
 // remove deletes one pod, and no other of its name. grace nil: its own.
 func (r *Runtime) remove(ctx context.Context, name string, uid types.UID, grace *int64) error {
-	err := r.pods.Delete(ctx, name, meta.DeleteOptions{GracePeriodSeconds: grace, Preconditions: &meta.Preconditions{UID: &uid}})
+	err := r.pods.Delete(ctx, name, meta.DeleteOptions{GracePeriodSeconds: grace,
+		Preconditions: &meta.Preconditions{UID: &uid}})
 	if api.IsNotFound(err) || api.IsConflict(err) { // gone, or another by now
 		return nil
 	}
@@ -328,7 +330,9 @@ func (r *Runtime) Sweep(ctx context.Context) error {
 	for i, p := range list.Items {
 		if r.owns(&p) && !observe.Pod(&p).Phase.Ended() && p.DeletionTimestamp == nil {
 			all.Go(func() {
-				problems[i] = r.insist(ctx, "delete pod "+p.Name, func(ctx context.Context) error { return r.remove(ctx, p.Name, p.UID, nil) })
+				problems[i] = r.insist(ctx, "delete pod "+p.Name, func(ctx context.Context) error {
+					return r.remove(ctx, p.Name, p.UID, nil)
+				})
 			})
 		}
 	}

@@ -67,7 +67,9 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{
-		T: t, issuer: newIssuer("k"), version: 1, jobs: make(map[string]*batch.Job), pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
+		T: t, issuer: newIssuer("k"), version: 1, jobs: make(map[string]*batch.Job),
+		pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap),
+		secrets: make(map[string]*core.Secret),
 		changed: make(chan struct{}), cut: make(chan struct{}), missed: make(map[string]int),
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -80,7 +82,8 @@ func newAPIServer(t *testing.T) *apiServer {
 
 func (s *apiServer) client() kubernetes.Interface {
 	s.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.http.URL, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -285,7 +288,8 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 			return nil, api.NewConflict(resource, name, fmt.Errorf("the UID in the precondition does not match"))
 		}
 		p = p.DeepCopy()
-		if p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded || o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0 {
+		if p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded ||
+			o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0 {
 			delete(s.pods, name)
 			s.note("pods", "DELETED", p)
 			return p, nil
@@ -322,7 +326,8 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 		case o == nil:
 			return nil, api.NewNotFound(resource, name)
 		case patch.UID != o.UID:
-			return nil, api.NewInvalid(schema.GroupKind{Kind: "Job"}, name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.UID, "field is immutable")})
+			return nil, api.NewInvalid(schema.GroupKind{Kind: "Job"}, name,
+				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.UID, "field is immutable")})
 		case patch.Spec.BackoffLimit != nil:
 			o.Spec.BackoffLimit = patch.Spec.BackoffLimit
 		}
@@ -469,6 +474,7 @@ func exits(code int32) func(*core.Pod) {
 func preempted(p *core.Pod) {
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(meta.Now()), new(int64(30))
 	p.Status.Conditions = append(p.Status.Conditions, core.PodCondition{
-		Type: core.DisruptionTarget, Status: core.ConditionTrue, Reason: core.PodReasonPreemptionByScheduler, Message: "preempting",
+		Type: core.DisruptionTarget, Status: core.ConditionTrue,
+		Reason: core.PodReasonPreemptionByScheduler, Message: "preempting",
 	})
 }

@@ -33,7 +33,8 @@ var (
 func testRuntime(t *testing.T, s *apiServer) *Runtime {
 	t.Helper()
 	r := NewRuntime(RuntimeConfig{
-		Client: s.client(), Job: kubetest.Job(), Owner: manifest.Owner("elasticdl-test-master", "the-job"), Rate: 10_000,
+		Client: s.client(), Job: kubetest.Job(), Owner: manifest.Owner("elasticdl-test-master",
+			"the-job"), Rate: 10_000,
 		Log: slog.New(logline.New(t.Output(), slog.LevelDebug)),
 	})
 	t.Cleanup(r.Close)
@@ -296,7 +297,8 @@ func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 // The pods of an earlier job of the same name are neither taken over nor deleted.
 func TestRuntimeLeavesOthersAlone(t *testing.T) {
 	s := newAPIServer(t)
-	old, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker0, Launch: 1}, manifest.Owner("elasticdl-test-master", "the-job-before"))
+	old, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker0, Launch: 1},
+		manifest.Owner("elasticdl-test-master", "the-job-before"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,16 +326,22 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 		refused string // "": the pod is created in the end
 		is      error  // error that matches as well
 	}{
-		"conflict":    {err: api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "quota", errors.New("modified"))},
-		"busy":        {err: api.NewTooManyRequestsError("too many")},
-		"away":        {err: api.NewServiceUnavailable("starting")},
-		"broken":      {err: api.NewInternalError(errors.New("etcd"))},
-		"late":        {err: api.NewServerTimeout(pods, "create", 0)},
-		"quota":       {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: pods=10")), refused: "exceeded quota", is: master.ErrFull},
-		"no priority": {err: api.NewForbidden(pods, "x", errors.New("no PriorityClass with name none was found")), refused: "no PriorityClass", is: master.ErrDenied},
-		"limit":       {err: api.NewForbidden(pods, "x", errors.New("maximum memory usage per Container is 1Gi, but limit is 4Gi")), refused: "maximum memory", is: master.ErrDenied},
-		"policy":      {err: api.NewForbidden(pods, "x", errors.New(`violates PodSecurity "restricted:latest"`)), refused: "PodSecurity", is: master.ErrDenied},
-		"small quota": {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0")), refused: "exceeded quota", is: master.ErrDenied},
+		"conflict": {err: api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "quota",
+			errors.New("modified"))},
+		"busy":   {err: api.NewTooManyRequestsError("too many")},
+		"away":   {err: api.NewServiceUnavailable("starting")},
+		"broken": {err: api.NewInternalError(errors.New("etcd"))},
+		"late":   {err: api.NewServerTimeout(pods, "create", 0)},
+		"quota": {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: pods=10")),
+			refused: "exceeded quota", is: master.ErrFull},
+		"no priority": {err: api.NewForbidden(pods, "x", errors.New("no PriorityClass with name "+
+			"none was found")), refused: "no PriorityClass", is: master.ErrDenied},
+		"limit": {err: api.NewForbidden(pods, "x", errors.New("maximum memory usage per "+
+			"Container is 1Gi, but limit is 4Gi")), refused: "maximum memory", is: master.ErrDenied},
+		"policy": {err: api.NewForbidden(pods, "x",
+			errors.New(`violates PodSecurity "restricted:latest"`)), refused: "PodSecurity", is: master.ErrDenied},
+		"small quota": {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: q, requested: "+
+			"pods=1, used: pods=0, limited: pods=0")), refused: "exceeded quota", is: master.ErrDenied},
 		"invalid": {
 			err:     api.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil),
 			refused: "is invalid", is: master.ErrHopeless,
@@ -405,7 +413,8 @@ func TestRuntimeTellsWhatIsBroken(t *testing.T) {
 	s.mu.Lock()
 	s.refuse = func(string, string) error { return api.NewInternalError(errors.New("failed calling webhook")) }
 	s.mu.Unlock()
-	if err := r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1}); err == nil || !strings.Contains(err.Error(), "failed calling webhook") || errors.Is(err, master.ErrHopeless) {
+	if err := r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1}); err == nil ||
+		!strings.Contains(err.Error(), "failed calling webhook") || errors.Is(err, master.ErrHopeless) {
 		t.Errorf("%v", err)
 	}
 }
@@ -435,7 +444,8 @@ func TestRuntimeClosesUnread(t *testing.T) {
 // A request that waits long for its turn at the rate limit does not fail for that.
 func TestRuntimeHasPatienceWithItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Runtime{config: RuntimeConfig{Log: slog.New(slog.DiscardHandler)}, rate: flowcontrol.NewTokenBucketRateLimiter(1, 1)}
+		r := &Runtime{config: RuntimeConfig{Log: slog.New(slog.DiscardHandler)},
+			rate: flowcontrol.NewTokenBucketRateLimiter(1, 1)}
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() {
@@ -455,7 +465,8 @@ func TestRuntimeSweepsFailedPods(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
 	rejected := func(p *core.Pod) {
-		p.Status.Phase, p.Status.Reason, p.Status.Message = core.PodFailed, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"
+		p.Status.Phase, p.Status.Reason, p.Status.Message = core.PodFailed, "OutOfcpu",
+			"Pod was rejected: Node didn't have enough resource: cpu"
 	}
 	const crashes, rejections = 2 * keepFailed, 2 * keepRejected
 	for i := range crashes + rejections {
@@ -540,7 +551,8 @@ func TestRuntimeTakesPodsFromDeadNodes(t *testing.T) {
 func TestRuntimeGivesUpOnImages(t *testing.T) {
 	waiting := func(reason string) func(*core.Pod) {
 		return func(p *core.Pod) {
-			p.Status.ContainerStatuses = []core.ContainerStatus{{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: reason}}}}
+			p.Status.ContainerStatuses = []core.ContainerStatus{
+				{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: reason}}}}
 		}
 	}
 	for _, tt := range []struct {
@@ -567,7 +579,8 @@ func TestRuntimeGivesUpOnImages(t *testing.T) {
 			if tt.ran {
 				seen(ps0, runs)
 			}
-			if e := seen(worker0, waiting(tt.reason)); e.Hopeless != tt.at || e.Phase != pod.Pending || e.Waiting != tt.reason {
+			if e := seen(worker0, waiting(tt.reason)); e.Hopeless != tt.at || e.Phase != pod.Pending ||
+				e.Waiting != tt.reason {
 				t.Errorf("at once: %+v", e)
 			}
 			if e := r.starved(time.Now().Add(pullPatience - time.Minute)); len(e) > 0 {

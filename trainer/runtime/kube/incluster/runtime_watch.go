@@ -62,10 +62,13 @@ func named(name string) string { return fields.OneTermEqualSelector("metadata.na
 
 // follow keeps a store as the cluster is, until ctx ends. An API server that is away is asked again
 // every two seconds.
-func follow(ctx context.Context, client kubernetes.Interface, kind runtime.Object, store cache.ReflectorStore, name string, from *cache.ListWatch) {
-	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(from, client), kind, store, cache.ReflectorOptions{
-		Name: name, Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 2 * time.Second},
-	}).RunWithContext(ctx)
+func follow(ctx context.Context, client kubernetes.Interface, kind runtime.Object,
+	store cache.ReflectorStore, name string, from *cache.ListWatch) {
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(from, client), kind, store,
+		cache.ReflectorOptions{
+			Name: name, Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5,
+				Steps: 10, Cap: 2 * time.Second},
+		}).RunWithContext(ctx)
 }
 
 // mirror is the runtime as the store of what the watch hears.
@@ -311,9 +314,11 @@ func (r *Runtime) starved(now time.Time) []pod.Event {
 			e.Hopeless = true
 			events = append(events, r.news(k, e)...)
 		}
-		if limit := r.pendingLimit(); limit > 0 && !k.unfit.IsZero() && now.Sub(k.unfit) >= limit && k.told.Phase == pod.Pending && !k.told.Hopeless {
+		if limit := r.pendingLimit(); limit > 0 && !k.unfit.IsZero() && now.Sub(k.unfit) >= limit &&
+			k.told.Phase == pod.Pending && !k.told.Hopeless {
 			e := k.told
-			e.Hopeless, e.Waiting = true, fmt.Sprintf("no node can run it for %v (--pending_timeout): %s", limit, e.Waiting)
+			e.Hopeless, e.Waiting = true,
+				fmt.Sprintf("no node can run it for %v (--pending_timeout): %s", limit, e.Waiting)
 			events = append(events, r.news(k, e)...)
 		}
 	}

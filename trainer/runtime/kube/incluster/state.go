@@ -105,8 +105,10 @@ func pastOf(state *core.ConfigMap, uid string) (p past, err error) {
 		return p, nil
 	}
 	if text := data[keyIncarnation]; text != "" {
-		if p.incarnation, err = strconv.Atoi(text); err != nil || p.incarnation < 0 || p.incarnation >= mostIncarnations {
-			return past{}, fmt.Errorf("%s=%q of ConfigMap %s: expected a number, as a master writes it: stop the job, and submit it again", keyIncarnation, role.Brief(text), state.Name)
+		if p.incarnation, err = strconv.Atoi(text); err != nil || p.incarnation < 0 ||
+			p.incarnation >= mostIncarnations {
+			return past{}, fmt.Errorf("%s=%q of ConfigMap %s: expected a number, as a master writes "+
+				"it: stop the job, and submit it again", keyIncarnation, role.Brief(text), state.Name)
 		}
 	}
 	p.master = data[keyMaster]
@@ -116,7 +118,8 @@ func pastOf(state *core.ConfigMap, uid string) (p past, err error) {
 	if text := data[manifest.KeyStatus]; text != "" {
 		p.status = new(wire.JobStatus)
 		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), p.status); err != nil {
-			return past{}, fmt.Errorf("%s of ConfigMap %s: %w: expected a status, as a master writes it: stop the job, and submit it again", manifest.KeyStatus, state.Name, err)
+			return past{}, fmt.Errorf("%s of ConfigMap %s: %w: expected a status, as a master "+
+				"writes it: stop the job, and submit it again", manifest.KeyStatus, state.Name, err)
 		}
 	}
 	return p, nil
@@ -151,7 +154,8 @@ func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (p past, e
 // Write implements [master.Memory].
 func (r *recorder) Write(ctx context.Context, record []byte) error {
 	if len(record) > master.MostRecord {
-		return fmt.Errorf("write what the next master has to know: %d bytes, at most %d fit into ConfigMap %s", len(record), master.MostRecord, manifest.StateName(r.job))
+		return fmt.Errorf("write what the next master has to know: %d bytes, at most %d fit into "+
+			"ConfigMap %s", len(record), master.MostRecord, manifest.StateName(r.job))
 	}
 	return r.change(ctx, func(m *core.ConfigMap) error {
 		m.Data[keyRecord] = string(record)
@@ -287,7 +291,8 @@ func (r *recorder) update(ctx context.Context, how func(*core.ConfigMap) error) 
 				return err
 			}
 		}
-		m = &core.ConfigMap{TypeMeta: m.TypeMeta, ObjectMeta: m.ObjectMeta, Data: maps.Clone(m.Data), BinaryData: m.BinaryData, Immutable: m.Immutable}
+		m = &core.ConfigMap{TypeMeta: m.TypeMeta, ObjectMeta: m.ObjectMeta, Data: maps.Clone(m.Data),
+			BinaryData: m.BinaryData, Immutable: m.Immutable}
 		if m.Data == nil {
 			m.Data = make(map[string]string)
 		}

@@ -30,7 +30,8 @@ func testRecorders(t *testing.T, n int) (*apiServer, []*recorder) {
 	s.put(emptyState())
 	var all []*recorder
 	for range n {
-		all = append(all, newRecorder(s.client().CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master on node-1", slog.New(slog.DiscardHandler)))
+		all = append(all, newRecorder(s.client().CoreV1().ConfigMaps("default"), "default", "test",
+			"the-job", "master on node-1", slog.New(slog.DiscardHandler)))
 	}
 	return s, all
 }
@@ -61,7 +62,8 @@ func TestIncarnationsAreSwapped(t *testing.T) {
 			t.Errorf("incarnation %d writes: %v", n, err)
 		}
 	}
-	if p, err := pastOf(s.maps["elasticdl-test-state"], "the-job"); err != nil || p.incarnation != 4 || string(p.record) != "{}" || p.status.State != "Running" {
+	if p, err := pastOf(s.maps["elasticdl-test-state"], "the-job"); err != nil || p.incarnation != 4 ||
+		string(p.record) != "{}" || p.status.State != "Running" {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -73,7 +75,8 @@ func TestSupersededWriterWritesNothing(t *testing.T) {
 	if _, err := first.begin(t.Context(), &wire.JobStatus{State: "Pending"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(first.Write(t.Context(), []byte(`"one"`)), first.write(t.Context(), &wire.JobStatus{State: "Running", RecordsDone: 1})); err != nil {
+	if err := errors.Join(first.Write(t.Context(), []byte(`"one"`)),
+		first.write(t.Context(), &wire.JobStatus{State: "Running", RecordsDone: 1})); err != nil {
 		t.Fatal(err)
 	}
 	p, err := second.begin(t.Context(), &wire.JobStatus{State: "Pending"})
@@ -107,7 +110,8 @@ func TestRecordOfAnotherJob(t *testing.T) {
 		if record := s.maps["elasticdl-test-state"].Data[keyRecord]; record != "" {
 			t.Errorf("%s finds %s", r.uid, record)
 		}
-		if err := errors.Join(r.Write(t.Context(), []byte("{}")), r.write(t.Context(), &wire.JobStatus{State: "Running"})); err != nil {
+		if err := errors.Join(r.Write(t.Context(), []byte("{}")),
+			r.write(t.Context(), &wire.JobStatus{State: "Running"})); err != nil {
 			t.Error(err)
 		}
 	}
@@ -135,7 +139,9 @@ func TestRecordsAreNotPaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{})
-			if err != nil || there.Data[keyRecord] != record || !strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone":"1"`) && !strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone": "1"`) {
+			if err != nil || there.Data[keyRecord] != record ||
+				!strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone":"1"`) &&
+					!strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone": "1"`) {
 				t.Errorf("%v, %v", there, err)
 			}
 		}
@@ -143,7 +149,8 @@ func TestRecordsAreNotPaced(t *testing.T) {
 			t.Errorf("written within %v", d)
 		}
 		time.Sleep(2 * stateEvery)
-		if there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{}); err != nil || there.Data[keyRecord] != "3" || !strings.Contains(there.Data[manifest.KeyStatus], `"2"`) {
+		if there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{}); err != nil ||
+			there.Data[keyRecord] != "3" || !strings.Contains(there.Data[manifest.KeyStatus], `"2"`) {
 			t.Errorf("%v, %v", there, err)
 		}
 	})
@@ -153,11 +160,13 @@ func TestRecordsAreNotPaced(t *testing.T) {
 // refused before it is sent.
 func TestRecordFits(t *testing.T) {
 	set := fake.NewClientset(emptyState())
-	r := newRecorder(set.CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master", slog.New(slog.DiscardHandler))
+	r := newRecorder(set.CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master",
+		slog.New(slog.DiscardHandler))
 	if _, err := r.begin(t.Context(), &wire.JobStatus{State: "Pending"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Write(t.Context(), make([]byte, master.MostRecord+1)); err == nil || !strings.Contains(err.Error(), "elasticdl-test-state") {
+	if err := r.Write(t.Context(), make([]byte, master.MostRecord+1)); err == nil ||
+		!strings.Contains(err.Error(), "elasticdl-test-state") {
 		t.Errorf("%v", err)
 	}
 	if master.MostRecord+stateLimit > 950_000 { // a ConfigMap may have 2^20 bytes
@@ -174,7 +183,8 @@ func FuzzPast(f *testing.F) {
 	f.Add("the-job", "9999999999", "", "", "{")
 	f.Fuzz(func(t *testing.T, uid, incarnation, me, record, status string) {
 		state := emptyState()
-		state.Data = map[string]string{manifest.KeyUID: uid, keyIncarnation: incarnation, keyMaster: me, keyRecord: record, manifest.KeyStatus: status}
+		state.Data = map[string]string{manifest.KeyUID: uid, keyIncarnation: incarnation, keyMaster: me,
+			keyRecord: record, manifest.KeyStatus: status}
 		p, err := pastOf(state, "the-job")
 		switch {
 		case err != nil && !strings.Contains(err.Error(), state.Name):
@@ -191,7 +201,9 @@ func FuzzPast(f *testing.F) {
 // at once.
 func TestSignsOfLifeAreWrittenSeldom(t *testing.T) {
 	status := func(change func(*wire.JobStatus)) *wire.JobStatus {
-		s := &wire.JobStatus{State: "Running", Pods: []*wire.PodStatus{{Index: 1, Processes: []*wire.ProcessStatus{{Pid: 7, Cores: 1, Output: "step 1", OutputUnixMs: 5}}}}}
+		s := &wire.JobStatus{State: "Running",
+			Pods: []*wire.PodStatus{
+				{Index: 1, Processes: []*wire.ProcessStatus{{Pid: 7, Cores: 1, Output: "step 1", OutputUnixMs: 5}}}}}
 		change(s)
 		return s
 	}
@@ -213,7 +225,8 @@ func TestSignsOfLifeAreWrittenSeldom(t *testing.T) {
 		"the end, and all": {func(s *wire.JobStatus) { s.State, process(s).Cores = "Failed", 0 }, true, true},
 	} {
 		now := status(c.change)
-		if soon, late := worthWriting(now, before, stateEvery), worthWriting(now, before, signsEvery); soon != c.soon || late != c.late {
+		if soon, late := worthWriting(now, before, stateEvery),
+			worthWriting(now, before, signsEvery); soon != c.soon || late != c.late {
 			t.Errorf("%s: soon %t, late %t", name, soon, late)
 		}
 		if want := status(c.change); now.String() != want.String() {
@@ -237,7 +250,8 @@ func TestStateOfManyProcesses(t *testing.T) {
 	if err := errors.Join(err, protojson.Unmarshal(text, got)); err != nil {
 		t.Fatal(err)
 	}
-	if len(text) > stateLimit || len(got.Pods) != 1000 || len(got.Pods[0].Processes) != 0 || len(s.Pods[0].Processes) != 8 {
+	if len(text) > stateLimit || len(got.Pods) != 1000 || len(got.Pods[0].Processes) != 0 ||
+		len(s.Pods[0].Processes) != 8 {
 		t.Errorf("%d bytes, %d pods", len(text), len(got.Pods))
 	}
 }

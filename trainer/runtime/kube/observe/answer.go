@@ -37,6 +37,7 @@ func WebhookFails(err error) bool {
 func Unreachable(err error) bool {
 	_, dialed := errors.AsType[*net.OpError](err)
 	_, silent := errors.AsType[NoAnswer](err)
-	return dialed || silent || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+	return dialed || silent || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) ||
+		utilnet.IsHTTP2ConnectionLost(err) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }

@@ -101,7 +101,8 @@ func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
 func lacks(p *core.Pod, message string) string {
 	// the first argument, as there is no entry point
 	if strings.Contains(message, `exec: "`+p.Labels[manifest.LabelRole]+`": executable file not found`) {
-		return "the image has no elasticdl; expected one that elasticdl zoo build made, or, for a program, --agent_image_name"
+		return "the image has no elasticdl; expected one that elasticdl zoo build made, or, for a " +
+			"program, --agent_image_name"
 	}
 	return ""
 }
@@ -160,7 +161,9 @@ func terminated(p *core.Pod) *core.ContainerStateTerminated {
 	if len(statuses) == 0 {
 		return nil
 	}
-	return slices.MinFunc(statuses, func(a, b core.ContainerStatus) int { return cmp.Compare(rank(a), rank(b)) }).State.Terminated
+	return slices.MinFunc(statuses, func(a, b core.ContainerStatus) int {
+		return cmp.Compare(rank(a), rank(b))
+	}).State.Terminated
 }
 
 // usual returns "" for reasons that say no more than the exit code does.
@@ -193,7 +196,8 @@ func Waiting(p *core.Pod) (why string, hopeless bool) {
 
 // noVictims matches how a scheduler says that no node could run a pod even if all other pods were
 // evicted.
-var noVictims = regexp.MustCompile(`preemption: 0/(\d+) nodes are available: (\d+) Preemption is not helpful for scheduling`)
+var noVictims = regexp.MustCompile(
+	`preemption: 0/(\d+) nodes are available: (\d+) Preemption is not helpful for scheduling`)
 
 // FitsNoNode reports whether a pod fits no node that the cluster has now, however empty: because of
 // its node selector, its requests, or taints.
@@ -213,7 +217,8 @@ const (
 )
 
 var pullFailures = []string{
-	invalidImage, neverPulled, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
+	invalidImage, neverPulled, "ErrImagePull", "ImagePullBackOff", "ImageInspectError",
+	"RegistryUnavailable", "SignatureValidationFailed",
 }
 
 // ImageMissing reports whether a pod lacks its image, and whether its node does not even try to

@@ -18,22 +18,27 @@ func parsePod(t *testing.T, text string) *core.Pod {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	p.Labels = map[string]string{
-		"app": "elasticdl", "elasticdl-job-name": "test", "elasticdl-replica-type": "worker", "elasticdl-replica-index": "3", "elasticdl-launch": "1",
+		"app": "elasticdl", "elasticdl-job-name": "test", "elasticdl-replica-type": "worker",
+		"elasticdl-replica-index": "3", "elasticdl-launch": "1",
 	}
 	return p
 }
 
 // The statuses are those of Kubernetes 1.36, without fields that are not read.
 func TestObserve(t *testing.T) {
-	const deleted = "metadata: {deletionTimestamp: '2026-11-21T07:00:30Z', deletionGracePeriodSeconds: 30}\nspec: {nodeName: node-1}\n"
+	const deleted = "metadata: {deletionTimestamp: '2026-11-21T07:00:30Z', " +
+		"deletionGracePeriodSeconds: 30}\nspec: {nodeName: node-1}\n"
 	ended := func(phase, state string) string {
 		return "status: {phase: " + phase + ", containerStatuses: [{name: worker, state: {terminated: " + state + "}}]}"
 	}
 	waits := func(reason, message string) string {
-		return "spec: {nodeName: node-1}\nstatus: {phase: Pending, conditions: [{type: PodScheduled, status: 'True'}], containerStatuses: [{name: worker, state: {waiting: {reason: " + reason + ", message: '" + message + "'}}}]}"
+		return "spec: {nodeName: node-1}\nstatus: {phase: Pending, conditions: [{type: " +
+			"PodScheduled, status: 'True'}], containerStatuses: [{name: worker, state: {waiting: " +
+			"{reason: " + reason + ", message: '" + message + "'}}}]}"
 	}
 	disrupted := func(reason, message string) string {
-		return "conditions: [{type: DisruptionTarget, status: 'True', reason: " + reason + ", message: '" + message + "'}]"
+		return "conditions: [{type: DisruptionTarget, status: 'True', reason: " + reason +
+			", message: '" + message + "'}]"
 	}
 	for name, tt := range map[string]struct {
 		status string
@@ -41,8 +46,10 @@ func TestObserve(t *testing.T) {
 	}{
 		"created": {"status: {phase: Pending}", pod.Event{Phase: pod.Pending}},
 		"unschedulable": {
-			"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: '0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible.'}]}",
-			pod.Event{Phase: pod.Pending, Waiting: "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible."},
+			"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: " +
+				"Unschedulable, message: '0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible.'}]}",
+			pod.Event{Phase: pod.Pending,
+				Waiting: "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible."},
 		},
 		"gated": {
 			"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated}]}",
@@ -55,22 +62,27 @@ func TestObserve(t *testing.T) {
 		},
 		"image cannot be pulled again": {
 			waits("ImagePullBackOff", `Back-off pulling image "registry/none:1"`),
-			pod.Event{Phase: pod.Pending, Node: "node-1", Waiting: `ImagePullBackOff: Back-off pulling image "registry/none:1"`},
+			pod.Event{Phase: pod.Pending, Node: "node-1",
+				Waiting: `ImagePullBackOff: Back-off pulling image "registry/none:1"`},
 		},
 		"no image can be called that": {
 			waits("InvalidImageName", "Failed to apply default image tag"),
-			pod.Event{Phase: pod.Pending, Node: "node-1", Waiting: "InvalidImageName: Failed to apply default image tag", Hopeless: true},
+			pod.Event{Phase: pod.Pending, Node: "node-1",
+				Waiting: "InvalidImageName: Failed to apply default image tag", Hopeless: true},
 		},
 		"image may not be pulled": {
 			waits("ErrImageNeverPull", "Container image is not present with pull policy of Never"),
-			pod.Event{Phase: pod.Pending, Node: "node-1", Waiting: "ErrImageNeverPull: Container image is not present with pull policy of Never"},
+			pod.Event{Phase: pod.Pending, Node: "node-1",
+				Waiting: "ErrImageNeverPull: Container image is not present with pull policy of Never"},
 		},
 		"no such secret": {
 			waits("CreateContainerConfigError", "secret \"token\" not found"),
-			pod.Event{Phase: pod.Pending, Node: "node-1", Waiting: `CreateContainerConfigError: secret "token" not found`},
+			pod.Event{Phase: pod.Pending, Node: "node-1",
+				Waiting: `CreateContainerConfigError: secret "token" not found`},
 		},
 		"running": {
-			"spec: {nodeName: node-1}\nstatus: {phase: Running, containerStatuses: [{name: worker, ready: true, state: {running: {}}}]}",
+			"spec: {nodeName: node-1}\nstatus: {phase: Running, containerStatuses: [{name: worker, " +
+				"ready: true, state: {running: {}}}]}",
 			pod.Event{Phase: pod.Running, Node: "node-1"},
 		},
 		"deleted by hand, leaving": {
@@ -90,70 +102,99 @@ func TestObserve(t *testing.T) {
 			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 137, Deleted: true}},
 		},
 		"preempted, leaving": {
-			deleted + "status: {phase: Running, " + disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod") + "}",
-			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Preempted: true, Deleted: true, Reason: "default-scheduler: preempting to accommodate a higher priority pod"}},
+			deleted + "status: {phase: Running, " + disrupted("PreemptionByScheduler",
+				"default-scheduler: preempting to accommodate a higher priority pod") + "}",
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Preempted: true, Deleted: true,
+				Reason: "default-scheduler: preempting to accommodate a higher priority pod"}},
 		},
 		"preempted, gone": {
-			deleted + "status: {phase: Failed, " + disrupted("PreemptionByScheduler", "preempting") + ", containerStatuses: [{name: worker, state: {terminated: {exitCode: 1, message: interrupted}}}]}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 1, Preempted: true, Deleted: true, Reason: "preempting"}},
+			deleted + "status: {phase: Failed, " + disrupted("PreemptionByScheduler", "preempting") +
+				", containerStatuses: [{name: worker, state: {terminated: {exitCode: 1, message: interrupted}}}]}",
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 1, Preempted: true,
+				Deleted: true, Reason: "preempting"}},
 		},
 		"evicted through the API, leaving": {
 			deleted + "status: {phase: Running, " + disrupted("EvictionByEvictionAPI", "Eviction API: evicting") + "}",
-			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Evicted: true, Deleted: true, Reason: "Eviction API: evicting"}},
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Evicted: true, Deleted: true,
+				Reason: "Eviction API: evicting"}},
 		},
 		"its node does not answer": {
-			deleted + "status: {phase: Running, " + disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint") + "}",
-			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{NodeLost: true, Deleted: true, Reason: "Taint manager: deleting due to NoExecute taint"}},
+			deleted + "status: {phase: Running, " + disrupted("DeletionByTaintManager",
+				"Taint manager: deleting due to NoExecute taint") + "}",
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{NodeLost: true, Deleted: true,
+				Reason: "Taint manager: deleting due to NoExecute taint"}},
 		},
 		"its node is no more": {
-			"spec: {nodeName: node-1}\nstatus: {phase: Failed, " + disrupted("DeletionByPodGC", "PodGC: node no longer exists") + "}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{NodeLost: true, Reason: "PodGC: node no longer exists"}},
+			"spec: {nodeName: node-1}\nstatus: {phase: Failed, " + disrupted("DeletionByPodGC",
+				"PodGC: node no longer exists") + "}",
+			pod.Event{Phase: pod.Failed, Node: "node-1",
+				Exit: pod.Exit{NodeLost: true, Reason: "PodGC: node no longer exists"}},
 		},
 		"its node is lost, as old controllers say it": {
-			deleted + "status: {phase: Running, reason: NodeLost, message: 'Node node-1 which was running pod is unresponsive'}",
-			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{NodeLost: true, Deleted: true, Reason: "Node node-1 which was running pod is unresponsive"}},
+			deleted + "status: {phase: Running, reason: NodeLost, message: 'Node node-1 which was " +
+				"running pod is unresponsive'}",
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{NodeLost: true, Deleted: true,
+				Reason: "Node node-1 which was running pod is unresponsive"}},
 		},
 		"evicted by a kubelet that has no memory left": {
-			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: Evicted, message: 'The node was low on resource: memory.', " +
-				disrupted("TerminationByKubelet", "The node was low on resource: memory.") + ", containerStatuses: [{name: worker, state: {terminated: {exitCode: 137, reason: Error}}}]}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 137, Evicted: true, Reason: "The node was low on resource: memory."}},
+			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: Evicted, message: 'The node " +
+				"was low on resource: memory.', " +
+				disrupted("TerminationByKubelet", "The node was low on resource: memory.") +
+				", containerStatuses: [{name: worker, state: {terminated: {exitCode: 137, reason: Error}}}]}",
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 137, Evicted: true,
+				Reason: "The node was low on resource: memory."}},
 		},
 		"refused by its kubelet": {
-			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: OutOfcpu, message: 'Pod was rejected: Node didn''t have enough resource: cpu'}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Rejected: true, Reason: "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu"}},
+			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: OutOfcpu, message: 'Pod was " +
+				"rejected: Node didn''t have enough resource: cpu'}",
+			pod.Event{Phase: pod.Failed, Node: "node-1",
+				Exit: pod.Exit{Rejected: true,
+					Reason: "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu"}},
 		},
 		"refused by its kubelet, which has no memory left": {
-			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: Evicted, message: 'The node had condition: [MemoryPressure].'}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Rejected: true, Evicted: true, Reason: "The node had condition: [MemoryPressure]."}},
+			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: Evicted, message: 'The node " +
+				"had condition: [MemoryPressure].'}",
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Rejected: true, Evicted: true,
+				Reason: "The node had condition: [MemoryPressure]."}},
 		},
 		"refused by its kubelet, and deleted": {
 			deleted + "status: {phase: Failed, reason: NodeAffinity, message: 'Pod was rejected'}",
 			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Deleted: true, Reason: "Pod was rejected"}},
 		},
-		"done":    {ended("Succeeded", "{exitCode: 0, reason: Completed}"), pod.Event{Phase: pod.Succeeded}},
-		"failed":  {ended("Failed", `{exitCode: 1, reason: Error, message: "first\nno such file: /data\n"}`), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 1, Reason: "no such file: /data"}}},
-		"crashed": {ended("Failed", "{exitCode: 139, signal: 11, reason: Error}"), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 139, Signal: 11}}},
-		"oom":     {ended("Failed", "{exitCode: 137, reason: OOMKilled}"), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, OOM: true}}},
+		"done": {ended("Succeeded", "{exitCode: 0, reason: Completed}"), pod.Event{Phase: pod.Succeeded}},
+		"failed": {ended("Failed",
+			`{exitCode: 1, reason: Error, message: "first\nno such file: /data\n"}`),
+			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 1, Reason: "no such file: /data"}}},
+		"crashed": {ended("Failed", "{exitCode: 139, signal: 11, reason: Error}"),
+			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 139, Signal: 11}}},
+		"oom": {ended("Failed", "{exitCode: 137, reason: OOMKilled}"),
+			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, OOM: true}}},
 		"oom, with a limit": {
 			"spec: {containers: [{name: mesh}, {name: worker, resources: {limits: {memory: 24Mi}}}]}\n" + ended("Failed", "{exitCode: 137, reason: OOMKilled, message: 'Worker started'}"),
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, OOM: true, Reason: "its limit is 24Mi"}},
 		},
 		"panic": {
-			ended("Failed", `{exitCode: 2, reason: Error, message: "it works\npanic: index out of range\n\ngoroutine 1 [running]:\nmain.go:12 +0x1d\n"}`),
+			ended("Failed",
+				`{exitCode: 2, reason: Error, message: "it works\npanic: index out of range\n\ngoroutine 1 [running]:\nmain.go:12 +0x1d\n"}`),
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 2, Reason: "panic: index out of range"}},
 		},
-		"137":       {ended("Failed", "{exitCode: 137, reason: Error, message: it works}"), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137}}},
-		"no binary": {ended("Failed", "{exitCode: 128, reason: StartError, message: 'exec: no such file'}"), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 128, Reason: "exec: no such file"}}},
+		"137": {ended("Failed", "{exitCode: 137, reason: Error, message: it works}"),
+			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137}}},
+		"no binary": {ended("Failed", "{exitCode: 128, reason: StartError, message: 'exec: no "+
+			"such file'}"), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 128, Reason: "exec: no such file"}}},
 		"node was switched off and on": {
 			ended("Failed", "{exitCode: 137, reason: ContainerStatusUnknown}"),
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, Reason: "ContainerStatusUnknown"}},
 		},
 		"a container that others have put beside it ended, too": {
-			"status: {phase: Failed, containerStatuses: [{name: mesh, state: {terminated: {exitCode: 2}}}, {name: worker, state: {terminated: {exitCode: 1}}}]}",
+			"status: {phase: Failed, containerStatuses: [{name: mesh, state: {terminated: " +
+				"{exitCode: 2}}}, {name: worker, state: {terminated: {exitCode: 1}}}]}",
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 1}},
 		},
 		"what comes before it failed": {
-			"status: {phase: Failed, initContainerStatuses: [{name: first, state: {terminated: {exitCode: 0}}}, {name: second, state: {terminated: {exitCode: 3, message: none}}}], containerStatuses: [{name: worker, state: {waiting: {reason: PodInitializing}}}]}",
+			"status: {phase: Failed, initContainerStatuses: [{name: first, state: {terminated: " +
+				"{exitCode: 0}}}, {name: second, state: {terminated: {exitCode: 3, message: " +
+				"none}}}], containerStatuses: [{name: worker, state: {waiting: {reason: PodInitializing}}}]}",
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 3, Reason: "none"}},
 		},
 	} {
@@ -173,10 +214,13 @@ func TestVanished(t *testing.T) {
 		phase  pod.Phase
 		exit   string
 	}{
-		"pending":   {"status: {phase: Pending}", pod.Deleted, "deleted"},
-		"running":   {"status: {phase: Running}", pod.Deleted, "deleted"},
-		"preempted": {"metadata: {deletionTimestamp: '2026-11-21T07:00:30Z'}\nstatus: {phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler}]}", pod.Deleted, "preempted"},
-		"failed":    {"status: {phase: Failed, containerStatuses: [{name: worker, state: {terminated: {exitCode: 1}}}]}", pod.Failed, "exit code 1"},
+		"pending": {"status: {phase: Pending}", pod.Deleted, "deleted"},
+		"running": {"status: {phase: Running}", pod.Deleted, "deleted"},
+		"preempted": {"metadata: {deletionTimestamp: '2026-11-21T07:00:30Z'}\nstatus: {phase: " +
+			"Running, conditions: [{type: DisruptionTarget, status: 'True', reason: " +
+			"PreemptionByScheduler}]}", pod.Deleted, "preempted"},
+		"failed": {"status: {phase: Failed, containerStatuses: [{name: worker, state: " +
+			"{terminated: {exitCode: 1}}}]}", pod.Failed, "exit code 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := Vanished(parsePod(t, tt.status))
@@ -190,8 +234,10 @@ func TestVanished(t *testing.T) {
 // The reason for which a pod waits is one short line.
 func TestWaitingIsShort(t *testing.T) {
 	p := parsePod(t, "status: {phase: Pending}")
-	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse, Reason: "Unschedulable", Message: strings.Repeat("0/5000 nodes\nare available ", 100)}}
-	if w := Pod(p).Waiting; len(w) > 300 || strings.Contains(w, "\n") || !strings.HasPrefix(w, "Unschedulable: 0/5000 nodes are") {
+	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse,
+		Reason: "Unschedulable", Message: strings.Repeat("0/5000 nodes\nare available ", 100)}}
+	if w := Pod(p).Waiting; len(w) > 300 || strings.Contains(w, "\n") ||
+		!strings.HasPrefix(w, "Unschedulable: 0/5000 nodes are") {
 		t.Errorf("%q", w)
 	}
 }
@@ -200,7 +246,8 @@ func TestWaitingIsShort(t *testing.T) {
 // last error.
 func TestWaitingSaysWhy(t *testing.T) {
 	const text = `failed to create containerd task: OCI runtime create failed: exec: "worker": executable file not found in $PATH: unknown`
-	backOff := core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting failed container"}}
+	backOff := core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+		Message: "back-off 20s restarting failed container"}}
 	ended := func(message string) core.ContainerState {
 		return core.ContainerState{Terminated: &core.ContainerStateTerminated{ExitCode: 1, Message: message}}
 	}
@@ -208,9 +255,13 @@ func TestWaitingSaysWhy(t *testing.T) {
 		status core.ContainerStatus
 		want   string
 	}{
-		{core.ContainerStatus{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "RunContainerError", Message: text}}}, "RunContainerError: the image has no elasticdl; "},
-		{core.ContainerStatus{State: backOff, LastTerminationState: ended(text)}, "CrashLoopBackOff: the image has no elasticdl; "},
-		{core.ContainerStatus{State: backOff, LastTerminationState: ended("a line\nno such directory\n")}, "CrashLoopBackOff: no such directory"},
+		{core.ContainerStatus{State: core.ContainerState{
+			Waiting: &core.ContainerStateWaiting{Reason: "RunContainerError", Message: text}}},
+			"RunContainerError: the image has no elasticdl; "},
+		{core.ContainerStatus{State: backOff, LastTerminationState: ended(text)},
+			"CrashLoopBackOff: the image has no elasticdl; "},
+		{core.ContainerStatus{State: backOff,
+			LastTerminationState: ended("a line\nno such directory\n")}, "CrashLoopBackOff: no such directory"},
 		{core.ContainerStatus{State: backOff}, "CrashLoopBackOff: back-off 20s"},
 	} {
 		p := parsePod(t, "metadata: {labels: {elasticdl-replica-type: worker}}\nstatus: {phase: Pending}")

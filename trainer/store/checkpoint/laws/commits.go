@@ -20,7 +20,8 @@ func anyNumberOfHolders(t *testing.T, p Place) {
 	number := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		number++
-		m := newModel(rapid.IntRange(1, 200).Draw(t, "trainable"), rapid.IntRange(0, 60).Draw(t, "state"), rapid.IntRange(0, 3).Draw(t, "slots"), float32(number))
+		m := newModel(rapid.IntRange(1, 200).Draw(t, "trainable"),
+			rapid.IntRange(0, 60).Draw(t, "state"), rapid.IntRange(0, 3).Draw(t, "slots"), float32(number))
 		if err := m.write(d, number, rapid.IntRange(1, 5).Draw(t, "writers")); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func damage(t *testing.T, p Place) {
 		if err != nil || c.Number != 1 {
 			t.Fatalf("%s: %v is used: %v", what, c, err)
 		}
-		if len(damaged) != 1 || damaged[0].Commit.Number != 2 || !strings.Contains(damaged[0].Err.Error(), "commit-00000002/"+file) {
+		if len(damaged) != 1 || damaged[0].Commit.Number != 2 ||
+			!strings.Contains(damaged[0].Err.Error(), "commit-00000002/"+file) {
 			t.Errorf("%s: damaged are %v", what, damaged)
 		}
 		old.holds(t, d, c, 3)
@@ -98,14 +100,17 @@ func damage(t *testing.T, p Place) {
 		}
 		put(t, f, "commit-00000003/"+name, file)
 	}
-	if c, damaged, err := d.Newest(); err != nil || c.Number != 2 || len(damaged) != 1 || !strings.Contains(damaged[0].Err.Error(), "it is of commit 2") {
+	if c, damaged, err := d.Newest(); err != nil || c.Number != 2 || len(damaged) != 1 ||
+		!strings.Contains(damaged[0].Err.Error(), "it is of commit 2") {
 		t.Errorf("a commit under another number: %v, %v", damaged, err)
 	}
 	put(t, f, "commit-00000002/commit.json", nil)
-	if c, damaged, err := d.Before(checkpoint.Name{Number: 3}); err != nil || c.Number != 1 || len(damaged) != 1 || damaged[0].Commit.Number != 2 {
+	if c, damaged, err := d.Before(checkpoint.Name{Number: 3}); err != nil || c.Number != 1 ||
+		len(damaged) != 1 || damaged[0].Commit.Number != 2 {
 		t.Errorf("before number 3: %v, damaged %v: %v", c, damaged, err)
 	}
-	if _, damaged, err := d.Before(checkpoint.Name{Number: 1}); !errors.Is(err, checkpoint.ErrNone) || len(damaged) > 0 {
+	if _, damaged, err := d.Before(checkpoint.Name{Number: 1}); !errors.Is(err, checkpoint.ErrNone) ||
+		len(damaged) > 0 {
 		t.Errorf("before number 1: damaged %v, %v", damaged, err)
 	}
 }
@@ -185,7 +190,8 @@ func retain(t *testing.T, p Place) {
 			}
 		}
 		for _, n := range test.begun {
-			if _, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
+			if _, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n},
+				checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -205,7 +211,8 @@ func nothingThere(t *testing.T, p Place) {
 		t.Errorf("of a directory that is not there: %v", err)
 	}
 	m := newModel(10, 0, 0, 0)
-	if _, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 1}, checkpoint.ShardFile(0, 1), m.part(0, 1)); err != nil {
+	if _, err := checkpoint.WriteShard(d, checkpoint.Name{Number: 1}, checkpoint.ShardFile(0, 1),
+		m.part(0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := d.Newest(); !errors.Is(err, checkpoint.ErrNone) {
@@ -238,7 +245,8 @@ func export(t *testing.T, p Place) {
 			first = file
 		}
 		layout, values, metadata, err := safetensors.Read(bytes.NewReader(file), int64(len(file)))
-		if err != nil || !slices.Equal(values, m.values) || layout[0].Name != "w" || layout[1].Trainable || metadata["version"] != "70" {
+		if err != nil || !slices.Equal(values, m.values) || layout[0].Name != "w" ||
+			layout[1].Trainable || metadata["version"] != "70" {
 			t.Errorf("of %d shards: %v, %v: %v", n+1, layout, metadata, err)
 		}
 		if !bytes.Equal(file, first) || told != int64(len(file)) {

@@ -139,7 +139,8 @@ func names(t *testing.T, p Place) {
 	for _, step := range []struct {
 		remove string
 		top    []string
-	}{{"no", []string{"a", "a-1", "ab", "top"}}, {"a", []string{"a-1", "ab", "top"}}, {"a", []string{"a-1", "ab", "top"}}, {"top", []string{"a-1", "ab"}}} {
+	}{{"no", []string{"a", "a-1", "ab", "top"}}, {"a", []string{"a-1", "ab", "top"}},
+		{"a", []string{"a-1", "ab", "top"}}, {"top", []string{"a-1", "ab"}}} {
 		if err := f.Remove(step.remove); err != nil {
 			t.Errorf("remove %s: %v", step.remove, err)
 		}
@@ -173,7 +174,8 @@ func ranges(t *testing.T, p Place) {
 				}
 				b := make([]byte, draw.IntN(50_000))
 				n, err := r.ReadAt(b, int64(at))
-				if want := min(len(b), len(content)-at); n != want || n < len(b) && !errors.Is(err, io.EOF) || n == len(b) && err != nil && !errors.Is(err, io.EOF) {
+				if want := min(len(b), len(content)-at); n != want || n < len(b) &&
+					!errors.Is(err, io.EOF) || n == len(b) && err != nil && !errors.Is(err, io.EOF) {
 					t.Errorf("%d of %d bytes at %d: %v", n, len(b), at, err)
 				}
 				if !bytes.Equal(b[:n], content[at:at+n]) {

@@ -74,8 +74,10 @@ func oneOwner(t *testing.T, p Place) {
 	}
 	refused := func(uid, by string) {
 		t.Helper()
-		for _, err := range []error{d.MayClaim(owner(uid), checkpoint.Permit{}), second(d.Claim(owner(uid), checkpoint.Permit{}, now))} {
-			if !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "job job-"+by) || !strings.Contains(err.Error(), "--checkpoint_dir_take_over") {
+		for _, err := range []error{d.MayClaim(owner(uid), checkpoint.Permit{}),
+			second(d.Claim(owner(uid), checkpoint.Permit{}, now))} {
+			if !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "job job-"+by) ||
+				!strings.Contains(err.Error(), "--checkpoint_dir_take_over") {
 				t.Fatalf("claim of %s: %v", uid, err)
 			}
 		}
@@ -112,7 +114,8 @@ func oneOwner(t *testing.T, p Place) {
 	}
 	// a record that nobody can read may be of a job
 	put(t, d.Files, "owner-00000006", nil)
-	if err := d.MayClaim(owner("e"), checkpoint.Permit{}); !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "owner-00000006") {
+	if err := d.MayClaim(owner("e"), checkpoint.Permit{}); !errors.Is(err, checkpoint.ErrOwned) ||
+		!strings.Contains(err.Error(), "owner-00000006") {
 		t.Errorf("a record that is empty: %v", err)
 	}
 	claim("f", checkpoint.Permit{TakeOver: true}, 7)
@@ -154,7 +157,8 @@ func deathOfTheClaimant(t *testing.T, p Place) {
 	for _, late := range []bool{false, true} {
 		for steps := 0; ; steps++ {
 			d, left := checkpoint.Dir{Files: p.Open(t)}, steps
-			_, err := checkpoint.Dir{Files: dying{d.Files, t, &left, late}}.Claim(owner("a"), checkpoint.Permit{}, time.Now())
+			_, err := checkpoint.Dir{Files: dying{d.Files, t, &left, late}}.Claim(owner("a"),
+				checkpoint.Permit{}, time.Now())
 			owned, look := d.Owned()
 			if look != nil {
 				t.Fatalf("after %d operations: %v", steps, look)
@@ -180,7 +184,8 @@ func ownersApart(t *testing.T, p Place) {
 	var models []model
 	for i, uid := range []string{"a", "b"} {
 		c := checkpoint.Claim{Number: 3, Owner: owner(uid)}
-		dirs, models = append(dirs, checkpoint.Dir{Files: f}.Under(c)), append(models, newModel(40, 8, 1, float32(1000*i)))
+		dirs, models = append(dirs, checkpoint.Dir{Files: f}.Under(c)),
+			append(models, newModel(40, 8, 1, float32(1000*i)))
 		for number := range int64(3) {
 			m := models[i]
 			m.claim, m.job = c.Tag(), uid
@@ -196,19 +201,22 @@ func ownersApart(t *testing.T, p Place) {
 	}
 	for i, d := range dirs {
 		c, damaged, err := d.Newest()
-		if all, _ := numbers(d); err != nil || len(damaged) > 0 || c.Number != 3 || c.Job != []string{"a", "b"}[i] || len(all) != 1+i {
+		if all, _ := numbers(d); err != nil || len(damaged) > 0 || c.Number != 3 ||
+			c.Job != []string{"a", "b"}[i] || len(all) != 1+i {
 			t.Fatalf("the newest of %d is %+v of %v, damaged %v: %v", i, c, all, damaged, err)
 		}
 		models[i].holds(t, d, c, 1)
 	}
-	if _, err := (checkpoint.Dir{Files: f}).Find(3); err == nil || errors.Is(err, checkpoint.ErrDamaged) || !strings.Contains(err.Error(), "several") {
+	if _, err := (checkpoint.Dir{Files: f}).Find(3); err == nil ||
+		errors.Is(err, checkpoint.ErrDamaged) || !strings.Contains(err.Error(), "several") {
 		t.Errorf("a number of two commits: %v", err)
 	}
 	later := checkpoint.Dir{Files: f}.Under(checkpoint.Claim{Number: 4, Owner: owner("c")}, "x", "b")
 	if all, err := numbers(later); err != nil || len(all) != 2 {
 		t.Errorf("the heir of the second has %v: %v", all, err)
 	}
-	if _, err := checkpoint.WriteShard(dirs[0], checkpoint.Name{Number: 5, Claim: "3-01234567"}, "shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
+	if _, err := checkpoint.WriteShard(dirs[0], checkpoint.Name{Number: 5, Claim: "3-01234567"},
+		"shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
 		t.Fatal(err)
 	}
 	// whoever comes after them keeps the directory clean
@@ -235,7 +243,8 @@ func strangers(t *testing.T, p Place) {
 	if err := errors.Join(m.write(d, 1, 2), m.write(d, 2, 2)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"commit-00009999", "commit-9999", "commit-", "commit-00000003-x", "commit-00000004/commit.json/x", "commit-00000005/shard", "lost+found/x", "owner-x"} {
+	for _, name := range []string{"commit-00009999", "commit-9999", "commit-", "commit-00000003-x",
+		"commit-00000004/commit.json/x", "commit-00000005/shard", "lost+found/x", "owner-x"} {
 		put(t, f, name, []byte(name))
 	}
 	c, damaged, err := d.Newest()

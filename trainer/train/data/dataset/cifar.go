@@ -36,7 +36,8 @@ func openCIFAR(files []input) (items, error) {
 	c := &cifarItems{files: slices.Insert(slices.Clone(files), 0, input{})}
 	for _, in := range files {
 		if in.size == 0 || in.size%cifarRecord != 0 {
-			return nil, fmt.Errorf("read %s: %d bytes, want a multiple of %d, the size of a record", in.name, in.size, cifarRecord)
+			return nil, fmt.Errorf("read %s: %d bytes, want a multiple of %d, the size of a record",
+				in.name, in.size, cifarRecord)
 		}
 		c.count += int(in.size / cifarRecord)
 	}
@@ -59,7 +60,8 @@ func (c *cifarItems) next(image []byte) (byte, error) {
 	}
 	label, planes := c.record[0], c.record[1:]
 	if label >= labels {
-		return 0, fmt.Errorf("read %s: record %d has label %d, want less than %d", in.name, int(in.size/cifarRecord)-c.left-1, label, labels)
+		return 0, fmt.Errorf("read %s: record %d has label %d, want less than %d", in.name,
+			int(in.size/cifarRecord)-c.left-1, label, labels)
 	}
 	for i, v := range planes {
 		image[i%cifarPlane*cifarColours+i/cifarPlane] = v

@@ -66,8 +66,10 @@ func TestCIFAR(t *testing.T) {
 				label, _ := features.Int("label")
 				image, _ := features.Bytes("image")
 				want := []byte{byte(3 * at), byte(3*at + 1), byte(3*at + 2), 0, 0}
-				if label != int64(at%10) || len(image) != 3072 || !slices.Equal(image[:5], want) || !slices.Equal(image[3068:], []byte{0, 200, 201, 202}) {
-					t.Errorf("%s, %s: picture %d has label %d, %d bytes, %d ...", part, s.Name, at, label, len(image), image[:5])
+				if label != int64(at%10) || len(image) != 3072 || !slices.Equal(image[:5], want) ||
+					!slices.Equal(image[3068:], []byte{0, 200, 201, 202}) {
+					t.Errorf("%s, %s: picture %d has label %d, %d bytes, %d ...", part, s.Name, at,
+						label, len(image), image[:5])
 				}
 				at++
 			}
@@ -84,8 +86,12 @@ func TestBadCIFAR(t *testing.T) {
 		change func(files map[string][]byte)
 		want   []string
 	}{
-		"label":   {func(f map[string][]byte) { f[file][cifarRecord] = 10 }, []string{file, "record 1 has label 10, want less than 10"}},
-		"cut off": {func(f map[string][]byte) { f[file] = f[file][1:] }, []string{file, "6145 bytes, want a multiple of 3073"}},
+		"label": {func(f map[string][]byte) {
+			f[file][cifarRecord] = 10
+		}, []string{file, "record 1 has label 10, want less than 10"}},
+		"cut off": {func(f map[string][]byte) {
+			f[file] = f[file][1:]
+		}, []string{file, "6145 bytes, want a multiple of 3073"}},
 		"empty":   {func(f map[string][]byte) { f[file] = nil }, []string{file, "0 bytes, want a multiple of 3073"}},
 		"missing": {func(f map[string][]byte) { delete(f, file) }, []string{file, "CIFAR-10's binary version"}},
 		"digits":  {func(f map[string][]byte) { clear(f); maps.Copy(f, tiny()) }, []string{"no data_batch_1.bin"}},
@@ -93,7 +99,8 @@ func TestBadCIFAR(t *testing.T) {
 		files := tinyCIFAR()
 		c.change(files)
 		parent := t.TempDir()
-		_, err := Make(t.Context(), Options{Name: "cifar10", Out: filepath.Join(parent, "out"), Source: sourceDir(t, files)}, nil)
+		_, err := Make(t.Context(), Options{Name: "cifar10", Out: filepath.Join(parent, "out"),
+			Source: sourceDir(t, files)}, nil)
 		for _, want := range c.want {
 			if !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("%s: error %v, want %q in it", name, err, want)
@@ -103,8 +110,10 @@ func TestBadCIFAR(t *testing.T) {
 	}
 	// no checksum is known, so nothing is downloaded
 	for _, source := range []string{"", "http://localhost/cifar"} {
-		_, err := Make(t.Context(), Options{Name: "cifar10", Out: filepath.Join(t.TempDir(), "out"), Source: source}, nil)
-		if err == nil || !strings.Contains(err.Error(), "cifar-10-binary.tar.gz") || !strings.Contains(err.Error(), "--source") {
+		_, err := Make(t.Context(), Options{Name: "cifar10", Out: filepath.Join(t.TempDir(), "out"),
+			Source: source}, nil)
+		if err == nil || !strings.Contains(err.Error(), "cifar-10-binary.tar.gz") ||
+			!strings.Contains(err.Error(), "--source") {
 			t.Errorf("source %q: error %v", source, err)
 		}
 	}

@@ -94,7 +94,8 @@ var (
 
 var mnist = set{
 	Layout: inRecords, what: digits.what, files: digits.files(), suffix: ".gz", fill: digits.records,
-	mirrors: []string{"https://storage.googleapis.com/cvdf-datasets/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"},
+	mirrors: []string{"https://storage.googleapis.com/cvdf-datasets/mnist",
+		"https://ossci-datasets.s3.amazonaws.com/mnist"},
 	sums: map[string]string{
 		trainImages: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
 		trainLabels: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -106,16 +107,19 @@ var mnist = set{
 var sets = map[string]set{
 	"cifar10": {
 		Layout: inRecords, what: cifar.what, files: cifar.files(), suffix: ".gz", fill: cifar.records,
-		source: "unpack cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html and give its directory with --source",
+		source: "unpack cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html and " +
+			"give its directory with --source",
 	},
 	"mnist": mnist,
 	"mnist-png": {
-		Layout: Layout{Unit: "image", Train: "training", Test: "testing", Flags: []string{"source"}}, fill: digits.pictures,
-		what: mnist.what, files: mnist.files, suffix: mnist.suffix, mirrors: mnist.mirrors, sums: mnist.sums,
+		Layout: Layout{Unit: "image", Train: "training", Test: "testing", Flags: []string{"source"}},
+		fill:   digits.pictures,
+		what:   mnist.what, files: mnist.files, suffix: mnist.suffix, mirrors: mnist.mirrors, sums: mnist.sums,
 	},
 	"fashion-mnist": {
 		Layout: inRecords, what: digits.what, files: digits.files(), suffix: ".gz", fill: digits.records,
-		mirrors: []string{"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", "https://storage.googleapis.com/tensorflow/tf-keras-datasets"},
+		mirrors: []string{"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+			"https://storage.googleapis.com/tensorflow/tf-keras-datasets"},
 		sums: map[string]string{
 			trainImages: "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
 			trainLabels: "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056",
@@ -132,7 +136,8 @@ var sets = map[string]set{
 		sums:    map[string]string{tinyArchive: md5Sum + "90528d7ca1a48142e341f4ef8d21d0de"},
 	},
 	"images-synthetic": {
-		Layout: Layout{Unit: "image", Train: "train", Test: "val", Flags: []string{"classes", "per_class", "size", "seed"}}, fill: fillSynthetic,
+		Layout: Layout{Unit: "image", Train: "train", Test: "val",
+			Flags: []string{"classes", "per_class", "size", "seed"}}, fill: fillSynthetic,
 	},
 }
 
@@ -230,7 +235,8 @@ func Make(ctx context.Context, o Options, progress func(Progress)) (Result, erro
 	}
 	if made {
 		if !m.sameInput(want) {
-			return Result{}, fmt.Errorf("make %s: it holds %s made from other files or with other options; remove it first", o.Out, m.Name)
+			return Result{}, fmt.Errorf("make %s: it holds %s made from other files or with other "+
+				"options; remove it first", o.Out, m.Name)
 		}
 		return m.check(o.Out, s.Layout)
 	}

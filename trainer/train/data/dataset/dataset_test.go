@@ -235,17 +235,26 @@ func TestBadSource(t *testing.T) {
 		change func(b []byte) []byte
 		want   string
 	}{
-		"magic":            {trainImages, func(b []byte) []byte { b[2] = 9; return b }, "IDX magic 0x00000903, want 0x00000803"},
+		"magic": {trainImages, func(b []byte) []byte {
+			b[2] = 9
+			return b
+		}, "IDX magic 0x00000903, want 0x00000803"},
 		"labels as images": {trainImages, func([]byte) []byte { return tiny()[trainLabels] }, "IDX magic"},
 		"dimension":        {testImages, func(b []byte) []byte { b[15] = 27; return b }, "dimension 2 is 27, want 28"},
 		"cut off":          {testImages, func(b []byte) []byte { return b[:len(b)-1] }, "item 2 of 3: unexpected EOF"},
 		"header cut off":   {testLabels, func(b []byte) []byte { return b[:6] }, "unexpected EOF"},
 		"empty":            {testLabels, func(b []byte) []byte { return nil }, "unexpected EOF"},
 		"too long":         {trainImages, func(b []byte) []byte { return append(b, 0) }, "more bytes"},
-		"too many":         {trainLabels, func(b []byte) []byte { b[7]++; return append(b, 0) }, "10 images, but 11 labels"},
-		"absurd":           {trainImages, func(b []byte) []byte { b[4] = 0xff; return b }, "items, want 1 to"},
-		"label":            {trainLabels, func(b []byte) []byte { b[9] = 10; return b }, "item 1 has label 10, want less than 10"},
-		"missing":          {trainLabels, nil, "no train-labels-idx1-ubyte.gz"},
+		"too many": {trainLabels, func(b []byte) []byte {
+			b[7]++
+			return append(b, 0)
+		}, "10 images, but 11 labels"},
+		"absurd": {trainImages, func(b []byte) []byte { b[4] = 0xff; return b }, "items, want 1 to"},
+		"label": {trainLabels, func(b []byte) []byte {
+			b[9] = 10
+			return b
+		}, "item 1 has label 10, want less than 10"},
+		"missing": {trainLabels, nil, "no train-labels-idx1-ubyte.gz"},
 	} {
 		files := tiny()
 		if c.change == nil {
@@ -254,7 +263,8 @@ func TestBadSource(t *testing.T) {
 			files[c.file] = c.change(files[c.file])
 		}
 		parent := t.TempDir()
-		_, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(parent, "out"), Source: sourceDir(t, files)}, nil)
+		_, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(parent, "out"),
+			Source: sourceDir(t, files)}, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.file) {
 			t.Errorf("%s: error %v, want %q and %s", name, err, c.want, c.file)
 		}
@@ -273,7 +283,8 @@ func TestBrokenGzip(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "out"), Source: dir}, nil); !errors.Is(err, gzip.ErrChecksum) || !strings.Contains(err.Error(), file) {
+	if _, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "out"),
+		Source: dir}, nil); !errors.Is(err, gzip.ErrChecksum) || !strings.Contains(err.Error(), file) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -283,7 +294,8 @@ func TestBadOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Name: "mnists", Out: "x"}, "there are cifar10, fashion-mnist, images-synthetic, mnist, mnist-png, tiny-imagenet"},
+		{Options{Name: "mnists", Out: "x"},
+			"there are cifar10, fashion-mnist, images-synthetic, mnist, mnist-png, tiny-imagenet"},
 		{Options{Name: "mnist"}, "no output directory"},
 		{Options{Name: "mnist", Out: "x", RecordsPerShard: -1}, "--records_per_shard=-1"},
 		{Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "x"), Source: "/nowhere/at/all"}, "/nowhere/at/all"},
@@ -298,7 +310,10 @@ func TestCancel(t *testing.T) {
 	source := sourceDir(t, tiny())
 	parent := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Make(ctx, Options{Name: "mnist", Out: filepath.Join(parent, "out"), Source: source, RecordsPerShard: 3}, func(p Progress) { cancel() })
+	_, err := Make(ctx, Options{Name: "mnist", Out: filepath.Join(parent, "out"), Source: source,
+		RecordsPerShard: 3}, func(p Progress) {
+		cancel()
+	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -370,7 +385,8 @@ func TestDownloadErrors(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"offline":   {Options{Mirrors: []string{closed.URL, closed.URL + "/b"}, Sums: bad}, []string{trainImages, closed.URL + "/b", "refused", "--source"}},
+		"offline": {Options{Mirrors: []string{closed.URL, closed.URL + "/b"}, Sums: bad},
+			[]string{trainImages, closed.URL + "/b", "refused", "--source"}},
 		"sum":       {Options{Mirrors: []string{server.URL}, Sums: bad}, []string{testLabels, "sha256", "want 0123"}},
 		"no file":   {Options{Source: server.URL + "/x.gz?"}, []string{"download", "--source"}},
 		"no http":   {Options{Source: "ftp://127.0.0.1/mnist"}, []string{"ftp"}},
@@ -440,7 +456,8 @@ func TestResume(t *testing.T) {
 			f := &flaky{handler: mirror(tiny()), bytes: 100, errors: 2, hang: hang}
 			out := filepath.Join(t.TempDir(), "out")
 			start := time.Now()
-			if _, err := Make(t.Context(), Options{Name: "mnist", Out: out, Source: "http://mirror", Client: &http.Client{Transport: f}}, nil); err != nil {
+			if _, err := Make(t.Context(), Options{Name: "mnist", Out: out, Source: "http://mirror",
+				Client: &http.Client{Transport: f}}, nil); err != nil {
 				t.Fatal(err)
 			}
 			checkMade(t, out, 4096)
@@ -470,7 +487,8 @@ func TestBeginsAnew(t *testing.T) {
 				f.bytes = 100
 			}
 		}
-		if _, err := Make(t.Context(), Options{Name: "mnist", Out: out, Source: "http://mirror", Client: &http.Client{Transport: f}}, steps); err != nil {
+		if _, err := Make(t.Context(), Options{Name: "mnist", Out: out, Source: "http://mirror",
+			Client: &http.Client{Transport: f}}, steps); err != nil {
 			t.Fatal(err)
 		}
 		checkMade(t, out, 4096)
@@ -483,7 +501,8 @@ func TestBeginsAnew(t *testing.T) {
 func TestGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{errors: 1000}
-		_, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "out"), Mirrors: []string{"http://a", "http://b"}, Client: &http.Client{Transport: f}}, nil)
+		_, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "out"),
+			Mirrors: []string{"http://a", "http://b"}, Client: &http.Client{Transport: f}}, nil)
 		if err == nil || !strings.Contains(err.Error(), "503") || f.requests != 2*download.Attempts {
 			t.Errorf("after %d requests: %v", f.requests, err)
 		}
@@ -496,7 +515,8 @@ func TestCancelDownload(t *testing.T) {
 		defer cancel()
 		f := &flaky{handler: mirror(tiny()), bytes: 10, hang: true}
 		parent := t.TempDir()
-		_, err := Make(ctx, Options{Name: "mnist", Out: filepath.Join(parent, "out"), Source: "http://mirror", Client: &http.Client{Transport: f}}, nil)
+		_, err := Make(ctx, Options{Name: "mnist", Out: filepath.Join(parent, "out"),
+			Source: "http://mirror", Client: &http.Client{Transport: f}}, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "--source") {
 			t.Errorf("error %v", err)
 		}

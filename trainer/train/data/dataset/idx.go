@@ -133,7 +133,8 @@ func openDigits(inputs []input) (items, error) {
 	}
 	if d.pixels.items != d.digits.items {
 		d.close()
-		return nil, fmt.Errorf("read %s: %d images, but %d labels in %s", d.images, d.pixels.items, d.digits.items, d.labels)
+		return nil, fmt.Errorf("read %s: %d images, but %d labels in %s", d.images, d.pixels.items,
+			d.digits.items, d.labels)
 	}
 	return d, nil
 }
@@ -149,7 +150,8 @@ func (d *digitItems) next(image []byte) (byte, error) {
 		return 0, fmt.Errorf("read %s: %w", d.labels, err)
 	}
 	if label[0] >= labels {
-		return 0, fmt.Errorf("read %s: item %d has label %d, want less than %d", d.labels, d.digits.read-1, label[0], labels)
+		return 0, fmt.Errorf("read %s: item %d has label %d, want less than %d", d.labels,
+			d.digits.read-1, label[0], labels)
 	}
 	return label[0], nil
 }

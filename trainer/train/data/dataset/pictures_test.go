@@ -77,7 +77,8 @@ func TestMNISTPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	grey, ok := picture.(*image.Gray)
-	if !ok || grey.Bounds() != image.Rect(0, 0, side, side) || grey.Pix[0] != pixel(7, 0) || grey.Pix[783] != pixel(7, 783) {
+	if !ok || grey.Bounds() != image.Rect(0, 0, side, side) || grey.Pix[0] != pixel(7, 0) ||
+		grey.Pix[783] != pixel(7, 783) {
 		t.Errorf("picture %T %v", picture, picture.Bounds())
 	}
 	if res, err := Make(t.Context(), o, nil); err != nil || !res.Existed {
@@ -86,7 +87,8 @@ func TestMNISTPictures(t *testing.T) {
 	if err := os.Remove(filepath.Join(out, "testing/2/00002.png")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), "testing has 2 images, had 3") {
+	if _, err := Make(t.Context(), o, nil); err == nil ||
+		!strings.Contains(err.Error(), "testing has 2 images, had 3") {
 		t.Errorf("a missing image: %v", err)
 	}
 }
@@ -168,7 +170,8 @@ func TestSynthetic(t *testing.T) {
 
 func TestSyntheticOptions(t *testing.T) {
 	dir := t.TempDir()
-	o := Options{Name: "images-synthetic", Out: filepath.Join(dir, "out"), Synthetic: Synthetic{Classes: 3, PerClass: 2, Size: 8}}
+	o := Options{Name: "images-synthetic", Out: filepath.Join(dir, "out"),
+		Synthetic: Synthetic{Classes: 3, PerClass: 2, Size: 8}}
 	if res, err := Make(t.Context(), o, nil); err != nil || res != (Result{Train: 6, Test: 3}) {
 		t.Fatal(res, err)
 	}
@@ -245,11 +248,13 @@ func checkTiny(t *testing.T, out string) {
 	want := []string{manifestName, "README.txt",
 		"train/n01/images/n01_0.JPEG", "train/n01/images/n01_2.JPEG", "train/n01/images/n01_4.JPEG",
 		"train/n02/images/n02_1.JPEG", "train/n02/images/n02_3.JPEG", "train/n02/images/n02_5.JPEG",
-		"val/n01/images/val_1.JPEG", "val/n01/images/val_3.JPEG", "val/n02/images/val_0.JPEG", "val/n02/images/val_2.JPEG", "words.txt"}
+		"val/n01/images/val_1.JPEG", "val/n01/images/val_3.JPEG", "val/n02/images/val_0.JPEG",
+		"val/n02/images/val_2.JPEG", "words.txt"}
 	if got := tree(t, out); !slices.Equal(got, want) {
 		t.Errorf("files %q, want %q", got, want)
 	}
-	for name, want := range map[string]string{"train/n02/images/n02_3.JPEG": "train 3", "val/n02/images/val_2.JPEG": "val 2"} {
+	for name, want := range map[string]string{"train/n02/images/n02_3.JPEG": "train 3",
+		"val/n02/images/val_2.JPEG": "val 2"} {
 		if b, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
@@ -269,7 +274,8 @@ func TestTinyImageNet(t *testing.T) {
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(archive))
 		})}
 		out := filepath.Join(t.TempDir(), "out")
-		o := Options{Name: "tiny-imagenet", Out: out, Mirrors: []string{"http://mirror"}, Sums: md5Of(archive), Client: &http.Client{Transport: f}}
+		o := Options{Name: "tiny-imagenet", Out: out, Mirrors: []string{"http://mirror"},
+			Sums: md5Of(archive), Client: &http.Client{Transport: f}}
 		if res, err := Make(t.Context(), o, nil); err != nil || res != (Result{Train: 6, Test: 4}) {
 			t.Fatal(res, err)
 		}
@@ -306,15 +312,19 @@ func TestBadArchive(t *testing.T) {
 		return zipped(t, slices.DeleteFunc(tinyEntries(), func(e entry) bool { return strings.Contains(e.name, part) }))
 	}
 	notes := func(text string) []byte {
-		return zipped(t, append(slices.DeleteFunc(tinyEntries(), func(e entry) bool { return e.name == tinyNotes }), entry{tinyNotes, text}))
+		return zipped(t, append(slices.DeleteFunc(tinyEntries(), func(e entry) bool {
+			return e.name == tinyNotes
+		}), entry{tinyNotes, text}))
 	}
 	good := zipped(t, tinyEntries())
 	for name, c := range map[string]struct {
 		archive []byte
 		want    string
 	}{
-		"up":              {with(entry{"../evil.JPEG", "x"}), `"../evil.JPEG": the path is not clean or leads out of the archive`},
-		"up inside":       {with(entry{tinyRoot + "train/n01/images/../../../../../evil.JPEG", "x"}), "leads out of the archive"},
+		"up": {with(entry{"../evil.JPEG", "x"}),
+			`"../evil.JPEG": the path is not clean or leads out of the archive`},
+		"up inside": {with(entry{tinyRoot + "train/n01/images/../../../../../evil.JPEG", "x"}),
+			"leads out of the archive"},
 		"absolute":        {with(entry{"/evil.JPEG", "x"}), "leads out of the archive"},
 		"backslash":       {with(entry{`..\evil.JPEG`, "x"}), "leads out of the archive"},
 		"link":            {with(entry{tinyRoot + "train/n03", "-> /tmp"}), "want a file or a directory"},
@@ -338,7 +348,8 @@ func TestBadArchive(t *testing.T) {
 		if err := os.WriteFile(file, c.archive, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Make(t.Context(), Options{Name: "tiny-imagenet", Out: filepath.Join(parent, "deep", "out"), Source: file}, nil)
+		_, err := Make(t.Context(),
+			Options{Name: "tiny-imagenet", Out: filepath.Join(parent, "deep", "out"), Source: file}, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
@@ -357,11 +368,15 @@ func damage(archive []byte, text string) []byte {
 
 func TestTinyChecksum(t *testing.T) {
 	archive := zipped(t, tinyEntries())
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(archive[:len(archive)-1]) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write(archive[:len(archive)-1])
+	}))
 	defer server.Close()
 	parent := t.TempDir()
-	o := Options{Name: "tiny-imagenet", Out: filepath.Join(parent, "out"), Mirrors: []string{server.URL}, Sums: md5Of(archive)}
-	if _, err := Make(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), "want "+o.Sums[tinyArchive]) || !strings.Contains(err.Error(), "--source") {
+	o := Options{Name: "tiny-imagenet", Out: filepath.Join(parent, "out"),
+		Mirrors: []string{server.URL}, Sums: md5Of(archive)}
+	if _, err := Make(t.Context(), o, nil); err == nil ||
+		!strings.Contains(err.Error(), "want "+o.Sums[tinyArchive]) || !strings.Contains(err.Error(), "--source") {
 		t.Errorf("error %v", err)
 	}
 	checkOnly(t, parent)
@@ -373,7 +388,8 @@ func TestTinyChecksum(t *testing.T) {
 func TestCancelPictures(t *testing.T) {
 	parent := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	o := Options{Name: "images-synthetic", Out: filepath.Join(parent, "out"), Synthetic: Synthetic{Size: 8, PerClass: 300}}
+	o := Options{Name: "images-synthetic", Out: filepath.Join(parent, "out"),
+		Synthetic: Synthetic{Size: 8, PerClass: 300}}
 	if _, err := Make(ctx, o, func(p Progress) { cancel() }); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -389,7 +405,8 @@ func FuzzNotes(f *testing.F) {
 			return
 		}
 		for name, class := range classes {
-			if path := filepath.Join("root", class, "images", name); !strings.HasPrefix(path, filepath.Join("root", class)+string(filepath.Separator)) ||
+			if path := filepath.Join("root", class, "images", name); !strings.HasPrefix(path,
+				filepath.Join("root", class)+string(filepath.Separator)) ||
 				filepath.Base(path) != name {
 				t.Errorf("%q of class %q leads to %s", name, class, path)
 			}

@@ -36,7 +36,8 @@ func (in input) open() (*os.File, error) { return os.Open(in.path) }
 func open(ctx context.Context, o Options, s set, space *workspace, progress func(Progress)) (map[string]input, error) {
 	if len(s.files) == 0 {
 		if o.Source != "" {
-			return nil, fmt.Errorf("read source %s: data set %s is generated and has no source; leave --source out", o.Source, o.Name)
+			return nil, fmt.Errorf("read source %s: data set %s is generated and has no source; "+
+				"leave --source out", o.Source, o.Name)
 		}
 		return nil, nil
 	}

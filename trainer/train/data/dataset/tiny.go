@@ -111,7 +111,8 @@ func sortTiny(files []*zip.File) (*tinyFiles, error) {
 	var total uint64
 	for _, f := range files {
 		switch mode := f.Mode(); {
-		case !filepath.IsLocal(f.Name) || strings.ContainsRune(f.Name, '\\') || path.Clean(f.Name) != strings.TrimSuffix(f.Name, "/"):
+		case !filepath.IsLocal(f.Name) || strings.ContainsRune(f.Name, '\\') ||
+			path.Clean(f.Name) != strings.TrimSuffix(f.Name, "/"):
 			return nil, fmt.Errorf("entry %q: the path is not clean or leads out of the archive", f.Name)
 		case mode.IsDir():
 			continue
@@ -185,7 +186,8 @@ func (t *tinyFiles) arrange() (map[string]*zip.File, error) {
 		case t.val[name] == nil:
 			return nil, fmt.Errorf("%s: %s is not in the archive", tinyNotes, name)
 		case !inTrain[class]:
-			return nil, fmt.Errorf("%s: %s is of class %s, of which there are no images in train", tinyNotes, name, class)
+			return nil, fmt.Errorf("%s: %s is of class %s, of which there are no images in train",
+				tinyNotes, name, class)
 		}
 		inVal[class] = true
 		val[class+"/images/"+name] = t.val[name]
@@ -197,7 +199,8 @@ func (t *tinyFiles) arrange() (map[string]*zip.File, error) {
 	}
 	for class := range inTrain {
 		if !inVal[class] {
-			return nil, fmt.Errorf("%s: no image of class %s; ImageFolder would number the classes differently", tinyNotes, class)
+			return nil, fmt.Errorf("%s: no image of class %s; ImageFolder would number the classes "+
+				"differently", tinyNotes, class)
 		}
 	}
 	return val, nil

@@ -50,7 +50,8 @@ func readManifest(out string) (m manifest, made bool, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		entries, err := os.ReadDir(out)
 		if err == nil && len(entries) > 0 {
-			return m, false, fmt.Errorf("make %s: the directory holds files that this command has not written; give another directory", out)
+			return m, false, fmt.Errorf("make %s: the directory holds files that this command has "+
+				"not written; give another directory", out)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return m, false, fmt.Errorf("make %s: %w", out, err)
@@ -117,7 +118,8 @@ type making struct {
 }
 
 // write makes the data set in the workspace, and then renames it to the output directory.
-func write(ctx context.Context, s set, want manifest, space *workspace, inputs map[string]input, progress func(Progress)) (res Result, err error) {
+func write(ctx context.Context, s set, want manifest, space *workspace, inputs map[string]input,
+	progress func(Progress)) (res Result, err error) {
 	// not the workspace itself, which other users may not read
 	fresh, err := space.path("out")
 	if err != nil {

@@ -161,7 +161,8 @@ func TestParseErrors(t *testing.T) {
 }
 
 func TestParseAllocatesNothing(t *testing.T) {
-	record := Append(nil, Value{Name: "image", Bytes: [][]byte{make([]byte, 784)}}, Value{Name: "label", Ints: []int64{3}},
+	record := Append(nil, Value{Name: "image", Bytes: [][]byte{make([]byte, 784)}},
+		Value{Name: "label", Ints: []int64{3}},
 		Value{Name: "x", Floats: make([]float32, 784)})
 	fs := make(Features, 0, 4)
 	dst := make([]float32, 784)
@@ -184,7 +185,8 @@ func TestParseAllocatesNothing(t *testing.T) {
 // Any bytes give an error, or features that can be read and written again.
 func FuzzParse(f *testing.F) {
 	f.Add(Append(nil, Value{Name: "image", Bytes: [][]byte{{1, 2, 3}}}, Value{Name: "label", Ints: []int64{-7, 7}}))
-	f.Add(Append(nil, Value{Name: "x", Floats: []float32{1, 2}}, Value{Name: "none"}, Value{Name: "empty", Ints: []int64{}}))
+	f.Add(Append(nil, Value{Name: "x", Floats: []float32{1, 2}}, Value{Name: "none"},
+		Value{Name: "empty", Ints: []int64{}}))
 	f.Add(wrap(3, []byte{0x08, 5, 0x0a, 2, 6, 7}))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		fs, err := Parse(nil, record)
@@ -193,7 +195,8 @@ func FuzzParse(f *testing.F) {
 		}
 		values := make([]Value, len(fs))
 		for i, f := range fs {
-			v := Value{Name: string(f.Name), Bytes: f.AppendBytes(nil), Floats: f.AppendFloats(nil), Ints: f.AppendInts(nil)}
+			v := Value{Name: string(f.Name), Bytes: f.AppendBytes(nil), Floats: f.AppendFloats(nil),
+				Ints: f.AppendInts(nil)}
 			if n := len(v.Bytes) + len(v.Floats) + len(v.Ints); n != f.Len {
 				t.Fatalf("%d values, Len %d", n, f.Len)
 			}
@@ -207,7 +210,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	record := Append(nil, Value{Name: "image", Bytes: [][]byte{make([]byte, 784)}}, Value{Name: "label", Ints: []int64{3}})
+	record := Append(nil, Value{Name: "image", Bytes: [][]byte{make([]byte, 784)}},
+		Value{Name: "label", Ints: []int64{3}})
 	var fs Features
 	b.SetBytes(int64(len(record)))
 	for b.Loop() {

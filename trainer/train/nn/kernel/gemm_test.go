@@ -134,7 +134,8 @@ func TestGemmBits(t *testing.T) {
 	defer Use(Name())
 	rapid.Check(t, func(t *rapid.T) {
 		g := GemmArgs{
-			M: rapid.IntRange(1, 90).Draw(t, "m"), N: rapid.IntRange(1, 600).Draw(t, "n"), K: rapid.IntRange(1, 900).Draw(t, "k"),
+			M: rapid.IntRange(1, 90).Draw(t, "m"), N: rapid.IntRange(1, 600).Draw(t, "n"),
+			K:    rapid.IntRange(1, 900).Draw(t, "k"),
 			Segs: rapid.IntRange(1, 3).Draw(t, "segs"), Blocks: rapid.IntRange(1, 3).Draw(t, "blocks"),
 			Init: Init(rapid.IntRange(0, 2).Draw(t, "init")), ReLU: rapid.Bool().Draw(t, "relu"),
 		}

@@ -57,7 +57,8 @@ func choose(name string) (*set, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("%q is not available on this processor; expected one of %s", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("%q is not available on this processor; expected one of %s", name,
+		strings.Join(Names(), ", "))
 }
 
 // Name returns the name of the set in use.

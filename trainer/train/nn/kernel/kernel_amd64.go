@@ -25,8 +25,10 @@ var avx512 = set{
 	reluGrad: avx.ReluGradAVX512, addRows: avx.AddRowsAVX512, columnStats: avx.ColumnStatsAVX512,
 	scaleShift: avx.ScaleShiftAVX512, batchNormGrad: avx.BatchNormGradAVX512,
 	maxPool: avx.MaxPoolAVX512, maxPoolGrad: avx.MaxPoolGradAVX512, dropout: avx.DropoutAVX512,
-	transpose: transposeVector, bytesToFloat: avx.BytesToFloatAVX512, firstNonFinite: firstNonFinite(avx.FinitePrefixAVX512),
-	sgd: avx.SgdAVX512, momentum: avx.MomentumAVX512, nesterov: avx.NesterovAVX512, adam: avx.AdamAVX512, amsgrad: avx.AmsgradAVX512,
+	transpose: transposeVector, bytesToFloat: avx.BytesToFloatAVX512,
+	firstNonFinite: firstNonFinite(avx.FinitePrefixAVX512),
+	sgd:            avx.SgdAVX512, momentum: avx.MomentumAVX512, nesterov: avx.NesterovAVX512,
+	adam: avx.AdamAVX512, amsgrad: avx.AmsgradAVX512,
 	adagrad: avx.AdagradAVX512, fmaPeak: avx.FmaPeakAVX512,
 }
 
@@ -37,7 +39,8 @@ var avx2 = set{
 	scaleShift: avx.ScaleShiftAVX2, batchNormGrad: avx.BatchNormGradAVX2,
 	maxPool: maxPoolNarrow, maxPoolGrad: maxPoolGradNarrow, dropout: avx.DropoutAVX2,
 	transpose: transposeVector, bytesToFloat: bytesToFloatNarrow, firstNonFinite: firstNonFinite(avx.FinitePrefixAVX2),
-	sgd: avx.SgdAVX2, momentum: avx.MomentumAVX2, nesterov: avx.NesterovAVX2, adam: avx.AdamAVX2, amsgrad: avx.AmsgradAVX2,
+	sgd: avx.SgdAVX2, momentum: avx.MomentumAVX2, nesterov: avx.NesterovAVX2, adam: avx.AdamAVX2,
+	amsgrad: avx.AmsgradAVX2,
 	adagrad: avx.AdagradAVX2, fmaPeak: avx.FmaPeakAVX2,
 }
 

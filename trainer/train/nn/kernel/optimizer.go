@@ -44,7 +44,8 @@ func AMSGrad(p, g, m, v, vhat []float32, lr, b1, b2, eps float64) {
 	check("AMSGrad", "v", len(v), len(p))
 	check("AMSGrad", "vhat", len(vhat), len(p))
 	for i, j := range stretches(len(p)) {
-		active.amsgrad(p[i:j], g[i:j], m[i:j], v[i:j], vhat[i:j], float32(lr), float32(1-b1), float32(1-b2), float32(eps))
+		active.amsgrad(p[i:j], g[i:j], m[i:j], v[i:j], vhat[i:j], float32(lr), float32(1-b1),
+			float32(1-b2), float32(eps))
 	}
 }
 

@@ -180,7 +180,8 @@ func TestSetsAgree(t *testing.T) {
 					}
 					for i, x := range a.slices {
 						for j, v := range x {
-							if w := want.slices[i][j]; math.Float32bits(v) != math.Float32bits(w) && (v == v || w == w) {
+							if w := want.slices[i][j]; math.Float32bits(v) != math.Float32bits(w) &&
+								(v == v || w == w) {
 								t.Fatalf("%s: slice %d[%d] = %v, want %v", set, i, j, v, w)
 							}
 						}
@@ -348,7 +349,8 @@ func TestDropout(t *testing.T) {
 		}
 		// At most five standard deviations of the binomials: a quarter is dropped, and the quarter
 		// of another seed is independent.
-		if math.Abs(float64(zeros)-n/4) > 5*math.Sqrt(n*3./16) || math.Abs(float64(both)-n/16) > 5*math.Sqrt(n*15./256) {
+		if math.Abs(float64(zeros)-n/4) > 5*math.Sqrt(n*3./16) ||
+			math.Abs(float64(both)-n/16) > 5*math.Sqrt(n*15./256) {
 			t.Fatalf("%d of %d are dropped, %d with both seeds", zeros, n, both)
 		}
 		part := make([]float32, 1000)
@@ -369,7 +371,9 @@ func TestShortSlicePanics(t *testing.T) {
 		"Adam":        func() { Adam(x, x, x, y, 1, 1, 1, 1) },
 		"MaxPool2x2":  func() { MaxPool2x2(y, make([]uint8, 2), x, x, 1) },
 		"Transpose":   func() { Transpose(y, 3, x, 1, 3, 1) },
-		"Gemm A":      func() { Gemm(&GemmArgs{M: 2, N: 1, K: 2, A: x, ARow: 2, AStep: 1, B: y, BRow: 1, C: y, CRow: 1}) },
+		"Gemm A": func() {
+			Gemm(&GemmArgs{M: 2, N: 1, K: 2, A: x, ARow: 2, AStep: 1, B: y, BRow: 1, C: y, CRow: 1})
+		},
 		"Gemm B":      func() { Gemm(&GemmArgs{M: 1, N: 1, K: 3, A: x, AStep: 1, B: y, BRow: 1, C: y, CRow: 1}) },
 		"Gemm C":      func() { Gemm(&GemmArgs{M: 3, N: 1, K: 1, A: x, ARow: 1, B: y, C: y, CRow: 1}) },
 		"Gemm bias":   func() { Gemm(&GemmArgs{M: 1, N: 3, K: 1, A: x, B: x, C: x, Init: Bias, Bias: y}) },

@@ -1,0 +1,112 @@
+package trainer
+
+import (
+	"go/ast"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestFilesAreShort(t *testing.T) {
+	const most, mostOfFunction = 600, 100
+	for _, s := range load(t) {
+		if s.generated {
+			continue
+		}
+		if s.lines > most {
+			t.Errorf("%s has %d lines, more than %d: it has more than one idea", s.path, s.lines, most)
+		}
+		for _, decl := range s.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || s.test {
+				continue
+			}
+			if n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line; n > mostOfFunction {
+				t.Errorf("%s: %s has %d lines, more than %d", s.path, f.Name.Name, n, mostOfFunction)
+			}
+		}
+	}
+}
+
+// Comments are read in diffs and in terminals: they are at most 100 columns wide, and those of more
+// than 40 characters stand above what they describe.
+func TestCommentsAreNarrow(t *testing.T) {
+	const widest, aside = 100, 40
+	for _, s := range load(t) {
+		if s.generated {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for _, group := range s.Comments {
+			for _, c := range group.List {
+				at := s.fset.Position(c.Pos())
+				before := strings.TrimSpace(lines[at.Line-1][:at.Column-1])
+				n := utf8.RuneCountInString(strings.TrimPrefix(c.Text, "// "))
+				switch {
+				case !strings.HasPrefix(c.Text, "// ") && !strings.HasPrefix(c.Text, "//\t"): // a directive
+				case before == "" && columns(lines[at.Line-1]) > widest:
+					t.Errorf("%s:%d: the comment is %d columns wide, more than %d", s.path, at.Line,
+						columns(lines[at.Line-1]), widest)
+				case before != "" && n > aside && !strings.HasPrefix(before, "}"):
+					t.Errorf("%s:%d: the comment has %d characters: more than %d stand above what "+
+						"they describe", s.path, at.Line, n, aside)
+				}
+			}
+		}
+	}
+}
+
+// aligned finds the spaces by which gofmt aligns the cells of a table.
+var aligned = regexp.MustCompile(` {2,}`)
+
+// A line of code has at most 120 columns. The exception is a line whose string literals have more
+// than 60 characters: a text that is cut cannot be searched for. The spaces by which gofmt aligns a
+// table do not count.
+func TestCodeIsNarrow(t *testing.T) {
+	const widest, literal = 120, 60
+	for _, s := range load(t) {
+		if s.generated {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// characters of the string literals, by line
+		texts := make(map[int]int)
+		ast.Inspect(s.File, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				at := s.fset.Position(l.Pos()).Line
+				for i, part := range strings.Split(l.Value, "\n") {
+					texts[at+i] += utf8.RuneCountInString(part)
+				}
+			}
+			return true
+		})
+		for i, line := range strings.Split(string(text), "\n") {
+			n := columns(aligned.ReplaceAllString(line, " "))
+			if n > widest && texts[i+1] <= literal && !strings.HasPrefix(strings.TrimSpace(line), "//") {
+				t.Errorf("%s:%d: the line is %d columns wide, more than %d", s.path, i+1, n, widest)
+			}
+		}
+	}
+}
+
+// columns returns how wide a line is on a screen with a tab stop every four columns.
+func columns(line string) int {
+	n := 0
+	for _, r := range line {
+		if n++; r == '\t' {
+			n += (4 - n%4) % 4
+		}
+	}
+	return n
+}

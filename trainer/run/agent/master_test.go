@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
+)
+
+// A restored master is told which records are in the state of every rank, and the world goes on: a
+// process that trains tells it, or the last one has told it at its end. Only if neither can, the
+// processes meet again.
+func TestMasterComesBack(t *testing.T) {
+	var want ledger.Ledger
+	want.Settle(1)
+	want.Add(ledger.Task{Epoch: 2, Number: 0}, 3, 4)
+	answers := func(h *hall) {
+		h.Helper()
+		h.ask()
+		r := next(h, "a ledger", h.ledgers)
+		if got, err := ledger.Parse(r.Ledger); err != nil ||
+			!slices.Equal(got.Append(nil), want.Append(nil)) || r.Formation != 1 {
+			h.Errorf("world %d has %v (%v), want %v in world 1", r.Formation, got, err, want)
+		}
+		if len(h.arrivals) > 0 {
+			h.Error("the world is left")
+		}
+	}
+	t.Run("trains", func(t *testing.T) {
+		h, a := open(t, 2, self("1:account=account")...)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		answers(h)
+		answers(h)
+	})
+	t.Run("at its end", func(t *testing.T) {
+		h, a := open(t, 1, self("world=account", "world=done", "account=account")...)
+		h.give(a)
+		h.hear("world 1", 0)
+		answers(h)
+		answers(h)
+	})
+	t.Run("between its account and its end", func(t *testing.T) {
+		var b beats
+		b.urgent = make(chan struct{}, 1)
+		b.world(1)
+		b.setAccount(1, []byte{1})
+		if b.ask() || b.takeAccount() != nil {
+			t.Error("an account is known that is older than the question")
+		}
+		b.end()
+		// the second one when the master comes back again
+		for range 2 {
+			if !b.ask() || b.takeAccount() == nil {
+				t.Error("the account is not known that the process had told at its end")
+			}
+		}
+	})
+	t.Run("unknown", func(t *testing.T) {
+		h, a := open(t, 1, self("world=done", "world=ask")...)
+		h.give(a)
+		pids := h.hear("answer 1", 0)
+		h.ask()
+		end(t, pids[0])
+		h.told(h.arrival(), 1, 0)
+	})
+}
+
+// A process that is recalled after a round can use the store of its world until it leaves: it may
+// still be building its process group. Processes of other workers can use it until the next world
+// is formed. A process that is recalled at once cannot use it any more.
+func TestStoreOutlivesRecall(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
+			h, a := open(t, 1, self("recall=ask", "answer=arrive", "refusal=arrive")...)
+			store := a.Crew.Store
+			h.give(a)
+			h.hear("world 1", 0)
+			h.recall(1, now)
+			h.hear(map[bool]string{false: "answer 1", true: "refusal 1"}[now], 0)
+			a = h.arrival()
+			h.told(a, 1, 1)
+			serves := func() bool {
+				client, err := tcpstore.Dial(t.Context(), store)
+				if err == nil {
+					defer client.Close()
+					_, err = client.Check(t.Context(), "key")
+				}
+				return err == nil
+			}
+			if !serves() {
+				t.Error("the store is closed before the next world is formed")
+			}
+			h.give(a)
+			h.hear("world 2", 0)
+			for deadline := time.Now().Add(limit); serves(); runtime.Gosched() {
+				if time.Now().After(deadline) {
+					t.Fatal("the store is served although its world is over")
+				}
+			}
+		})
+	}
+}
