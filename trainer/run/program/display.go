@@ -66,21 +66,23 @@ func openTerminal(like *os.File, echo bool) (*terminal, error) {
 		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
 	}
 	t.resize(like)
-	if !echo {
-		t.silence()
-	}
+	t.setMode(echo)
 	return t, nil
 }
 
-// silence turns off the echo.
-func (t *terminal) silence() {
+// setMode leaves line ends as they are written, since the command's terminal adds the carriage
+// returns, and turns the echo off if it is not wanted.
+func (t *terminal) setMode(echo bool) {
 	control(t.slave, func(fd int) error {
 		mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err == nil {
-			mode.Lflag &^= unix.ECHO
-			err = unix.IoctlSetTermios(fd, unix.TCSETS, mode)
+		if err != nil {
+			return err
 		}
-		return err
+		mode.Oflag &^= unix.ONLCR
+		if !echo {
+			mode.Lflag &^= unix.ECHO
+		}
+		return unix.IoctlSetTermios(fd, unix.TCSETS, mode)
 	})
 }
 

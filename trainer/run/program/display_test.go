@@ -54,9 +54,9 @@ os.write(1, b"\r 1%\r 2%")
 		stdout, stderr string
 	}{
 		"no terminal":     {false, false, "out 0 0\n\r 1%\r 2%", "err 0 0\n"},
-		"standard output": {true, false, "out 1 1\r\n\r 1%\r 2%\n", "err 0 0\n"},
-		"standard error":  {false, true, "out 0 0\n\r 1%\r 2%", "err 1 1\r\n"},
-		"one for both":    {true, true, "out 1 1\r\nerr 1 1\r\n\r 1%\r 2%\n", ""},
+		"standard output": {true, false, "out 1 1\n\r 1%\r 2%\n", "err 0 0\n"},
+		"standard error":  {false, true, "out 0 0\n\r 1%\r 2%", "err 1 1\n"},
+		"one for both":    {true, true, "out 1 1\nerr 1 1\n\r 1%\r 2%\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []StartMethod{Fork, Exec} {
@@ -181,7 +181,7 @@ print("hello", name, sys.stdin.isatty(), os.tcgetpgrp(os.open("/dev/tty", os.O_R
 				if e := b.ends(g)[0]; e.Failed() {
 					t.Errorf("%+v", e)
 				}
-				want := "name? " + name + "\r\nhello " + name + " True True\r\n"
+				want := "name? " + name + "\nhello " + name + " True True\n"
 				if !screen {
 					want = "name? hello " + name + " True True\n"
 				}
