@@ -35,7 +35,8 @@ func counter() Perform {
 			}
 			return []string{fmt.Sprint(n)}
 		case "wait":
-			if c.Duration(0)-c.DurationOf("at") >= 2*time.Second || len(c.IntsOf("only")) == 1 || c.Is("loud") != (c.Of("at", "") != "") {
+			if c.Duration(0)-c.DurationOf("at") >= 2*time.Second || len(c.IntsOf("only")) == 1 ||
+				c.Is("loud") != (c.Of("at", "") != "") {
 				return []string{"later"}
 			}
 			return nil
@@ -72,7 +73,8 @@ func TestPlay(t *testing.T) {
 // thing.
 func TestRewrite(t *testing.T) {
 	for old, new := range map[string]string{
-		"    6 for": "    7 for", "    later\n": "", "    1\n": "    1\n    2\n", "only=1,2 loud=yes\n": "only=1,2 loud=yes\n    later\n",
+		"    6 for": "    7 for", "    later\n": "", "    1\n": "    1\n    2\n",
+		"loud=yes\n": "loud=yes\n    later\n",
 	} {
 		wrong := strings.Replace(tale, old, new, 1)
 		after, err := play(wrong)
