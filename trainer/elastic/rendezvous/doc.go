@@ -51,6 +51,12 @@
 //     of a ring is restored from the world. It is safe again as soon as the heartbeat of a member
 //     names the formation of that world.
 //
+// # Narrated scripts
+//
+// testdata/*.txt tell what happens, as commands and the actions that the rendezvous returns:
+// a_worker_is_lost.txt, a_worker_joins.txt, a_worker_departs.txt, a_link_breaks.txt, the_end.txt,
+// master_restarts.txt and others. TestNarration plays them, and rewrites them with -rewrite.
+//
 // Laws:
 //
 //  1. The ID of the world changes exactly when its members do. Its formation rises each time a
