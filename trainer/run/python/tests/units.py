@@ -56,7 +56,8 @@ def cutting():
 
 
 def aborting():
-    """NCCL's group is aborted once, by another thread, before it is dropped; destroying or flushing it is never asked for."""
+    """NCCL's group is aborted once, by another thread, before it is dropped; destroying or flushing
+    it is never asked for."""
 
     class Backend:
         calls = []
@@ -127,8 +128,14 @@ def nccl_versions():
             config = type("Config", (), {})()
 
     dist.ProcessGroupNCCL = ProcessGroupNCCL
-    for asked, found, want in (("", (2, 26, 2), False), ("abort", (2, 26, 2), True), ("abort", (3, 0, 0), True), ("abort", (2, 25, 9), False),
-                               ("abort", (1, 27, 0), False), ("abort", None, False)):
+    for asked, found, want in (
+        ("", (2, 26, 2), False),
+        ("abort", (2, 26, 2), True),
+        ("abort", (3, 0, 0), True),
+        ("abort", (2, 25, 9), False),
+        ("abort", (1, 27, 0), False),
+        ("abort", None, False),
+    ):
         os.environ["ELASTICDL_NCCL"] = asked
         torch.cuda.nccl.version = lambda: found
         assert nccl.survives() is want, (asked, found)
@@ -143,7 +150,8 @@ def nccl_versions():
 
 
 def stuck_beside_nccl():
-    """Beside NCCL, too, a wait for gloo's collectives of the package ends when the group is condemned, though no connection tells it."""
+    """Beside NCCL, too, a wait for gloo's collectives of the package ends when the group is
+    condemned, though no connection tells it."""
     group = Group(1, 0, 2, set(), set())
     group.gloo, peer = gloo(1800)
     group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
@@ -162,7 +170,8 @@ def stuck_beside_nccl():
 
 
 def alone():
-    """A script runs without an agent; a round's gradient is the mean, and a failure of the script is its own."""
+    """A script runs without an agent; a round's gradient is the mean, and a failure of the script
+    is its own."""
     world = elasticdl.init()
     assert (world.rank, world.size) == (0, 1) and torch.distributed.get_world_size() == 1
     model = torch.nn.Linear(1, 1)
@@ -205,7 +214,8 @@ def alone():
 
 
 def misfits():
-    """A ledger of an open epoch is of one cut; complete epochs fit every data set; what is not known is not trusted."""
+    """A ledger of an open epoch is of one cut; complete epochs fit every data set; what is not
+    known is not trusted."""
     def cut_of(size=100, task=10, shuffle=True, seed=1):
         return leases.DataSet(size, 9, shuffle, seed, task).cut()
 
@@ -215,25 +225,48 @@ def misfits():
     half, none = {(0, 3): 10, (0, 4): 2}, {(0, 3): 0}
     for ledger, settled in (({}, 0), (none, 0), (half, 0), ({(1, 0): 1}, 1), ({}, 1), ({}, 2)):
         assert why(cut_of(), ledger, settled) == "", (ledger, settled)
-    for changed, words in ((dict(size=120), "size=100 (the script declares 120)"), (dict(size=99), "size=100 (the script declares 99)"),
-                           (dict(task=20), "records_per_task=10 (the script declares 20)"), (dict(seed=2), "seed=1 (the script declares 2)"),
-                           (dict(shuffle=False), "shuffle=True (the script declares False)")):
-        assert why(cut_of(), half, 0, **changed) == "it has records of an open epoch of a data set with " + words, changed
-        assert why(cut_of(), {(1, 9): 1}, 1, **changed) == "it has records of an open epoch of a data set with " + words, changed
-        assert why(cut_of(), {}, 0, **changed) == why(cut_of(), none, 0, **changed) == why(cut_of(), {}, 1, **changed) == "", changed
+    for changed, words in (
+        (dict(size=120), "size=100 (the script declares 120)"),
+        (dict(size=99), "size=100 (the script declares 99)"),
+        (dict(task=20), "records_per_task=10 (the script declares 20)"),
+        (dict(seed=2), "seed=1 (the script declares 2)"),
+        (dict(shuffle=False), "shuffle=True (the script declares False)"),
+    ):
+        assert (
+            why(cut_of(), half, 0, **changed) == "it has records of an open epoch of a data set with " + words
+        ), changed
+        assert (
+            why(cut_of(), {(1, 9): 1}, 1, **changed) == "it has records of an open epoch of a data set with " + words
+        ), changed
+        assert (
+            why(cut_of(), {}, 0, **changed)
+            == why(cut_of(), none, 0, **changed)
+            == why(cut_of(), {}, 1, **changed)
+            == ""
+        ), changed
         assert why(cut_of(), half, 1, **changed) == "", changed  # of an epoch that is complete
-    assert why(cut_of(), half, 0, size=101, seed=2).endswith("size=100 (the script declares 101), seed=1 (the script declares 2)")
+    assert why(cut_of(), half, 0, size=101, seed=2).endswith(
+        "size=100 (the script declares 101), seed=1 (the script declares 2)"
+    )
     assert why(cut_of(shuffle=False), half, 0, shuffle=False, seed=2) == ""  # nothing is drawn from it
-    assert why(cut_of(shuffle=False), half, 0, shuffle=True, seed=2).endswith("shuffle=False (the script declares True), seed=1 (the script declares 2)")
+    assert why(cut_of(shuffle=False), half, 0, shuffle=True, seed=2).endswith(
+        "shuffle=False (the script declares True), seed=1 (the script declares 2)"
+    )
     assert "does not name their data set" in why(None, half, 0) and why(None, none, 0) == why(None, {}, 1) == ""
     assert why(cut_of(), {}, 3) == "it has 3 complete epochs, and the script declares epochs=2"
-    assert why(None, {(2, 0): 1}, 2) == "it has 2 complete epochs and records of another, and the script declares epochs=2"
-    assert why(cut_of(), {}, 2, size=90) == "its 2 epochs are complete, of a data set with size=100 (the script declares 90, and no further epoch)"
+    assert (
+        why(None, {(2, 0): 1}, 2) == "it has 2 complete epochs and records of another, and the script declares epochs=2"
+    )
+    assert (
+        why(cut_of(), {}, 2, size=90)
+        == "its 2 epochs are complete, of a data set with size=100 (the script declares 90, and no further epoch)"
+    )
     assert why(cut_of(), {}, 2, seed=3, task=7) == "" and why(cut_of(), {}, 2, size=90, epochs=3) == ""
 
 
 def settling():
-    """An epoch is complete when its tasks have all records of the data set, whatever the agent has said."""
+    """An epoch is complete when its tasks have all records of the data set, whatever the agent has
+    said."""
     cut_of = leases.DataSet(25, 3, records_per_task=10).cut()
     whole = {(0, 0): 10, (0, 1): 10, (0, 2): 5}
     assert leases.settle(cut_of, {}, 0) == 0 and leases.settle(cut_of, {}, 2) == 2
@@ -247,7 +280,8 @@ def settling():
 
 
 def unfit():
-    """The data set is compared when it is declared, and again when a state comes; a refusal declares nothing."""
+    """The data set is compared when it is declared, and again when a state comes; a refusal
+    declares nothing."""
     saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 1)
     writer = session.Session("gloo", None)
     writer.round, writer.ledger, writer.cut = 3, {(0, 0): 4}, leases.DataSet(64, 1).cut()
@@ -265,12 +299,15 @@ def unfit():
     assert (reader.round, reader.ledger, reader.settled, reader.cut["size"]) == (3, {(0, 0): 4}, 0, 64)
     assert refusal(lambda: reader.declare(leases.DataSet(65, 1))) == (
         "checkpoint %s cannot be resumed: it has records of an open epoch of a data set with size=64 (the script declares 65), "
-        "records_per_task=1 (the script declares 2); restore that data set, or give checkpoint() another path to begin anew" % saved.path)
+        "records_per_task=1 (the script declares 2); restore that data set, or give checkpoint() another path to begin anew"
+        % saved.path
+    )
     assert not reader.book.used and reader.cut["size"] == 64
     reader.declare(leases.DataSet(64, 1))
     assert reader.book.used
     assert "a job has one data set" in refusal(lambda: reader.declare(leases.DataSet(64, 2)))
-    other = session.Session("gloo", None)  # has no checkpoint, and takes over a state after it has declared
+    # has no checkpoint, and takes over a state after it has declared
+    other = session.Session("gloo", None)
     other.declare(leases.DataSet(65, 1))
     assert other.cut["size"] == 65
     other.fit()
@@ -282,7 +319,11 @@ def unfit():
         old = session.Session("gloo", None)
         saving.Checkpoints(saved.path, 1, same).resume(old)
         said = refusal(lambda: old.declare(leases.DataSet(64, 1)))
-        assert same and old.cut["size"] == 64 or "call checkpoint(path, same_data=True) if the data set is the same" in said, said
+        assert (
+            same
+            and old.cut["size"] == 64
+            or "call checkpoint(path, same_data=True) if the data set is the same" in said
+        ), said
     writer.cut, writer.ledger = leases.DataSet(64, 2).cut(), {(0, n): 1 for n in range(64)}
     writer.ledger[1, 5] = 1
     saved.write(writer, elasticdl.State(n=1))
@@ -305,7 +346,8 @@ def checkpoint_late():
 
 
 def checkpoint_half():
-    """A checkpoint that is asked for within a round is that of the round's end. One whose round does not end is not written, which is said."""
+    """A checkpoint that is asked for within a round is that of the round's end. One whose round
+    does not end is not written, which is said."""
     path = os.path.join(os.environ["WHERE"], "saved.pt")
     elasticdl.checkpoint(path, every=0)
     elasticdl.init()
@@ -350,7 +392,8 @@ def checkpoint_half():
 
 
 def checkpoint_replaced():
-    """The state that is resumed is that of the round and the ledger with which the process arrives, though another has written a newer one since."""
+    """The state that is resumed is that of the round and the ledger with which the process arrives,
+    though another has written a newer one since."""
     places = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 5)
     writer = session.Session("gloo", None)
 
@@ -414,7 +457,8 @@ def store():
 
 
 def half_a_state():
-    """A rank whose source is lost in the middle has what it had: round and ledger are not those of the state that it did not get."""
+    """A rank whose source is lost in the middle has what it had: round and ledger are not those of
+    the state that it did not get."""
     session._session = s = session.Session("gloo", None)
     s.group, peer = Group(5, 1, 2, set(), set()), None
     s.group.gloo, peer = gloo(5)
@@ -423,7 +467,7 @@ def half_a_state():
     model.weight.data.fill_(1000.0)
     state = elasticdl.State(model=model)
     pieces = states._Pieces(state.collect())
-    body = states._pickled((1900, 0, {(0, 0): 1900}, pieces.parts([True] * len(pieces))))
+    body = states._pickled((1900, 0, {(0, 0): 1900}, None, pieces.parts([True] * len(pieces))))
     states._spread_bytes = lambda *_: body
 
     def lost(*_):
@@ -435,7 +479,11 @@ def half_a_state():
     states._spread, s.lost = lost, changed
     for live, loaded in ((True, None), (False, lambda: {})):
         s.live, s.loaded = live, loaded
-        other = threading.Thread(target=lambda: peer.allgather([[torch.empty(2, dtype=torch.int64)] * 2], [torch.zeros(2, dtype=torch.int64)]).wait())
+        other = threading.Thread(
+            target=lambda: peer.allgather(
+                [[torch.empty(2, dtype=torch.int64)] * 2], [torch.zeros(2, dtype=torch.int64)]
+            ).wait()
+        )
         other.start()
         try:
             state.sync()
@@ -451,7 +499,11 @@ def explained():
     s = session.Session("gloo", None)
     s.link, asked = object(), []
     s._explain = asked.append
-    for e in (ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError(32, "Broken pipe"), ValueError("gloo")):
+    for e in (
+        ConnectionResetError(104, "Connection reset by peer"),
+        BrokenPipeError(32, "Broken pipe"),
+        ValueError("gloo"),
+    ):
         assert not s.explains(e) and not asked
     assert s.explains(RuntimeError("[pair.cc:1] Connection closed by peer")) and len(asked) == 1
     s.link = None
@@ -462,7 +514,9 @@ def gloo(timeout, store=None):
     store, made = store or torch.distributed.HashStore(), {}
 
     def make(rank):
-        made[rank] = torch.distributed.ProcessGroupGloo(torch.distributed.PrefixStore("two", store), rank, 2, timeout=timedelta(seconds=timeout))
+        made[rank] = torch.distributed.ProcessGroupGloo(
+            torch.distributed.PrefixStore("two", store), rank, 2, timeout=timedelta(seconds=timeout)
+        )
 
     threads = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
     for t in threads:
@@ -477,7 +531,8 @@ class Late:
 
     def __del__(self, sleep=time.sleep):
         for _ in range(20):
-            sleep(0.1)  # each time the interpreter's lock can be taken
+            # each time the interpreter's lock can be taken
+            sleep(0.1)
 
 
 def buried():
@@ -486,13 +541,15 @@ def buried():
     group = Group(1, 0, 2, set(), set())
     group.gloo, peer = gloo(1)
     group.data = group.gloo
-    group.gloo.allreduce([torch.ones(4)])  # of one rank only: it ends by its timeout, and the destructor waits for it
+    # of one rank only: it ends by its timeout, and the destructor waits for it
+    group.gloo.allreduce([torch.ones(4)])
     group.bury()
     late = Late()
 
 
 def unfinished():
-    """The end of the interpreter waits for no peer, neither the script's own groups nor the last one do."""
+    """The end of the interpreter waits for no peer, neither the script's own groups nor the last
+    one do."""
     global peer
     first, peers = gloo(1800)
     group = Group(1, 0, 2, set(), set())
@@ -514,6 +571,23 @@ def unfinished():
     last.gloo.allreduce([torch.ones(4)])
 
 
-{"half_a_state": half_a_state, "checkpoint_replaced": checkpoint_replaced, "explained": explained, "buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "misfits": misfits, "settling": settling, "unfit": unfit,
- "checkpoint_late": checkpoint_late, "checkpoint_half": checkpoint_half,
- "store": store, "nccl_versions": nccl_versions, "stuck_beside_nccl": stuck_beside_nccl}[sys.argv[1]]()
+{
+    "half_a_state": half_a_state,
+    "checkpoint_replaced": checkpoint_replaced,
+    "explained": explained,
+    "buried": buried,
+    "unfinished": unfinished,
+    "permutation": permutation,
+    "ledger": ledger,
+    "cut": cutting,
+    "nccl": aborting,
+    "alone": alone,
+    "misfits": misfits,
+    "settling": settling,
+    "unfit": unfit,
+    "checkpoint_late": checkpoint_late,
+    "checkpoint_half": checkpoint_half,
+    "store": store,
+    "nccl_versions": nccl_versions,
+    "stuck_beside_nccl": stuck_beside_nccl,
+}[sys.argv[1]]()
