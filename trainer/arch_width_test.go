@@ -3,9 +3,11 @@ package trainer
 import (
 	"go/ast"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -109,4 +111,66 @@ func columns(line string) int {
 		}
 	}
 	return n
+}
+
+// quoted finds the string literals in a line of Python or YAML.
+var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+
+// Python and YAML follow the same rule: comments have at most 100 columns, and lines of code 120,
+// unless the line has a string of more than 60 characters. A comment that is indented behind its #
+// shows a command and counts as code.
+func TestPythonAndYAMLAreNarrow(t *testing.T) {
+	const widestComment, widest, literal = 100, 120, 60
+	files := 0
+	for _, path := range texts(t, ".py", ".yaml", ".yml") {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files++
+		for i, line := range strings.Split(string(text), "\n") {
+			n, most, trimmed := columns(line), widest, strings.TrimSpace(line)
+			if strings.HasPrefix(trimmed, "#") && !strings.HasPrefix(trimmed, "#  ") {
+				most = widestComment
+			}
+			long := slices.ContainsFunc(quoted.FindAllString(line, -1), func(s string) bool {
+				return utf8.RuneCountInString(s) > literal
+			})
+			if n > most && (most == widestComment || !long) {
+				t.Errorf("%s:%d: the line is %d columns wide, more than %d", path, i+1, n, most)
+			}
+		}
+	}
+	if files < 50 {
+		t.Fatalf("only %d files found", files)
+	}
+}
+
+// texts returns the files of the repository with one of the extensions, except those of other
+// modules and golden files of resource graphs, which are generated.
+func texts(t *testing.T, extensions ...string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if slices.Contains([]string{"build", ".git"}, rel) || d.Name() == "__pycache__" ||
+				d.Name() == "testdata" && within(rel, "infra stacks trainer/runtime test/provider") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if slices.Contains(extensions, filepath.Ext(path)) {
+			all = append(all, rel)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 """Trains a line with DistributedDataParallel; the smallest script that survives a restart.
 
-Nothing in it knows of ElasticDL: it reads what torchrun sets, keeps a snapshot, and goes on where that ends.
+Nothing in it knows of ElasticDL: it reads what torchrun sets, keeps a snapshot, and goes on where
+that ends.
 """
 import argparse
 import os
@@ -21,7 +22,8 @@ def load(path, model, optimizer):
 
 
 def save(path, model, optimizer, step):
-    """Writes the snapshot beside its place and renames it, so that a kill leaves the old one whole."""
+    """Writes the snapshot beside its place and renames it, so that a kill leaves the old one
+    whole."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path + ".new")
     os.replace(path + ".new", path)

@@ -1,7 +1,9 @@
-"""Trains a residual network on a directory of pictures, in the shape of torchelastic's first example.
+"""Trains a residual network on a directory of pictures, in the shape of torchelastic's first
+example.
 
-The pictures are in a directory for each class, at any depth below it, as torchvision's ImageFolder has them; PIL reads
-them. `elasticdl dataset tiny-imagenet` and `elasticdl dataset images-synthetic` write such directories.
+The pictures are in a directory for each class, at any depth below it, as torchvision's ImageFolder
+has them; PIL reads them. `elasticdl dataset tiny-imagenet` and `elasticdl dataset images-synthetic`
+write such directories.
 """
 import argparse
 import os
@@ -45,9 +47,13 @@ class Pictures(Dataset):
 class Block(nn.Module):
     def __init__(self, before, after, stride):
         super().__init__()
-        self.one, self.two = nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.one, self.two = nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.Conv2d(
+            after, after, 3, 1, 1, bias=False
+        )
         self.norm1, self.norm2 = nn.BatchNorm2d(after), nn.BatchNorm2d(after)
-        self.past = nn.Identity() if before == after and stride == 1 else nn.Conv2d(before, after, 1, stride, bias=False)
+        self.past = (
+            nn.Identity() if before == after and stride == 1 else nn.Conv2d(before, after, 1, stride, bias=False)
+        )
 
     def forward(self, x):
         y = self.norm2(self.two(F.relu(self.norm1(self.one(x)))))
@@ -95,7 +101,10 @@ def main():
     for group in optimizer.param_groups:
         group["lr"] = args.lr * world
     net = DistributedDataParallel(model)
-    print(f"rank {rank} of {world} on {device} begins with epoch {begin}: {len(train)} pictures of {len(train.classes)} classes", flush=True)
+    print(
+        f"rank {rank} of {world} on {device} begins with epoch {begin}: {len(train)} pictures of {len(train.classes)} classes",
+        flush=True,
+    )
     sampler = DistributedSampler(train)
     loader = DataLoader(train, args.batch_size, sampler=sampler, num_workers=args.num_data_workers)
     for epoch in range(begin, args.epochs):
@@ -105,7 +114,10 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            print(f"epoch: {epoch}, iteration: {iteration}, rank: {rank}, world: {world}, loss: {loss.item():.4f}", flush=True)
+            print(
+                f"epoch: {epoch}, iteration: {iteration}, rank: {rank}, world: {world}, loss: {loss.item():.4f}",
+                flush=True,
+            )
         if rank == 0:
             beside = args.checkpoint_file + ".new"
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, beside)

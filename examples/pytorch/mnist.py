@@ -1,7 +1,8 @@
 """Trains a small convolutional network on digits, or on pictures that it draws itself.
 
-A checkpoint is kept for each epoch, and when the process is asked to end (SIGTERM, as before a preemption). The script
-goes on with the epoch of the checkpoint from its beginning: records of an epoch that was cut short are seen again.
+A checkpoint is kept for each epoch, and when the process is asked to end (SIGTERM, as before a
+preemption). The script goes on with the epoch of the checkpoint from its beginning: records of an
+epoch that was cut short are seen again.
 """
 import argparse
 import os
@@ -113,10 +114,12 @@ def main():
             optimizer.step()
             if step % 10 == 0:
                 print(f"epoch {epoch} step {step} rank {rank} world {world} loss {loss.item():.4f}", flush=True)
-            if leaving:  # all ranks have the same model: whoever leaves saves it
+            # all ranks have the same model: whoever leaves saves it
+            if leaving:
                 save(args.checkpoint, model, optimizer, epoch)
                 print(f"rank {rank} leaves in epoch {epoch} after step {step}", flush=True)
-                os._exit(128 + signal.SIGTERM)  # the others wait in the next step: nothing is to be said to them
+                # the others wait in the next step: nothing is to be said to them
+                os._exit(128 + signal.SIGTERM)
         if rank == 0:
             save(args.checkpoint, model, optimizer, epoch + 1)
             print(f"epoch {epoch} accuracy {accuracy(model, DataLoader(test, 256)):.4f}", flush=True)

@@ -1,4 +1,5 @@
-"""Says what PyTorch needs of this machine: `object PATH`, a shared object or the interpreter, and `tree PATH`, of Python code."""
+"""Says what PyTorch needs of this machine: `object PATH`, a shared object or the interpreter, and
+`tree PATH`, of Python code."""
 import os
 import sys
 import sysconfig
@@ -22,7 +23,9 @@ if __name__ == "__main__":
             continue
         trees.add(os.path.dirname(path) if os.path.basename(path).startswith("__init__.") else path)
     with open("/proc/self/maps") as maps:
-        objects = {os.path.realpath(line.split(None, 5)[5].rstrip("\n")) for line in maps if len(line.split(None, 5)) == 6}
+        objects = {
+            os.path.realpath(line.split(None, 5)[5].rstrip("\n")) for line in maps if len(line.split(None, 5)) == 6
+        }
     for path in sorted(objects):
         if os.path.isfile(path) and not any(path.startswith(tree + os.sep) for tree in trees):
             print("object", path)

@@ -1,8 +1,9 @@
-"""Writes empty libraries in place of those of CUDA that PyTorch is linked with and that no CPU calls.
+"""Writes empty libraries in place of those of CUDA that PyTorch is linked with and that no CPU
+calls.
 
-On PyPI there is no build of PyTorch for CPUs on Linux; the libraries that its wheel is linked with are 2 GB of
-downloads. All that the loader asks for is that they have the right names and functions. Each of these functions
-returns 1, which is an error in every one of the libraries.
+On PyPI there is no build of PyTorch for CPUs on Linux; the libraries that its wheel is linked with
+are 2 GB of downloads. All that the loader asks for is that they have the right names and functions.
+Each of these functions returns 1, which is an error in every one of the libraries.
 """
 
 import importlib.util
@@ -21,7 +22,8 @@ def run(*command):
 
 
 def undefined():
-    """Returns the missing libraries with their symbols' versions, and the symbols that none of those that are there defines."""
+    """Returns the missing libraries with their symbols' versions, and the symbols that none of
+    those that are there defines."""
     there = {p.name: p for d in (TORCH, *TORCH.parent.parent.glob("nvidia/*/lib")) for p in d.glob("*.so*")}
     libraries, wanted, defined = {}, set(), set()
     loaded, queue = set(), ["libtorch_python.so"]
@@ -34,7 +36,9 @@ def undefined():
         for library in needed:
             libraries.setdefault(library, set())
         queue += needed
-        for library, needs in re.findall(r"File: (\S+) +Cnt: \d+\n((?:.*Name: .*\n)*)", run("readelf", "-VW", there[name])):
+        for library, needs in re.findall(
+            r"File: (\S+) +Cnt: \d+\n((?:.*Name: .*\n)*)", run("readelf", "-VW", there[name])
+        ):
             libraries.setdefault(library, set()).update(re.findall(r"Name: (\S+)", needs))
         for line in run("nm", "-D", there[name]).splitlines():
             kind, symbol = line.split()[-2:]
@@ -50,7 +54,18 @@ def write(library, versions, symbols):
         c.write_text("".join(f"int {f}(void) {{ return 1; }}\n" for f in sorted(symbols)))
         map_.write_text(script or "{ global: *; };")
         subprocess.run(
-            ["cc", "-shared", "-fPIC", "-w", "-nostdlib", "-o", TORCH / library, f"-Wl,-soname,{library}", f"-Wl,--version-script={map_}", c],
+            [
+                "cc",
+                "-shared",
+                "-fPIC",
+                "-w",
+                "-nostdlib",
+                "-o",
+                TORCH / library,
+                f"-Wl,-soname,{library}",
+                f"-Wl,--version-script={map_}",
+                c,
+            ],
             check=True,
         )
     print(f"{library}: {len(symbols)} functions")
@@ -62,7 +77,8 @@ def main():
     for library in sorted(missing):
         versions = {v: {s.partition("@")[0] for s in symbols if s.endswith("@" + v)} for v in missing[library]}
         functions = set().union(*versions.values())
-        if not versions:  # the loader finds what has no version in any library: all of it is in the first
+        # the loader finds what has no version in any library: all of it is in the first
+        if not versions:
             functions, plain = plain, set()
         write(library, versions, functions)
 

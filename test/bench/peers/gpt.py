@@ -1,4 +1,5 @@
-"""DDP over gloo trains a small GPT on a synthetic text, as nanoGPT does on a CPU: 4 layers, 4 heads, 128 channels, 64 tokens, 12 texts a rank.
+"""DDP over gloo trains a small GPT on a synthetic text, as nanoGPT does on a CPU: 4 layers, 4
+heads, 128 channels, 64 tokens, 12 texts a rank.
 
     gpt.py UNTIL DIRECTORY MEGABYTES
 

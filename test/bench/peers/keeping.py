@@ -1,4 +1,5 @@
-"""The script of elastic.py with the package elasticdl: its process and its state stay when the world changes."""
+"""The script of elastic.py with the package elasticdl: its process and its state stay when the
+world changes."""
 import sys
 
 import torch

@@ -1,4 +1,5 @@
-"""torch.distributed.tensor.parallel splits a perceptron over all ranks, column by column and row by row, and trains it over gloo.
+"""torch.distributed.tensor.parallel splits a perceptron over all ranks, column by column and row by
+row, and trains it over gloo.
 
     parallel.py UNTIL DIRECTORY MEGABYTES
 

@@ -1,4 +1,5 @@
-"""The script of elastic.py with torchft: each process is a replica group of its own; their lighthouse is in TORCHFT_LIGHTHOUSE."""
+"""The script of elastic.py with torchft: each process is a replica group of its own; their
+lighthouse is in TORCHFT_LIGHTHOUSE."""
 import os
 from datetime import timedelta
 

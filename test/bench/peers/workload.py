@@ -10,7 +10,8 @@ from torch import nn
 UNTIL, DIRECTORY, MEGABYTES = float(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 BATCH = 8
 LAYERS = 4  # of the large model
-PAUSE = 0.02  # seconds of each step in which a GPU would be at work, and a CPU is free
+# seconds of each step in which a GPU would be at work, and a CPU is free
+PAUSE = 0.02
 
 
 def make():

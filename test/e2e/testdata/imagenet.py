@@ -1,4 +1,5 @@
-"""Trains on a directory of pictures, with the arguments and the output of torchelastic's imagenet example.
+"""Trains on a directory of pictures, with the arguments and the output of torchelastic's imagenet
+example.
 
 It reads the pictures' bytes, so that no library for pictures is needed, and learns nothing of use.
 """
@@ -17,7 +18,10 @@ args = parser.parse_args()
 
 batch = 2
 print(f"Loading data from: {args.input_path}", flush=True)
-files = sorted(glob.glob(os.path.join(args.input_path, "*", "images", "*")) + glob.glob(os.path.join(args.input_path, "*", "*.jpeg")))
+files = sorted(
+    glob.glob(os.path.join(args.input_path, "*", "images", "*"))
+    + glob.glob(os.path.join(args.input_path, "*", "*.jpeg"))
+)
 assert files, args.input_path
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()

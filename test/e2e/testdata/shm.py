@@ -1,4 +1,5 @@
-"""Has a DataLoader's workers hand over batches that no 64 MiB of shared memory have room for, and says who it is."""
+"""Has a DataLoader's workers hand over batches that no 64 MiB of shared memory have room for, and
+says who it is."""
 import os
 
 import torch

@@ -1,7 +1,9 @@
-"""Trains a model that counts its records, with the package elasticdl: weight i rises by one each time that record i is in an update.
+"""Trains a model that counts its records, with the package elasticdl: weight i rises by one each
+time that record i is in an update.
 
-Until the file "enough" is there a step lasts a while, so that there is time for what the test does. At the end each rank says what it has;
-if the file "hold" is there, not before it has a file "end-RANK", or the other is gone.
+Until the file "enough" is there a step lasts a while, so that there is time for what the test does.
+At the end each rank says what it has; if the file "hold" is there, not before it has a file
+"end-RANK", or the other is gone.
 """
 import os
 import sys
@@ -12,7 +14,8 @@ import torch
 import elasticdl
 
 home, size, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-task, rows = (int(x) for x in sys.argv[4:] or (64, size))  # a model with more rows fits data sets of several sizes
+# a model with more rows fits data sets of several sizes
+task, rows = (int(x) for x in sys.argv[4:] or (64, size))
 EPOCHS = 2
 
 
@@ -39,7 +42,8 @@ def train(state):
         optimizer.zero_grad()
         loss = -net(torch.nn.functional.one_hot(x, rows).double()).mean()
         loss.backward()
-        grad = model.weight.grad  # of each record of the global batch the same share
+        # of each record of the global batch the same share
+        grad = model.weight.grad
         grad /= -grad[grad != 0].max()
         optimizer.step()
         state.steps += 1

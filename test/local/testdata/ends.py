@@ -1,4 +1,5 @@
-"""Ends as it is told: rank 1 by itself, with an exception or early with 0; the others when the file "enough" is there."""
+"""Ends as it is told: rank 1 by itself, with an exception or early with 0; the others when the file
+"enough" is there."""
 import os
 import sys
 import time
@@ -14,7 +15,10 @@ def main():
     step = 0
     while not os.path.exists(os.path.join(home, "enough")):
         step += 1
-        print(f"step {step} rank {rank} world {world} pid {os.getpid()} restarts {os.environ['TORCHELASTIC_RESTART_COUNT']}", flush=True)
+        print(
+            f"step {step} rank {rank} world {world} pid {os.getpid()} restarts {os.environ['TORCHELASTIC_RESTART_COUNT']}",
+            flush=True,
+        )
         time.sleep(0.1)
         if rank == 1 and step == 5:
             if how == "early":

@@ -1,8 +1,9 @@
-"""Learns to tell four clouds of points apart, with the package elasticdl, and counts its records: weight i of the counter rises by one each time
-that record i is in an update.
+"""Learns to tell four clouds of points apart, with the package elasticdl, and counts its records:
+weight i of the counter rises by one each time that record i is in an update.
 
-Records are fetched by a loader's processes, which are started as the third argument says. Until the file "enough" is there a step lasts a while, so that
-there is time for what the test does. At the end each rank says what it has counted, and how much of the test set is right.
+Records are fetched by a loader's processes, which are started as the third argument says. Until the
+file "enough" is there a step lasts a while, so that there is time for what the test does. At the
+end each rank says what it has counted, and how much of the test set is right.
 """
 import multiprocessing
 import os
@@ -51,7 +52,9 @@ def main(home, size, start, pause):
     multiprocessing.set_start_method(start, force=True)
     elasticdl.init()
     data, model = Points(size), Model(size)
-    optimizer = torch.optim.SGD([{"params": model.classifier.parameters(), "lr": 0.001}, {"params": [model.counter], "lr": 1.0}])
+    optimizer = torch.optim.SGD(
+        [{"params": model.classifier.parameters(), "lr": 0.001}, {"params": [model.counter], "lr": 1.0}]
+    )
     state = elasticdl.State(model=model, optimizer=optimizer, steps=0)
 
     @elasticdl.run
@@ -61,8 +64,10 @@ def main(home, size, start, pause):
             optimizer.zero_grad()
             loss = net(i, x, y)
             loss.backward()
-            share = -model.counter.grad[model.counter.grad != 0].max()  # of each record of the global batch the same
-            for parameter in model.parameters():  # the sum over records: how many are in a batch makes no other training
+            # of each record of the global batch the same
+            share = -model.counter.grad[model.counter.grad != 0].max()
+            # the sum over records: how many are in a batch makes no other training
+            for parameter in model.parameters():
                 parameter.grad /= share
             optimizer.step()
             state.steps += 1
@@ -77,7 +82,10 @@ def main(home, size, start, pause):
     wrong = [(i, n) for i, n in enumerate(counts) if n != EPOCHS]
     x, y = points(TESTS, 2)
     right = (model.classifier(x).argmax(1) == y).sum().item()
-    print(f"counted {len(counts) - len(wrong)} right, {len(wrong)} wrong: {wrong[:20]}; {right} of {TESTS} tests right", flush=True)
+    print(
+        f"counted {len(counts) - len(wrong)} right, {len(wrong)} wrong: {wrong[:20]}; {right} of {TESTS} tests right",
+        flush=True,
+    )
     sys.exit(1 if wrong else 0)
 
 

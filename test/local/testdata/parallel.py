@@ -1,6 +1,8 @@
-"""Trains a model whose layers are split over two ranks, with torch.distributed.tensor.parallel, and keeps a snapshot.
+"""Trains a model whose layers are split over two ranks, with torch.distributed.tensor.parallel, and
+keeps a snapshot.
 
-It runs in worlds of an even size only, and says so as scripts do: by an assertion. It goes on until the file "enough" is there.
+It runs in worlds of an even size only, and says so as scripts do: by an assertion. It goes on until
+the file "enough" is there.
 """
 import os
 import sys
@@ -43,7 +45,10 @@ while True:
     if rank == 0:
         torch.save({"model": whole, "step": step}, snapshot + ".new")
         os.replace(snapshot + ".new", snapshot)
-    print(f"step {step} rank {rank} world {world} pid {os.getpid()} restarts {os.environ['TORCHELASTIC_RESTART_COUNT']}", flush=True)
+    print(
+        f"step {step} rank {rank} world {world} pid {os.getpid()} restarts {os.environ['TORCHELASTIC_RESTART_COUNT']}",
+        flush=True,
+    )
     time.sleep(pause)
 print(f"rank {rank} ends after step {step}", flush=True)
 dist.destroy_process_group()

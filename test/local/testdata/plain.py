@@ -1,7 +1,8 @@
-"""Steps with DistributedDataParallel and keeps a snapshot, as scripts do that know nothing of who runs them.
+"""Steps with DistributedDataParallel and keeps a snapshot, as scripts do that know nothing of who
+runs them.
 
-It goes on until the file "enough" is there, and says what it has learnt. Each step is checked: all ranks of the world that the environment
-says have taken part, once.
+It goes on until the file "enough" is there, and says what it has learnt. Each step is checked: all
+ranks of the world that the environment says have taken part, once.
 """
 import os
 import sys
@@ -38,8 +39,14 @@ while True:
     if rank == 0:
         torch.save({"model": model.state_dict(), "step": step}, snapshot + ".new")
         os.replace(snapshot + ".new", snapshot)
-    print(f"step {step} rank {rank} world {world} pid {os.getpid()} restarts {os.environ['TORCHELASTIC_RESTART_COUNT']}", flush=True)
+    print(
+        f"step {step} rank {rank} world {world} pid {os.getpid()} restarts {os.environ['TORCHELASTIC_RESTART_COUNT']}",
+        flush=True,
+    )
     time.sleep(pause)
 x = torch.randn(1000, 20)
-print(f"rank {rank} ends after step {step} with loss {torch.nn.functional.mse_loss(model(x), x[:, :1]).item():.6f}", flush=True)
+print(
+    f"rank {rank} ends after step {step} with loss {torch.nn.functional.mse_loss(model(x), x[:, :1]).item():.6f}",
+    flush=True,
+)
 dist.destroy_process_group()

@@ -4,22 +4,27 @@ The agent starts this with a socket as descriptor 3 and sends JSON lines:
 
   {"agent": pid, "path": executable, "orig": [argument, ...], "env": {...}, "learned": [module, ...],
    "start": [beginning of a variable that is read early, ...], "early": file,
-   "devices": [beginning of a path, ...]}                      first; answered by "ready", or by "none" or "bad" and the end
+   "devices": [beginning of a path, ...]}                      first; answered by "ready",
+                                                               or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
    "processes": [{"env": {...}, "learn": file,
-                  "typed": its stdin is its terminal}, ...]}   with stdin, stdout and stderr of each process as descriptors;
+                  "typed": its stdin is its terminal}, ...]}   with stdin, stdout and stderr of each
+                                                               process as descriptors;
                                                                answered by "pids", or by "error"
   {"go": true}                                                 after "pids": the processes run
 
-A process comes from a helper, which exits, so that the agent becomes its parent. It runs only after "go", when the agent
-knows it. Python 3.8 and later; ASCII only.
+A process comes from a helper, which exits, so that the agent becomes its parent. It runs only after
+"go", when the agent knows it. Python 3.8 and later; ASCII only.
 """
+
 import sys
 
-STARTUP = set(sys.modules)  # what an interpreter imports before any script
+# what an interpreter imports before any script
+STARTUP = set(sys.modules)
 SAFE = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
 if not SAFE:
-    del sys.path[0]  # of -c: modules of the working directory are the script's
+    # of -c: modules of the working directory are the script's
+    del sys.path[0]
 
 import array
 import ast
@@ -48,7 +53,8 @@ def tell(**message):
 
 
 def receive():
-    """Return the next message and the descriptors that came with it. Exit if the agent has ended."""
+    """Return the next message and the descriptors that came with it. Exit if the agent has
+    ended."""
     text, fds = b"", array.array("i")
     while not text.endswith(b"\n"):
         data, extra, _, _ = sock.recvmsg(1 << 16, socket.CMSG_SPACE(253 * fds.itemsize))
@@ -66,7 +72,8 @@ def title(arguments):
     try:
         with open("/proc/self/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
-        begin, end = int(fields[45]), int(fields[46])  # of the arguments, which the first is the third field
+        # of the arguments, which the first is the third field
+        begin, end = int(fields[45]), int(fields[46])
         text = b"\0".join(os.fsencode(a) for a in arguments)[: end - begin - 1]
         if end > begin > 0:
             ctypes.memmove(begin, text + bytes(end - begin - len(text)), end - begin)
@@ -75,7 +82,8 @@ def title(arguments):
 
 
 def threads():
-    """Count threads. Libraries that are prepared for forks (OpenBLAS) end theirs before one, so one is tried."""
+    """Count threads. Libraries that are prepared for forks (OpenBLAS) end theirs before one, so one
+    is tried."""
     if len(os.listdir("/proc/self/task")) > 1:
         pid = os.fork()
         if pid == 0:
@@ -85,7 +93,8 @@ def threads():
 
 
 def hazard():
-    """Return what this process has that a process forked from it could not use, None if there is nothing."""
+    """Return what this process has that a process forked from it could not use, None if there is
+    nothing."""
     n = threads()
     if n > 1:
         return "%d threads" % n
@@ -97,7 +106,8 @@ def hazard():
         if path.startswith(DEVICES):
             return "%s open" % path  # CUDA and NVML keep it so
     cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_initialized():  # a flag of PyTorch's: the call touches no device
+    # a flag of PyTorch's: the call touches no device
+    if cuda is not None and cuda.is_initialized():
         return "CUDA initialized"
     return None
 
@@ -116,8 +126,10 @@ def installed(name):
     return any(origin.startswith(os.path.join(p, "")) for p in places)
 
 
-READ = set()  # variables that modules have read while they were imported
-HIDDEN = []  # modules that the script imports by itself
+# variables that modules have read while they were imported
+READ = set()
+# modules that the script imports by itself
+HIDDEN = []
 
 
 def recorded(load):
@@ -141,12 +153,14 @@ def recorded(load):
 
 
 def read_early(name):
-    """Report whether a variable is read when a module is imported, or by a library when it is loaded."""
+    """Report whether a variable is read when a module is imported, or by a library when it is
+    loaded."""
     return name in READ or name.startswith(START) and not name.startswith("TORCH_NCCL_")
 
 
 def hidden():
-    """Return the names of the modules that are found again when the script imports them: torch, and those from site-packages."""
+    """Return the names of the modules that are found again when the script imports them: torch, and
+    those from site-packages."""
     own = {}
     names = []
     for name in list(sys.modules):
@@ -160,7 +174,8 @@ def hidden():
 
 @recorded
 def load(hello):
-    """Import torch, and the modules from site-packages that the program imported before. Tell the agent the result."""
+    """Import torch, and the modules from site-packages that the program imported before. Tell the
+    agent the result."""
     try:
         import torch  # noqa: F401
     except ImportError as e:
@@ -171,13 +186,15 @@ def load(hello):
             importlib.import_module(name)
         except Exception:
             pass  # a build without it
-    for name in () if hazard() else hello["learned"]:  # a hazard that torch brings is told at each order
+    # a hazard that torch brings is told at each order
+    for name in () if hazard() else hello["learned"]:
         if not installed(name):
             continue
         try:
             importlib.import_module(name)
         except BaseException:
-            pass  # the script may have handled that, or prepared it
+            # the script may have handled that, or prepared it
+            pass
         why = hazard()
         if why:
             tell(bad=name, why=why)
@@ -187,7 +204,8 @@ def load(hello):
 
 
 def shadowed(path):
-    """Return a file of the directory that plain Python would have imported instead of a module that is imported here."""
+    """Return a file of the directory that plain Python would have imported instead of a module that
+    is imported here."""
     suffixes = importlib.machinery.all_suffixes()
     try:
         entries = os.listdir(path)
@@ -214,7 +232,8 @@ def constant(node):
 
 
 def settings(statement):
-    """Yield the names and values of the variables that a statement of a script sets, as far as they are in its text. None: not there."""
+    """Yield the names and values of the variables that a statement of a script sets, as far as they
+    are in its text. None: not there."""
     for node in ast.walk(statement):
         pairs = []
         if isinstance(node, ast.Assign):
@@ -242,7 +261,8 @@ def named(node):
 
 
 def sets_early(script, env):
-    """Return a variable that a script sets before it imports a module that reads it then, None if its text has none."""
+    """Return a variable that a script sets before it imports a module that reads it then, None if
+    its text has none."""
     try:
         with open(script, "rb") as file:
             statements = ast.parse(file.read()).body
@@ -277,7 +297,8 @@ def refusal(order):
 
 
 def start(order, fds):
-    """Fork the processes, tell their pids, and let them run. Return in each of them its number, in this process None."""
+    """Fork the processes, tell their pids, and let them run. Return in each of them its number, in
+    this process None."""
     why = refusal(order)
     if why:
         tell(error=why, pids=[])
@@ -333,7 +354,8 @@ def start(order, fds):
 
 
 def settle(process, index, fds, go):
-    """Give this process the descriptors that the agent ordered, wait for "go", then set its environment."""
+    """Give this process the descriptors that the agent ordered, wait for "go", then set its
+    environment."""
     sock.close()
     for stream in range(3):
         os.dup2(fds[3 * index + stream], stream)
@@ -351,7 +373,8 @@ def settle(process, index, fds, go):
     process["start"] = dict(env)
     title(ORIG + ["[rank %s]" % env["RANK"]])
     for name in set(OWN) | set(GIVEN):
-        # What a wrapper of the interpreter changed (pyenv, a script that sets LD_LIBRARY_PATH) is changed here too.
+        # What a wrapper of the interpreter changed (pyenv, a script that sets LD_LIBRARY_PATH) is
+        # changed here too.
         if OWN.get(name) != GIVEN.get(name) and env.get(name) == GIVEN.get(name):
             env.pop(name, None)
             if name in OWN:
@@ -360,11 +383,13 @@ def settle(process, index, fds, go):
     os.environ.update(env)
     threads = env.get("OMP_NUM_THREADS", "")
     if threads != GIVEN.get("OMP_NUM_THREADS", "") and threads.isdigit():
-        sys.modules["torch"].set_num_threads(int(threads))  # OpenMP has read the variable of this server
+        # OpenMP has read the variable of this server
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 class Listener:
-    """Write the names of the modules that imports look for to a file, for the next fork server. It finds no module itself."""
+    """Write the names of the modules that imports look for to a file, for the next fork server. It
+    finds no module itself."""
 
     def __init__(self, path):
         self.path, self.seen = path, set(sys.modules)
@@ -384,8 +409,8 @@ class Listener:
 class Gate:
     """Find the modules that the fork server has imported once the script imports them.
 
-    If the script has set a variable by then that they had read, this process begins again, with a fresh interpreter. Plain
-    Python finds none of them in sys.modules before, either.
+    If the script has set a variable by then that they had read, this process begins again, with a
+    fresh interpreter. Plain Python finds none of them in sys.modules before, either.
     """
 
     def __init__(self, start):
@@ -406,7 +431,9 @@ class Gate:
             if other != name and (top == "torch" or other.partition(".")[0] == top):
                 sys.modules[other] = self.modules.pop(other)
         origin = getattr(getattr(module, "__spec__", None), "origin", None)
-        return importlib.machinery.ModuleSpec(name, Found(self, module), origin=origin, is_package=hasattr(module, "__path__"))
+        return importlib.machinery.ModuleSpec(
+            name, Found(self, module), origin=origin, is_package=hasattr(module, "__path__")
+        )
 
     def again(self, changed):
         try:
@@ -417,7 +444,9 @@ class Gate:
             os.chdir(self.directory)
             os.execve(PATH, ORIG, self.start)
         except Exception as e:
-            sys.stderr.write("elasticdl: %s is set too late: start again with a fresh interpreter: %s\n" % (", ".join(changed), e))
+            sys.stderr.write(
+                "elasticdl: %s is set too late: start again with a fresh interpreter: %s\n" % (", ".join(changed), e)
+            )
 
 
 class Found:
@@ -437,14 +466,17 @@ class Found:
 
 
 def rest():
-    """Wait, a second at most, until all threads that are not Python's sleep, at three looks in a row.
+    """Wait, a second at most, until all threads that are not Python's sleep, at three looks in a
+    row.
 
-    A thread of gloo's drops the tensors of its last collective some time after who waited for it has gone on. Before 3.14,
-    Python ends a thread that wants its lock while the interpreter ends, and inside C++ that aborts the process.
+    A thread of gloo's drops the tensors of its last collective some time after who waited for it
+    has gone on. Before 3.14, Python ends a thread that wants its lock while the interpreter ends,
+    and inside C++ that aborts the process.
     """
     end, asleep = time.monotonic() + 1, 0
     while asleep < 3 and time.monotonic() < end and len(os.listdir("/proc/self/task")) > 1:
-        time.sleep(0.001)  # gives Python's lock away: who waits for it can run now
+        # gives Python's lock away: who waits for it can run now
+        time.sleep(0.001)
         pythons = {t.native_id for t in threading.enumerate()} | {threading.get_native_id()}
         asleep += 1
         for thread in os.listdir("/proc/self/task"):
@@ -460,18 +492,21 @@ def rest():
 def prepare(order, process):
     """Give the interpreter the state that it has at the beginning of a script."""
     if sys.version_info < (3, 14):
-        atexit.register(rest)  # the first that is registered is the last that runs
+        # the first that is registered is the last that runs
+        atexit.register(rest)
     # Each rank draws its own numbers, as after an import. The random module sees to that itself.
     generator = getattr(sys.modules.get("torch"), "default_generator", None)
     if generator is not None:
-        generator.seed()  # not torch.seed(), which would seed GPUs as well
+        # not torch.seed(), which would seed GPUs as well
+        generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "multiprocessing.process" in sys.modules:
         module = sys.modules["multiprocessing.process"]
         module.ORIGINAL_DIR = os.getcwd()
         module.current_process().authkey = os.urandom(32)
-    # Python has looked at the standard input of the fork server: whether it can be sought, and is a terminal.
+    # Python has looked at the standard input of the fork server: whether it can be sought, and is a
+    # terminal.
     sys.stdin = sys.__stdin__ = open(
         0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, newline="\n", closefd=False
     )
@@ -497,7 +532,8 @@ def prepare(order, process):
 def run_script(script, scope):
     path = script
     if sys.version_info >= (3, 9) and not os.path.isabs(path):
-        path = os.getcwd() + "/" + path  # as it is: plain Python leaves "./" and ".." in it
+        # as it is: plain Python leaves "./" and ".." in it
+        path = os.getcwd() + "/" + path
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -526,7 +562,8 @@ def run(order, process):
             trace = trace.tb_next
         hook, sys.excepthook = sys.excepthook, lambda *_: None
         hook(type(e), e.with_traceback(trace), trace)
-        raise  # to the interpreter, which ends as after any exception
+        # to the interpreter, which ends as after any exception
+        raise
 
 
 def serve():

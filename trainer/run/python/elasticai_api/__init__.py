@@ -1,1 +1,2 @@
-"""Has the names of ElasticDL's elasticai_api, over the agent's socket: without gRPC, protobuf and Horovod."""
+"""Has the names of ElasticDL's elasticai_api, over the agent's socket: without gRPC, protobuf and
+Horovod."""

@@ -19,7 +19,8 @@
 
     train(state)
 
-It needs the standard library and the torch that the script has (1.13, or 2.x). Without an agent it is a world of one.
+It needs the standard library and the torch that the script has (1.13, or 2.x). Without an agent it
+is a world of one.
 """
 
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged

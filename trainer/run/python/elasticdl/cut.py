@@ -1,4 +1,5 @@
-"""Cuts TCP connections: ``shutdown`` works on the connection, so copies in forked children do not keep it alive."""
+"""Cuts TCP connections: ``shutdown`` works on the connection, so copies in forked children do not
+keep it alive."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def sockets() -> Dict[int, int]:
 
 
 def connections() -> Dict[int, str]:
-    """Returns the TCP sockets of this network namespace that do not listen: inode to the address of the peer.
+    """Returns the TCP sockets of this network namespace that do not listen: inode to the address of
+    the peer.
 
     Listeners are left out: shutting one down ends the process that serves on it.
     """
@@ -79,7 +81,8 @@ def shut(inodes: Iterable[int]) -> int:
 
 
 def close(inodes: Set[int]) -> None:
-    """Closes this process's copies, for a forked child. The numbers stay taken, so that nobody closes another's file."""
+    """Closes this process's copies, for a forked child. The numbers stay taken, so that nobody
+    closes another's file."""
     null = os.open(os.devnull, os.O_RDWR)
     for inode, fd in sockets().items():
         if inode in inodes:

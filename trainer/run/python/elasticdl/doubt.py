@@ -1,4 +1,5 @@
-"""Ends the process when it cannot be sure of its state: a restart is always right, going on may not be."""
+"""Ends the process when it cannot be sure of its state: a restart is always right, going on may not
+be."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import sys
 AGENT_GONE = 80
 #: The process cannot tell what its state is, or cannot leave a dead group: start it again.
 DOUBT = 81
-#: The world changed and the backend cannot be re-formed in the process (NCCL, the default): start it again.
+#: The world changed and the backend cannot be re-formed in the process (NCCL, the default): start
+#: it again.
 RESTART = 83
 
 
 class WorldChanged(BaseException):
-    """Leaves the training loop because the world changed; :func:`elasticdl.run` catches it and calls the loop again.
+    """Leaves the training loop because the world changed; :func:`elasticdl.run` catches it and
+    calls the loop again.
 
     It is not an ``Exception``, so that a user's ``except Exception`` does not swallow it.
     """

@@ -1,7 +1,9 @@
-"""Averages gradients over the global batch: the sum over all records of all ranks, divided by their number.
+"""Averages gradients over the global batch: the sum over all records of all ranks, divided by their
+number.
 
-The ranks' batches may differ in size, and a rank without records has weight 0. The module uses plain all-reduces of
-buckets instead of torch's DistributedDataParallel, whose reducer would have to be made again in each world.
+The ranks' batches may differ in size, and a rank without records has weight 0. The module uses
+plain all-reduces of buckets instead of torch's DistributedDataParallel, whose reducer would have to
+be made again in each world.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import torch
 from .doubt import Error
 from .session import Session, current
 
-#: The size of a bucket: large enough for the network, small enough to overlap with the backward pass.
+#: The size of a bucket: large enough for the network, small enough to overlap with the backward
+#: pass.
 BUCKET_BYTES = 4 << 20
 
 Parameters = Union[torch.nn.Module, Iterable[torch.nn.Parameter]]
 
 
 class _Bucket:
-    """Is a group of parameters whose gradients are reduced together, followed by a flag for each: whether a rank has one."""
+    """Is a group of parameters whose gradients are reduced together, followed by a flag for each:
+    whether a rank has one."""
 
     def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
         self.parameters = parameters
@@ -39,7 +43,10 @@ class _Bucket:
             part = self.flat[at:at + p.numel()]
             has = p.grad is not None and weight > 0
             if has and p.grad.is_sparse:
-                raise Error("a parameter of the shape %s has a sparse gradient, which cannot be averaged: make the layer with sparse=False" % list(p.shape))
+                raise Error(
+                    "a parameter of the shape %s has a sparse gradient, which cannot be averaged: make the layer with sparse=False"
+                    % list(p.shape)
+                )
             if has:
                 part.copy_(p.grad.detach().reshape(-1)).mul_(weight)
             else:
@@ -60,7 +67,8 @@ class _Bucket:
             part = self.flat[at:at + p.numel()]
             at += p.numel()
             if not had[i]:
-                p.grad = None  # of no rank: the optimizer leaves the parameter alone, as it would for one process
+                # of no rank: the optimizer leaves the parameter alone, as it would for one process
+                p.grad = None
             elif p.grad is None:
                 p.grad = part.div(total).reshape(p.shape).to(p.dtype)
             else:
@@ -68,7 +76,8 @@ class _Bucket:
 
 
 class Reducer:
-    """Reduces the gradients of one set of parameters, bucket by bucket, in the same order on all ranks."""
+    """Reduces the gradients of one set of parameters, bucket by bucket, in the same order on all
+    ranks."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         self.buckets: List[_Bucket] = []
@@ -102,7 +111,8 @@ class Reducer:
             self.weight = session.weight(self.records)
 
     def ready(self, session: Session, p: torch.nn.Parameter) -> None:
-        """Notes that a gradient is complete, and starts the reduction of complete buckets, in order."""
+        """Notes that a gradient is complete, and starts the reduction of complete buckets, in
+        order."""
         self.open(session)
         self.of[p].waiting -= 1
         self._launch(session, False)
@@ -126,7 +136,8 @@ class Reducer:
         total = session.weights(self.records)[1]
         for bucket in self.buckets:
             if total == 0:
-                total = 1  # nobody brought anything: the sums are zero
+                # nobody brought anything: the sums are zero
+                total = 1
             try:
                 bucket.land(total)
             except RuntimeError as e:
@@ -142,7 +153,8 @@ class Reducer:
             bucket.waiting, bucket.work = len(bucket.parameters), None
 
     def reset(self) -> None:
-        """Forgets a reduction that the end of the world cut off; its buffers may still be in use by the old group."""
+        """Forgets a reduction that the end of the world cut off; its buffers may still be in use by
+        the old group."""
         if self.weight is not None:
             for bucket in self.buckets:
                 bucket.flat = torch.zeros_like(bucket.flat)
@@ -157,11 +169,13 @@ _reducers: Dict[Any, Reducer] = {}
 
 
 def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> None:
-    """Replaces the gradients of ``model`` (or of a list of parameters) by their mean over the global batch.
+    """Replaces the gradients of ``model`` (or of a list of parameters) by their mean over the
+    global batch.
 
-    Call it on all ranks between ``backward()`` and ``optimizer.step()``. Only parameters that require gradients now are
-    averaged: freeze and unfreeze them on all ranks alike. A rank weighs as much as the records that it
-    took since the last step; without :func:`records` and :func:`lease`, as ``records``, or as the others.
+    Call it on all ranks between ``backward()`` and ``optimizer.step()``. Only parameters that
+    require gradients now are averaged: freeze and unfreeze them on all ranks alike. A rank weighs
+    as much as the records that it took since the last step; without :func:`records` and
+    :func:`lease`, as ``records``, or as the others.
     """
     session = current()
     session.check_ready()
@@ -177,16 +191,20 @@ def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> Non
 
 
 class DistributedDataParallel(torch.nn.Module):
-    """Wraps a module; ``backward()`` then averages its gradients over the global batch, overlapped with computing them.
+    """Wraps a module; ``backward()`` then averages its gradients over the global batch, overlapped
+    with computing them.
 
-    It may be made anew in each world, or once: its hooks are on the module's parameters once in either case.
+    It may be made anew in each world, or once: its hooks are on the module's parameters once in
+    either case.
 
-    While ``require_backward_grad_sync`` is False gradients add up, and ``backward()`` does not average them. As with
-    torch, the forward pass reads it for the backward pass that follows. Options of torch's that change nothing here are
-    accepted, others refused.
+    While ``require_backward_grad_sync`` is False gradients add up, and ``backward()`` does not
+    average them. As with torch, the forward pass reads it for the backward pass that follows.
+    Options of torch's that change nothing here are accepted, others refused.
     """
 
-    def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any) -> None:
+    def __init__(
+        self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any
+    ) -> None:
         super().__init__()
         _check_options(dict(options, device_ids=device_ids, output_device=output_device))
         self.module = module
@@ -202,7 +220,8 @@ class DistributedDataParallel(torch.nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Lets gradients add up: ``backward()`` does not average them after a forward pass within it."""
+        """Lets gradients add up: ``backward()`` does not average them after a forward pass within
+        it."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -220,9 +239,13 @@ class DistributedDataParallel(torch.nn.Module):
         super().__setattr__(name, value)
 
 
-#: Options of torch's DistributedDataParallel: the values that change nothing here, and what to do instead of others.
+#: Options of torch's DistributedDataParallel: the values that change nothing here, and what to do
+#: instead of others.
 _OPTIONS: Dict[str, Any] = {
-    "broadcast_buffers": ((False,), "buffers are each rank's own: average them in the training function, or keep broadcast_buffers=False"),
+    "broadcast_buffers": (
+        (False,),
+        "buffers are each rank's own: average them in the training function, or keep broadcast_buffers=False",
+    ),
     "process_group": ((None,), "gradients are averaged over all ranks of the world: leave it out"),
     "mixed_precision": ((None,), "use torch.autocast, or convert the module"),
     "delay_all_reduce_named_params": ((None,), "every gradient is reduced as soon as it is complete: leave it out"),
@@ -230,9 +253,19 @@ _OPTIONS: Dict[str, Any] = {
     "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts as they are"),
 }
 
-#: Options of torch's that change nothing here: unused parameters and changing graphs are handled in any case.
-_NO_EFFECT = ("dim", "bucket_cap_mb", "find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph", "init_sync",
-              "skip_all_reduce_unused_params", "require_forward_param_sync")
+#: Options of torch's that change nothing here: unused parameters and changing graphs are handled
+#: in any case.
+_NO_EFFECT = (
+    "dim",
+    "bucket_cap_mb",
+    "find_unused_parameters",
+    "check_reduction",
+    "gradient_as_bucket_view",
+    "static_graph",
+    "init_sync",
+    "skip_all_reduce_unused_params",
+    "require_forward_param_sync",
+)
 
 #: Methods of torch's that are not there.
 _METHODS = {
@@ -257,7 +290,8 @@ def _check_options(options: Dict[str, Any]) -> None:
 
 
 def _hooks_of(module: torch.nn.Module) -> "_Hooks":
-    """Returns the hooks of a module: those that it has, unless other parameters are to be trained than when they were made."""
+    """Returns the hooks of a module: those that it has, unless other parameters are to be trained
+    than when they were made."""
     hooks: Optional[_Hooks] = module.__dict__.get("_elasticdl_hooks")
     parameters = [p for p in module.parameters() if p.requires_grad]
     if hooks is None or len(hooks.reducer.of) != len(parameters) or any(p not in hooks.reducer.of for p in parameters):
@@ -274,7 +308,8 @@ class _Hooks:
         self.on = True
         self.reducer = Reducer(parameters)
         self._queued = False
-        self._nodes = []  # a node lives as long as something refers to it, and its hook with it
+        # a node lives as long as something refers to it, and its hook with it
+        self._nodes = []
         for p in parameters:
             node = p.expand_as(p).grad_fn.next_functions[0][0]
             self._nodes.append((node, node.register_hook(self._hook(p))))

@@ -1,17 +1,19 @@
 """Makes the process group of one formation so that it can be left again whatever its peers do.
 
-What hangs otherwise: a constructor waits for a peer that died, a collective for one that is silent, a destructor for
-both. So the group is constructed in a thread that may be abandoned, its connections are cut by another thread, and its
-last references are dropped in a third.
+What hangs otherwise: a constructor waits for a peer that died, a collective for one that is silent,
+a destructor for both. So the group is constructed in a thread that may be abandoned, its
+connections are cut by another thread, and its last references are dropped in a third.
 
-Cutting alone does not end every wait in a collective: when a connection ends gloo tells those whose message has not begun,
-and forgets the one whose message is on its way (``Pair::signalException`` leaves out the unbound buffers of ``tx_`` and
-``rx_``). It would wait for as long as a collective may last. So nobody waits in gloo without a look at the cut now and then.
+Cutting alone does not end every wait in a collective: when a connection ends gloo tells those whose
+message has not begun, and forgets the one whose message is on its way (``Pair::signalException``
+leaves out the unbound buffers of ``tx_`` and ``rx_``). It would wait for as long as a collective
+may last. So nobody waits in gloo without a look at the cut now and then.
 
-Before 3.14, Python ends a thread that wants its lock while the interpreter ends; inside C++ that aborts the process. So the
-interpreter waits before it ends: for the threads in which groups are made and dropped, of which it stops those that last,
-and for gloo's own, each of which drops the tensors of its last collective some time after who waited for it has gone on. It
-never destroys the last group.
+Before 3.14, Python ends a thread that wants its lock while the interpreter ends; inside C++ that
+aborts the process. So the interpreter waits before it ends: for the threads in which groups are
+made and dropped, of which it stops those that last, and for gloo's own, each of which drops the
+tensors of its last collective some time after who waited for it has gone on. It never destroys the
+last group.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ from torch.distributed import distributed_c10d as c10d
 
 from . import cut, nccl
 
-#: How long a constructor may take, when all ranks are ready, and how long a collective: connections are cut, so that the latter costs nothing.
+#: How long a constructor may take, when all ranks are ready, and how long a collective:
+#: connections are cut, so that the latter costs nothing.
 MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
 #: How long one waits in a collective between two looks at whether the connections are cut.
 LOOK = timedelta(milliseconds=100)
-#: How long the end of the interpreter waits for threads that are inside gloo. A destructor takes some 0.1 s, 1 s under load.
+#: How long the end of the interpreter waits for threads that are inside gloo. A destructor takes
+#: some 0.1 s, 1 s under load.
 REST = timedelta(seconds=2)
 #: How long it waits for gloo's threads, which need microseconds and a processor.
 SETTLE = timedelta(seconds=1)
@@ -47,8 +51,8 @@ _MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
 class Group:
     """Is the process group of one formation.
 
-    ``gloo`` has the collectives of the package's own messages, ``data`` those of the gradients: the same object,
-    unless the backend is NCCL.
+    ``gloo`` has the collectives of the package's own messages, ``data`` those of the gradients: the
+    same object, unless the backend is NCCL.
     """
 
     def __init__(self, formation: int, rank: int, size: int, members: Set[str], keep: Set[int]) -> None:
@@ -56,7 +60,8 @@ class Group:
         self.gloo: Any = None
         self.data: Any = None
         self.nccl = False
-        self._public: Any = None  # what is torch.distributed's default group
+        # what is torch.distributed's default group
+        self._public: Any = None
         self._store: Any = None
         self._members = members
         self._before = set(cut.sockets()) | keep
@@ -67,7 +72,8 @@ class Group:
         self._lock = threading.Lock()
 
     def make(self, store: Any, backend: str, tell: Callable[[Optional[Exception]], None]) -> None:
-        """Constructs the group in a thread of its own, which calls ``tell`` when it is made or cannot be."""
+        """Constructs the group in a thread of its own, which calls ``tell`` when it is made or
+        cannot be."""
 
         def construct() -> None:
             try:
@@ -77,7 +83,8 @@ class Group:
                     data = nccl.make(dist.PrefixStore("nccl", store), self.rank, self.size)
                 with self._lock:
                     if self._buried:
-                        return  # abandoned: nobody takes it any more, and this thread drops it
+                        # abandoned: nobody takes it any more, and this thread drops it
+                        return
                     self.gloo, self.data, self._store = made, data, store
             except Exception as e:  # of C++: a RuntimeError with gloo's words
                 tell(RuntimeError(str(e)))
@@ -93,7 +100,8 @@ class Group:
         self._public = _publish(self.gloo, self.data, self._store, self.rank, self.size)
 
     def freeze(self) -> None:
-        """Notes which connections are the group's: those that were opened since its construction began."""
+        """Notes which connections are the group's: those that were opened since its construction
+        began."""
         self._own = self._candidates()
 
     def _candidates(self) -> Set[int]:
@@ -102,7 +110,8 @@ class Group:
         return {i for i in mine if not self._members or cut.local(tcp[i]) or tcp[i] in self._members}
 
     def connections(self) -> Set[int]:
-        """Returns the group's connections: noted ones, and later ones to members (groups that the script made)."""
+        """Returns the group's connections: noted ones, and later ones to members (groups that the
+        script made)."""
         if self._own is None:
             return self._candidates()
         if self._buried:
@@ -112,7 +121,8 @@ class Group:
         return self._own | later
 
     def condemn(self) -> None:
-        """Cuts the group's connections, again and again until it is buried: so every wait in it ends."""
+        """Cuts the group's connections, again and again until it is buried: so every wait in it
+        ends."""
         with self._lock:
             if self._condemned:
                 return
@@ -132,7 +142,8 @@ class Group:
             time.sleep(0.02)
 
     def wait(self, work: Any) -> bool:
-        """Waits for a collective of gloo's; RuntimeError if it has failed, or has not ended although the connections are cut."""
+        """Waits for a collective of gloo's; RuntimeError if it has failed, or has not ended
+        although the connections are cut."""
         while True:
             over = self._cut_once
             try:
@@ -144,7 +155,8 @@ class Group:
                 raise RuntimeError("the world changed, and a collective of gloo's did not end")
 
     def bury(self) -> None:
-        """Drops the group without waiting for it. Main thread only; afterwards the object is of no use."""
+        """Drops the group without waiting for it. Main thread only; afterwards the object is of no
+        use."""
         grave: List[Any] = []
         if self._public is not None:
             grave.extend(_world_groups())  # the script's own as well
@@ -152,7 +164,8 @@ class Group:
         with self._lock:
             self._buried = True
             if self._own is None:
-                self._own = self._candidates()  # what a later group opens is not this one's
+                # what a later group opens is not this one's
+                self._own = self._candidates()
             grave += [self._public, self.gloo, self.data, self._store]
             made = self.gloo is not None
             self._public = self.data = self._store = None
@@ -178,7 +191,8 @@ def _go_inside(run: Callable[[], None], name: str) -> None:
 
 @atexit.register
 def _rest() -> None:
-    """Keeps the end of the interpreter from destroying the last group, and from meeting a thread that comes back from C++."""
+    """Keeps the end of the interpreter from destroying the last group, and from meeting a thread
+    that comes back from C++."""
     if _watched is not None:
         for kept in (_watched.gloo, _watched.data, *_world_groups()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # its destructor would wait for peers
@@ -189,7 +203,8 @@ def _rest() -> None:
     if last:
         libc = ctypes.CDLL(None)
         stop = signal.SIGRTMAX - 1
-        libc.signal(int(stop), ctypes.cast(libc.pause, ctypes.c_void_p))  # as 3.14 does, which lets such threads wait for ever
+        # as 3.14 does, which lets such threads wait for ever
+        libc.signal(int(stop), ctypes.cast(libc.pause, ctypes.c_void_p))
         for t in last:
             signal.pthread_kill(t.ident or 0, stop)
     if _watched is not None and sys.version_info < (3, 14):
@@ -197,12 +212,16 @@ def _rest() -> None:
 
 
 def _settle() -> None:
-    """Waits until gloo's threads have dropped what they held: until all threads that are not Python's sleep, at three looks in a row."""
+    """Waits until gloo's threads have dropped what they held: until all threads that are not
+    Python's sleep, at three looks in a row."""
     end = time.monotonic() + SETTLE.total_seconds()
     asleep = 0
     while asleep < 3 and time.monotonic() < end:
-        time.sleep(0.001)  # gives Python's lock away: who waits for it can run now
-        asleep = asleep + 1 if _all_sleep({t.native_id for t in threading.enumerate()} | {threading.get_native_id()}) else 0
+        # gives Python's lock away: who waits for it can run now
+        time.sleep(0.001)
+        asleep = (
+            asleep + 1 if _all_sleep({t.native_id for t in threading.enumerate()} | {threading.get_native_id()}) else 0
+        )
 
 
 def _all_sleep(pythons: Set[Optional[int]]) -> bool:
@@ -224,16 +243,19 @@ _watched: Optional[Group] = None
 
 
 def _watch(group: Group) -> None:
-    """Has every wait in torch.distributed, the script's own too, end with the world of this group."""
+    """Has every wait in torch.distributed, the script's own too, end with the world of this
+    group."""
     global _watched
     _watched = group
     setattr(dist.Work, "wait", _wait)
 
 
 def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
-    """Takes the place of ``Work.wait``. Waits with a limit end by themselves, and NCCL's are ended by its abort.
+    """Takes the place of ``Work.wait``. Waits with a limit end by themselves, and NCCL's are ended
+    by its abort.
 
-    A wait does not tell whose it is: beside NCCL the package waits for its own collectives of gloo's by ``Group.wait``.
+    A wait does not tell whose it is: beside NCCL the package waits for its own collectives of
+    gloo's by ``Group.wait``.
     """
     group = _watched
     if group is None or timeout or group.size == 1 or group.nccl:
@@ -242,7 +264,8 @@ def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:
-    """Returns gloo's group; in 1.13 the timeout of its constructor is that of all its operations."""
+    """Returns gloo's group; in 1.13 the timeout of its constructor is that of all its
+    operations."""
     prefixed = dist.PrefixStore("gloo", store)
     if not _MODERN:
         return dist.ProcessGroupGloo(prefixed, rank, size, timeout=TALK)
@@ -294,7 +317,8 @@ def _world_groups() -> List[Any]:
 
 
 def _unpublish() -> None:
-    """Removes all groups from torch.distributed's tables; destroy_process_group would wait for peers."""
+    """Removes all groups from torch.distributed's tables; destroy_process_group would wait for
+    peers."""
     c10d._update_default_pg(None)
     if not _MODERN:
         c10d._default_pg_init_method = None

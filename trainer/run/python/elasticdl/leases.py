@@ -1,4 +1,5 @@
-"""Keeps the leases of this process: which records were granted to it, which it has taken, which are in the model."""
+"""Keeps the leases of this process: which records were granted to it, which it has taken, which are
+in the model."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ Cut = Dict[str, Any]
 
 
 def permute(i: int, size: int, seed: int) -> int:
-    """Returns where a permutation of [0, size) takes ``i``: the same on every machine and in every version.
+    """Returns where a permutation of [0, size) takes ``i``: the same on every machine and in every
+    version.
 
-    A Feistel network over the next power of four, walked until it is in range: four applications at the most, on average.
+    A Feistel network over the next power of four, walked until it is in range: four applications at
+    the most, on average.
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
@@ -32,19 +35,29 @@ def permute(i: int, size: int, seed: int) -> int:
 
 
 class DataSet:
-    """Describes the data set as it is declared to the master. All processes must declare the same."""
+    """Describes the data set as it is declared to the master. All processes must declare the
+    same."""
 
-    def __init__(self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
+    def __init__(
+        self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0
+    ) -> None:
         if size <= 0 or epochs <= 0:
             raise Error("a data set of %d records for %d epochs: both must be at least 1" % (size, epochs))
         self.size, self.epochs, self.shuffle, self.seed = size, epochs, shuffle, seed
         self.records_per_task = records_per_task or max(1, min(4096, -(-size // 64)))
 
     def fields(self) -> Dict[str, Any]:
-        return dict(size=self.size, epochs=self.epochs, shuffle=self.shuffle, seed=self.seed, records_per_task=self.records_per_task)
+        return dict(
+            size=self.size,
+            epochs=self.epochs,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            records_per_task=self.records_per_task,
+        )
 
     def cut(self) -> Cut:
-        """Returns what the ledger of an open epoch depends on: which record is at which place of which task."""
+        """Returns what the ledger of an open epoch depends on: which record is at which place of
+        which task."""
         return dict(size=self.size, records_per_task=self.records_per_task, shuffle=self.shuffle, seed=self.seed)
 
     def index(self, epoch: int, at: int) -> int:
@@ -53,7 +66,8 @@ class DataSet:
 
 
 def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
-    """Returns how many epochs are complete in a state, those included whose tasks the ledger still lists."""
+    """Returns how many epochs are complete in a state, those included whose tasks the ledger still
+    lists."""
     tasks = -(-cut["size"] // cut["records_per_task"])
     while sum(done for (epoch, number), done in ledger.items() if epoch == settled and number < tasks) >= cut["size"]:
         settled += 1
@@ -63,12 +77,16 @@ def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
 def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> str:
     """Returns why a state with these records cannot be trained on with ``data``, "" if it can.
 
-    ``cut`` is that of the data set that the state was trained on, None if it is not known. Epochs that are complete fit
-    every data set: the next epoch takes the records that there are now.
+    ``cut`` is that of the data set that the state was trained on, None if it is not known. Epochs
+    that are complete fit every data set: the next epoch takes the records that there are now.
     """
     is_open = any(done for (epoch, _), done in ledger.items() if epoch >= settled)
     if settled > data.epochs or is_open and settled == data.epochs:
-        return "it has %d complete epochs%s, and the script declares epochs=%d" % (settled, " and records of another" if is_open else "", data.epochs)
+        return "it has %d complete epochs%s, and the script declares epochs=%d" % (
+            settled,
+            " and records of another" if is_open else "",
+            data.epochs,
+        )
     if cut is None:
         if not is_open:
             return ""
@@ -76,16 +94,22 @@ def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> s
     now = data.cut()
     if not cut["shuffle"] and not now["shuffle"]:
         now["seed"] = cut["seed"]  # has no effect
-    differs = ["%s=%s (the script declares %s)" % (name, cut[name], now[name]) for name in now if cut[name] != now[name]]
+    differs = [
+        "%s=%s (the script declares %s)" % (name, cut[name], now[name]) for name in now if cut[name] != now[name]
+    ]
     if differs and is_open:
         return "it has records of an open epoch of a data set with " + ", ".join(differs)
     if cut["size"] != data.size and settled == data.epochs:
-        return "its %d epochs are complete, of a data set with size=%d (the script declares %d, and no further epoch)" % (settled, cut["size"], data.size)
+        return (
+            "its %d epochs are complete, of a data set with size=%d (the script declares %d, and no further epoch)"
+            % (settled, cut["size"], data.size)
+        )
     return ""
 
 
 class Lease:
-    """Is a range of records that no other process trains on. They are taken in one order, so progress is a count."""
+    """Is a range of records that no other process trains on. They are taken in one order, so
+    progress is a count."""
 
     def __init__(self, data: DataSet, grant: Dict[str, Any], pending: List[Credit], credited: int) -> None:
         self.id, self.epoch, self.number = int(grant["lease"]), int(grant["epoch"]), int(grant["number"])
@@ -93,9 +117,12 @@ class Lease:
         self.credited = credited  # records in the model
         self.taken = self.reported = self.credited
         self.given = False
-        self.turn = 0  # how often records that were taken came back: what was taken in an earlier turn is void
-        self.owner: Optional[int] = None  # the loader worker that takes the records of this turn
-        self._lock = threading.Lock()  # guards taken, reported, turn and owner against a loader that fetches ahead
+        # how often records that were taken came back: what was taken in an earlier turn is void
+        self.turn = 0
+        # the loader worker that takes the records of this turn
+        self.owner: Optional[int] = None
+        # guards taken, reported, turn and owner against a loader that fetches ahead
+        self._lock = threading.Lock()
         self._indices: Optional[List[int]] = grant.get("indices")
         self._data, self._pending = data, pending
 
@@ -103,26 +130,32 @@ class Lease:
         return self.end - self.start
 
     def indices(self) -> List[int]:
-        """Returns the indices of the records that are not in the model yet, in the order in which to take them."""
+        """Returns the indices of the records that are not in the model yet, in the order in which
+        to take them."""
         return [self._index(i) for i in range(self.credited, len(self))]
 
     def _index(self, i: int) -> int:
         return self._indices[i] if self._indices is not None else self._data.index(self.epoch, self.start + i)
 
     def take(self, n: int) -> Tuple[List[int], Credit]:
-        """Takes up to ``n`` records and returns their indices, and what is to be credited for them."""
+        """Takes up to ``n`` records and returns their indices, and what is to be credited for
+        them."""
         indices, stretch = self.claim(n)
         return indices, stretch.credit
 
     def claim(self, n: int, owner: Optional[int] = None) -> Tuple[List[int], Stretch]:
-        """Takes up to ``n`` records as :meth:`take` does, for one loader worker, and returns with them in which turn they were taken."""
+        """Takes up to ``n`` records as :meth:`take` does, for one loader worker, and returns with
+        them in which turn they were taken."""
         with self._lock:
             first, last, turn = self.taken, min(self.taken + n, len(self)), self.turn
             self.taken, self.owner = last, owner
-        return [self._index(i) for i in range(first, last)], Stretch(self, turn, Credit(self.epoch, self.number, first, last))
+        return [self._index(i) for i in range(first, last)], Stretch(
+            self, turn, Credit(self.epoch, self.number, first, last)
+        )
 
     def back(self, turn: int, done: int) -> None:
-        """Returns what was taken in this turn, so that the next that is taken is the record after the first ``done``.
+        """Returns what was taken in this turn, so that the next that is taken is the record after
+        the first ``done``.
 
         Has no effect if the turn is over.
         """
@@ -133,11 +166,13 @@ class Lease:
                 self.credited = min(self.credited, done)
 
     def done(self, n: int) -> None:
-        """Reports that the next ``n`` records are in this round. Call it before the gradients are reduced."""
+        """Reports that the next ``n`` records are in this round. Call it before the gradients are
+        reduced."""
         self._pending.append(self.report(n))
 
     def report(self, n: int) -> Credit:
-        """Counts the next ``n`` records as reported, and returns what is to be credited for them."""
+        """Counts the next ``n`` records as reported, and returns what is to be credited for
+        them."""
         last = self.reported + n
         if n <= 0 or last > len(self):
             raise Error("done(%d): the lease has %d records that are not reported" % (n, len(self) - self.reported))
@@ -146,7 +181,8 @@ class Lease:
 
 
 class Stretch(NamedTuple):
-    """Is a stretch of records that were taken from a lease, and the turn of the lease in which they were."""
+    """Is a stretch of records that were taken from a lease, and the turn of the lease in which they
+    were."""
 
     lease: Lease
     turn: int
@@ -166,7 +202,8 @@ class AgentSource:
         return dict(self._link.ask("lease"))
 
     def had(self, progress: List[List[int]]) -> None:
-        """Reports records of leases that are in the state although this process has ended no round with them."""
+        """Reports records of leases that are in the state although this process has ended no round
+        with them."""
         self._link.send("had", leases=progress)
 
 
@@ -197,17 +234,21 @@ class LocalSource:
 
 
 class Book:
-    """Keeps the leases of this process, oldest first. A lease is dropped when all its records are in the model, or when it is void."""
+    """Keeps the leases of this process, oldest first. A lease is dropped when all its records are
+    in the model, or when it is void."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self._data: Optional[DataSet] = None
         self.held: List[Lease] = []
         self.ended = False  # the master has no more
-        self.sticky = False  # what was taken stays taken in a new world: the script still has it
-        self.settled = 0    # epochs that are in the state whole, and of which its ledger says nothing
+        # what was taken stays taken in a new world: the script still has it
+        self.sticky = False
+        # epochs that are in the state whole, and of which its ledger says nothing
+        self.settled = 0
         self._floor = 0
-        self._news = False  # the agent was told by had() of records of which it does not know that all ranks have them
+        # the agent was told by had() of records of which it does not know that all ranks have them
+        self._news = False
         self._lock = threading.RLock()
 
     @property
@@ -223,7 +264,10 @@ class Book:
     def check(self, data: DataSet) -> None:
         """Refuses another data set than the one that was declared."""
         if self._data is not None and self._data.fields() != data.fields():
-            raise Error("a job has one data set; it was declared with %s, and now with %s" % (self._data.fields(), data.fields()))
+            raise Error(
+                "a job has one data set; it was declared with %s, and now with %s"
+                % (self._data.fields(), data.fields())
+            )
 
     def declare(self, data: DataSet) -> None:
         """Declares the data set to the master, once."""
@@ -235,7 +279,8 @@ class Book:
     def ask(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
         """Requests a further lease. None: there is none now or, if ``ended``, none any more.
 
-        ``early``: the state of this world, with its ledger, is still to come. The lease then begins where the master says, if that is later.
+        ``early``: the state of this world, with its ledger, is still to come. The lease then begins
+        where the master says, if that is later.
         """
         while not self.ended:
             grant = self._source.grant()
@@ -264,7 +309,8 @@ class Book:
     def _had(self, progress: List[List[int]]) -> None:
         if progress:
             self._source.had(progress)
-            self._news = True  # not before: another thread may be about to tell that all ranks have met
+            # not before: another thread may be about to tell that all ranks have met
+            self._news = True
 
     def news(self) -> bool:
         """Reports, once, whether the agent was told of records in the state outside of rounds."""
@@ -276,14 +322,16 @@ class Book:
         return any(h.given and h.reported < len(h) for h in self.held)
 
     def whole(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
-        """Returns a lease that was not returned yet: one from before the world changed, or a further one. ``early`` is as with :meth:`ask`."""
+        """Returns a lease that was not returned yet: one from before the world changed, or a
+        further one. ``early`` is as with :meth:`ask`."""
         lease = next((h for h in self.held if not h.given), None) or self.ask(pending, ledger, early)
         if lease is not None:
             lease.given = True
         return lease
 
     def take(self, n: int, stretches: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
-        """Takes up to ``n`` records, from several leases if need be. None are returned if there are none now or, if ``ended``, none any more."""
+        """Takes up to ``n`` records, from several leases if need be. None are returned if there are
+        none now or, if ``ended``, none any more."""
         indices: List[int] = []
         credits: List[Credit] = []
         while len(indices) < n and len(credits) < stretches:
@@ -296,7 +344,8 @@ class Book:
         return indices, credits
 
     def credit(self, ledger: Ledger) -> List[List[int]]:
-        """Notes which records are in the model, drops completed leases, and returns the progress of leases: [id, records]."""
+        """Notes which records are in the model, drops completed leases, and returns the progress of
+        leases: [id, records]."""
         progress = []
         with self._lock:
             for h in self.held:

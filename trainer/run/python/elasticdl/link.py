@@ -1,4 +1,5 @@
-"""Exchanges JSON lines with the agent over one stream socket: requests with replies, and messages that the agent sends by itself."""
+"""Exchanges JSON lines with the agent over one stream socket: requests with replies, and messages
+that the agent sends by itself."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def dial(address: str) -> socket.socket:
 class Link:
     """Is the connection of one process to its agent. Any thread may call it.
 
-    ``heard`` is called in the reader's thread with each message that is not a reply; ``lost`` once, when the
-    connection ends. A child made by fork must not use it: see :meth:`disown`.
+    ``heard`` is called in the reader's thread with each message that is not a reply; ``lost`` once,
+    when the connection ends. A child made by fork must not use it: see :meth:`disown`.
     """
 
     def __init__(self, address: str, heard: Callable[[Message], None], lost: Callable[[], None]) -> None:
@@ -64,12 +65,14 @@ class Link:
             try:
                 self._socket.sendall(line)
             except OSError:
-                pass  # the reader sees the end of the connection
+                # the reader sees the end of the connection
+                pass
 
     def ask(self, op: str, formation: Optional[int] = None, timeout: Optional[float] = None, **fields: Any) -> Any:
         """Sends a request and returns the ``ok`` of its reply.
 
-        A request of a ``formation`` is :class:`Cancelled` when that formation ends. ``timeout`` is in seconds.
+        A request of a ``formation`` is :class:`Cancelled` when that formation ends. ``timeout`` is
+        in seconds.
         """
         call = _Call(formation)
         with self._lock:
@@ -102,11 +105,13 @@ class Link:
             c.ready.set()
 
     def disown(self) -> None:
-        """Forgets the socket in a forked child, whose parent goes on using it. Runs without locks: threads are gone."""
+        """Forgets the socket in a forked child, whose parent goes on using it. Runs without locks:
+        threads are gone."""
         self._open = False
         try:
             null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, self._socket.fileno())  # the number stays taken, the connection is the parent's alone
+            # the number stays taken, the connection is the parent's alone
+            os.dup2(null, self._socket.fileno())
             os.close(null)
         except OSError:
             pass

@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 def init(backend: str = "gloo") -> World:
-    """Joins the job and returns the first world; it takes the place of ``torch.distributed.init_process_group``.
+    """Joins the job and returns the first world; it takes the place of
+    ``torch.distributed.init_process_group``.
 
     Without an agent (no ``ELASTICDL_SOCKET``) the world is this process alone.
     """
@@ -34,12 +35,14 @@ def world() -> World:
 
 
 def leaving() -> Optional[float]:
-    """Returns when this process will be taken away, in seconds since the epoch; None if it is not known to be."""
+    """Returns when this process will be taken away, in seconds since the epoch; None if it is not
+    known to be."""
     return current().leaving()
 
 
 def run(train: Callable[..., T]) -> Callable[..., T]:
-    """Calls ``train(state, …)`` again after each change of the world, once the state is that of the newest rank.
+    """Calls ``train(state, …)`` again after each change of the world, once the state is that of the
+    newest rank.
 
     It runs once: when it returns, the process needs no further world.
     """
@@ -64,17 +67,20 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
             except Exception as e:
                 if not session.explains(e):
                     raise
-            # The exception and its traceback, which refers to the frames of the loop, are gone here.
+            # The exception and its traceback, which refers to the frames of the loop, are gone
+            # here.
             session.form()
 
     return wrapper
 
 
 class _Step:
-    """Ends a round. ``step(loss)``, after ``optimizer.step()``; or ``with step:`` around the work of one."""
+    """Ends a round. ``step(loss)``, after ``optimizer.step()``; or ``with step:`` around the work
+    of one."""
 
     def __call__(self, loss: Any = None) -> None:
-        """Counts the round and credits the records that were taken since the last one. May raise WorldChanged."""
+        """Counts the round and credits the records that were taken since the last one. May raise
+        WorldChanged."""
         current().commit(loss)
 
     def __enter__(self) -> "_Step":

@@ -1,8 +1,9 @@
-"""Makes and aborts NCCL's group, for torch ≥ 2.7; aborting needs NCCL ≥ 2.26 besides. On a GPU it was run with one rank only.
+"""Makes and aborts NCCL's group, for torch ≥ 2.7; aborting needs NCCL ≥ 2.26 besides. On a GPU it
+was run with one rank only.
 
-A process that uses it is started again when the world changes, unless ``ELASTICDL_NCCL=abort`` is set. Then the
-group is aborted from a second thread, all communicators at once, and never flushed: ``destroy_process_group`` would
-wait for the dead peer.
+A process that uses it is started again when the world changes, unless ``ELASTICDL_NCCL=abort`` is
+set. Then the group is aborted from a second thread, all communicators at once, and never flushed:
+``destroy_process_group`` would wait for the dead peer.
 """
 
 from __future__ import annotations
@@ -25,11 +26,19 @@ TORCH, NCCL = (2, 7), (2, 26)
 def check() -> None:
     """Raises Error if no group of NCCL's can be made with this torch on this machine."""
     if torch_version() < TORCH:
-        raise Error("init(backend=\"nccl\") needs torch 2.7 or newer, and this is torch %s: install a newer one, or call init(\"gloo\")" % torch.__version__)
+        raise Error(
+            "init(backend=\"nccl\") needs torch 2.7 or newer, and this is torch %s: install a newer one, or call init(\"gloo\")"
+            % torch.__version__
+        )
     if not dist.is_nccl_available():
-        raise Error("init(backend=\"nccl\"): torch %s was built without NCCL: install one with CUDA, or call init(\"gloo\")" % torch.__version__)
+        raise Error(
+            "init(backend=\"nccl\"): torch %s was built without NCCL: install one with CUDA, or call init(\"gloo\")"
+            % torch.__version__
+        )
     if not torch.cuda.is_available():
-        raise Error("init(backend=\"nccl\"): this process sees no GPU: give the worker one, look at CUDA_VISIBLE_DEVICES, or call init(\"gloo\")")
+        raise Error(
+            "init(backend=\"nccl\"): this process sees no GPU: give the worker one, look at CUDA_VISIBLE_DEVICES, or call init(\"gloo\")"
+        )
 
 
 def torch_version() -> Tuple[int, ...]:
@@ -47,19 +56,23 @@ def version() -> Optional[Tuple[int, ...]]:
 
 
 def survives() -> bool:
-    """Reports whether groups are re-formed in the process: the user asked for it, and this NCCL can be aborted."""
+    """Reports whether groups are re-formed in the process: the user asked for it, and this NCCL can
+    be aborted."""
     if os.environ.get("ELASTICDL_NCCL", "") != "abort":
         return False
     found = version()
     if found is not None and found >= NCCL:
         return True
-    sys.stderr.write("elasticdl: ELASTICDL_NCCL=abort needs NCCL 2.26 or newer, and this is %s: processes are started again when the world changes\n"
-                     % (".".join(map(str, found)) if found else "of an unknown version"))
+    sys.stderr.write(
+        "elasticdl: ELASTICDL_NCCL=abort needs NCCL 2.26 or newer, and this is %s: processes are started again when the world changes\n"
+        % (".".join(map(str, found)) if found else "of an unknown version")
+    )
     return False
 
 
 def prepare(survives: bool) -> None:
-    """Sets what torch and NCCL read at start: the watchdog must not end the process before it is told."""
+    """Sets what torch and NCCL read at start: the watchdog must not end the process before it is
+    told."""
     for name, value in (
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),
         ("TORCH_NCCL_ENABLE_MONITORING", "0"),
@@ -69,11 +82,13 @@ def prepare(survives: bool) -> None:
     ):
         os.environ.setdefault(name, value)
     if survives:
-        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # the agent has torchrun's value there, which ends the process
+        # the agent has torchrun's value there, which ends the process
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
 
 
 def make(store: Any, rank: int, size: int) -> Any:
-    """Returns NCCL's group; its communicator does not block, so that it can be aborted while it is made."""
+    """Returns NCCL's group; its communicator does not block, so that it can be aborted while it is
+    made."""
     options = dist.ProcessGroupNCCL.Options()
     options.config.blocking = False
     options._timeout = timedelta(minutes=30)
@@ -81,7 +96,8 @@ def make(store: Any, rank: int, size: int) -> Any:
 
 
 def abort(group: Any) -> None:
-    """Ends all that waits in the group, here and on the GPU. Called in a thread of its own; a failure is a doubt."""
+    """Ends all that waits in the group, here and on the GPU. Called in a thread of its own; a
+    failure is a doubt."""
     if group is None:
         return
     try:

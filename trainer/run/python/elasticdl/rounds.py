@@ -1,9 +1,9 @@
 """Counts rounds, and agrees among all ranks which records are in the model after each.
 
-A round is one update of the model. Beside its gradients the ranks gather a small table of fixed size, the *header*: how
-many records each brings, which ones, whether it has been told to leave, whether its records are at an end. It is
-gathered before the gradients are, so a rank that has the gradients of a round knows what of every rank, the lost ones
-too, is in the model after it.
+A round is one update of the model. Beside its gradients the ranks gather a small table of fixed
+size, the *header*: how many records each brings, which ones, whether it has been told to leave,
+whether its records are at an end. It is gathered before the gradients are, so a rank that has the
+gradients of a round knows what of every rank, the lost ones too, is in the model after it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 
-#: Of a rank: it was told to leave, it has no more records, it makes this round in any case, its job stops after this round.
+#: Of a rank: it was told to leave, it has no more records, it makes this round in any case, its
+#: job stops after this round.
 LEAVE, ENDED, STEPS, STOP = 1, 2, 4, 8
-#: How many stretches of records one header names. More are named by further headers of the same round.
+#: How many stretches of records one header names. More are named by further headers of the same
+#: round.
 STRETCHES = 16
 _FIXED = 3
 _WIDTH = _FIXED + 4 * STRETCHES
 
 
 class Credit(NamedTuple):
-    """Is a stretch of records of one task, [first, last) in the order in which the task's records are taken."""
+    """Is a stretch of records of one task, [first, last) in the order in which the task's records
+    are taken."""
 
     epoch: int
     number: int
@@ -29,7 +32,8 @@ class Credit(NamedTuple):
     last: int
 
 
-Ledger = Dict[Tuple[int, int], int]  # (epoch, task) → records from the task's start that are in the state
+# (epoch, task) → records from the task's start that are in the state
+Ledger = Dict[Tuple[int, int], int]
 
 
 class Header:
@@ -81,9 +85,11 @@ class Header:
 
 
 def enter(ledger: Ledger, credits: List[Credit], settled: int) -> str:
-    """Enters a round's credits into the ledger and returns why they are impossible, "" if they are not.
+    """Enters a round's credits into the ledger and returns why they are impossible, "" if they are
+    not.
 
-    A stretch must begin where the state's ends: else records are missing in the model, or are in it twice.
+    A stretch must begin where the state's ends: else records are missing in the model, or are in it
+    twice.
     """
     for c in sorted(credits):
         if c.epoch < settled:

@@ -29,11 +29,14 @@ class Checkpoints:
         self.same_data = same_data
         self.path = os.path.join(path, "checkpoint.pt") if os.path.isdir(path) or path.endswith(os.sep) else path
         self.every = every
-        self._claim = 0  # number of the job's claim on the file; 0: it has none
-        self._again: Optional[float] = None  # when a checkpoint is tried again whose storage has failed
+        # number of the job's claim on the file; 0: it has none
+        self._claim = 0
+        # when a checkpoint is tried again whose storage has failed
+        self._again: Optional[float] = None
 
     def resume(self, session: Session) -> None:
-        """Has the process arrive with the state that is on disk; it is read when the state is needed."""
+        """Has the process arrive with the state that is on disk; it is read when the state is
+        needed."""
         self._claim = session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
         try:
@@ -49,9 +52,11 @@ class Checkpoints:
         session.loaded = lambda: self._state(file, session)
 
     def _state(self, file: BinaryIO, session: Session) -> Any:
-        """Returns the state that belongs to the round and the ledger with which the process has arrived.
+        """Returns the state that belongs to the round and the ledger with which the process has
+        arrived.
 
-        Another rank may have put a newer one in its place since. The open file stays what it was, but not on every network file system.
+        Another rank may have put a newer one in its place since. The open file stays what it was,
+        but not on every network file system.
         """
         try:
             file.seek(0)
@@ -59,7 +64,9 @@ class Checkpoints:
         except (OSError, Error) as e:
             session.doubt("the checkpoint that was to be resumed is gone, there may be a newer one: %s" % e)
         if saved["round"] != session.round:
-            session.doubt("the checkpoint that was to be resumed has round %d now, and had %d" % (saved["round"], session.round))
+            session.doubt(
+                "the checkpoint that was to be resumed has round %d now, and had %d" % (saved["round"], session.round)
+            )
         return saved["state"]
 
     def _read(self, file: BinaryIO) -> Dict[str, Any]:
@@ -71,7 +78,9 @@ class Checkpoints:
             raise Error("%s is not a checkpoint of elasticdl.checkpoint(); give another path" % self.path)
         cut = saved.get("cut")
         if cut is not None and min(cut["size"], cut["records_per_task"]) < 1:
-            raise Error("checkpoint %s is of a data set with %s, which is impossible; give another path" % (self.path, cut))
+            raise Error(
+                "checkpoint %s is of a data set with %s, which is impossible; give another path" % (self.path, cut)
+            )
         return saved
 
     def write(self, session: Session, state: Any) -> None:
@@ -93,19 +102,25 @@ class Checkpoints:
                 os.unlink(beside)
 
     def _check_owner(self) -> None:
-        """Raises an error if another job has claimed the file since this one did: its checkpoint must not be replaced."""
+        """Raises an error if another job has claimed the file since this one did: its checkpoint
+        must not be replaced."""
         owners = self.path + ".owner"
         names = [n for n in os.listdir(owners) if re.fullmatch(r"owner-\d{8,}", n)] if self._claim else []
         newest = max(names, key=lambda n: int(n[6:]), default="")
         if newest and int(newest[6:]) > self._claim:
             with open(os.path.join(owners, newest)) as f:
                 owner = json.load(f)["owner"]
-            raise Error("checkpoint %s was taken over by job %s (UID %s): give each job a checkpoint of its own" % (self.path, owner["name"], owner["job"]))
+            raise Error(
+                "checkpoint %s was taken over by job %s (UID %s): give each job a checkpoint of its own"
+                % (self.path, owner["name"], owner["job"])
+            )
 
     def attempt(self, session: Session, state: Any) -> None:
-        """Writes a checkpoint, unless the storage fails, as when a disk is full: then the training goes on.
+        """Writes a checkpoint, unless the storage fails, as when a disk is full: then the training
+        goes on.
 
-        The agent is told, and the checkpoint is tried again after a round that ends ``RETRY`` seconds later, or when the next is due.
+        The agent is told, and the checkpoint is tried again after a round that ends ``RETRY``
+        seconds later, or when the next is due.
         """
         try:
             self.write(session, state)
@@ -128,11 +143,22 @@ class Checkpoints:
 
 
 #: Errors of a path that is wrong, and not of a storage that fails: no later attempt would succeed.
-_WRONG_PATH = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+_WRONG_PATH = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
 
 
 def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
-    """Returns the failure of the storage that an exception is of, or was raised after: torch raises others then."""
+    """Returns the failure of the storage that an exception is of, or was raised after: torch raises
+    others then."""
     while e is not None and not isinstance(e, OSError):
         e = e.__cause__ or e.__context__
     return e if e is not None and e.errno not in _WRONG_PATH else None
@@ -140,23 +166,27 @@ def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
 
 declared: Optional[Checkpoints] = None
 state: Any = None  # of the loop that runs
-_asked = False     # for a checkpoint, in a round that has begun: it is written when the round is done
+# for a checkpoint, in a round that has begun: it is written when the round is done
+_asked = False
 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
-    """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now (rank 0 does).
+    """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now
+    (rank 0 does).
 
-    If the storage fails, as when a disk is full, the training goes on: the status says why, and the checkpoint is tried again.
+    If the storage fails, as when a disk is full, the training goes on: the status says why, and the
+    checkpoint is tried again.
 
-    In the middle of a round, from the batch to :func:`step`, the model may have records that are not credited yet: then
-    the checkpoint is written by that ``step()``.
+    In the middle of a round, from the batch to :func:`step`, the model may have records that are
+    not credited yet: then the checkpoint is written by that ``step()``.
 
-    ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round counts; 0 writes only when
-    asked. If a checkpoint is there, ``init`` resumes it: its records are not trained on again. It is unpickled: use only what you trust.
+    ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round
+    counts; 0 writes only when asked. If a checkpoint is there, ``init`` resumes it: its records are
+    not trained on again. It is unpickled: use only what you trust.
 
-    A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``, ``shuffle`` and ``seed``.
-    A script that declares another one is refused. ``same_data`` accepts a checkpoint of an older version, which does not
-    name its data set.
+    A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``,
+    ``shuffle`` and ``seed``. A script that declares another one is refused. ``same_data`` accepts a
+    checkpoint of an older version, which does not name its data set.
     """
     global declared, _asked
     if path is not None:
@@ -167,7 +197,9 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
         declared = Checkpoints(path, every, same_data)
         return
     if declared is None or state is None:
-        raise Error("checkpoint() writes the State of a function under @elasticdl.run; declare checkpoint(path) before init()")
+        raise Error(
+            "checkpoint() writes the State of a function under @elasticdl.run; declare checkpoint(path) before init()"
+        )
     now = current()
     if now.world.rank != 0:
         return
@@ -183,7 +215,8 @@ def after_round() -> None:
     session = current()
     if declared is None or state is None:
         return
-    asked, _asked = _asked, False  # also of this rank in a former world, where it was rank 0
+    # also of this rank in a former world, where it was rank 0
+    asked, _asked = _asked, False
     if asked or declared.due(session):
         declared.attempt(session, state)
 
@@ -192,11 +225,14 @@ def after_round() -> None:
 def _unwritten() -> None:
     """Says that a checkpoint was not written that the script had asked for."""
     if _asked:
-        sys.stderr.write("elasticdl: no checkpoint was written by the last checkpoint(): step() has not ended the round in which it was called\n")
+        sys.stderr.write(
+            "elasticdl: no checkpoint was written by the last checkpoint(): step() has not ended the round in which it was called\n"
+        )
 
 
 def before_end() -> str:
-    """Writes a checkpoint before this process is ended, whatever ``every`` says. Returns why it does not, "" if it does."""
+    """Writes a checkpoint before this process is ended, whatever ``every`` says. Returns why it
+    does not, "" if it does."""
     if declared is None or state is None:
         return "no function under @elasticdl.run has begun"
     try:
@@ -207,13 +243,17 @@ def before_end() -> str:
 
 
 def after_training() -> None:
-    """Writes a checkpoint of the end, so that a process that is lost after it does not cost the training."""
+    """Writes a checkpoint of the end, so that a process that is lost after it does not cost the
+    training."""
     global _asked
     session = current()
     if _asked and (session.headers or session.half):
-        raise Error("checkpoint() was called in a round that step() has not ended: call step() before the training function returns")
+        raise Error(
+            "checkpoint() was called in a round that step() has not ended: call step() before the training function returns"
+        )
     if declared is None or state is None:
         return
-    asked, _asked = _asked, False  # in a round that the end of a world cut off
+    # in a round that the end of a world cut off
+    asked, _asked = _asked, False
     if asked or session.world.rank == 0 and declared.lacks(session):
         declared.attempt(session, state)

@@ -1,4 +1,5 @@
-"""Holds the state of one process in its job: its world, its round, its ledger, and the agent's latest messages."""
+"""Holds the state of one process in its job: its world, its round, its ledger, and the agent's
+latest messages."""
 
 from __future__ import annotations
 
@@ -35,13 +36,15 @@ class World(NamedTuple):
 
 
 class Session:
-    """Connects one process to its job. Its methods are for the main thread; ``_hear`` runs in the link's."""
+    """Connects one process to its job. Its methods are for the main thread; ``_hear`` runs in the
+    link's."""
 
     def __init__(self, backend: str, address: Optional[str]) -> None:
         if backend not in ("gloo", "nccl"):
             raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
         self.backend = backend
-        self.survives = True      # groups are re-formed in the process; else it is started again
+        # groups are re-formed in the process; else it is started again
+        self.survives = True
         if backend == "nccl":
             nccl.check()
             self.survives = address is not None and nccl.survives()
@@ -51,40 +54,61 @@ class Session:
         self.group: Any = None
         self.round = 0            # updates that are in the state
         self.ledger: Ledger = {}  # records that are in the state
-        self.cut: Optional[Cut] = None  # of the data set that the ledger is of; None: not known
-        self.same_data = False    # a ledger whose data set is not known is taken for one of the script's
-        self.origin = "the state of the other ranks"  # where the ledger comes from, for messages
+        # of the data set that the ledger is of; None: not known
+        self.cut: Optional[Cut] = None
+        # a ledger whose data set is not known is taken for one of the script's
+        self.same_data = False
+        # where the ledger comes from, for messages
+        self.origin = "the state of the other ranks"
         self.live = False         # there is state in memory
-        self.loaded: Optional[Callable[[], Dict[str, Any]]] = None  # reads the state on disk, which round and ledger are of
+        # reads the state on disk, which round and ledger are of
+        self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
         self.synced = False       # the state is that of this world
-        self.half = False         # gradients of a round that has not been committed were applied, perhaps
+        # gradients of a round that has not been committed were applied, perhaps
+        self.half = False
         self.source = -1
         self.headers: List[Header] = []
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
-        self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT  # saves the state before this process is ended; returns why it is not saved
+        # saves the state before this process is ended; returns why it is not saved
+        self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT
         self.over = False         # all records are in the model
-        self.batch = 1            # the most records that a rank brought to a round in which this one had no lease
-        self.thread = 0           # which runs the training function; 0: none has been called
+        # the most records that a rank brought to a round in which this one had no lease
+        self.batch = 1
+        # which runs the training function; 0: none has been called
+        self.thread = 0
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
         self._recalled = self._asked = -1
         self._deadline: Optional[float] = None  # when this process will be taken away
         self._stop: Optional[float] = None      # when the job will have stopped
-        self._unsaved: Optional[float] = None   # when the state is saved that a leaving rank 0 has kept since; None: it need not be
-        self._written = -1        # newest round of which this process has written a checkpoint
-        self._failure = ""        # why the storage of the checkpoint fails, as it was told; "": it does not
+        # when the state is saved that a leaving rank 0 has kept since; None: it need not be
+        self._unsaved: Optional[float] = None
+        # newest round of which this process has written a checkpoint
+        self._written = -1
+        # why the storage of the checkpoint fails, as it was told; "": it does not
+        self._failure = ""
         self._closing = False
-        self._account = False     # the agent asks what is in the state of every rank
-        self._met = (0, 0)        # the formation, and the round in it, of which the agent knows that all ranks have its beginning
+        # the agent asks what is in the state of every rank
+        self._account = False
+        # the formation, and the round in it, of which the agent knows that all ranks have its
+        # beginning
+        self._met = (0, 0)
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
         os.register_at_fork(after_in_child=self._forked)
         if self.link:
             self.link.start()
-            self.link.send("hello", v=1, pid=self.pid, local_rank=int(os.environ.get("LOCAL_RANK", "-1")), survives=self.survives,
-                           torch=str(torch.__version__), backend=backend)
+            self.link.send(
+                "hello",
+                v=1,
+                pid=self.pid,
+                local_rank=int(os.environ.get("LOCAL_RANK", "-1")),
+                survives=self.survives,
+                torch=str(torch.__version__),
+                backend=backend,
+            )
             threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
 
     # What the agent says.
@@ -150,18 +174,27 @@ class Session:
     # Worlds.
 
     def form(self) -> None:
-        """Leaves the world, if any, and returns when the next one is formed. Its state is not yet in step: see State.sync."""
+        """Leaves the world, if any, and returns when the next one is formed. Its state is not yet
+        in step: see State.sync."""
         while True:
             self._reset()
             if self.link is None:
                 self._alone()
                 return
-            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled, read=not self.live)
+            self.link.send(
+                "arrive",
+                formation=self.world.formation,
+                round=self._arrival(),
+                ledger=self._stretches(),
+                settled=self.settled,
+                read=not self.live,
+            )
             if self._enter(self._next()):
                 return
 
     def _arrival(self) -> int:
-        """Returns the round to arrive with: -1 without state; a state in the middle of a round counts as one round older."""
+        """Returns the round to arrive with: -1 without state; a state in the middle of a round
+        counts as one round older."""
         if not self.live and self.loaded is None:
             return -1
         return self.round - (1 if self.half and self.round else 0)
@@ -194,7 +227,8 @@ class Session:
         while True:
             with self._cv:
                 while not comes():
-                    # If none comes, this process is ended here: rank 0 saves what all ranks had when they left their world.
+                    # If none comes, this process is ended here: rank 0 saves what all ranks had
+                    # when they left their world.
                     due = self._unsaved if self.live and not self.half and self.world.rank == 0 else None
                     left = None if due is None else due - time.time()
                     if left is not None and left <= 0:
@@ -225,7 +259,8 @@ class Session:
         return self._construct(group, store)
 
     def _meet(self, store: AgentStore) -> bool:
-        """Waits until all ranks are ready, without a limit: a script may take long before init(). False if the world is over before."""
+        """Waits until all ranks are ready, without a limit: a script may take long before init().
+        False if the world is over before."""
         rank, size = self.world.rank, self.world.size
         note = threading.Timer(MAKE.total_seconds(), self._note, (store, size))
         note.daemon = True
@@ -275,7 +310,8 @@ class Session:
         return False
 
     def _explain(self, why: str) -> None:
-        """Returns when the agent says that the world changed; if it says that no member is gone, the process ends."""
+        """Returns when the agent says that the world changed; if it says that no member is gone,
+        the process ends."""
         assert self.link is not None
         if not self.recalled():
             try:
@@ -302,25 +338,36 @@ class Session:
         raise WorldChanged("formation %d is over" % self.world.formation) from None
 
     def explains(self, e: BaseException) -> bool:
-        """Reports whether an exception of the script was caused by the end of the world, which its own collectives meet, too."""
+        """Reports whether an exception of the script was caused by the end of the world, which its
+        own collectives meet, too."""
         if self.link is None:
             return False
         text = "%s %s" % (type(e).__name__, e)
         if not self.recalled():
             if not isinstance(e, RuntimeError) or not any(w in text for w in _GROUP_WORDS):
-                return False  # torch raises no other; an OSError is of the script's own connections
+                # torch raises no other; an OSError is of the script's own connections
+                return False
             self._explain("the script's collective failed: " + text)
         return True
 
     # Rounds.
 
-    def begin(self, weight: int = 0, credits: Tuple[Credit, ...] = (), ended: bool = False, steps: bool = False) -> Header:
-        """Opens a round, or a further part of it, with the records that this rank brings. All ranks do it together."""
+    def begin(
+        self, weight: int = 0, credits: Tuple[Credit, ...] = (), ended: bool = False, steps: bool = False
+    ) -> Header:
+        """Opens a round, or a further part of it, with the records that this rank brings. All ranks
+        do it together."""
         self.check_ready()
         self.pending.extend(credits)
-        flags = (STOP if self._stop is not None else 0) | (LEAVE if self._asked >= self.world.formation else 0) | (ENDED if ended else 0) | (STEPS if steps else 0)
+        flags = (
+            (STOP if self._stop is not None else 0)
+            | (LEAVE if self._asked >= self.world.formation else 0)
+            | (ENDED if ended else 0)
+            | (STEPS if steps else 0)
+        )
         now = self.pending[:STRETCHES]
-        del self.pending[:STRETCHES]  # more than fits is named by the round's next header, or by the next round's
+        # more than fits is named by the round's next header, or by the next round's
+        del self.pending[:STRETCHES]
         try:
             header = Header(self.group, flags, weight, now)
         except RuntimeError as e:
@@ -342,9 +389,12 @@ class Session:
         return sum(c.last - c.first for c in self.pending)
 
     def weights(self, records: Optional[int] = None) -> Tuple[int, int]:
-        """Returns the number of records of this rank and of all ranks in the round, which it opens if it is not open."""
+        """Returns the number of records of this rank and of all ranks in the round, which it opens
+        if it is not open."""
         if not self.headers:
-            self.begin(self.held if self.book.used else 1 if records is None else records, ended=self.book.ended, steps=True)
+            self.begin(
+                self.held if self.book.used else 1 if records is None else records, ended=self.book.ended, steps=True
+            )
         total = sum(self.gathered(h).total() for h in self.headers)
         return sum(h.weight for h in self.headers), total
 
@@ -360,8 +410,9 @@ class Session:
         self.headers = []
 
     def _tell(self, news: bool = False) -> None:
-        """Tells the agent what follows from a round that all ranks have begun: they have the state that this world began with, and what is in
-        this rank's is in that of every rank. The first is told once for each world, or if there is other news; the second if the agent asks."""
+        """Tells the agent what follows from a round that all ranks have begun: they have the state
+        that this world began with, and what is in this rank's is in that of every rank. The first
+        is told once for each world, or if there is other news; the second if the agent asks."""
         if self.link is not None and (news or self._met[0] != self.world.formation):
             self._met = (self.world.formation, self.round)
             self.link.send("met", formation=self.world.formation)
@@ -370,7 +421,8 @@ class Session:
             self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)
 
     def commit(self, loss: Any = None) -> None:
-        """Ends a round: its records are in the model. Raises WorldChanged if the world ends with it."""
+        """Ends a round: its records are in the model. Raises WorldChanged if the world ends with
+        it."""
         self.weights()
         self._tell()
         headers, self.headers = self.headers, []
@@ -385,21 +437,32 @@ class Session:
         self.over = self.over or total == 0 and all(h.all(ENDED) for h in headers)
         leases = self.book.credit(self.ledger)
         if self.link is not None:
-            self.link.send("round", formation=self.world.formation, round=self.round, credits=[list(c) for c in credits], leases=leases,
-                           loss=None if loss is None or own == 0 else float(loss.detach() if hasattr(loss, "detach") else loss), records=own, total=total)
+            self.link.send(
+                "round",
+                formation=self.world.formation,
+                round=self.round,
+                credits=[list(c) for c in credits],
+                leases=leases,
+                loss=None if loss is None or own == 0 else float(loss.detach() if hasattr(loss, "detach") else loss),
+                records=own,
+                total=total,
+            )
         for done in self.on_commit:
             done()
         if any(h.any(STOP) for h in headers):
             self.rest()
         last = any(h.any(LEAVE) for h in headers)
         if self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
-            self._save()  # this process leaves, and the others may, too
+            # this process leaves, and the others may, too
+            self._save()
         self.check(last)
 
     def rest(self) -> NoReturn:
-        """Ends the training between two rounds, on all ranks after the same one, as the job stops. Rank 0 saves the state.
+        """Ends the training between two rounds, on all ranks after the same one, as the job stops.
+        Rank 0 saves the state.
 
-        Returns never: the agent ends the process. If a member is lost meanwhile, the others form another world, and end there.
+        Returns never: the agent ends the process. If a member is lost meanwhile, the others form
+        another world, and end there.
         """
         if self.world.rank == 0:
             self._save(True)
@@ -408,10 +471,12 @@ class Session:
         raise WorldChanged("formation %d is over" % self.world.formation)
 
     def _save(self, stops: bool = False) -> None:
-        """Saves the state, which is that of all ranks between two rounds, before this process is ended. ``stops``: as the job does."""
+        """Saves the state, which is that of all ranks between two rounds, before this process is
+        ended. ``stops``: as the job does."""
         try:
             why = "" if self._written == self.round else self.on_end()
-        except Exception as e:  # the disk may be full: the agent is to know, and the process ends as it was asked to
+        except Exception as e:
+            # the disk may be full: the agent is to know, and the process ends as it was asked to
             why = "%s: %s" % (type(e).__name__, e)
             sys.stderr.write("elasticdl: the checkpoint before the end of this process failed: %s\n" % why)
         with self._cv:
@@ -442,7 +507,8 @@ class Session:
             raise WorldChanged("formation %d is over" % self.world.formation)
 
     def claim(self, path: str) -> int:
-        """Claims a checkpoint for the job, before it is read or written. Raises an error if it is of another job.
+        """Claims a checkpoint for the job, before it is read or written. Raises an error if it is
+        of another job.
 
         Returns the number of the claim, 0 if nothing was claimed.
         """
@@ -465,8 +531,15 @@ class Session:
         cut = data.cut() if self.cut is None and self.same_data else self.cut
         wrong = misfit(cut, data, self.ledger, self.settled)
         if wrong:
-            remedy = "restore that data set" if cut is not None else "call checkpoint(path, same_data=True) if the data set is the same"
-            raise Error("%s cannot be resumed: %s; %s, or give checkpoint() another path to begin anew" % (self.origin, wrong, remedy))
+            remedy = (
+                "restore that data set"
+                if cut is not None
+                else "call checkpoint(path, same_data=True) if the data set is the same"
+            )
+            raise Error(
+                "%s cannot be resumed: %s; %s, or give checkpoint() another path to begin anew"
+                % (self.origin, wrong, remedy)
+            )
         self.cut = data.cut()
 
     def check_ready(self) -> None:
@@ -492,13 +565,26 @@ class Session:
         """Tells the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
-            self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)  # it does not change any more
+            self.link.send(
+                "account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled
+            )  # it does not change any more
             self.link.send("done", round=self.round)
 
 
 #: What torch and gloo say when a peer is gone; errors of the script's own code have other words.
-_GROUP_WORDS = ("gloo", "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket", "NCCL", "DistBackendError",
-                "DistNetworkError", "Timed out waiting", "process group", "the world changed")
+_GROUP_WORDS = (
+    "gloo",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket",
+    "NCCL",
+    "DistBackendError",
+    "DistNetworkError",
+    "Timed out waiting",
+    "process group",
+    "the world changed",
+)
 
 
 #: Why nothing is saved of a script that declares no checkpoint.

@@ -32,7 +32,8 @@ def _split(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
-    if type(value) in (dict, OrderedDict):  # others are pickled whole: they may have more to them
+    # others are pickled whole: they may have more to them
+    if type(value) in (dict, OrderedDict):
         return type(value)((k, _split(v, tensors)) for k, v in value.items())
     if type(value) in (list, tuple):
         return type(value)(_split(v, tensors) for v in value)
@@ -61,12 +62,14 @@ def _places(value: Any, found: List[_Place]) -> List[_Place]:
     return found
 
 
-#: What a rank sends of a member: its structure, None if all ranks have it alike, and its tensors, of those that they have not.
+#: What a rank sends of a member: its structure, None if all ranks have it alike, and its tensors,
+#: of those that they have not.
 _Part = Tuple[Any, List[_Place]]
 
 
 class _Pieces:
-    """Is a state in pieces, of each of which the ranks can tell whether they have it alike: for each member its structure, then its tensors."""
+    """Is a state in pieces, of each of which the ranks can tell whether they have it alike: for
+    each member its structure, then its tensors."""
 
     def __init__(self, values: Dict[str, Any]) -> None:
         self.members: Dict[str, Tuple[Any, List[torch.Tensor]]] = {}
@@ -114,7 +117,8 @@ class _Pieces:
 
 
 def _feed(h: Any, value: Any) -> None:
-    """Feeds a structure to a hash so that equal ones give equal digests in all processes, of the types that state_dict() has."""
+    """Feeds a structure to a hash so that equal ones give equal digests in all processes, of the
+    types that state_dict() has."""
     kind = type(value)
     if kind in (dict, OrderedDict):
         h.update(b"%s %d;" % (kind.__name__.encode(), len(value)))
@@ -133,7 +137,8 @@ def _feed(h: Any, value: Any) -> None:
 
 
 def _checksum(t: torch.Tensor) -> int:
-    """Returns the CRC-32 of a tensor, some 25 ms for 100 MB. Of two that differ one in four billion is taken for the other."""
+    """Returns the CRC-32 of a tensor, some 25 ms for 100 MB. Of two that differ one in four billion
+    is taken for the other."""
     t = t.detach().cpu().contiguous()
     size = t.numel() * t.element_size()
     return zlib.crc32((ctypes.c_char * size).from_address(t.data_ptr())) if size else 0
@@ -142,8 +147,9 @@ def _checksum(t: torch.Tensor) -> int:
 class State:
     """Names what makes up the state of the training.
 
-    Objects that have ``state_dict`` and ``load_state_dict`` (models, optimizers, schedulers, gradient scalers) are
-    taken by them, everything else by value: ``State(model=model, optimizer=optimizer, epoch=0)``, then ``state.epoch += 1``.
+    Objects that have ``state_dict`` and ``load_state_dict`` (models, optimizers, schedulers,
+    gradient scalers) are taken by them, everything else by value: ``State(model=model,
+    optimizer=optimizer, epoch=0)``, then ``state.epoch += 1``.
     """
 
     def __init__(self, **members: Any) -> None:
@@ -168,7 +174,9 @@ class State:
     def load(self, values: Dict[str, Any]) -> None:
         """Takes over what :meth:`collect` returned, here or elsewhere."""
         if set(values) != set(self.__dict__["_names"]):
-            raise Error("the state to take over has %s, and this State %s" % (sorted(values), sorted(self.__dict__["_names"])))
+            raise Error(
+                "the state to take over has %s, and this State %s" % (sorted(values), sorted(self.__dict__["_names"]))
+            )
         self._take(values)
 
     def _take(self, values: Dict[str, Any]) -> None:
@@ -184,7 +192,8 @@ class State:
         return [(name, self.__dict__[name]) for name in self.__dict__["_names"]]
 
     def sync(self) -> None:
-        """Copies the state of the newest rank. Of ranks that have ended the same round only what differs is copied: what changed after :func:`step`."""
+        """Copies the state of the newest rank. Of ranks that have ended the same round only what
+        differs is copied: what changed after :func:`step`."""
         session = current()
         session.check_ready()
         try:

@@ -1,4 +1,5 @@
-"""Gives torch.distributed a store that the agent keeps: no port, no rank that hosts it, and waits that can be cancelled."""
+"""Gives torch.distributed a store that the agent keeps: no port, no rank that hosts it, and waits
+that can be cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import torch.distributed as dist
 from .link import Link
 
 
-#: A rank sets the first when it is ready to make its group. For one that has ended before that with 0 its agent sets all three, the first last.
+#: A rank sets the first when it is ready to make its group. For one that has ended before that
+#: with 0 its agent sets all three, the first last.
 _COME, _ENDED = "elasticdl/come/%d", "elasticdl/ended/%s"
 
 
@@ -28,13 +30,16 @@ class AgentStore(dist.Store):
         self._patience = timedelta(seconds=300)
 
     def _ask(self, op: str, timeout: Optional[timedelta] = None, **fields: Any) -> Any:
-        return self._link.ask(op, formation=self._formation, timeout=(timeout or self._patience).total_seconds(), **fields)
+        return self._link.ask(
+            op, formation=self._formation, timeout=(timeout or self._patience).total_seconds(), **fields
+        )
 
     def set(self, key: str, value: Union[bytes, str]) -> None:
         self._ask("set", k=key, v=_text(value))
 
     def meet(self, rank: int, size: int) -> List[int]:
-        """Waits until all ranks have come, however long that takes, and returns those that will not: they have ended."""
+        """Waits until all ranks have come, however long that takes, and returns those that will
+        not: they have ended."""
         self._ask("set", k=_COME % rank, v=_text("1"))
         self._link.ask("wait", formation=self._formation, ks=[_COME % r for r in range(size)])
         return self._of(range(size), _ENDED) if self.check([_ENDED % "any"]) else []

@@ -1,4 +1,5 @@
-"""Accumulates the gradients of so many batches in each round; the last round has fewer batches with records."""
+"""Accumulates the gradients of so many batches in each round; the last round has fewer batches with
+records."""
 
 import json
 import sys
@@ -30,4 +31,9 @@ def train(state):
 
 
 train(elasticdl.State(model=model, optimizer=optimizer))
-print(json.dumps({"records": sum(elasticdl.session.current().ledger.values()), "rounds": elasticdl.session.current().round}), flush=True)
+print(
+    json.dumps(
+        {"records": sum(elasticdl.session.current().ledger.values()), "rounds": elasticdl.session.current().round}
+    ),
+    flush=True,
+)

@@ -1,4 +1,5 @@
-"""Has a scheduler and an average of the model that move after step(): when the world is lost, one rank has moved them, and another has not."""
+"""Has a scheduler and an average of the model that move after step(): when the world is lost, one
+rank has moved them, and another has not."""
 
 import json
 import os
@@ -49,5 +50,18 @@ def train(state):
 
 
 train(state)
-print(json.dumps({"round": session.current().round, "before": before, "after": {"steps": rate.last_epoch, "rate": optimizer.param_groups[0]["lr"],
-                  "average": [float(p) for p in average.parameters()], "model": [float(p) for p in model.parameters()]}}), flush=True)
+print(
+    json.dumps(
+        {
+            "round": session.current().round,
+            "before": before,
+            "after": {
+                "steps": rate.last_epoch,
+                "rate": optimizer.param_groups[0]["lr"],
+                "average": [float(p) for p in average.parameters()],
+                "model": [float(p) for p in model.parameters()],
+            },
+        }
+    ),
+    flush=True,
+)

@@ -1,4 +1,5 @@
-"""Finds the Python whose torch is tested: ELASTICDL_TEST_PYTHON, else the one that runs the tests."""
+"""Finds the Python whose torch is tested: ELASTICDL_TEST_PYTHON, else the one that runs the
+tests."""
 
 import os
 import subprocess
@@ -15,7 +16,9 @@ PYTHON = os.environ.get("ELASTICDL_TEST_PYTHON", sys.executable)
 
 
 def pytest_configure(config):
-    found = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    found = subprocess.run(
+        [PYTHON, "-c", "import torch; print(torch.__version__)"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     if found.returncode:
         raise pytest.UsageError("%s has no torch: set ELASTICDL_TEST_PYTHON to a Python that has" % PYTHON)
     config.torch = found.stdout.decode().strip()

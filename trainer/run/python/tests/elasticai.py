@@ -10,7 +10,9 @@ from elasticai_api.pytorch.optimizer import DistributedOptimizer
 
 size, epochs, workers, fixed = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 torch.set_num_threads(1)
-controller = create_elastic_controller(batch_size=8, num_epochs=epochs, dataset_size=size, shuffle=True, num_minibatches_per_shard=3)
+controller = create_elastic_controller(
+    batch_size=8, num_epochs=epochs, dataset_size=size, shuffle=True, num_minibatches_per_shard=3
+)
 service = controller.data_shard_service
 
 
@@ -44,4 +46,9 @@ with controller.scope():
     for x in torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=workers):
         train_one_batch(x)
 trained = model.weight.detach().reshape(-1)
-print(json.dumps({"updates": controller.global_completed_batch_num, "sum": float(trained.sum()), "least": float(trained.min())}), flush=True)
+print(
+    json.dumps(
+        {"updates": controller.global_completed_batch_num, "sum": float(trained.sum()), "least": float(trained.min())}
+    ),
+    flush=True,
+)

@@ -1,4 +1,5 @@
-"""Trains by the forms of ElasticDL's API, on a model that counts its records: parameter i rises by one with each update that record i is in."""
+"""Trains by the forms of ElasticDL's API, on a model that counts its records: parameter i rises by
+one with each update that record i is in."""
 
 import json
 import os
@@ -17,18 +18,35 @@ from elasticdl import session
 form, size, epochs, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 torch.set_num_threads(1)
 if form == "service":  # as in ElasticDL's mnist_pytorch.py
-    service = RecordIndexService(batch_size=8, dataset_size=size, num_epochs=epochs, shuffle=True, dataset_name="mnist_training_data",
-                                 num_minibatches_per_shard=3)
+    service = RecordIndexService(
+        batch_size=8,
+        dataset_size=size,
+        num_epochs=epochs,
+        shuffle=True,
+        dataset_name="mnist_training_data",
+        num_minibatches_per_shard=3,
+    )
     controller = PyTorchAllReduceController(service)
 elif form == "client":
     client = build_master_client()
-    service = RecordIndexService(client, 8, epochs, size, TRAINING, True, num_minibatches_per_shard=1)  # whole minibatches
+    service = RecordIndexService(
+        client, 8, epochs, size, TRAINING, True, num_minibatches_per_shard=1
+    )  # whole minibatches
     controller = PyTorchAllReduceController(client, service)
 elif form == "shards":
-    service = DataShardService(master_client=build_master_client(), batch_size=8, num_epochs=epochs, dataset_size=size, shuffle=True, num_minibatches_per_shard=3)
+    service = DataShardService(
+        master_client=build_master_client(),
+        batch_size=8,
+        num_epochs=epochs,
+        dataset_size=size,
+        shuffle=True,
+        num_minibatches_per_shard=3,
+    )
     controller = PyTorchAllReduceController(master_client=None, data_shard_service=service)
 else:
-    service = build_data_shard_service(batch_size=8, num_epochs=epochs, dataset_size=size, num_minibatches_per_shard=3, dataset_name="built")
+    service = build_data_shard_service(
+        batch_size=8, num_epochs=epochs, dataset_size=size, num_minibatches_per_shard=3, dataset_name="built"
+    )
     controller = PyTorchAllReduceController(build_master_client(), service)
 controller.init_horovod_locally()
 
@@ -69,7 +87,8 @@ class Counting(torch.optim.SGD):
 optimizer = DistributedOptimizer(Counting(model.parameters(), lr=1.0), named_parameters=model.named_parameters())
 controller.set_broadcast_model(model)
 controller.set_broadcast_optimizer(optimizer)
-controller.set_resume_epoch(int(os.environ["NUMBER"]))  # that of rank 0 counts, or of those that have trained
+# that of rank 0 counts, or of those that have trained
+controller.set_resume_epoch(int(os.environ["NUMBER"]))
 model.weight.data += float(os.environ["NUMBER"]) * 1000
 if form in ("client", "built"):
     controller.broadcast()
@@ -101,5 +120,15 @@ with controller.scope():
         else:
             each(x)
 counts = model.weight.detach().reshape(-1).tolist()
-print(json.dumps({"minibatches": controller.global_completed_batch_num, "epoch": controller.get_current_epoch(), "counts": sorted(set(counts)),
-                  "missing": counts.count(0), "shards": done}), flush=True)
+print(
+    json.dumps(
+        {
+            "minibatches": controller.global_completed_batch_num,
+            "epoch": controller.get_current_epoch(),
+            "counts": sorted(set(counts)),
+            "missing": counts.count(0),
+            "shards": done,
+        }
+    ),
+    flush=True,
+)

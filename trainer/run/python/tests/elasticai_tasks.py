@@ -1,4 +1,5 @@
-"""Trains with loader workers on batches that do not divide the tasks; parameter i rises by one with each update that record i is in."""
+"""Trains with loader workers on batches that do not divide the tasks; parameter i rises by one with
+each update that record i is in."""
 
 import json
 import sys
@@ -35,7 +36,9 @@ class Counting(torch.optim.SGD):
 
 model = torch.nn.Linear(1, size, bias=False, dtype=torch.float64)
 torch.nn.init.zeros_(model.weight)
-optimizer = DistributedOptimizer(Counting(model.parameters(), lr=1.0), fixed_global_batch_size=fixed > 0, global_batch_num_per_step=fixed)
+optimizer = DistributedOptimizer(
+    Counting(model.parameters(), lr=1.0), fixed_global_batch_size=fixed > 0, global_batch_num_per_step=fixed
+)
 controller.set_broadcast_model(model)
 controller.set_broadcast_optimizer(optimizer)
 

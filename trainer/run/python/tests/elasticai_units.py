@@ -1,4 +1,5 @@
-"""Has one function for each case of elasticai_api in test_units.py, which runs it with the torch that is tested."""
+"""Has one function for each case of elasticai_api in test_units.py, which runs it with the torch
+that is tested."""
 
 import os
 import pickle
@@ -66,7 +67,8 @@ def passes():
 
 
 def synchronized():
-    """Between synchronize() and step() a script may clip what step() applies; it is averaged once."""
+    """Between synchronize() and step() a script may clip what step() applies; it is averaged
+    once."""
     elasticdl.init()
     averaged = []
     elasticdl.allreduce_gradients = lambda *a: averaged.append(a) or gradients.allreduce_gradients(*a)
@@ -88,7 +90,8 @@ def synchronized():
 
 
 def scheduler_first():
-    """A scheduler that was made before DistributedOptimizer does not put the step of the plain class in its place."""
+    """A scheduler that was made before DistributedOptimizer does not put the step of the plain
+    class in its place."""
     elasticdl.init()
     averaged = []
     elasticdl.allreduce_gradients = lambda *a: averaged.append(a)
@@ -135,8 +138,11 @@ def service_arguments():
 
 
 def shards():
-    """A script that runs its rounds itself has every record once, and learns when a shard is complete."""
-    service = services.build_data_shard_service(batch_size=4, num_epochs=2, dataset_size=10, num_minibatches_per_shard=2, dataset_name="train")
+    """A script that runs its rounds itself has every record once, and learns when a shard is
+    complete."""
+    service = services.build_data_shard_service(
+        batch_size=4, num_epochs=2, dataset_size=10, num_minibatches_per_shard=2, dataset_name="train"
+    )
     trained, completed, names = [], [], []
     assert service.get_current_task() is None
     shard = service.fetch_shard()
@@ -150,7 +156,11 @@ def shards():
             elasticdl.step()
             trained += batch
         shard = service.fetch_shard()
-    assert sorted(trained) == sorted(2 * list(range(10))) and completed == 2 * [False, True, True] and set(names) == {"train"}
+    assert (
+        sorted(trained) == sorted(2 * list(range(10)))
+        and completed == 2 * [False, True, True]
+        and set(names) == {"train"}
+    )
     assert service.report_batch_done() is False  # nothing is left
     refused("cannot be given back", service.report_batch_done, err_msg="out of memory")
     away = pickle.loads(pickle.dumps(service))
@@ -239,11 +249,15 @@ def deferred():
     for i in range(6):
         one.data_shard_service.fetch_record_index(), one.data_shard_service.fetch_record_index()
         got.append((train(i), optimizer.update_gradients))
-    assert got == [(None, False), (None, False), (2, True), (None, False), (None, False), (5, True)] and abs(float(model.weight.detach()) - 5) < 1e-6
+    assert (
+        got == [(None, False), (None, False), (2, True), (None, False), (None, False), (5, True)]
+        and abs(float(model.weight.detach()) - 5) < 1e-6
+    )
 
 
 def folder():
-    """The images that a loader gets are those of the job's records; without a service the folder is as torchvision's."""
+    """The images that a loader gets are those of the job's records; without a service the folder is
+    as torchvision's."""
     class ImageFolder:
         def __init__(self, root, transform=None, target_transform=None, loader=None, is_valid_file=None):
             self.samples, self.transform = [("%s/%d.png" % (root, i), i % 2) for i in range(10)], transform
@@ -308,15 +322,25 @@ class Tasks:
         if not self.free:
             return {"wait": True}
         task = self.free.pop(0)
-        return {"lease": self.n, "epoch": 0, "number": task, "start": 55 * task, "end": 55 * (task + 1), "done": self.done.get(task, 0)}
+        return {
+            "lease": self.n,
+            "epoch": 0,
+            "number": task,
+            "start": 55 * task,
+            "end": 55 * (task + 1),
+            "done": self.done.get(task, 0),
+        }
 
 
 def fetching(batch, done, live=False):
-    """Returns blocks, and a session that has not taken over the state of its world: ``done`` is what the master says of tasks."""
+    """Returns blocks, and a session that has not taken over the state of its world: ``done`` is
+    what the master says of tasks."""
     book = Book(Tasks(done))
     book.declare(DataSet(385, records_per_task=55))
     book.sticky = True
-    s = types.SimpleNamespace(book=book, pending=[], headers=[], ledger={}, settled=0, live=live, synced=False, link=object())
+    s = types.SimpleNamespace(
+        book=book, pending=[], headers=[], ledger={}, settled=0, live=live, synced=False, link=object()
+    )
     session.current = lambda: s
     blocks.REST = 0
     return blocks.Blocks(batch), s
@@ -339,7 +363,8 @@ def rounds_of(b, s, n=1, passes=1):
 
 
 def newcomer_in_mid_task():
-    """What a newcomer fetches before it has the state begins where the master says that the task's credited records end."""
+    """What a newcomer fetches before it has the state begins where the master says that the task's
+    credited records end."""
     b, s = fetching(32, {0: 27})
     b.make(0), b.make(0)
     sync(s, {(0, 0): 27})
@@ -347,7 +372,8 @@ def newcomer_in_mid_task():
 
 
 def moved_ledger():
-    """The state that comes has more or fewer records of a task than what was fetched ahead begins with: each is taken once all the same."""
+    """The state that comes has more or fewer records of a task than what was fetched ahead begins
+    with: each is taken once all the same."""
     for had, lost in ((0, 0), (32, 1), (27, 4), (45, 4), (55, 4)):  # at most
         b, s = fetching(32, {})
         b.make(0), b.make(0)
@@ -392,7 +418,8 @@ def many_tasks():
 
 
 def any_ledger():
-    """Whatever the ledger becomes under what loader workers have fetched ahead, no round is refused, and all records get in."""
+    """Whatever the ledger becomes under what loader workers have fetched ahead, no round is
+    refused, and all records get in."""
     for seed in range(400):
         r = random.Random(seed)
         done = {n: r.randrange(55) for n in range(7) if r.random() < 0.3}
@@ -411,7 +438,8 @@ def any_ledger():
                 sync(s, truth)
             while made - b._next >= passes:
                 round_ = [b.next() for _ in range(passes)]
-                while r.random() < 0.3:  # done again: with the old state, with one that has this round, or with any other
+                # done again: with the old state, with one that has this round, or with any other
+                while r.random() < 0.3:
                     again, kind = [c for mine in blocks.admit(round_) for c in mine], r.randrange(3)
                     if kind == 1:
                         assert enter(s.ledger, again, 0) == "", (seed, again)
@@ -430,10 +458,13 @@ def any_ledger():
 
 
 def shard_in_mid_task():
-    """A shard that was fetched before the state came is given again if the state has another count of it; what the script had counts nothing."""
+    """A shard that was fetched before the state came is given again if the state has another count
+    of it; what the script had counts nothing."""
     service = services.DataShardService(None, 8, 1, 385, num_minibatches_per_shard=1)
     _, s = fetching(8, {0: 8})
-    service._controller = types.SimpleNamespace(_lease=lambda: s.book.whole(s.pending, blocks.ledger(s), blocks.early(s)))
+    service._controller = types.SimpleNamespace(
+        _lease=lambda: s.book.whole(s.pending, blocks.ledger(s), blocks.early(s))
+    )
     service.join = lambda: None
     assert service.fetch_shard()[1:3] == (8, 55)
     sync(s, {(0, 0): 13})

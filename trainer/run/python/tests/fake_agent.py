@@ -1,4 +1,5 @@
-"""Plays agent and master of one job: forms worlds, keeps the store, grants leases, recalls, kills, and checks the credits."""
+"""Plays agent and master of one job: forms worlds, keeps the store, grants leases, recalls, kills,
+and checks the credits."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class Forker:
 
     def __init__(self, python: str) -> None:
         env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1")
-        self._python = subprocess.Popen([python, os.path.join(HERE, "forker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        self._python = subprocess.Popen(
+            [python, os.path.join(HERE, "forker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
         self.exits: Dict[int, int] = {}
         self._started: "queue.Queue[int]" = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -36,7 +39,8 @@ class Forker:
                 self.exits[m["exit"]] = m["code"]
 
     def start(self, argv: List[str], env: Dict[str, str], log: str) -> int:
-        self._python.stdin.write(json.dumps(dict(argv=argv, env=env, log=log)).encode() + b"\n")  # type: ignore[union-attr]
+        message = json.dumps(dict(argv=argv, env=env, log=log)).encode() + b"\n"
+        self._python.stdin.write(message)  # type: ignore[union-attr]
         self._python.stdin.flush()  # type: ignore[union-attr]
         return self._started.get(timeout=LIMIT)
 
@@ -71,9 +75,12 @@ class Process:
 
 
 class Agent:
-    """Is the other end of the sockets. ``first`` is how many processes the first world waits for."""
+    """Is the other end of the sockets. ``first`` is how many processes the first world waits
+    for."""
 
-    def __init__(self, directory: str, forker: Forker, command: List[str], first: int, env: Optional[Dict[str, str]] = None) -> None:
+    def __init__(
+        self, directory: str, forker: Forker, command: List[str], first: int, env: Optional[Dict[str, str]] = None
+    ) -> None:
         self.forker, self.command, self.first, self.dir = forker, command, first, directory
         self.env = env or {}
         self.lock = threading.RLock()
@@ -92,10 +99,12 @@ class Agent:
         self.owner = ""  # why they may not
         self.only: Optional[Process] = None  # gets the next lease
         self.silent = False  # no recalls
-        self.explain = True  # whether it says that it knows of nobody who is gone
+        # whether it says that it knows of nobody who is gone
+        self.explain = True
         self.round = -1
         self.last = 0  # epoch of which a task was granted
-        self.epochs: Optional[int] = None  # how many there are, if not as many as are declared
+        # how many there are, if not as many as are declared
+        self.epochs: Optional[int] = None
         self.path = os.path.join(directory, "agent")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -109,8 +118,17 @@ class Agent:
     def start(self) -> Process:
         with self.lock:
             number = len(self.processes)
-            env = dict(os.environ, ELASTICDL_SOCKET=self.path, PYTHONPATH=os.path.dirname(HERE), OMP_NUM_THREADS="1",
-                       GLOO_SOCKET_IFNAME="lo", PYTHONDONTWRITEBYTECODE="1", NUMBER=str(number), LOCAL_RANK=str(number), **self.env)
+            env = dict(
+                os.environ,
+                ELASTICDL_SOCKET=self.path,
+                PYTHONPATH=os.path.dirname(HERE),
+                OMP_NUM_THREADS="1",
+                GLOO_SOCKET_IFNAME="lo",
+                PYTHONDONTWRITEBYTECODE="1",
+                NUMBER=str(number),
+                LOCAL_RANK=str(number),
+                **self.env,
+            )
             pid = self.forker.start(self.command, env, os.path.join(self.dir, "%d.log" % number))
             self.processes.append(Process(number, pid, self.forker.exits))
             return self.processes[-1]
@@ -128,7 +146,8 @@ class Agent:
         os.kill(p.pid, signal.SIGKILL)
 
     def freeze(self, p: Process) -> None:
-        """Stops the process; the agent counts it as lost, as it would after the heartbeat timeout."""
+        """Stops the process; the agent counts it as lost, as it would after the heartbeat
+        timeout."""
         os.kill(p.pid, signal.SIGSTOP)
         self._gone(p)
 
@@ -207,13 +226,28 @@ class Agent:
         self.formation += 1
         self.members = arrived
         self.store = {}
-        self.worlds.append(dict(formation=self.formation, members=[p.number for p in arrived], time=time.time(), round=source,
-                                rounds=[p.arrival["round"] for p in arrived]))
+        self.worlds.append(
+            dict(
+                formation=self.formation,
+                members=[p.number for p in arrived],
+                time=time.time(),
+                round=source,
+                rounds=[p.arrival["round"] for p in arrived],
+            )
+        )
         for rank, p in enumerate(arrived):
             p.arrival = None
             p.formation = self.formation
-            p.send(op="world", formation=self.formation, rank=rank, size=len(arrived), local_rank=p.number,
-                   source=arrived.index(newest) if source >= 0 else -1, addrs=["127.0.0.1"], env={"WORLD_SIZE": len(arrived), "RANK": rank})
+            p.send(
+                op="world",
+                formation=self.formation,
+                rank=rank,
+                size=len(arrived),
+                local_rank=p.number,
+                source=arrived.index(newest) if source >= 0 else -1,
+                addrs=["127.0.0.1"],
+                env={"WORLD_SIZE": len(arrived), "RANK": rank},
+            )
 
     # Connections.
 
@@ -305,7 +339,8 @@ class Agent:
         self._answer()
 
     def _answer(self) -> None:
-        """Answers the waits whose keys are there; a get is a wait for one key, and its answer the value."""
+        """Answers the waits whose keys are there; a get is a wait for one key, and its answer the
+        value."""
         for p in self.members:
             rest = []
             for q, keys in p.waits:
@@ -344,7 +379,9 @@ class Agent:
             self.number = getattr(self, "number", 0) + 1
             self.leases[self.number] = task
             p.leases.append(self.number)
-            return dict(lease=self.number, epoch=task[0], number=task[1], start=start, end=end, done=self.credited.get(task, 0))
+            return dict(
+                lease=self.number, epoch=task[0], number=task[1], start=start, end=end, done=self.credited.get(task, 0)
+            )
         return {"wait": True} if waiting else {"over": True}
 
     def _credit(self, p: Process, m: Dict[str, Any]) -> None:
@@ -377,9 +414,17 @@ class Agent:
 
     def stepping(self, count: int = 1, timeout: float = LIMIT) -> bool:
         """Waits until all members have ended so many rounds of the newest world, or are done."""
-        return self.until(lambda: bool(self.members) and all(
-            p.done or p.gone or sum(1 for m in p.heard if m["op"] == "round" and m["formation"] == self.formation) >= count
-            for p in self.members) and any(not p.gone for p in self.members), timeout)
+        return self.until(
+            lambda: bool(self.members)
+            and all(
+                p.done
+                or p.gone
+                or sum(1 for m in p.heard if m["op"] == "round" and m["formation"] == self.formation) >= count
+                for p in self.members
+            )
+            and any(not p.gone for p in self.members),
+            timeout,
+        )
 
     def alive(self) -> List[Process]:
         return [p for p in self.members if not p.gone and not p.done and not p.killed]

@@ -1,4 +1,5 @@
-"""Forks the processes of tests from one that has imported torch: {"argv", "env", "log"} in, {"pid"} and {"exit", "code"} out."""
+"""Forks the processes of tests from one that has imported torch: {"argv", "env", "log"} in, {"pid"}
+and {"exit", "code"} out."""
 
 import json
 import os
@@ -10,7 +11,8 @@ import torch  # noqa: F401
 import torch.distributed  # noqa: F401
 import torch.utils.data  # noqa: F401
 
-torch.optim.SGD([torch.zeros(1)], lr=1.0)  # torch 2.x imports some 800 modules with the first optimizer
+# torch 2.x imports some 800 modules with the first optimizer
+torch.optim.SGD([torch.zeros(1)], lr=1.0)
 
 
 def settle(order):
@@ -57,4 +59,5 @@ def serve():
 
 
 serve()
-runpy.run_path(sys.argv[0], run_name="__main__")  # and the interpreter ends as after any script
+# and the interpreter ends as after any script
+runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,4 +1,5 @@
-"""Ends with collectives, one after the other. Python's lock changes hands only where somebody waits."""
+"""Ends with collectives, one after the other. Python's lock changes hands only where somebody
+waits."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""Has rank 1 come late to its first world: it takes so many seconds before it is ready, far more than the making of the group may."""
+"""Has rank 1 come late to its first world: it takes so many seconds before it is ready, far more
+than the making of the group may."""
 
 import json
 import os

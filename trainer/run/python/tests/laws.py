@@ -1,4 +1,5 @@
-"""Has one function for each case of test_units.py about the laws of leases, rounds, state and checkpoints, each in a world of one."""
+"""Has one function for each case of test_units.py about the laws of leases, rounds, state and
+checkpoints, each in a world of one."""
 
 import errno
 import os
@@ -20,8 +21,20 @@ def permutation_is_kept():
 
 
 def default_tasks():
-    """So are the records of a task that a script leaves to the package: the least number in at most 64 tasks, and at most 4096."""
-    for size, task in ((1, 1), (63, 1), (64, 1), (65, 2), (128, 2), (129, 3), (6400, 100), (6401, 101), (262144, 4096), (10**9, 4096)):
+    """So are the records of a task that a script leaves to the package: the least number in at most
+    64 tasks, and at most 4096."""
+    for size, task in (
+        (1, 1),
+        (63, 1),
+        (64, 1),
+        (65, 2),
+        (128, 2),
+        (129, 3),
+        (6400, 100),
+        (6401, 101),
+        (262144, 4096),
+        (10**9, 4096),
+    ):
         assert leases.DataSet(size).records_per_task == task, size
     assert leases.DataSet(100, records_per_task=7).records_per_task == 7
     for wrong in (dict(size=0), dict(size=-1), dict(size=1, epochs=0)):
@@ -60,7 +73,8 @@ def book(tasks=100):
 
 
 def returned_records():
-    """What comes back to a lease is taken again from where the state ends, and nothing is forgotten that is credited."""
+    """What comes back to a lease is taken again from where the state ends, and nothing is forgotten
+    that is credited."""
     for done, credited in ((3, 3), (5, 5), (7, 5)):
         b = book()
         lease = b.ask([], {(0, 0): 5})
@@ -68,14 +82,21 @@ def returned_records():
         assert lease.take(3)[0] == [5, 6, 7]
         turn = lease.turn
         lease.back(turn, done)
-        assert (lease.credited, lease.taken, lease.reported, lease.turn, lease.given) == (credited, done, done, turn + 1, False)
+        assert (lease.credited, lease.taken, lease.reported, lease.turn, lease.given) == (
+            credited,
+            done,
+            done,
+            turn + 1,
+            False,
+        )
         assert lease.take(1) == ([done], rounds.Credit(0, 0, done, done + 1))
         lease.back(turn, 0)  # that turn is over
         assert lease.taken == done + 1
 
 
 def rewound():
-    """A new world asks again for leases though the last one had none, and returns what is not in its state."""
+    """A new world asks again for leases though the last one had none, and returns what is not in
+    its state."""
     b = book(2)
     b.take(30, 16, [], {})
     assert b.ended and b.ask([], {}) is None
@@ -84,7 +105,8 @@ def rewound():
     assert [(h.number, h.credited, h.taken) for h in b.held] == [(1, 4, 4)] and b._source.told == [[1, 10], [2, 4]]
     assert not b.ended and b.news() and not b.news()
     b.void(3)
-    assert b.held == [] and b.ask([], {}) is None  # lease 2 is granted again: it is below the floor
+    # lease 2 is granted again: it is below the floor
+    assert b.held == [] and b.ask([], {}) is None
     b = book()
     for _ in range(3):
         b.ask([], {}).given = True
@@ -93,7 +115,8 @@ def rewound():
 
 
 def batches():
-    """A batch is of as many leases as its header has room for, and never of more records than were asked for."""
+    """A batch is of as many leases as its header has room for, and never of more records than were
+    asked for."""
     b = book()
     indices, credits = b.take(25, 2, [], {})
     assert len(credits) == 2 and indices == list(range(20))
@@ -140,7 +163,8 @@ def settled_epochs():
 
 
 def who_writes():
-    """Rank 0 alone writes checkpoints: each so many rounds, at the end, and when it was asked to."""
+    """Rank 0 alone writes checkpoints: each so many rounds, at the end, and when it was asked
+    to."""
     path = os.path.join(os.environ["WHERE"], "written.pt")
     s = alone()
     saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
@@ -171,7 +195,8 @@ def who_writes():
 
 
 def written_whole():
-    """A checkpoint is on the disk before it takes the place of the last one; a failure leaves that one, and no other file."""
+    """A checkpoint is on the disk before it takes the place of the last one; a failure leaves that
+    one, and no other file."""
     where = os.path.join(os.environ["WHERE"], "made", "for", "it")
     saved = saving.Checkpoints(os.path.join(where, "kept.pt"), 1)
     s = alone(4)
@@ -197,13 +222,19 @@ def written_whole():
     assert os.listdir(where) == ["kept.pt"]
     again = session.Session("gloo", None)
     saved.resume(again)
-    assert (again.round, again.ledger, again.cut, again.loaded()) == (4, {(0, 1): 2}, leases.DataSet(20).cut(), {"n": 1})
+    assert (again.round, again.ledger, again.cut, again.loaded()) == (
+        4,
+        {(0, 1): 2},
+        leases.DataSet(20).cut(),
+        {"n": 1},
+    )
     assert saving.Checkpoints(where, 1).path == os.path.join(where, "checkpoint.pt")
     assert saving.Checkpoints(where + "/new/", 1).path == os.path.join(where, "new/checkpoint.pt")
 
 
 def newer_or_older():
-    """A file that has another round than the process has arrived with is of no use, be it newer or older."""
+    """A file that has another round than the process has arrived with is of no use, be it newer or
+    older."""
     saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "other.pt"), 1)
     writer = alone(10)
     saved.write(writer, elasticdl.State(n=10))
@@ -226,10 +257,13 @@ def newer_or_older():
 
 
 def storage_fails():
-    """A checkpoint whose storage fails is told and tried again, and the training goes on; a path that is wrong ends it."""
+    """A checkpoint whose storage fails is told and tried again, and the training goes on; a path
+    that is wrong ends it."""
     path = os.path.join(os.environ["WHERE"], "kept.pt")
     s, told, now = alone(), [], [100.0]
-    s.link = type("Link", (), {"send": lambda self, op, **fields: told.append((op, fields["round"], fields.get("why")))})()
+    s.link = type(
+        "Link", (), {"send": lambda self, op, **fields: told.append((op, fields["round"], fields.get("why")))}
+    )()
     saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
     saving.time = type("Clock", (), {"monotonic": lambda self: now[0], "time": lambda self: 0.0})()
     failure, save = [None], torch.save
@@ -259,7 +293,8 @@ def storage_fails():
         assert told[1:] == [("unsaved", 4, why)], told
         saving.checkpoint()
         s.round = 6
-        saving.after_training()  # the round is one of those that are due, and has none
+        # the round is one of those that are due, and has none
+        saving.after_training()
         assert told[2:] == [("unsaved", 4, why), ("unsaved", 6, why)], told
         failure[0] = None
         now[0] += saving.RETRY
@@ -268,7 +303,9 @@ def storage_fails():
         assert told[4:] == [("saved", 7, None)], told
         now[0] += saving.RETRY
         saving.after_round()
-        assert len(told) == 5 and os.listdir(os.path.dirname(path)) == ["kept.pt"] + [n for n in os.listdir(os.path.dirname(path)) if n == "log"]
+        assert len(told) == 5 and os.listdir(os.path.dirname(path)) == ["kept.pt"] + [
+            n for n in os.listdir(os.path.dirname(path)) if n == "log"
+        ]
     for code in (errno.EACCES, errno.EROFS, errno.ENOENT):
         failure[0] = OSError(code, os.strerror(code))
         s.round = 9
@@ -280,7 +317,8 @@ def storage_fails():
 
 
 def differences():
-    """What one rank of three has otherwise is sent to all; what all have alike is not. Settled epochs are never forgotten."""
+    """What one rank of three has otherwise is sent to all; what all have alike is not. Settled
+    epochs are never forgotten."""
     s = alone(5)
     model = torch.nn.Linear(2, 2)
     state = elasticdl.State(model=model, n=3)
@@ -309,7 +347,8 @@ def differences():
 
 
 def claimed():
-    """A checkpoint is claimed by its absolute path before it is read, and one that is refused is not read."""
+    """A checkpoint is claimed by its absolute path before it is read, and one that is refused is
+    not read."""
     os.chdir(os.environ["WHERE"])
     s, asked = session.Session("gloo", None), []
     s.claim("kept.pt")  # nobody to ask
@@ -370,7 +409,8 @@ def taken_over():
 
 
 def gaps():
-    """A round's stretches follow on what the state has; one that does not is refused, whichever side it is on."""
+    """A round's stretches follow on what the state has; one that does not is refused, whichever
+    side it is on."""
     credit = rounds.Credit
     for first, last, wrong in ((4, 6, ""), (3, 6, "follow on 4"), (5, 6, "follow on 4"), (0, 4, "follow on 4")):
         had = {(1, 0): 4}

@@ -1,4 +1,5 @@
-"""Trains on leases, without a data loader, a model that counts its records: as a script that is written for the package, or with shards."""
+"""Trains on leases, without a data loader, a model that counts its records: as a script that is
+written for the package, or with shards."""
 
 import json
 import sys
@@ -27,7 +28,8 @@ def update(batch, report):
     (-model(torch.ones(1, 1))[0, batch].mean()).backward()
     report(len(batch))
     elasticdl.allreduce_gradients(model)
-    model.weight.grad *= session.current().weights()[1]  # a mean to a sum, so that the model counts
+    # a mean to a sum, so that the model counts
+    model.weight.grad *= session.current().weights()[1]
     optimizer.step()
     time.sleep(pause)
     elasticdl.step()
@@ -58,4 +60,13 @@ def train(state):
 
 train(elasticdl.State(model=model, optimizer=optimizer))
 counts = model.weight.detach().reshape(-1).round().int().tolist()
-print(json.dumps({"wrong": [(i, c) for i, c in enumerate(counts) if c != 1], "idle": idle, "formation": elasticdl.world().formation}), flush=True)
+print(
+    json.dumps(
+        {
+            "wrong": [(i, c) for i, c in enumerate(counts) if c != 1],
+            "idle": idle,
+            "formation": elasticdl.world().formation,
+        }
+    ),
+    flush=True,
+)

@@ -1,4 +1,5 @@
-"""Has one function for each case of training in test_units.py: what scripts do with models, optimizers and records."""
+"""Has one function for each case of training in test_units.py: what scripts do with models,
+optimizers and records."""
 
 import copy
 import io
@@ -52,7 +53,8 @@ def refused(word, do):
 
 
 def accumulation():
-    """Several backward passes add up, as torch's own do; batches of a round are credited together."""
+    """Several backward passes add up, as torch's own do; batches of a round are credited
+    together."""
     model = torch.nn.Linear(4, 1, bias=False)
     got = []
 
@@ -74,7 +76,8 @@ def accumulation():
 
 
 def flagged():
-    """The flag that loops set instead of no_sync() is read by the forward pass, as no_sync() is: torch's own says what is right."""
+    """The flag that loops set instead of no_sync() is read by the forward pass, as no_sync() is:
+    torch's own says what is right."""
     model, twin = torch.nn.Linear(4, 1, bias=False), torch.nn.Linear(4, 1, bias=False)
     got, want, forms = [], [], []
     theirs = torch.nn.parallel.DistributedDataParallel(twin)
@@ -115,7 +118,16 @@ def flagged():
         else:
             net(x).mean().backward()
 
-    kinds = ["flag", "flag set between", "no_sync around forward", "evaluated between", "left by an error", "plain", "flag", "plain"]
+    kinds = [
+        "flag",
+        "flag set between",
+        "no_sync around forward",
+        "evaluated between",
+        "left by an error",
+        "plain",
+        "flag",
+        "plain",
+    ]
 
     @elasticdl.run
     def train(state):
@@ -133,10 +145,20 @@ def flagged():
 
 
 def options():
-    """What torch's DistributedDataParallel takes is honoured, or refused with what to do instead."""
+    """What torch's DistributedDataParallel takes is honoured, or refused with what to do
+    instead."""
     model, ddp = torch.nn.Linear(4, 1), elasticdl.DistributedDataParallel
-    net = ddp(model, device_ids=None, output_device=None, find_unused_parameters=True, gradient_as_bucket_view=True, static_graph=True,
-              broadcast_buffers=False, process_group=None, bucket_cap_mb=5)
+    net = ddp(
+        model,
+        device_ids=None,
+        output_device=None,
+        find_unused_parameters=True,
+        gradient_as_bucket_view=True,
+        static_graph=True,
+        broadcast_buffers=False,
+        process_group=None,
+        bucket_cap_mb=5,
+    )
     assert ddp(model, [0]).module is model
     refused("one device", lambda: ddp(model, [0, 1]))
     refused("broadcast_buffers=True) is not supported: buffers are", lambda: ddp(model, broadcast_buffers=True))
@@ -144,8 +166,12 @@ def options():
     refused("torch.autocast", lambda: ddp(model, mixed_precision=object()))
     refused("broadcast_buffers=True", lambda: setattr(net, "broadcast_buffers", True))
     net.find_unused_parameters = net.static_graph = False
-    for name, word in (("join", "records() hands batches"), ("register_comm_hook", "after backward()"), ("_set_static_graph", "leave it out"),
-                       ("other", "no attribute")):
+    for name, word in (
+        ("join", "records() hands batches"),
+        ("register_comm_hook", "after backward()"),
+        ("_set_static_graph", "leave it out"),
+        ("other", "no attribute"),
+    ):
         try:
             getattr(net, name)
         except AttributeError as e:
@@ -162,7 +188,8 @@ def options():
 
 
 def odd():
-    """The last round of an accumulation is filled up with a batch that was there before, and credits what it has."""
+    """The last round of an accumulation is filled up with a batch that was there before, and
+    credits what it has."""
     model = torch.nn.Linear(4, 1, bias=False)
     passes = []
 
@@ -184,7 +211,8 @@ def odd():
 
 
 def mixed():
-    """Parameters of two types, a gradient scaler where there is one, and the scheduler's and optimizer's state."""
+    """Parameters of two types, a gradient scaler where there is one, and the scheduler's and
+    optimizer's state."""
     model = torch.nn.ModuleList([torch.nn.Linear(4, 8), torch.nn.Linear(8, 1).bfloat16()])
     optimizer = torch.optim.Adam(model.parameters())
     members = dict(model=model, optimizer=optimizer, rate=torch.optim.lr_scheduler.StepLR(optimizer, 1))
@@ -233,7 +261,8 @@ def two_models():
 
 
 def recomputed():
-    """Activation checkpoints run a backward pass within one, and gradients of gradients pass by the hooks."""
+    """Activation checkpoints run a backward pass within one, and gradients of gradients pass by the
+    hooks."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     net = elasticdl.DistributedDataParallel(model)
 
@@ -285,7 +314,8 @@ def unfrozen_by_hand():
 
 
 def copies():
-    """A copy of a wrapped module, or of the wrapper, has no hooks of the original, and its own once it is used; it can be saved whole."""
+    """A copy of a wrapped module, or of the wrapper, has no hooks of the original, and its own once
+    it is used; it can be saved whole."""
     model = torch.nn.Linear(4, 1)
     net = elasticdl.DistributedDataParallel(model)
     twin = copy.deepcopy(net)
@@ -306,7 +336,8 @@ def sparse():
 
 
 def phases():
-    """There is one training function: when it returns, the agent is told that the process needs no further world."""
+    """There is one training function: when it returns, the agent is told that the process needs no
+    further world."""
     state = elasticdl.State(n=0)
     once = elasticdl.run(lambda state: 1)
     refused("once", lambda: elasticdl.run(lambda state: once(state))(state))
@@ -331,7 +362,8 @@ def ahead():
 
 
 def feeds():
-    """A data set that is made anew in each world does not leave the workers of the former one behind."""
+    """A data set that is made anew in each world does not leave the workers of the former one
+    behind."""
     def children():
         with open("/proc/self/task/%d/children" % os.getpid()) as f:
             return len(f.read().split())
@@ -347,7 +379,12 @@ def feeds():
 
 def containers():
     """A newcomer gets values of the types that they have."""
-    values = {"a": defaultdict(int, x=1), "b": Counter("aab"), "c": OrderedDict(t=torch.ones(2)), "d": [torch.zeros(1), (1, {"k": torch.ones(3)})]}
+    values = {
+        "a": defaultdict(int, x=1),
+        "b": Counter("aab"),
+        "c": OrderedDict(t=torch.ones(2)),
+        "d": [torch.zeros(1), (1, {"k": torch.ones(3)})],
+    }
     tensors = []
     back = states._join(states._split(values, tensors), tensors)
     assert len(tensors) == 3 and [type(back[k]) for k in "abcd"] == [defaultdict, Counter, OrderedDict, list]
@@ -356,7 +393,8 @@ def containers():
 
 
 def differences():
-    """Of two states only what differs is copied: equal ones have equal digests though one was read from a file."""
+    """Of two states only what differs is copied: equal ones have equal digests though one was read
+    from a file."""
     def members(seed):
         torch.manual_seed(seed)
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
@@ -365,7 +403,13 @@ def differences():
         for _ in range(2):
             model(torch.ones(3, 4)).sum().backward()
             optimizer.step()
-        return elasticdl.State(model=model, optimizer=optimizer, rate=torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2]), epoch=1, sums=[torch.ones(2), 3.5])
+        return elasticdl.State(
+            model=model,
+            optimizer=optimizer,
+            rate=torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2]),
+            epoch=1,
+            sums=[torch.ones(2), 3.5],
+        )
 
     def differ(a, b):
         pieces = states._Pieces(a.collect()), states._Pieces(b.collect())
@@ -378,7 +422,9 @@ def differences():
     b.load(pickle.loads(pickle.dumps(a.collect())))
     assert differ(a, b) == {}
     a.model[1].running_mean += 1  # each rank's own, until the world changes
-    assert differ(a, b) == {"model": (False, 1)} and float(b.model[1].running_mean[0]) == float(a.model[1].running_mean[0])
+    assert differ(a, b) == {"model": (False, 1)} and float(b.model[1].running_mean[0]) == float(
+        a.model[1].running_mean[0]
+    )
     a.sums[0][1] = 7
     a.epoch = 2
     a.rate.step()

@@ -1,4 +1,5 @@
-"""Trains as work.py does, with init("nccl"): as if there were GPUs, and a group of gloo's in the place of NCCL's.
+"""Trains as work.py does, with init("nccl"): as if there were GPUs, and a group of gloo's in the
+place of NCCL's.
 
 As with NCCL, nothing that waits in that group ends by itself when a peer is lost, but for an abort.
 """
@@ -66,4 +67,6 @@ runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "work.py
 public, group = dist.distributed_c10d._get_default_group(), session.current().group
 for device, backend in (("cuda", group.data), ("cpu", group.gloo)):
     assert public._get_backend(torch.device(device)) is backend, device
-assert isinstance(group.data, ProcessGroupNCCL) and dist.get_backend_config() == "cpu:gloo,cuda:nccl", dist.get_backend_config()
+assert (
+    isinstance(group.data, ProcessGroupNCCL) and dist.get_backend_config() == "cpu:gloo,cuda:nccl"
+), dist.get_backend_config()

@@ -31,10 +31,19 @@ def test_kills_in_mid_task_with_loader_workers_and_replacements(job, fixed):
     # Tasks of 19 records, batches of 8: a batch ends within a task, or is of two tasks.
     agent = job(2, 1200, fixed, 0, script="elasticai_tasks.py")
     for formation in (1, 3):
-        def kill():  # one that has a task of which a number of records is in the model that is no multiple of the batch
-            trained = agent.formation >= formation and len(agent.alive()) == 2 and all(agent.has_state(p) for p in agent.alive())
+        # one that has a task of which a number of records is in the model that is no multiple of
+        # the batch
+        def kill():
+            trained = (
+                agent.formation >= formation
+                and len(agent.alive()) == 2
+                and all(agent.has_state(p) for p in agent.alive())
+            )
             for p in agent.alive() if trained else []:
-                if any(agent.credited.get(agent.leases[n], 0) % 8 and agent.credited[agent.leases[n]] < 11 for n in p.leases):
+                if any(
+                    agent.credited.get(agent.leases[n], 0) % 8 and agent.credited[agent.leases[n]] < 11
+                    for n in p.leases
+                ):
                     agent.kill(p)
                     agent.only = agent.start()
                     return True
@@ -43,7 +52,9 @@ def test_kills_in_mid_task_with_loader_workers_and_replacements(job, fixed):
         assert agent.until(kill), [agent.log(p)[-1500:] for p in agent.processes]
     got = results(agent)
     assert all(w["round"] > 0 for w in agent.worlds[1:])  # the training did not begin anew
-    assert sorted(p.code() for p in agent.processes) == [-9, -9, 0, 0], [agent.log(p)[-1500:] for p in agent.processes]  # and no 81
+    assert sorted(p.code() for p in agent.processes) == [-9, -9, 0, 0], [
+        agent.log(p)[-1500:] for p in agent.processes
+    ]  # and no 81
     assert all(g["counts"] == [1.0] for g in got), got
     assert set(agent.credited.values()) == {19, 3}
     credited_once(agent, 1200, 1)
@@ -60,7 +71,8 @@ def test_a_fixed_global_batch_is_a_mean(job):
     agent = job(2, 240, 1, 0, 4, script="elasticai.py")
     got = results(agent)
     assert len(got) == 2 and got[0] == got[1]
-    # Each update is the mean over its records, so it adds 1 to the sum of the weights: 30 minibatches, 4 an update.
+    # Each update is the mean over its records, so it adds 1 to the sum of the weights: 30
+    # minibatches, 4 an update.
     updates = max(m["round"] for p in agent.processes for m in p.heard if m["op"] == "round")
     assert abs(got[0]["sum"] - updates) < 1e-9 and 7 <= updates <= 9
     credited_once(agent, 240, 1)
@@ -68,7 +80,8 @@ def test_a_fixed_global_batch_is_a_mean(job):
 
 @pytest.mark.parametrize("form", ["service", "client", "shards", "built"])
 def test_each_form_has_every_record_once(job, form):
-    # 245: the last shard of an epoch has 5 records, the last minibatch of shards, too. Record indices are filled up to whole minibatches.
+    # 245: the last shard of an epoch has 5 records, the last minibatch of shards, too. Record
+    # indices are filled up to whole minibatches.
     size = 245 if form in ("shards", "built") else 240
     if form == "client":
         size = 8 * 16
@@ -88,14 +101,19 @@ def test_shards_and_a_kill_and_a_newcomer(job, form):
     agent = job(3, form, 605, 2, 0.005, script="elasticai_forms.py")
     assert agent.stepping(3), [agent.log(p)[-1500:] for p in agent.processes]
     agent.kill(agent.alive()[1])
-    assert agent.until(lambda: agent.formation == 2) and agent.stepping(2), [agent.log(p)[-1500:] for p in agent.processes]
-    if form == "built":  # a newcomer that has had no shard does not do with gradients what the function does
+    assert agent.until(lambda: agent.formation == 2) and agent.stepping(2), [
+        agent.log(p)[-1500:] for p in agent.processes
+    ]
+    # a newcomer that has had no shard does not do with gradients what the function does
+    if form == "built":
         agent.start()
         assert agent.until(lambda: agent.formation == 3), [agent.log(p)[-1500:] for p in agent.processes]
     got = results(agent)
     assert len(got) == (3 if form == "built" else 2)
     for g in got:
-        assert g["counts"] == [2.0] and g["minibatches"] == got[0]["minibatches"] and g["epoch"] == got[0]["epoch"] < 3, got
+        assert (
+            g["counts"] == [2.0] and g["minibatches"] == got[0]["minibatches"] and g["epoch"] == got[0]["epoch"] < 3
+        ), got
     credited_once(agent, 605, 2)
 
 

@@ -39,7 +39,8 @@ def test_re_formed_in_the_process(job, manual):
 @pytest.mark.parametrize("change", ["kill", "join"])
 @pytest.mark.parametrize("env", [{}, {"ELASTICDL_NCCL": "abort", "NCCL_IS": "2.25.1"}], ids=["default", "old NCCL"])
 def test_started_again(job, tmp_path, env, change):
-    """By default, and with an NCCL that cannot be aborted, the processes of a world that changes end with 83, and go on from the checkpoint."""
+    """By default, and with an NCCL that cannot be aborted, the processes of a world that changes
+    end with 83, and go on from the checkpoint."""
     path = tmp_path / "saved.pt"
     agent = job(3, "--size", 2000, "--pause", 0.003, "--checkpoint", path, script="simulated_nccl.py", **env)
     assert agent.until(path.exists) and agent.stepping(6), words(agent)
@@ -59,9 +60,14 @@ def test_started_again(job, tmp_path, env, change):
 
 
 def test_an_abort_that_fails_is_a_doubt(job):
-    agent = job(3, "--size", 20000, "--pause", 0.002, script="simulated_nccl.py", ELASTICDL_NCCL="abort", ABORT_FAILS="1")
+    agent = job(
+        3, "--size", 20000, "--pause", 0.002, script="simulated_nccl.py", ELASTICDL_NCCL="abort", ABORT_FAILS="1"
+    )
     assert agent.stepping(2), words(agent)
     agent.kill(agent.alive()[0])
     assert agent.until(lambda: sum(p.code() == 81 for p in agent.processes) == 2), words(agent)
     for p in agent.processes[1:]:
-        assert any(m["op"] == "doubt" and m["why"] == "aborting NCCL's group failed: the communicator is in use" for m in p.heard)
+        assert any(
+            m["op"] == "doubt" and m["why"] == "aborting NCCL's group failed: the communicator is in use"
+            for m in p.heard
+        )

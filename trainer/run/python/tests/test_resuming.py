@@ -1,4 +1,5 @@
-"""Resumes checkpoints of scripts whose data set, epochs or loader were changed in between: every record once, or a refusal."""
+"""Resumes checkpoints of scripts whose data set, epochs or loader were changed in between: every
+record once, or a refusal."""
 
 import json
 import os
@@ -8,7 +9,8 @@ import pytest
 
 from fake_agent import HERE, LIMIT
 
-#: A data set of 320 records in tasks of 20, of which the first run has trained 10 batches of 16, if it is not said otherwise.
+#: A data set of 320 records in tasks of 20, of which the first run has trained 10 batches of 16,
+#: if it is not said otherwise.
 SIZE, TASK, ROUNDS = 320, 20, 10
 
 
@@ -20,13 +22,33 @@ class Script:
         self.path = str(directory / "saved.pt")
 
     def run(self, size=SIZE, task=TASK, epochs=1, fail=0, batch=16, seed=0, workers=0, ordered=False, same=False):
-        """Returns the exit code, and what the script has said; ``fail`` is the round in which it fails."""
+        """Returns the exit code, and what the script has said; ``fail`` is the round in which it
+        fails."""
         self.runs += 1
         log = str(self.dir / ("%d.log" % self.runs))
-        arguments = dict(size=size, task=task, epochs=epochs, fail=fail, batch=batch, seed=seed, workers=workers, checkpoint=self.path, every=1, rows=4000)
-        argv = [os.path.join(HERE, "work.py")] + [x for name, value in arguments.items() for x in ("--" + name, str(value))]
+        arguments = dict(
+            size=size,
+            task=task,
+            epochs=epochs,
+            fail=fail,
+            batch=batch,
+            seed=seed,
+            workers=workers,
+            checkpoint=self.path,
+            every=1,
+            rows=4000,
+        )
+        argv = [os.path.join(HERE, "work.py")] + [
+            x for name, value in arguments.items() for x in ("--" + name, str(value))
+        ]
         argv += ["--ordered"] * ordered + ["--same"] * same
-        env = dict(os.environ, PYTHONPATH=os.path.dirname(HERE), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", PYTHONDONTWRITEBYTECODE="1")
+        env = dict(
+            os.environ,
+            PYTHONPATH=os.path.dirname(HERE),
+            OMP_NUM_THREADS="1",
+            GLOO_SOCKET_IFNAME="lo",
+            PYTHONDONTWRITEBYTECODE="1",
+        )
         env.pop("ELASTICDL_SOCKET", None)
         pid, end = self.forker.start(argv, env, log), time.time() + LIMIT
         while pid not in self.forker.exits and time.time() < end:
@@ -40,7 +62,8 @@ class Script:
         assert code == 1 and os.path.exists(self.path), text
 
     def exact(self, **changed):
-        """Resumes, and expects each record as often as there are epochs. Returns the number of updates."""
+        """Resumes, and expects each record as often as there are epochs. Returns the number of
+        updates."""
         code, text = self.run(**changed)
         assert code == 0, text
         last = json.loads(text.splitlines()[-1])
@@ -60,8 +83,10 @@ class Script:
     def edit(self, change):
         """Changes the checkpoint in a process that has the torch that is tested."""
         script = self.dir / "edit.py"
-        script.write_text("import sys, torch\npath = sys.argv[1]\nnew = {'weights_only': False} if torch.__version__[0] != '1' else {}\n"
-                          "saved = torch.load(path, **new)\n%s\ntorch.save(saved, path)\n" % change)
+        script.write_text(
+            "import sys, torch\npath = sys.argv[1]\nnew = {'weights_only': False} if torch.__version__[0] != '1' else {}\n"
+            "saved = torch.load(path, **new)\n%s\ntorch.save(saved, path)\n" % change
+        )
         pid = self.forker.start([str(script), self.path], dict(os.environ, PYTHONPATH=HERE), str(self.dir / "edit.log"))
         end = time.time() + LIMIT
         while pid not in self.forker.exits and time.time() < end:
@@ -76,7 +101,13 @@ def script(tmp_path, forker):
 
 def test_another_cut_is_refused_in_the_middle_of_an_epoch(script):
     script.begin()
-    script.refused("restore that data set", "size=320 (the script declares 384)", "records_per_task=20 (the script declares 24)", size=384, task=24)
+    script.refused(
+        "restore that data set",
+        "size=320 (the script declares 384)",
+        "records_per_task=20 (the script declares 24)",
+        size=384,
+        task=24,
+    )
     script.refused("seed=0 (the script declares 7)", seed=7, workers=2)
     assert script.exact() == 20  # the data set is restored
 
@@ -91,11 +122,14 @@ def test_a_next_epoch_takes_the_records_that_there_are(script):
     script.refused("1 epochs are complete, of a data set with size=320 (the script declares 384", size=384)
     code, text = script.run(size=384, task=24, epochs=2, seed=3)
     last = json.loads(text.splitlines()[-1])
-    assert code == 0 and last["updates"] == 20 + 24 and last["wrong"] == [[i, 1] for i in range(320, 340)], text  # new ones in one epoch
+    assert (
+        code == 0 and last["updates"] == 20 + 24 and last["wrong"] == [[i, 1] for i in range(320, 340)]
+    ), text  # new ones in one epoch
 
 
 def test_an_epoch_that_ends_in_mid_training_is_complete(script):
-    script.begin(epochs=2, fail=20)  # the checkpoint is of the end of the first epoch, which its ledger lists
+    # the checkpoint is of the end of the first epoch, which its ledger lists
+    script.begin(epochs=2, fail=20)
     code, text = script.run(size=384, task=24, epochs=2)
     assert code == 0 and json.loads(text.splitlines()[-1])["updates"] == 20 + 24, text
 

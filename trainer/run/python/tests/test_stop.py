@@ -23,7 +23,8 @@ def stop(processes):
 
 
 def resumed(agent, round):
-    """Ends the processes, starts them again, and checks that they go on after the round, and take each record once."""
+    """Ends the processes, starts them again, and checks that they go on after the round, and take
+    each record once."""
     ranks = len(agent.members)
     for p in agent.alive():
         os.kill(p.pid, signal.SIGTERM)
@@ -42,13 +43,16 @@ def test_a_stop_saves_the_last_round(job, tmp_path, ranks, told):
     agent = job(ranks, "--size", 2000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(7), words(agent)
     assert not os.path.exists(path)
-    stop(agent.members[ranks - told:])  # one that hears it is enough: the flag travels with the round
+    # one that hears it is enough: the flag travels with the round
+    stop(agent.members[ranks - told:])
     first = agent.members[0]
     assert agent.until(lambda: bool(rests(first))), words(agent)
     last = rests(first)[0]["round"]
     assert rests(first)[0]["why"] == "" and last >= 7
     assert [m["path"] for m in first.heard if m["op"] == "saved"] == [path]
-    assert agent.until(lambda: all(rounds(p)[-1] == last for p in agent.members)), [rounds(p)[-1] for p in agent.members]
+    assert agent.until(lambda: all(rounds(p)[-1] == last for p in agent.members)), [
+        rounds(p)[-1] for p in agent.members
+    ]
     assert not any(rests(p) for p in agent.members[1:])
     resumed(agent, last)
 

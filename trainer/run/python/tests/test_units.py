@@ -8,15 +8,88 @@ import pytest
 from fake_agent import LIMIT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ELASTICAI = ["passes", "synchronized", "scheduler_first", "optimizer_arguments", "service_arguments", "shards", "rest_of_a_shard", "shuffled",
-             "void_shard", "controller", "deferred", "folder", "no_torchvision", "newcomer_in_mid_task", "moved_ledger", "void_block", "many_tasks",
-             "any_ledger", "shard_in_mid_task", "no_directory"]
-LAWS = ["permutation_is_kept", "default_tasks", "returned_records", "rewound", "batches", "half_a_round", "settled_epochs", "who_writes", "written_whole", "storage_fails",
-        "newer_or_older", "differences", "claimed", "taken_over", "gaps"]
-MODELS = ["accumulation", "flagged", "options", "odd", "mixed", "two_models", "recomputed", "unfrozen", "unfrozen_by_hand", "copies", "sparse", "phases", "ahead", "feeds", "containers", "differences", "interrupted"]
+ELASTICAI = [
+    "passes",
+    "synchronized",
+    "scheduler_first",
+    "optimizer_arguments",
+    "service_arguments",
+    "shards",
+    "rest_of_a_shard",
+    "shuffled",
+    "void_shard",
+    "controller",
+    "deferred",
+    "folder",
+    "no_torchvision",
+    "newcomer_in_mid_task",
+    "moved_ledger",
+    "void_block",
+    "many_tasks",
+    "any_ledger",
+    "shard_in_mid_task",
+    "no_directory",
+]
+LAWS = [
+    "permutation_is_kept",
+    "default_tasks",
+    "returned_records",
+    "rewound",
+    "batches",
+    "half_a_round",
+    "settled_epochs",
+    "who_writes",
+    "written_whole",
+    "storage_fails",
+    "newer_or_older",
+    "differences",
+    "claimed",
+    "taken_over",
+    "gaps",
+]
+MODELS = [
+    "accumulation",
+    "flagged",
+    "options",
+    "odd",
+    "mixed",
+    "two_models",
+    "recomputed",
+    "unfrozen",
+    "unfrozen_by_hand",
+    "copies",
+    "sparse",
+    "phases",
+    "ahead",
+    "feeds",
+    "containers",
+    "differences",
+    "interrupted",
+]
 
 
-@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "misfits", "settling", "unfit", "checkpoint_late", "checkpoint_replaced", "store", "buried", "unfinished", "half_a_state", "explained", "nccl_versions", "stuck_beside_nccl"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "permutation",
+        "ledger",
+        "cut",
+        "nccl",
+        "alone",
+        "misfits",
+        "settling",
+        "unfit",
+        "checkpoint_late",
+        "checkpoint_replaced",
+        "store",
+        "buried",
+        "unfinished",
+        "half_a_state",
+        "explained",
+        "nccl_versions",
+        "stuck_beside_nccl",
+    ],
+)
 def test_unit(case, tmp_path, forker):
     runs("units.py", case, tmp_path, forker)
 

@@ -1,4 +1,5 @@
-"""Kills, stops and starts processes of a job, and counts in the model itself what was trained on."""
+"""Kills, stops and starts processes of a job, and counts in the model itself what was trained
+on."""
 
 import json
 import os
@@ -11,7 +12,8 @@ import pytest
 
 
 def ended(agent):
-    """Waits until all have ended, and checks that every record is in the model as often as there are epochs."""
+    """Waits until all have ended, and checks that every record is in the model as often as there
+    are epochs."""
     results = finished(agent)
     for r in results:
         assert r["wrong"] == [], (r, agent.worlds, words(agent))
@@ -56,7 +58,9 @@ def test_every_record_once_and_all_end_together(job):
 def test_one_may_take_long_before_init(job):
     agent = job(3, 8, script="late.py")
     assert {p.code() for p in agent.processes if finished(agent)} == {0}
-    assert agent.formation == 1 and "waiting for rank 1 of 3 to call init()" in agent.log(agent.processes[0]), words(agent)
+    assert agent.formation == 1 and "waiting for rank 1 of 3 to call init()" in agent.log(agent.processes[0]), words(
+        agent
+    )
 
 
 def test_one_is_lost_before_it_is_ready(job):
@@ -88,8 +92,11 @@ def test_killed_and_frozen_beside_children_that_hold_the_sockets(job):
     agent = job(5, "--size", 3000, "--hold", "--workers", 1, "--pause", 0.005, "--epochs", 2)
     assert agent.stepping()
     pids = [p.pid for p in agent.processes]
-    times = [recovery(agent, lambda: agent.kill(agent.alive()[0])), recovery(agent, lambda: agent.freeze(agent.alive()[1])),
-             recovery(agent, lambda: agent.kill(agent.alive()[-1]))]
+    times = [
+        recovery(agent, lambda: agent.kill(agent.alive()[0])),
+        recovery(agent, lambda: agent.freeze(agent.alive()[1])),
+        recovery(agent, lambda: agent.kill(agent.alive()[-1])),
+    ]
     print("re-formed in", ["%.3f" % t for t in times])
     for p in agent.processes:
         if p.gone and p.code() is None:
@@ -138,7 +145,10 @@ def test_thirty_random_kills_and_every_record_once(job):
         while sum(p.code() is None for p in agent.processes) < 4:
             agent.start()
     # Who comes when the others have ended finds nobody who has the state.
-    assert agent.until(lambda: all(p in agent.members for p in agent.processes if not p.gone)), (words(agent), agent.worlds)
+    assert agent.until(lambda: all(p in agent.members for p in agent.processes if not p.gone)), (
+        words(agent),
+        agent.worlds,
+    )
     agent.epochs = agent.last + 1
     results = ended(agent)
     assert {r["epochs"] for r in results} == {agent.epochs}
@@ -158,7 +168,9 @@ def test_what_changes_after_step_is_alike_again_in_the_next_world(job):
 def test_the_batches_of_an_accumulation_do_not_divide_the_records(job, ranks, size, every):
     agent = job(ranks, size, every, script="accumulating.py")
     results = finished(agent)
-    assert len(results) == ranks and {r["records"] for r in results} == {size} and len({r["rounds"] for r in results}) == 1
+    assert (
+        len(results) == ranks and {r["records"] for r in results} == {size} and len({r["rounds"] for r in results}) == 1
+    )
 
 
 @pytest.mark.parametrize("ranks, size, more", [(2, 48, []), (3, 16, []), (2, 44, ["shards"])])
@@ -192,7 +204,18 @@ def test_leave_takes_the_others_along_to_the_end_of_a_round(job):
 
 def test_a_script_acts_on_the_notice_that_it_will_be_taken_away(job, tmp_path):
     notice, deadline = tmp_path / "notice", time.time() + 30
-    arguments = ("--size", 2000, "--pause", 0.003, "--checkpoint", tmp_path / "saved.pt", "--every", 0, "--notice", notice)
+    arguments = (
+        "--size",
+        2000,
+        "--pause",
+        0.003,
+        "--checkpoint",
+        tmp_path / "saved.pt",
+        "--every",
+        0,
+        "--notice",
+        notice,
+    )
     agent = job(1, *arguments)
     assert agent.stepping(5), words(agent)
     assert not notice.exists()  # elasticdl.leaving() is None
@@ -253,7 +276,8 @@ def test_a_loss_may_be_explained_late(job):
     assert agent.stepping(3)
     agent.silent, agent.explain = True, False  # its master is away
     agent.kill(agent.alive()[0])
-    # One of the two asks. The other may have sent its part to the lost one, and wait for the one that asks.
+    # One of the two asks. The other may have sent its part to the lost one, and wait for the one
+    # that asks.
     assert agent.until(lambda: any(m["op"] == "explain" for p in agent.processes for m in p.heard)), words(agent)
     agent.silent = False
     with agent.lock:

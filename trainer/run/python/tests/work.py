@@ -1,4 +1,5 @@
-"""Trains a model that counts its records: parameter i rises by one each time that record i is in an update."""
+"""Trains a model that counts its records: parameter i rises by one each time that record i is in an
+update."""
 
 import argparse
 import ctypes
@@ -26,7 +27,8 @@ a.add_argument("--notice", default="")
 a.add_argument("--backend", default="gloo")
 a.add_argument("--fail", type=int, default=0)
 a.add_argument("--out", default="")
-a.add_argument("--rows", type=int, default=0)  # of the model, if not as many as there are records
+# of the model, if not as many as there are records
+a.add_argument("--rows", type=int, default=0)
 a.add_argument("--seed", type=int, default=0)
 a.add_argument("--ordered", action="store_true")
 a.add_argument("--same", action="store_true")
@@ -92,7 +94,8 @@ def train(state):
         if a.fail and state.updates == a.fail:
             torch.ones(2) @ torch.ones(3)
         with torch.no_grad():
-            model.count.grad *= session.current().weights()[1]  # a mean to a sum, so that the model counts
+            # a mean to a sum, so that the model counts
+            model.count.grad *= session.current().weights()[1]
         optimizer.step()
         state.updates += 1
         if a.pause:
@@ -105,5 +108,16 @@ def train(state):
 updates = train(state)
 torch.distributed.all_reduce(torch.ones(1))
 counts = model.count.detach().round().int().tolist()[:a.size]
-print(json.dumps({"ended": True, "updates": updates, "size": elasticdl.world().size, "formation": elasticdl.world().formation,
-                  "wrong": [(i, c) for i, c in enumerate(counts) if c != (counts[0] if a.epochs > 9 else a.epochs)][:20], "epochs": counts[0]}), flush=True)
+print(
+    json.dumps(
+        {
+            "ended": True,
+            "updates": updates,
+            "size": elasticdl.world().size,
+            "formation": elasticdl.world().formation,
+            "wrong": [(i, c) for i, c in enumerate(counts) if c != (counts[0] if a.epochs > 9 else a.epochs)][:20],
+            "epochs": counts[0],
+        }
+    ),
+    flush=True,
+)

@@ -1,4 +1,5 @@
-"""Uses a TCPStore as PyTorch's programs do. The first argument is what to do; MASTER_ADDR and MASTER_PORT say where."""
+"""Uses a TCPStore as PyTorch's programs do. The first argument is what to do; MASTER_ADDR and
+MASTER_PORT say where."""
 
 import datetime
 import os
@@ -36,7 +37,11 @@ def basics():
     same("get", b.get("k"), b"v")
     same("add", (a.add("n", 5), b.add("n", -7), a.get("n")), (5, -2, b"-2"))
     same("num_keys", a.num_keys(), 2)
-    same("compare_set", (a.compare_set("k", "v", "w"), a.compare_set("k", "x", "y"), a.compare_set("none", "x", "y")), (b"w", b"w", b"x"))
+    same(
+        "compare_set",
+        (a.compare_set("k", "v", "w"), a.compare_set("k", "x", "y"), a.compare_set("none", "x", "y")),
+        (b"w", b"w", b"x"),
+    )
     same("compare_set of nothing", a.compare_set("new", "", "y"), b"y")
     same("delete_key", (a.delete_key("k"), a.delete_key("k")), (True, False))
     big = os.urandom(5 << 20)
@@ -75,7 +80,11 @@ def modern(a, b):
         [t.start() for t in threads]
         a.barrier("bar", 3)
         [t.join() for t in threads]
-        fails("a barrier to which nobody comes", lambda: a.barrier("alone", 2, datetime.timedelta(milliseconds=300)), "imeout")
+        fails(
+            "a barrier to which nobody comes",
+            lambda: a.barrier("alone", 2, datetime.timedelta(milliseconds=300)),
+            "imeout",
+        )
     same("after a timeout", a.add("m1", 1), 2)
     c = a.clone()
     same("clone", c.get("m2"), b"2")
@@ -99,7 +108,8 @@ def closed():
     print("waiting", flush=True)
     fails("wait", lambda: s.get("never"))
     fails("add", lambda: idle.add("n", 1))
-    time.sleep(0.5)  # for the threads of 1.x, which abort the process if their connection is reset
+    # for the threads of 1.x, which abort the process if their connection is reset
+    time.sleep(0.5)
     print("alive", flush=True)
 
 

@@ -27,7 +27,8 @@ def values(salt, shape, scale=1.0, shift=0.0):
 
 
 def pad(x, kernel, stride, same, value=0.0):
-    """TensorFlow's SAME: the odd element goes below and to the right; "half" is PyTorch's padding=kernel//2."""
+    """TensorFlow's SAME: the odd element goes below and to the right; "half" is PyTorch's
+    padding=kernel//2."""
     if not same:
         return x
     if same == "half":
@@ -77,7 +78,8 @@ cases = []
 
 
 def case(name, x, params, f, labels=None):
-    """f(x, *params) is an output, whose product with values(99) is the loss, or with labels logits."""
+    """f(x, *params) is an output, whose product with values(99) is the loss, or with labels
+    logits."""
     tensors = [x] + params
     for t in tensors:
         t.requires_grad_()
@@ -150,15 +152,26 @@ def resnet(x, *p):
 
 
 case("conv half", values(1, (2, 7, 6, 3)), [values(2, (3, 3, 3, 4), 0.5)], lambda *t: conv(*t, same="half"))
-case("conv half stride", values(1, (2, 8, 7, 3)), [values(2, (3, 3, 3, 4), 0.5)], lambda *t: conv(*t, stride=(2, 2), same="half"))
+case(
+    "conv half stride",
+    values(1, (2, 8, 7, 3)),
+    [values(2, (3, 3, 3, 4), 0.5)],
+    lambda *t: conv(*t, stride=(2, 2), same="half"),
+)
 case("conv half even kernel", values(1, (2, 7, 6, 2)), kernel_and_bias(4, 2, 2, 3),
      lambda *t: conv(*t, stride=(2, 1), same="half", relu=True))
 case("max pool half", values(1, (2, 7, 5, 3)), [], lambda x: pool(x, (3, 3), (2, 2), "half"))
 case("batch norm relu", values(1, (3, 4, 5, 6), 1, 0.5), gamma_beta(6), lambda *t: norm(*t, relu=True))
 case("global average pool", values(1, (3, 5, 4, 6)), [], lambda x: x.mean((1, 2)))
 case("shortcut", values(1, (2, 5, 4, 3)), [], lambda x: shortcut(x, 2, 7))
-block = lambda salt, c, f: [values(salt, (3, 3, c, f), 0.5), values(salt + 1, (f,), 0.5, 1), values(salt + 2, (f,), 0.5),
-                            values(salt + 3, (3, 3, f, f), 0.5), values(salt + 4, (f,), 0.5, 1), values(salt + 5, (f,), 0.5)]
+block = lambda salt, c, f: [
+    values(salt, (3, 3, c, f), 0.5),
+    values(salt + 1, (f,), 0.5, 1),
+    values(salt + 2, (f,), 0.5),
+    values(salt + 3, (3, 3, f, f), 0.5),
+    values(salt + 4, (f,), 0.5, 1),
+    values(salt + 5, (f,), 0.5),
+]
 case("residual block", values(1, (3, 5, 6, 4)), block(2, 4, 4), residual)
 case("residual block that halves", values(1, (3, 6, 5, 4)), block(2, 4, 8), residual)
 case("resnet", values(1, (4, 8, 8, 3)),

@@ -1,16 +1,20 @@
-"""Hands record indices to a DataLoader's workers in blocks of one batch, so that the k-th batch is known record by record.
+"""Hands record indices to a DataLoader's workers in blocks of one batch, so that the k-th batch is
+known record by record.
 
-ElasticDL counts *how many* records were trained on; with several loader workers it cannot know which. Here a loader
-worker connects to the training process and is given a block of ``batch_size`` indices at a time, from leases of its own.
-A DataLoader delivers batch k from worker k mod W, so the k-th batch is the next block of that worker.
+ElasticDL counts *how many* records were trained on; with several loader workers it cannot know
+which. Here a loader worker connects to the training process and is given a block of ``batch_size``
+indices at a time, from leases of its own. A DataLoader delivers batch k from worker k mod W, so the
+k-th batch is the next block of that worker.
 
-Blocks are made ahead of the training, and the state with its ledger may change under them. Four rules keep every record in exactly one
-update, whatever the ledger becomes:
+Blocks are made ahead of the training, and the state with its ledger may change under them. Four
+rules keep every record in exactly one update, whatever the ledger becomes:
 
-1. A block counts if each of its stretches begins where the ledger, with what this round brings already, ends; else it counts nothing.
-2. A block that does not count leaves nothing taken behind: a lease that it has records of which are not in the state takes them again
-   from the ledger's end on, in a new *turn*.
-3. A stretch of an earlier turn counts nothing, and moves its lease no more: its records were taken again.
+1. A block counts if each of its stretches begins where the ledger, with the stretches of this
+   round, ends. Otherwise it counts nothing.
+2. A block that does not count leaves no record taken. If the state lacks records of a lease in the
+   block, the lease takes them again from the ledger's end on, in a new *turn*.
+3. A stretch of an earlier turn counts nothing and does not move its lease: its records were taken
+   again.
 4. The records of one turn are taken by one worker, so that they are delivered in order.
 """
 
@@ -29,12 +33,14 @@ from elasticdl import session as sessions
 from elasticdl.leases import Stretch
 from elasticdl.rounds import STRETCHES, Credit, Ledger
 
-#: How long a worker without records rests before it is given a block that counts nothing, in seconds.
+#: How long a worker without records rests before it is given a block that counts nothing, in
+#: seconds.
 REST = 0.02
 
 
 class Block(NamedTuple):
-    """Is the records of one batch. Its stretches have fewer records than indices if it is filled up with records that are credited elsewhere."""
+    """Is the records of one batch. Its stretches have fewer records than indices if it is filled up
+    with records that are credited elsewhere."""
 
     indices: List[int]
     stretches: Tuple[Stretch, ...]
@@ -46,12 +52,14 @@ def early(session: Any) -> bool:
 
 
 def ledger(session: Any) -> Ledger:
-    """Returns the ledger at which leases begin: a process without state has none, whatever it has read from a checkpoint."""
+    """Returns the ledger at which leases begin: a process without state has none, whatever it has
+    read from a checkpoint."""
     return session.ledger if session.live or not early(session) else {}
 
 
 def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tuple[Credit, ...]]:
-    """Returns what is credited of each block of a round: all of it, or nothing. Leases take again what is dropped.
+    """Returns what is credited of each block of a round: all of it, or nothing. Leases take again
+    what is dropped.
 
     Call it once the state is that of this world. ``tasks`` is how many the round's header can name.
     """
@@ -63,7 +71,8 @@ def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tup
 
 
 def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit, ...]:
-    """Returns what is credited of a block, and moves ``ends``, where the stretches of this round's tasks end."""
+    """Returns what is credited of a block, and moves ``ends``, where the stretches of this round's
+    tasks end."""
     held = set(map(id, session.book.held))
     after = dict(ends)
     fits = True
@@ -85,7 +94,8 @@ def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit
 
 
 class Blocks:
-    """Makes blocks from leases, in the training process. Each loader worker has leases of its own."""
+    """Makes blocks from leases, in the training process. Each loader worker has leases of its
+    own."""
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
@@ -93,9 +103,11 @@ class Blocks:
         self._lock = threading.RLock()
         self._given: Dict[int, Deque[Block]] = {}
         self._next = 0
-        self._loader = 0  # how many DataLoaders' iterations have begun
+        # how many DataLoaders' iterations have begun
+        self._loader = 0
         self._seen: Set[int] = set()  # the workers of the newest
-        self.path = "\0elasticai-%d-%s" % (os.getpid(), os.urandom(8).hex())  # abstract: it is in no file system, and ends with the process
+        # abstract: it is in no file system, and ends with the process
+        self.path = "\0elasticai-%d-%s" % (os.getpid(), os.urandom(8).hex())
         self._listener: Optional[socket.socket] = None
 
     def serve(self) -> None:
@@ -133,7 +145,8 @@ class Blocks:
     def _begin(self, worker: int, workers: int) -> int:
         """Returns the number of the loader that a worker, which has just connected, is of.
 
-        A worker that was there before is of a new one. What was fetched for the former, and not delivered, is taken again.
+        A worker that was there before is of a new one. What was fetched for the former, and not
+        delivered, is taken again.
         """
         with self._lock:
             if worker in self._seen or workers != self.workers:
@@ -175,7 +188,8 @@ class Blocks:
         return block
 
     def next(self) -> Optional[Block]:
-        """Returns the block of the batch that the loader delivers next; None if it delivered none that was made here."""
+        """Returns the block of the batch that the loader delivers next; None if it delivered none
+        that was made here."""
         with self._lock:
             worker = self._next % self.workers if self.workers else 0
             given = self._given.get(worker)
@@ -196,7 +210,8 @@ def _exactly(c: socket.socket, n: int) -> bytes:
 
 
 class Client:
-    """Asks the training process for blocks, from a process of the loader. Each process has a connection of its own."""
+    """Asks the training process for blocks, from a process of the loader. Each process has a
+    connection of its own."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,5 @@
-"""Gives the indices of the records to train on from the leases of the job, with ElasticDL's interface."""
+"""Gives the indices of the records to train on from the leases of the job, with ElasticDL's
+interface."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ TRAINING = 1
 
 
 class Shard(NamedTuple):
-    """Is a range of records. ``indices`` are those to train on, in their order; without ``shuffle`` they are [start, end)."""
+    """Is a range of records. ``indices`` are those to train on, in their order; without ``shuffle``
+    they are [start, end)."""
 
     name: str
     start: int
@@ -40,21 +42,26 @@ class _Given:
 class DataShardService:
     """Gives shards: ranges of records that no other process has.
 
-    ``num_minibatches_per_shard`` is by default what the job's ``--num_minibatches_per_task`` says, if it was given.
-    ``dataset_name`` is the name of all shards. ``master_client`` has no effect: the agent's socket is the package's own.
+    ``num_minibatches_per_shard`` is by default what the job's ``--num_minibatches_per_task`` says,
+    if it was given. ``dataset_name`` is the name of all shards. ``master_client`` has no effect:
+    the agent's socket is the package's own.
     """
 
     def __init__(self, master_client: Any = None, batch_size: int = 1, num_epochs: Optional[int] = None,
                  dataset_size: Optional[int] = None, shuffle: bool = False, shuffle_shards: bool = False,
                  task_type: int = TRAINING, num_minibatches_per_shard: int = 0, dataset_name: str = "") -> None:
         if task_type != TRAINING:
-            raise elasticdl.Error("task_type=%r: only TRAINING shards are given; read the data of an evaluation or a prediction without the service" % task_type)
+            raise elasticdl.Error(
+                "task_type=%r: only TRAINING shards are given; read the data of an evaluation or a prediction without the service"
+                % task_type
+            )
         if shuffle_shards and not shuffle:
             warn_once("shuffle_shards=True has no effect: give shuffle=True, which shuffles the records")
         self._batch_size, self._dataset_size = batch_size, dataset_size
         self._name, self._pid = dataset_name, os.getpid()
         self._controller: Any = None  # runs the rounds; None: the script does
-        self._completed = False       # a shard was, since report_batch_done was called
+        # a shard was, since report_batch_done was called
+        self._completed = False
         per_shard = num_minibatches_per_shard or int(os.environ.get("ELASTICDL_NUM_MINIBATCHES_PER_TASK", "0"))
         self._fields: Optional[Dict[str, Any]] = None
         if dataset_size:
@@ -65,27 +72,34 @@ class DataShardService:
     def join(self) -> None:
         """Joins the job if the process has not, and declares the data set."""
         if os.getpid() != self._pid:
-            raise elasticdl.Error("shards are given to the training process alone; a DataLoader's worker has fetch_record_index() of a RecordIndexService")
+            raise elasticdl.Error(
+                "shards are given to the training process alone; a DataLoader's worker has fetch_record_index() of a RecordIndexService"
+            )
         if sessions._session is None:
             elasticdl.init()
         if self._fields is not None:
             elasticdl.dataset(**self._fields)
         elif not sessions.current().book.used:
-            raise elasticdl.Error("the size of the data set is not known: give dataset_size=len(dataset) and num_epochs")
+            raise elasticdl.Error(
+                "the size of the data set is not known: give dataset_size=len(dataset) and num_epochs"
+            )
 
     def fetch_shard(self) -> Optional[Shard]:
-        """Returns a shard, None when all records are in the model. While others have the rest, a controller takes part in their rounds."""
+        """Returns a shard, None when all records are in the model. While others have the rest, a
+        controller takes part in their rounds."""
         self.join()
         lease = elasticdl.lease() if self._controller is None else self._controller._lease()
         if lease is None:
             return None
-        if self._controller is None:  # a new world calls the training function again: it has no shards of an earlier one
+        # a new world calls the training function again: it has no shards of an earlier one
+        if self._controller is None:
             self._shards = [s for s in self._shards if s.turn == s.lease.turn and len(s.lease)]
         self._shards.append(_Given(lease))
         return Shard(self._name, lease.start + lease.credited, lease.end, lease.indices())
 
     def next_block(self) -> Optional[Block]:
-        """Returns the records of the next batch: ``batch_size``, or as many as are left of the shards that were fetched."""
+        """Returns the records of the next batch: ``batch_size``, or as many as are left of the
+        shards that were fetched."""
         return self._claim(self._batch_size)
 
     def _claim(self, rest: int) -> Block:
@@ -102,12 +116,17 @@ class DataShardService:
         return Block([], tuple(stretches))
 
     def report_batch_done(self, batch_size: Optional[int] = None, err_msg: str = "") -> bool:
-        """Credits the next records of the shards that were fetched, and reports whether a shard is complete.
+        """Credits the next records of the shards that were fetched, and reports whether a shard is
+        complete.
 
-        Call it before the gradients are reduced. With a controller it credits nothing: ``elastic_run`` does.
+        Call it before the gradients are reduced. With a controller it credits nothing:
+        ``elastic_run`` does.
         """
         if err_msg:
-            raise elasticdl.Error("report_batch_done(err_msg=%r): a batch cannot be given back; let the error end the process, then others train on it" % err_msg)
+            raise elasticdl.Error(
+                "report_batch_done(err_msg=%r): a batch cannot be given back; let the error end the process, then others train on it"
+                % err_msg
+            )
         if self._controller is None:
             block = self._claim(batch_size or self._batch_size)
             if block.stretches:
@@ -126,11 +145,20 @@ class DataShardService:
 
 
 class RecordIndexService(DataShardService):
-    """Gives single indices, in the training process or in the workers of a DataLoader that has ``batch_size``."""
+    """Gives single indices, in the training process or in the workers of a DataLoader that has
+    ``batch_size``."""
 
-    def __init__(self, master_client: Any = None, batch_size: int = 1, num_epochs: Optional[int] = None,
-                 dataset_size: Optional[int] = None, task_type: int = TRAINING, shuffle: bool = False, dataset_name: str = "",
-                 num_minibatches_per_shard: int = 0) -> None:
+    def __init__(
+        self,
+        master_client: Any = None,
+        batch_size: int = 1,
+        num_epochs: Optional[int] = None,
+        dataset_size: Optional[int] = None,
+        task_type: int = TRAINING,
+        shuffle: bool = False,
+        dataset_name: str = "",
+        num_minibatches_per_shard: int = 0,
+    ) -> None:
         super().__init__(master_client, batch_size, num_epochs, dataset_size, shuffle, task_type=task_type,
                          num_minibatches_per_shard=num_minibatches_per_shard, dataset_name=dataset_name)
         self.blocks: Any = Blocks(batch_size)
@@ -143,7 +171,8 @@ class RecordIndexService(DataShardService):
         self.blocks.serve()
 
     def next_block(self) -> Optional[Block]:
-        """Returns the records of the batch that the loader delivers next; None if they were not fetched here."""
+        """Returns the records of the batch that the loader delivers next; None if they were not
+        fetched here."""
         block: Optional[Block] = self.blocks.next()
         return block
 

@@ -22,7 +22,8 @@ _Pass = Tuple[Callable[..., Any], Tuple[Any, ...], Dict[str, Any], Optional[Bloc
 
 
 class PyTorchAllReduceController:
-    """Takes ``(data_shard_service)`` or ``(master_client, data_shard_service)``, as ElasticDL's versions do."""
+    """Takes ``(data_shard_service)`` or ``(master_client, data_shard_service)``, as ElasticDL's
+    versions do."""
 
     def __init__(self, *services: Any, data_shard_service: Any = None, master_client: Any = None) -> None:
         if data_shard_service is None and not services:
@@ -33,8 +34,10 @@ class PyTorchAllReduceController:
         self._state: Optional[elasticdl.State] = None
         self._passes: List[_Pass] = []
         self._last: Optional[_Pass] = None
-        self._weights: List[int] = []  # records of each of the passes that are on
-        self._begun = 0  # minibatches before the training, of epochs that it resumes after
+        # records of each of the passes that are on
+        self._weights: List[int] = []
+        # minibatches before the training, of epochs that it resumes after
+        self._begun = 0
         self.data_shard_service.join()
         self.data_shard_service._controller = self
         sessions.current().book.sticky = True
@@ -44,11 +47,14 @@ class PyTorchAllReduceController:
 
     def set_broadcast_optimizer(self, optimizer: Any) -> None:
         if not isinstance(optimizer, _Distributed):
-            raise elasticdl.Error("set_broadcast_optimizer(): the optimizer does not average its gradients: give DistributedOptimizer(optimizer)")
+            raise elasticdl.Error(
+                "set_broadcast_optimizer(): the optimizer does not average its gradients: give DistributedOptimizer(optimizer)"
+            )
         self._optimizer = optimizer
 
     def set_resume_epoch(self, epoch: int) -> None:
-        """Sets the epoch to count from. In a world that has begun the count of the others is taken over."""
+        """Sets the epoch to count from. In a world that has begun the count of the others is taken
+        over."""
         self._begun = epoch * self.data_shard_service.get_minibatch_count_per_epoch()
         if self._state is not None:
             self._state.completed = self._begun
@@ -65,7 +71,8 @@ class PyTorchAllReduceController:
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Returns how many minibatches of an update are this worker's; low ranks take the odd ones."""
+        """Returns how many minibatches of an update are this worker's; low ranks take the odd
+        ones."""
         world = elasticdl.world()
         each, odd = divmod(self.global_batch_num_per_step, world.size)
         return each + (world.rank < odd)
@@ -82,9 +89,11 @@ class PyTorchAllReduceController:
         return self.global_completed_batch_num // per_epoch if per_epoch else 0
 
     def broadcast(self) -> None:
-        """Copies model, optimizer and count from the worker that has the newest, rank 0 if none has trained: once in each world.
+        """Copies model, optimizer and count from the worker that has the newest, rank 0 if none has
+        trained: once in each world.
 
-        ``elastic_run`` does so by itself. If all workers have the same state already, it does nothing.
+        ``elastic_run`` does so by itself. If all workers have the same state already, it does
+        nothing.
         """
         session, state = sessions.current(), self._members()
         while not session.synced:
@@ -98,7 +107,8 @@ class PyTorchAllReduceController:
                 session.form()
 
     def restore(self) -> None:
-        """Drops gradients that are in no update, and enters the next world with the newest state if a member of this one is lost.
+        """Drops gradients that are in no update, and enters the next world with the newest state if
+        a member of this one is lost.
 
         ``elastic_run`` does so by itself.
         """
@@ -111,7 +121,8 @@ class PyTorchAllReduceController:
         self.broadcast()
 
     def train_one_batch_with_retries(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Trains on one minibatch, as the function that ``elastic_run(func)`` returns does. Its records are credited."""
+        """Trains on one minibatch, as the function that ``elastic_run(func)`` returns does. Its
+        records are credited."""
         return self.elastic_run(func)(*args, **kwargs)
 
     def notify_train_loop_start(self) -> None:
@@ -126,13 +137,15 @@ class PyTorchAllReduceController:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Encloses the training loop. After its end this worker takes part in rounds, without records, until all workers have ended theirs."""
+        """Encloses the training loop. After its end this worker takes part in rounds, without
+        records, until all workers have ended theirs."""
         self.notify_train_loop_start()
         yield
         self.notify_train_loop_end()
 
     def elastic_run(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns ``func``, which trains on one minibatch, so that it is done again when the world changes under it."""
+        """Returns ``func``, which trains on one minibatch, so that it is done again when the world
+        changes under it."""
 
         @functools.wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -156,7 +169,8 @@ class PyTorchAllReduceController:
         return self._state
 
     def _lease(self) -> Optional[Lease]:
-        """Returns a lease, None at the end; takes part in the rounds of the others while they have the rest."""
+        """Returns a lease, None at the end; takes part in the rounds of the others while they have
+        the rest."""
         session = sessions.current()
         while True:
             lease = session.book.whole(session.pending, ledger(session), early(session))
@@ -168,7 +182,8 @@ class PyTorchAllReduceController:
                 time.sleep(REST)
 
     def _round(self, work: Callable[[], Any], blocks: Optional[List[Any]]) -> Any:
-        """Does one update, again if the world changes before it is done. ``blocks`` None: this worker has no more records."""
+        """Does one update, again if the world changes before it is done. ``blocks`` None: this
+        worker has no more records."""
         session = sessions.current()
         state = self._members()
         result = None
@@ -221,7 +236,8 @@ class PyTorchAllReduceController:
         return result
 
     def _filler(self) -> None:
-        """Applies the others' gradients, by the minibatch that this worker had last: what the script does with averaged gradients it does here, too."""
+        """Applies the others' gradients, by the minibatch that this worker had last: what the
+        script does with averaged gradients it does here, too."""
         self._optimizer._forget()
         if self._last is not None:
             self._weights = [0]
@@ -237,5 +253,13 @@ AllReduceController = PyTorchAllReduceController
 def create_elastic_controller(batch_size: int, num_epochs: Optional[int] = None, dataset_size: Optional[int] = None,
                               shuffle: bool = False, num_minibatches_per_shard: int = 0) -> PyTorchAllReduceController:
     """Returns a controller with a RecordIndexService."""
-    return PyTorchAllReduceController(RecordIndexService(
-        None, batch_size, num_epochs, dataset_size, shuffle=shuffle, num_minibatches_per_shard=num_minibatches_per_shard))
+    return PyTorchAllReduceController(
+        RecordIndexService(
+            None,
+            batch_size,
+            num_epochs,
+            dataset_size,
+            shuffle=shuffle,
+            num_minibatches_per_shard=num_minibatches_per_shard,
+        )
+    )

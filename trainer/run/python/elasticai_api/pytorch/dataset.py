@@ -17,11 +17,14 @@ ImageFolder: Any = _folder()
 
 
 class ElasticImageFolder(ImageFolder):
-    """Is a folder of images; its length is without end, and the index that a loader asks for is ignored."""
+    """Is a folder of images; its length is without end, and the index that a loader asks for is
+    ignored."""
 
     def __init__(self, root: str, *args: Any, data_shard_service: Any = None, **kwargs: Any) -> None:
         if ImageFolder is object:
-            raise ImportError("ElasticImageFolder needs torchvision: install it, or write a Dataset over RecordIndexService")
+            raise ImportError(
+                "ElasticImageFolder needs torchvision: install it, or write a Dataset over RecordIndexService"
+            )
         self._service = data_shard_service
         super().__init__(root, *args, **kwargs)
 

@@ -1,7 +1,8 @@
 """Makes any optimizer average its gradients over the global batch.
 
-With a fixed global batch of W minibatches each of n workers does W/n backward passes between two updates, and the update
-is the mean of all W. ElasticDL's own divides by n instead, so its learning rate drifts as workers come and go.
+With a fixed global batch of W minibatches each of n workers does W/n backward passes between two
+updates, and the update is the mean of all W. ElasticDL's own divides by n instead, so its learning
+rate drifts as workers come and go.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ class _Distributed:
 
     fixed_global_batch_size = False
     backward_passes_per_step = 1
-    _weight: Optional[int] = None  # of the pass that is on, 0 for a filler; None: no controller says
+    # of the pass that is on, 0 for a filler; None: no controller says
+    _weight: Optional[int] = None
     _update = True  # this pass ends with an update
-    _ready = False  # synchronize() has been called for the step() that follows
+    # synchronize() has been called for the step() that follows
+    _ready = False
     _sums: List[Optional[torch.Tensor]]
     _brought = 0
     _passes = 0
@@ -38,11 +41,13 @@ class _Distributed:
 
     @property
     def update_gradients(self) -> bool:
-        """Reports whether the last minibatch ended with an update, as all do without a fixed global batch."""
+        """Reports whether the last minibatch ended with an update, as all do without a fixed global
+        batch."""
         return self._update
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Sets how many minibatches of an update are this worker's, with a fixed global batch. A controller does so by itself."""
+        """Sets how many minibatches of an update are this worker's, with a fixed global batch. A
+        controller does so by itself."""
         if passes < 1:
             raise ValueError("backward_passes_per_step=%d: it must be at least 1" % passes)
         self.backward_passes_per_step = passes
@@ -72,7 +77,8 @@ class _Distributed:
             elasticdl.allreduce_gradients(parameters, records)
 
     def synchronize(self) -> None:
-        """Averages the gradients, for what is done with them before step(), such as clipping. step() does not average them again."""
+        """Averages the gradients, for what is done with them before step(), such as clipping.
+        step() does not average them again."""
         self._average()
         self._ready = True
 
@@ -80,13 +86,18 @@ class _Distributed:
     def skip_synchronize(self) -> Iterator[None]:
         """Encloses the step() after synchronize()."""
         if not self._ready:
-            raise elasticdl.Error("skip_synchronize(): call synchronize() before, or the workers' models become different")
+            raise elasticdl.Error(
+                "skip_synchronize(): call synchronize() before, or the workers' models become different"
+            )
         yield
 
     def step(self, closure: Any = None) -> Any:
-        """Applies the averaged gradients; with a fixed global batch, after the last pass of an update."""
+        """Applies the averaged gradients; with a fixed global batch, after the last pass of an
+        update."""
         if closure is not None:
-            raise elasticdl.Error("step(closure): the gradients that a closure computes would not be averaged; call loss.backward(), then step()")
+            raise elasticdl.Error(
+                "step(closure): the gradients that a closure computes would not be averaged; call loss.backward(), then step()"
+            )
         if not self._ready:
             self._average()
         self._ready = False
@@ -98,12 +109,15 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Any
                          global_batch_num_per_step: Optional[int] = None, fixed_global_batch_size: bool = False) -> Any:
     """Returns the optimizer as one that averages its gradients over the global batch.
 
-    ``named_parameters`` is only checked: nothing is found by name. ``gradient_predivide_factor`` has no effect on a mean.
+    ``named_parameters`` is only checked: nothing is found by name. ``gradient_predivide_factor``
+    has no effect on a mean.
     """
     if compression is not None and getattr(compression, "__name__", "") != "NoneCompressor":
         raise elasticdl.Error("compression=%r: gradients are not compressed; leave it out" % (compression,))
     if op not in (None, 0):  # Horovod's Average is 0
-        raise elasticdl.Error("op=%r: gradients are averaged; leave it out, and for a sum multiply the learning rate" % (op,))
+        raise elasticdl.Error(
+            "op=%r: gradients are averaged; leave it out, and for a sum multiply the learning rate" % (op,)
+        )
     if gradient_predivide_factor != 1.0:
         warn_once("gradient_predivide_factor=%g has no effect: the mean is the same" % gradient_predivide_factor)
     if named_parameters is not None:
@@ -111,7 +125,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Any
     kind = type(optimizer)
     made: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
     made.__dict__ = optimizer.__dict__
-    made.__dict__.pop("step", None)  # of a scheduler that was made before: it would call the other class's
+    # of a scheduler that was made before: it would call the other class's
+    made.__dict__.pop("step", None)
     made._forget()
     made.fixed_global_batch_size = fixed_global_batch_size
     made.global_batch_num_per_step = global_batch_num_per_step or int(os.environ.get("WORKER_NUM", "1"))
@@ -129,4 +144,6 @@ def _check_names(optimizer: torch.optim.Optimizer, named: List[Any]) -> None:
         raise ValueError("named_parameters: %s is there more than once" % ", ".join(twice))
     known = {id(p) for _, p in named}
     if any(id(p) not in known for g in optimizer.param_groups for p in g["params"]):
-        raise ValueError("named_parameters: the optimizer has parameters that are not among them; give all, or leave it out")
+        raise ValueError(
+            "named_parameters: the optimizer has parameters that are not among them; give all, or leave it out"
+        )
