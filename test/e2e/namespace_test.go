@@ -255,10 +255,30 @@ func (j *submitted) workers(is func(*object) bool) (found []string) {
 
 func pending(o *object) bool { return o.Status.Phase == "Pending" && !o.leaving() }
 
+// progresses waits until a condition is true. The limit is the time in which no further record is
+// trained on: a job on a slow machine takes longer, one that stands still does not.
+func (j *submitted) progresses(what string, limit time.Duration, is func() bool) {
+	j.t.Helper()
+	done, records := false, int64(-1)
+	for !done {
+		j.until(j.t, what, limit, func() bool {
+			if done = is(); done {
+				return true
+			}
+			s := j.status()
+			more := s != nil && s.RecordsDone > records
+			if more {
+				records = s.RecordsDone
+			}
+			return more
+		})
+	}
+}
+
 // awaits waits until a condition is true; the job must not end before.
 func (j *submitted) awaits(what string, limit time.Duration, is func() bool) {
 	j.t.Helper()
-	j.until(j.t, what+" of "+j.job, limit, func() bool {
+	j.progresses(what+" of "+j.job, limit, func() bool {
 		if is() {
 			return true
 		}
@@ -318,7 +338,7 @@ func (j *submitted) hurries() {
 func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
-	j.until(j.t, "end of "+j.job, 8*time.Minute, func() bool {
+	j.progresses("end of "+j.job, 8*time.Minute, func() bool {
 		o := j.now[jobs][root]
 		return o.is("Complete", "True") || o.is("Failed", "True")
 	})
