@@ -102,13 +102,13 @@ var packages = map[string]struct {
 	"train/recordio": {pure, ""},
 	"train/ring":     {pure, "train/nn/kernel"},
 	"train/worker": {shell,
-		"elastic/job elastic/ledger elastic/param elastic/task elastic/timing store/checkpoint " +
+		"elastic/job elastic/ledger elastic/param elastic/rendezvous elastic/task elastic/timing store/checkpoint " +
 			"store/outage store/prediction train/data train/mesh train/nn train/nn/kernel " +
 			"train/optim train/ps train/ring train/zoo wire wire/membership wire/rpc"},
 	"train/zoo": {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
 	"run": {shell, ""},
-	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/timing run/fetch " +
+	"run/agent": {shell, "elastic/job elastic/ledger elastic/rendezvous elastic/source elastic/timing run/fetch " +
 		"run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},

@@ -22,10 +22,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// beginnings is the bit of a round's number from which on it holds the formation in which the model
-// began.
-const beginnings = 32
-
 // program is what the master knows of a user's program: how often it failed by its own fault, and
 // what it trains on. Its workers meet as those of a ring; processes that keep their state are
 // members of one, others begin anew with each world. The caller of each method holds the mutex.

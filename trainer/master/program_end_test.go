@@ -119,7 +119,7 @@ func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}})
-		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3, Crew: &wire.Crew{Processes: 1}})
+		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(time.Second)
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")

@@ -92,7 +92,7 @@ func TestProgramWaitsForAReplacement(t *testing.T) {
 	})
 	t.Run("state", func(t *testing.T) {
 		lost(t, func(w *world, b *peer) {
-			b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3})
+			b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3})
 			b.enters("2 [1] from [0]")
 		})
 	})
@@ -202,7 +202,7 @@ func TestProgramIsNotChargedWithoutAllProcesses(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		crew := func(n int32) *wire.Crew { return &wire.Crew{Processes: n} }
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Signal: 9}}})
-		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3, Crew: crew(1)})
+		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
 		b.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(0), Failures: []*wire.Failure{asserts()}})

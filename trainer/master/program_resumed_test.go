@@ -158,7 +158,7 @@ func TestProgramSurvivorSaysNothing(t *testing.T) {
 		trainMost(w)
 		b.close()
 		w.kill(worker(1))
-		a.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 9, Version: 9,
+		a.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 9, Version: 9,
 			Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(20 * time.Second)
 		a.enters("2 [0] from [0]")

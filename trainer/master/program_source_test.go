@@ -35,12 +35,12 @@ func TestLostSource(t *testing.T) {
 				one := &wire.Crew{Processes: 1}
 				lost.close()
 				w.kill(worker(2))
-				newest.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 2, Version: 2,
+				newest.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 2, Version: 2,
 					Ledger: had(1, 2, 2, 2, 3, 4), Crew: one})
 				newcomer := w.stranger(3)
 				newcomer.arrive(&wire.Arrival{Round: -1, Crew: one})
 				go newcomer.live(w.MasterClient)
-				older.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 1, Version: 1,
+				older.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 1, Version: 1,
 					Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
 				time.Sleep(time.Second)
 				newcomer.enters("2 [0 1 3] from [0]")
@@ -49,7 +49,7 @@ func TestLostSource(t *testing.T) {
 
 				newest.close()
 				w.kill(worker(0))
-				older.arrive(&wire.Arrival{Formation: 2, Round: 1<<beginnings | 1, Version: 1,
+				older.arrive(&wire.Arrival{Formation: 2, Beginning: 1, Round: 1, Version: 1,
 					Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
 				newcomer.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: one})
 				time.Sleep(20 * time.Second)

@@ -41,7 +41,7 @@ func TestProgramGoesBackToACheckpoint(t *testing.T) {
 				w, a, b := startProgram(t, 0)
 				trainAll(w)
 				a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, BrokeOff: true})
-				trained := &wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900,
+				trained := &wire.Arrival{Formation: 1, Beginning: 1, Round: 1900, Version: 1900,
 					Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}}
 				b.arrive(trained)
 				time.Sleep(time.Second)
@@ -87,7 +87,7 @@ func TestProgramGoesBackToANewcomersCheckpoint(t *testing.T) {
 		c.arrive(&wire.Arrival{Round: 1000, Version: 1000, Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
 		go c.live(w.MasterClient)
 		for _, p := range []*peer{a, b} {
-			p.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 1900, Version: 1900,
+			p.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 1900, Version: 1900,
 				Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
 		}
 		time.Sleep(time.Second)

@@ -372,7 +372,7 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
 		}
-		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3, Crew: crew(1)})
+		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
 		time.Sleep(time.Second)
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
@@ -408,7 +408,7 @@ func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once", word)
 		}
-		b.arrive(&wire.Arrival{Formation: 1, Round: 1<<beginnings | 3})
+		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3})
 		time.Sleep(time.Second)
 		b.enters("2 [0 1 2] from [1]")
 		if s := w.look(); s.Life != 1 {

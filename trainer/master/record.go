@@ -17,7 +17,7 @@ import (
 )
 
 // recordFormat is the version of the meaning of a record.
-const recordFormat = 1
+const recordFormat = 2
 
 // record is what a master leaves for the next one. The first part is written before anybody hears
 // of it: numbers that were given out, the life of the model, the world of a ring, the end. The rest

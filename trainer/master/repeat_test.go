@@ -99,7 +99,7 @@ func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
 			time.Sleep(time.Second)
 			a.arrive(&wire.Arrival{Formation: formation + 1, Round: -1,
 				Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
-			b.arrive(&wire.Arrival{Formation: formation + 1, Round: 1<<beginnings | 3})
+			b.arrive(&wire.Arrival{Formation: formation + 1, Beginning: 1, Round: 3})
 			if formation+1 < mostSameKept {
 				a.enters(fmt.Sprintf("%d [0 1] from [1]", formation+2))
 			}

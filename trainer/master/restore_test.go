@@ -342,9 +342,9 @@ func TestEndIsKept(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	f.Add(
 		[]byte(
-			`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
-	f.Add([]byte(`{"format":2}`))
-	f.Add([]byte(`{"format":1,"life":1,"ring":{"meeting":{"id":1,"formation":1,"members":[{"w":0,"s":1}]}}}`))
+			`{"format":2,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
+	f.Add([]byte(`{"format":1}`))
+	f.Add([]byte(`{"format":2,"life":1,"ring":{"meeting":{"id":1,"formation":1,"members":[{"w":0,"s":1}]}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := readRecord(text)
 		if err != nil || r == nil {
@@ -372,4 +372,12 @@ func FuzzRecord(f *testing.F) {
 		}
 		m.restore(loaded{}, nil, time.Unix(1e9, 0))
 	})
+}
+
+// A record of an older format is refused by a text that says why.
+func TestRecordOfAnotherFormat(t *testing.T) {
+	if _, err := readRecord([]byte(`{"format":1,"life":1}`)); err == nil || !strings.Contains(err.Error(),
+		"format 1, expected 2: all masters of a job must be of one version of elasticdl") {
+		t.Error(err)
+	}
 }

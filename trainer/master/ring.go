@@ -177,7 +177,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		world.MaxRestarts = world.Restarts + int32(max(0, r.m.Job.Program.MaxRestarts-r.m.program.restarts))
 		world.PauseMs = r.m.program.paced().Milliseconds()
 		if len(w.Sources) > 0 && !r.m.program.loaded {
-			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Round >> beginnings
+			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Beginning
 		}
 	}
 	for _, rank := range w.Sources {

@@ -213,13 +213,10 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 		r.m.advance(time.Now())
 		return
 	}
-	round := a.Round
-	if a.Formation <= r.void {
-		round = -1
-	}
-	if r.m.program != nil && a.Round>>beginnings == 0 {
-		// a checkpoint of the program's own, which is of no world: see source
-		round = -1
+	position := rendezvous.Position{Beginning: a.Beginning, Round: a.Round}
+	// what a program has read from a checkpoint of its own is of no world: see source
+	if a.Formation <= r.void || r.m.program != nil && a.Beginning == 0 {
+		position = rendezvous.NoState
 	}
 	suspect := -1
 	if a.Broken {
@@ -227,7 +224,8 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	}
 	r.perform(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
+		Position:  position,
+		Formation: a.Formation, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
 		Aside: a.Crew != nil && a.Crew.Processes == 0, BrokeOff: a.BrokeOff,
 	}, r.now()))
 	r.departed(s)

@@ -2357,8 +2357,11 @@ type Arrival struct {
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// of the world that it comes from, or works in, 0 if none
 	Formation int64 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`
-	// number of rounds that its state has completed; -1: it has no state
+	// number of rounds that its state has completed since the model began; -1: it has no state
 	Round int64 `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`
+	// formation of the world in which the model of its state began; 0: a process has read the state
+	// from a checkpoint of its own
+	Beginning int64 `protobuf:"varint,14,opt,name=beginning,proto3" json:"beginning,omitempty"`
 	// number of updates among them
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	// records in its state, as trainer/elastic/ledger writes them
@@ -2371,7 +2374,7 @@ type Arrival struct {
 	Process uint64 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`
 	// why it cannot read the checkpoint that its last world begins with; empty: it can
 	Damage string `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`
-	// it works in that world: round, version, ledger, broken, suspect and damage are not set
+	// it works in that world: beginning, round, version, ledger, broken, suspect and damage are not set
 	Works bool `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`
 	// with broken: it happened while no worker had a gradient for a round
 	Idle bool `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`
@@ -2447,6 +2450,13 @@ func (x *Arrival) GetFormation() int64 {
 func (x *Arrival) GetRound() int64 {
 	if x != nil {
 		return x.Round
+	}
+	return 0
+}
+
+func (x *Arrival) GetBeginning() int64 {
+	if x != nil {
+		return x.Beginning
 	}
 	return 0
 }
@@ -3016,7 +3026,8 @@ type World struct {
 	Settled int32 `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`
 	// program: how often its processes were started again so far, for whichever reason
 	Restarts int32 `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`
-	// program: formation with which the states began, the newest of which is used
+	// program: formation of the world in which the model of the sources' state began; without
+	// sources: of this world
 	Beginning int64 `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`
 	// program: restarts, and the charged failures that the job still survives
 	MaxRestarts int32 `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
@@ -4903,12 +4914,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
-	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\x83\x04\n" +
+	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xa1\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tformation\x18\x03 \x01(\x03R\tformation\x12\x14\n" +
-	"\x05round\x18\x04 \x01(\x03R\x05round\x12\x18\n" +
+	"\x05round\x18\x04 \x01(\x03R\x05round\x12\x1c\n" +
+	"\tbeginning\x18\x0e \x01(\x03R\tbeginning\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x16\n" +
 	"\x06ledger\x18\x06 \x01(\fR\x06ledger\x12\x16\n" +
 	"\x06broken\x18\a \x01(\bR\x06broken\x12\x18\n" +

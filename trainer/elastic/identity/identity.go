@@ -11,7 +11,7 @@ import (
 
 // Protocol is the version of the wire: of calls, frames and hellos alike. It changes whenever one
 // of them does.
-const Protocol = 5
+const Protocol = 6
 
 // User is the role of whoever looks at a job or changes it from outside.
 const User pod.Role = 4

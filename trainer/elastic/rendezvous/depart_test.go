@@ -16,7 +16,7 @@ func (m *model) release(p *peer) {
 	case m.finished[p.Member], member && !m.unfinished(p):
 	case member && p.place() != "back":
 		m.t.Fatalf("%+v is released in the middle of a round", p)
-	case member && m.newest() >= 0 && !slices.ContainsFunc(m.old, func(o *peer) bool {
+	case member && m.newest().Exists() && !slices.ContainsFunc(m.old, func(o *peer) bool {
 		return !o.asked && o.arrived() && o.heard[o.given] == m.newest()
 	}):
 		m.t.Fatalf("%+v is released, and nobody else has the state", p)

@@ -67,10 +67,11 @@
 //  3. A world has Min to Max members. Each of them has arrived since its last world, and none of
 //     them has left. Survivors come first, then newcomers in the order of their arrival. A newcomer
 //     for which there is no room waits until there is.
-//  4. Sources are the survivors that have the newest round among the survivors. The state that a
-//     newcomer brings is ignored, also after it has become a survivor, until it has taken another:
-//     its state may come from other rounds. If there was a world before and no member has the
-//     state, Anew precedes Form.
+//  4. Sources are the survivors that have the newest state among the survivors: that of the latest
+//     beginning, and of those the one with the most rounds. The state that a newcomer brings is
+//     ignored, also after it has become a survivor, until it has taken another: its state may come
+//     from other rounds. If there was a world before and no member has the state, Anew precedes
+//     Form.
 //  5. Recall and Abort are sent to members that have not arrived from that formation, each at most
 //     once, and no Recall after an Abort. So every missing member has been called. When a member
 //     breaks off, the missing members are called at once, even if they are finishing a round

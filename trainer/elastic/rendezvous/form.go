@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// newest returns the newest round of the states of the members that are back, -1 if none of them
-// has a state.
-func (r *Rendezvous) newest() int64 {
-	newest := int64(-1)
+// newest returns the newest position of the states of the members that are back, [NoState] if none
+// of them has a state.
+func (r *Rendezvous) newest() Position {
+	newest := NoState
 	for _, p := range r.members {
-		if p.place == back {
-			newest = max(newest, p.Round)
+		if p.place == back && p.Position.Compare(newest) > 0 {
+			newest = p.Position
 		}
 	}
 	return newest
@@ -35,7 +35,7 @@ func (r *Rendezvous) dispensable(missing []*process) bool {
 			return false
 		}
 	}
-	return r.newest() >= 0 || len(r.world.Sources) == 0
+	return r.newest().Exists() || len(r.world.Sources) == 0
 }
 
 // severed reports whether the streams of all missing members have ended.
@@ -62,8 +62,8 @@ func (r *Rendezvous) leaveOut() {
 // one of them has the newest state, or no member has a state. All members must be back.
 func (r *Rendezvous) parts() bool {
 	newest := r.newest()
-	has := slices.ContainsFunc(r.staying(), func(p *process) bool { return p.Round == newest })
-	return (newest < 0 || has) && r.spared() && !r.lacking()
+	has := slices.ContainsFunc(r.staying(), func(p *process) bool { return p.Position == newest })
+	return (!newest.Exists() || has) && r.spared() && !r.lacking()
 }
 
 // part releases the members that depart.
@@ -98,13 +98,13 @@ func (r *Rendezvous) outcast() *process {
 	}
 	if idle := func(p *process) bool {
 		return p.Broken && p.Idle
-	}; r.newest() > r.world.Round || slices.ContainsFunc(r.members, idle) {
+	}; r.newest().Compare(r.world.Position) > 0 || slices.ContainsFunc(r.members, idle) {
 		r.reset()
 		return nil
 	}
 	holders, broken := 0, false
 	for _, p := range r.members {
-		if p.Round >= 0 {
+		if p.Exists() {
 			holders++
 		}
 		if p.Broken {
@@ -120,7 +120,7 @@ func (r *Rendezvous) outcast() *process {
 	}
 	var most *process
 	for _, p := range r.members {
-		if (p.Round < 0 || holders > 1) && (most == nil || r.suspicion[p.Worker] >= r.suspicion[most.Worker]) {
+		if (!p.Exists() || holders > 1) && (most == nil || r.suspicion[p.Worker] >= r.suspicion[most.Worker]) {
 			most = p
 		}
 	}
@@ -149,10 +149,10 @@ func (r *Rendezvous) form() {
 	r.formations++
 	slices.SortStableFunc(r.members, func(a, b *process) int { return cmp.Compare(r.seniority(a), r.seniority(b)) })
 	w := World{ID: r.world.ID, Formation: r.formations}
-	if newest := r.newest(); newest >= 0 {
-		w.Round = newest
+	if newest := r.newest(); newest.Exists() {
+		w.Position = newest
 		for rank, p := range r.members {
-			if p.Round == newest {
+			if p.Position == newest {
 				w.Sources = append(w.Sources, rank)
 			}
 		}

@@ -3,7 +3,7 @@ package rendezvous
 // short reports whether all that are there wait for workers that are expected, as nobody is at work
 // and nobody has a state.
 func (m *model) short() bool {
-	if m.policy.Gather == 0 || m.newest() >= 0 || m.lacking() || m.over() || len(m.old) > 0 &&
+	if m.policy.Gather == 0 || m.newest().Exists() || m.lacking() || m.over() || len(m.old) > 0 &&
 		!m.broken && m.told == 0 {
 		return false
 	}

@@ -59,8 +59,8 @@ type process struct {
 	place whereabouts
 	// formation of the last world that it was given; unheard: it has not arrived yet
 	given int64
-	// round of the state that it brought as a newcomer, until it has taken another; -1: none
-	brought int64
+	// position of the state that it brought as a newcomer, until it has taken another
+	brought Position
 	// it was asked to leave
 	departs bool
 	// of a working member: since when it has no stream; zero: it has one
@@ -132,7 +132,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	}
 	p.Arrival, p.away, p.cut = a, time.Time{}, false
 	if p.place == outside {
-		p.place, p.given, p.brought = waiting, a.Formation, a.Round
+		p.place, p.given, p.brought = waiting, a.Formation, a.Position
 		r.guests = append(r.guests, p)
 		// it was asked when it was a member, which the others have left out
 		if p.departs {
@@ -141,11 +141,11 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		return r.step(now)
 	}
 	p.place = back
-	if p.brought < 0 || p.brought != a.Round {
-		p.brought = -1
+	if !p.brought.Exists() || p.brought != a.Position {
+		p.brought = NoState
 	} else {
 		// the world broke before it had taken the state
-		p.Round = -1
+		p.Position = NoState
 	}
 	switch {
 	case a.Broken && a.Suspect >= 0:
@@ -267,7 +267,7 @@ func (r *Rendezvous) process(m Member) *process {
 // wait for it.
 func (r *Rendezvous) Last(worker int, session int64) bool {
 	has := func(p *process) bool {
-		return p.place == working && !r.finished[p.Worker] || p.place == back && p.Round >= 0
+		return p.place == working && !r.finished[p.Worker] || p.place == back && p.Exists()
 	}
 	p := r.known[worker]
 	if p == nil || p.Session != session || !has(p) {
@@ -401,7 +401,7 @@ func (r *Rendezvous) wanted() int {
 // had, or than are expected if there was none.
 func (r *Rendezvous) Gathers() bool {
 	idle := len(r.members) == 0 || r.told != 0 && len(r.missing()) == 0
-	return r.policy.Gather > 0 && idle && !r.Over() && r.newest() < 0 && !r.lacking() &&
+	return r.policy.Gather > 0 && idle && !r.Over() && !r.newest().Exists() && !r.lacking() &&
 		r.gathered() >= r.policy.Min && r.gathered() < r.goal()
 }
 

@@ -22,7 +22,7 @@ type peer struct {
 
 	// formation of the world that it knows
 	formation int64
-	round     int64
+	state     Position
 	// its state is not that of the members
 	foreign bool
 	// it is between two rounds and waits for a world
@@ -35,11 +35,11 @@ type peer struct {
 	// What the rendezvous knows of it.
 	// formation of the last world that it is in
 	given int64
-	// by the formation that it came from: the round of its arrival; -1: it has no state, or only
-	// the one that it brought
-	heard map[int64]int64
-	// round of the state that it brought as a newcomer
-	claim int64
+	// by the formation that it came from: the state with which it arrived; NoState: it has none, or
+	// only the one that it brought
+	heard map[int64]Position
+	// the state that it brought as a newcomer
+	claim Position
 	met   bool
 	left  bool
 	// it is a stray: its stream has ended, and no world has been formed since
@@ -155,8 +155,10 @@ func (m *model) take(a Action, anew bool) {
 		if !slices.Contains(m.old, p) || m.breaks() < m.policy.Attempts {
 			m.t.Fatalf("%v after %d worlds: %+v", a, m.breaks(), m.eras)
 		}
-		others := slices.DeleteFunc(slices.Clone(m.old), func(o *peer) bool { return o == p || o.heard[o.given] < 0 })
-		if p.heard[p.given] >= 0 && len(others) == 0 {
+		others := slices.DeleteFunc(slices.Clone(m.old), func(o *peer) bool {
+			return o == p || !o.heard[o.given].Exists()
+		})
+		if p.heard[p.given].Exists() && len(others) == 0 {
 			m.t.Fatalf("%v, which alone has the state", a)
 		}
 		p.alive = false
@@ -183,22 +185,33 @@ func (m *model) peer(who Member) *peer {
 	return nil
 }
 
-// newest returns the newest round among the members of old that are back.
-func (m *model) newest() int64 {
-	newest := int64(-1)
+// newest returns the newest state among the members of old that are back: the one of the latest
+// beginning, and of those the one with the most rounds.
+func (m *model) newest() Position {
+	newest := NoState
 	for _, p := range m.old {
 		if p.arrived() {
-			newest = max(newest, p.heard[p.given])
+			newest = newer(newest, p.heard[p.given])
 		}
 	}
 	return newest
+}
+
+// newer returns the newer of two states.
+func newer(a, b Position) Position {
+	const most = 1 << 32 // rounds of a beginning
+	if b.Round >= 0 && (a.Round < 0 || b.Beginning*most+b.Round > a.Beginning*most+a.Round) {
+		return b
+	}
+	return a
 }
 
 // breaks returns how many worlds in a row of these members broke without a round.
 func (m *model) breaks() int {
 	n, newest := 0, m.newest()
 	for _, e := range slices.Backward(m.eras) {
-		if e.ID != m.last().ID || newest > e.Round || e.idle {
+		if e.ID != m.last().ID || newest.Exists() && newest != e.Position &&
+			newer(newest, e.Position) == newest || e.idle {
 			break
 		}
 		if e.broken {
@@ -224,14 +237,17 @@ func (m *model) form(w World, anew bool) {
 		m.t.Fatalf("%+v formed at %v without all that are expected, since %v", w, m.now, m.gathers)
 	}
 	m.forgo(newest)
-	want := World{ID: last.ID, Formation: last.Formation + 1, Round: max(0, newest)}
+	want := World{ID: last.ID, Formation: last.Formation + 1}
+	if newest.Exists() {
+		want.Position = newest
+	}
 	stands := func(p *peer) bool { return m.aside[p.Member] || p.said[len(p.said)-1].Aside }
 	members = slices.Concat(slices.DeleteFunc(slices.Clone(members), stands),
 		slices.DeleteFunc(members, func(p *peer) bool {
 			return !stands(p)
 		}))
 	for rank, p := range members {
-		if newest >= 0 && p.heard[p.given] == newest {
+		if newest.Exists() && p.heard[p.given] == newest {
 			want.Sources = append(want.Sources, rank)
 			if p.foreign {
 				m.t.Fatalf("%+v: the state of %+v is its own", w, p)
@@ -265,8 +281,8 @@ func (m *model) form(w World, anew bool) {
 	if n := len(members); n < m.policy.Min || m.policy.Max > 0 && stay > m.policy.Max {
 		m.t.Fatalf("%d members, policy %+v", n, m.policy)
 	}
-	if anew != (newest < 0 && last.Formation > 0) {
-		m.t.Fatalf("anew: %t, with newest round %d in %+v", anew, newest, w)
+	if anew != (!newest.Exists() && last.Formation > 0) {
+		m.t.Fatalf("anew: %t, with newest state %+v in %+v", anew, newest, w)
 	}
 	clear(m.finished)
 	clear(m.aside)
@@ -293,7 +309,7 @@ func (m *model) spared(p *peer, w World) {
 			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
 		})
 	})
-	if !suspected || !p.cut && m.now.Before(m.touched.Add(m.policy.Patience)) || m.newest() < 0 &&
+	if !suspected || !p.cut && m.now.Before(m.touched.Add(m.policy.Patience)) || !m.newest().Exists() &&
 		len(m.last().Sources) > 0 {
 		m.t.Fatalf("%+v without %v: suspected %t, last arrival %v, now %v", w, p, suspected, m.touched, m.now)
 	}
@@ -322,7 +338,7 @@ func (p *peer) works() bool { return p.alive && !p.rests }
 // arrive makes a peer send an arrival: it is between two rounds.
 func (p *peer) arrive(broken bool, suspect int) {
 	p.rests, p.called = true, false
-	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round,
+	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Position: p.state,
 		Broken: broken, Suspect: suspect, Aside: p.stands})
 }
 
@@ -334,7 +350,7 @@ func (m *model) Start(t *rapid.T) {
 	if n := len(m.peers); n > 0 && len(m.live()) > 5 {
 		t.Skip("enough")
 	}
-	p := &peer{Member: Member{Worker: len(m.peers), Session: 1}, alive: true, heard: make(map[int64]int64)}
+	p := &peer{Member: Member{Worker: len(m.peers), Session: 1}, alive: true, heard: make(map[int64]Position)}
 	if len(m.peers) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
 		former := m.some("was", func(*peer) bool { return true })
 		for _, o := range m.peers {
@@ -346,7 +362,10 @@ func (m *model) Start(t *rapid.T) {
 	}
 	p.Address = fmt.Sprintf("host-%d", rapid.IntRange(0, 3).Draw(t, "address"))
 	p.formation = rapid.Int64Range(0, m.last().Formation).Draw(t, "claims formation")
-	p.round = rapid.Int64Range(-1, 20).Draw(t, "claims round")
+	if p.state = NoState; rapid.IntRange(0, 7).Draw(t, "claims a state") > 0 {
+		p.state = Position{Beginning: rapid.Int64Range(0, m.last().Formation).Draw(t, "claims beginning"),
+			Round: rapid.Int64Range(0, 20).Draw(t, "claims round")}
+	}
 	p.stands = rapid.IntRange(0, 7).Draw(t, "stands aside") == 0
 	m.peers = append(m.peers, p)
 	p.arrive(false, -1)
@@ -383,16 +402,16 @@ func (m *model) hear(p *peer) {
 		}
 	default:
 		m.guests = append(m.guests, p)
-		p.claim, p.away, p.cut = a.Round, time.Time{}, false
+		p.claim, p.away, p.cut = a.Position, time.Time{}, false
 	}
 	if a.Formation == p.given {
-		p.heard[a.Formation] = a.Round
+		p.heard[a.Formation] = a.Position
 	}
 	if slices.Contains(m.old, p) && a.Formation == p.given {
-		if a.Round == p.claim {
-			p.heard[a.Formation] = -1
+		if a.Position == p.claim {
+			p.heard[a.Formation] = NoState
 		} else {
-			p.claim = -1
+			p.claim = NoState
 		}
 	}
 	from := m.last().Formation
@@ -464,17 +483,19 @@ func (m *model) read(p *peer) {
 	case 0:
 		// it does not receive the state, and keeps its own
 	case 1:
-		p.round = -1
+		p.state = NoState
 	case 2:
-		p.round, p.foreign = a.World.Round, false
+		if p.state, p.foreign = a.World.Position, false; len(a.World.Sources) == 0 {
+			p.state.Beginning = a.World.Formation
+		}
 	}
 	p.formation = a.World.Formation
 }
 
 // Work lets a member complete a round, whether or not the others complete it, too.
 func (m *model) Work(*rapid.T) {
-	if p := m.some("works", (*peer).works); p.round >= 0 && !p.foreign {
-		p.round++
+	if p := m.some("works", (*peer).works); p.state.Exists() && !p.foreign {
+		p.state.Round++
 	}
 }
 

@@ -22,6 +22,7 @@ var start = time.Unix(1e9, 0)
 //	                                world
 //	world 3 [aside=1]               3 workers are expected and join; worker 1 takes no part
 //	back 3 [from=1] [round=7]       worker 3 arrives from the last world, or from formation 1
+//	back 3 round=7 since=2          the rounds are those since formation 2
 //	broken 3 [suspect=1] [round=7]  worker 3 arrives because its link to worker 1 broke
 //	broken 3 idle=yes               the link broke when there was no work for a round
 //	breakoff 3                      worker 3 arrives, and may have left in the middle of a round
@@ -114,7 +115,7 @@ func (s *stage) tell(r *Rendezvous, c *narration.Command) []string {
 		did := r.Expect(c.Int(0), s.now)
 		for w := range c.Int(0) {
 			m := Member{Worker: w, Session: 1, Address: fmt.Sprintf("host-%d", w)}
-			did = append(did, r.Arrive(Arrival{Member: m, Round: -1, Suspect: -1,
+			did = append(did, r.Arrive(Arrival{Member: m, Position: NoState, Suspect: -1,
 				Aside: w == c.IntOf("aside", -1)}, s.now)...)
 		}
 		return narration.Lines(did)
@@ -134,8 +135,9 @@ func (s *stage) event(r *Rendezvous, c *narration.Command) []Action {
 		}
 		return r.Arrive(Arrival{
 			Member:    member(c, 1),
-			Formation: int64(c.IntOf("from", from)), Round: int64(c.IntOf("round", -1)),
-			Broken: c.Name == "broken", Suspect: c.IntOf("suspect", -1), Idle: c.Is("idle"),
+			Position:  Position{Beginning: int64(c.IntOf("since", 0)), Round: int64(c.IntOf("round", -1))},
+			Formation: int64(c.IntOf("from", from)),
+			Broken:    c.Name == "broken", Suspect: c.IntOf("suspect", -1), Idle: c.Is("idle"),
 			Aside: c.Is("aside"), BrokeOff: c.Name == "breakoff",
 		}, s.now)
 	case "finish":

@@ -22,10 +22,10 @@ func (m Member) String() string { return fmt.Sprintf("worker-%d", m.Worker) }
 // Arrival is the message of a worker that is between two rounds and needs a world.
 type Arrival struct {
 	Member
+	// of its state
+	Position
 	// formation of the last world that it was given, even if it never worked in it; 0: none
 	Formation int64
-	// number of rounds in its state; -1: it has no state
-	Round int64
 	// one of its links in that world failed
 	Broken bool
 	// if Broken: the worker at the other end of the link, -1 if that is not known
@@ -51,8 +51,8 @@ type World struct {
 	// ranks that have the newest state, which the others take; none: all begin with the initial
 	// state
 	Sources []int
-	// round of the sources' state; 0: there are no sources
-	Round int64
+	// of the sources' state; zero: there are no sources
+	Position
 }
 
 // Policy has the parameters of a rendezvous.

@@ -28,12 +28,12 @@ func TestThousand(t *testing.T) {
 		}
 	}
 	join := func(w int) []Action {
-		return r.Arrive(Arrival{Member: Member{Worker: w, Session: 1}, Round: -1}, start)
+		return r.Arrive(Arrival{Member: Member{Worker: w, Session: 1}, Position: NoState}, start)
 	}
 	back := func(round int64) (last []Action) {
 		w, _ := r.World()
 		for _, m := range w.Members {
-			last = append(last, r.Arrive(Arrival{Member: m, Formation: w.Formation, Round: round,
+			last = append(last, r.Arrive(Arrival{Member: m, Formation: w.Formation, Position: Position{Round: round},
 				Broken: true, Suspect: 7}, start)...)
 		}
 		return last

@@ -14,8 +14,9 @@ type Snapshot struct {
 	Formation int64 `json:"formation,omitempty"`
 	// the highest formation number that may have been given out; less than Formation: it is
 	// Formation
-	Given   int64 `json:"given,omitempty"`
-	Round   int64 `json:"round,omitempty"`
+	Given int64 `json:"given,omitempty"`
+	// of the sources' state
+	Position
 	Sources []int `json:"sources,omitempty"`
 	// by rank
 	Members []Saved `json:"members,omitempty"`
@@ -32,8 +33,10 @@ type Saved struct {
 	Worker  int    `json:"w"`
 	Session int64  `json:"s"`
 	Address string `json:"a,omitempty"`
-	// 1 + the round of the state that it brought as a newcomer, until it has taken another; 0: none
+	// 1 + the rounds of the state that it brought as a newcomer, until it has another; 0: none
 	Brought int64 `json:"b,omitempty"`
+	// the beginning of that state
+	Since   int64 `json:"c,omitempty"`
 	Departs bool  `json:"d,omitempty"`
 	// it has left
 	Left bool `json:"l,omitempty"`
@@ -52,7 +55,7 @@ const mostCause = 300
 // master does not know.
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
-		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Round: r.world.Round,
+		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Position: r.world.Position,
 		Sources: slices.Clone(r.world.Sources),
 		Told:    r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
 	}
@@ -62,7 +65,10 @@ func (r *Rendezvous) Snapshot() Snapshot {
 		if i := slices.IndexFunc(r.members, func(p *process) bool {
 			return p.Worker == m.Worker && p.Session == m.Session
 		}); i >= 0 {
-			it.Left, it.Departs, it.Brought = false, r.members[i].departs, r.members[i].brought+1
+			it.Left, it.Departs = false, r.members[i].departs
+			if brought := r.members[i].brought; brought.Exists() {
+				it.Brought, it.Since = brought.Round+1, brought.Beginning
+			}
 		}
 		s.Members = append(s.Members, it)
 	}
@@ -80,8 +86,8 @@ func (s *Snapshot) validate() error {
 		"world %d of formation %d", s.ID, s.Formation)
 	check(s.Given >= 0, "%d formations were given out", s.Given)
 	check((s.Formation == 0) == (len(s.Members) == 0), "%d members of formation %d", len(s.Members), s.Formation)
-	check(s.Round >= 0 && s.Stuck >= 0 && s.Expected >= 0,
-		"round %d, broken %d times, %d workers expected", s.Round, s.Stuck, s.Expected)
+	check(s.Round >= 0 && s.Beginning >= 0 && s.Stuck >= 0 && s.Expected >= 0,
+		"round %d since formation %d, broken %d times, %d workers expected", s.Round, s.Beginning, s.Stuck, s.Expected)
 	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was told", s.Told)
 	before := -1
 	for _, rank := range s.Sources {
@@ -93,8 +99,9 @@ func (s *Snapshot) validate() error {
 	for _, m := range s.Members {
 		check(m.Worker >= 0 && m.Session > 0 && !workers[m.Worker],
 			"worker %d of session %d, or it is there twice", m.Worker, m.Session)
-		check(m.Brought >= 0 && m.Suspected >= 0, "worker %d brought round %d, suspected %d times",
-			m.Worker, m.Brought-1, m.Suspected)
+		check(m.Brought >= 0 && m.Since >= 0 && m.Suspected >= 0,
+			"worker %d brought round %d since formation %d, suspected %d times",
+			m.Worker, m.Brought-1, m.Since, m.Suspected)
 		workers[m.Worker], left = true, left || m.Left && !m.Finished && !(m.Aside && finished)
 	}
 	check(!left || s.Told == Abort || s.alone(), "a member left that the others miss, and they were not told")
@@ -114,7 +121,7 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 		return nil, fmt.Errorf("restore the rendezvous: snapshot: %w", err)
 	}
 	r := New(p)
-	r.world = World{ID: s.ID, Formation: s.Formation, Round: s.Round, Sources: slices.Clone(s.Sources)}
+	r.world = World{ID: s.ID, Formation: s.Formation, Position: s.Position, Sources: slices.Clone(s.Sources)}
 	r.formations = max(s.Given, s.Formation)
 	r.told, r.cause, r.stuck, r.expected = s.Told, s.Cause, s.Stuck, s.Expected
 	for _, it := range s.Members {
@@ -133,7 +140,10 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 			continue
 		}
 		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Formation,
-			brought: it.Brought - 1, departs: it.Departs, away: now}
+			brought: NoState, departs: it.Departs, away: now}
+		if it.Brought > 0 {
+			p.brought = Position{Beginning: it.Since, Round: it.Brought - 1}
+		}
 		r.known[m.Worker] = p
 		r.members = append(r.members, p)
 	}

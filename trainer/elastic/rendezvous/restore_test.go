@@ -60,7 +60,7 @@ func (m *model) disconnect(p *peer) {
 	if member {
 		delete(p.heard, p.given)
 	} else {
-		p.heard, p.met = make(map[int64]int64), false
+		p.heard, p.met = make(map[int64]Position), false
 	}
 	p.away, p.cut = time.Time{}, false
 	switch {
@@ -72,7 +72,7 @@ func (m *model) disconnect(p *peer) {
 	if p.alive && p.rests {
 		// the message about the world that it was given was lost with the stream
 		if member && last.Formation != p.given {
-			last = Arrival{Member: p.Member, Formation: p.given, Round: last.Round, Suspect: -1}
+			last = Arrival{Member: p.Member, Formation: p.given, Position: last.Position, Suspect: -1}
 		}
 		p.up = []Arrival{last}
 	}
@@ -185,7 +185,8 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{ID: 2, Formation: 1, Members: one}, "world 2 of formation 1"},
 		{Snapshot{ID: 1, Formation: 1}, "0 members of formation 1"},
 		{Snapshot{Given: -1}, "-1 formations were given out"},
-		{Snapshot{Round: -1}, "round -1, broken 0 times, 0 workers expected"},
+		{Snapshot{Position: NoState}, "round -1 since formation 0, broken 0 times, 0 workers expected"},
+		{Snapshot{Position: Position{Beginning: -1}}, "round 0 since formation -1"},
 		{Snapshot{Told: Recall}, "recall was told"},
 		{Snapshot{ID: 1, Formation: 1, Members: one, Told: Evict}, "evict was told"},
 		{Snapshot{ID: 1, Formation: 1, Members: one, Sources: []int{0, 0, 1}},
@@ -193,7 +194,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},
 		{Snapshot{ID: 1, Formation: 1, Members: append(one, one...)}, "worker 1 of session 1, or it is there twice"},
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}},
-			"worker 1 brought round -2, suspected 0 times"},
+			"worker 1 brought round -2 since formation 0, suspected 0 times"},
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true},
 			{Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not told"},
 	} {
@@ -208,7 +209,7 @@ func TestSnapshotIsBounded(t *testing.T) {
 	r := New(Policy{Min: 1000})
 	for w := range 1000 {
 		m := Member{Worker: w, Session: 1<<32 + int64(w), Address: "10.244.100.100:40000"}
-		r.Arrive(Arrival{Member: m, Round: -1, Suspect: -1}, start)
+		r.Arrive(Arrival{Member: m, Position: NoState, Suspect: -1}, start)
 	}
 	for rank := range 1000 {
 		r.world.Sources = append(r.world.Sources, rank)
@@ -223,7 +224,7 @@ func TestSnapshotIsBounded(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	f.Add(
 		[]byte(
-			`{"id":1,"formation":3,"round":5,"sources":[0],"members":[{"w":0,"s":1,"a":"x"},{"w":2,"s":4,"b":3,"d":true},{"w":3,"s":1,"l":true,"n":2}],"told":3,"stuck":1,"expected":2}`))
+			`{"id":1,"formation":3,"beginning":1,"round":5,"sources":[0],"members":[{"w":0,"s":1,"a":"x"},{"w":2,"s":4,"b":3,"c":1,"d":true},{"w":3,"s":1,"l":true,"n":2}],"told":3,"stuck":1,"expected":2}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var s Snapshot
 		if json.Unmarshal(text, &s) != nil {
@@ -239,7 +240,7 @@ func FuzzRestore(f *testing.F) {
 		for _, m := range s.Members {
 			r.Present(Member{Worker: m.Worker, Session: m.Session}, s.Formation, start)
 			r.Arrive(Arrival{Member: Member{Worker: m.Worker, Session: m.Session},
-				Formation: s.Formation, Round: s.Round, Suspect: -1}, start)
+				Formation: s.Formation, Position: s.Position, Suspect: -1}, start)
 		}
 		for range len(s.Members) + 10 {
 			if at, ok := r.Deadline(); ok {

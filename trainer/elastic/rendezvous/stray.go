@@ -10,7 +10,7 @@ import (
 // [Rendezvous.Leave] removes it, if no process that is present has the state. If it is back before
 // the next world is formed, it is a member again.
 func (r *Rendezvous) stray(p *process, reason string) {
-	has := p.place == back && p.Round >= 0
+	has := p.place == back && p.Exists()
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
 	if has {
 		r.unbury(p)
@@ -52,4 +52,4 @@ func (r *Rendezvous) forgo() {
 }
 
 // lacking reports whether no process that is present has the state, and a stray may have it.
-func (r *Rendezvous) lacking() bool { return len(r.strays) > 0 && r.newest() < 0 }
+func (r *Rendezvous) lacking() bool { return len(r.strays) > 0 && !r.newest().Exists() }

@@ -13,7 +13,7 @@ func (m *model) Stray(t *rapid.T) {
 		return p.alive && p.met && !m.followed(p) && !p.lost && (p.arrived() || !slices.Contains(m.old, p))
 	})
 	p.up, p.down, p.called = nil, nil, false
-	has := slices.Contains(m.old, p) && p.heard[p.given] >= 0
+	has := slices.Contains(m.old, p) && p.heard[p.given].Exists()
 	m.leave(p)
 	p.left, p.lost = !has, has
 	m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "its stream ended", m.now) })
@@ -47,13 +47,13 @@ func (m *model) regain(p *peer, a Arrival) {
 
 // lacking reports whether no member that is back has the state, and a stray may have it.
 func (m *model) lacking() bool {
-	return m.newest() < 0 && slices.ContainsFunc(m.peers, func(p *peer) bool { return p.lost })
+	return !m.newest().Exists() && slices.ContainsFunc(m.peers, func(p *peer) bool { return p.lost })
 }
 
 // forgo checks that a world may be formed without the strays, and removes them.
-func (m *model) forgo(newest int64) {
+func (m *model) forgo(newest Position) {
 	for _, p := range m.peers {
-		if p.lost && newest < 0 {
+		if p.lost && !newest.Exists() {
 			m.t.Fatalf("a world without a state, and %+v may come back with it", p)
 		}
 		if p.lost {

@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 	"github.com/elasticdl/elasticdl/trainer/run/python"
 	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
@@ -316,16 +317,13 @@ func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
 	return nil
 }
 
-// beginnings is the bit of a round's number from which on it holds the formation in which the model
-// began, as in the members of any ring.
-const beginnings = 32
-
 // bring sets in the arrival what the worker's processes bring to the next world: the newest of
 // their states.
 func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	arrival.Address = a.store.Addr().String()
 	crew := &wire.Crew{Store: arrival.Address}
 	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger, arrival.BrokeOff = crew, -1, 0, nil, a.brokeOff
+	newest := rendezvous.NoState
 	for _, p := range a.procs {
 		if p != nil {
 			p.member = !p.retired() && (!a.Keeps && !a.leaving() || p.keeps() && p.waits != nil)
@@ -336,16 +334,17 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 		if !p.keeps() || p.waits == nil || p.waits.Round < 0 {
 			continue
 		}
-		began := beginning
+		at := rendezvous.Position{Beginning: beginning, Round: p.waits.Round}
 		if p.waits.Read {
-			began = 0
+			at.Beginning = 0
 		}
-		if round := began<<beginnings | p.waits.Round; round > arrival.Round {
-			arrival.Round, arrival.Version = round, p.waits.Round
+		if at.Compare(newest) > 0 {
+			newest, arrival.Version = at, at.Round
 			arrival.Ledger = a.records.ledger(p.waits.Ledger, p.waits.Settled)
 			crew.Source = crew.Processes - 1
 		}
 	}
+	arrival.Beginning, arrival.Round = newest.Beginning, newest.Round
 	if a.procs[0] == nil && !a.leaving() { // none was started yet
 		crew.Processes = int32(a.count)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -35,7 +36,7 @@ func (r *member) copyState() {
 	order := r.Cut()
 	number := order.GetNumber()
 	c := &r.copies
-	if number <= c.ordered || r.state.records > 0 || r.changes <= 0 {
+	if number <= c.ordered || r.state.records > 0 || !r.trained() {
 		return
 	}
 	part := checkpoint.Part{Values: r.values, Slots: r.slots}
@@ -152,7 +153,7 @@ func (r *member) tryRestore(base *wire.Base) error {
 	if err != nil {
 		return err
 	}
-	r.touched, r.changes = true, -1 // until the state is complete
+	r.touched, r.at = true, rendezvous.NoState // until the state is complete
 	if err := dir.Restore(c, checkpoint.Part{Values: r.values, Slots: r.slots}); err != nil {
 		return err
 	}
@@ -161,6 +162,6 @@ func (r *member) tryRestore(base *wire.Base) error {
 	if !base.Fresh {
 		r.ledger = c.Ledger.Clone()
 	}
-	r.position = position{changes: c.Version, version: c.Version}
+	r.position = position{at: rendezvous.Position{Round: c.Version}, version: c.Version}
 	return nil
 }

@@ -128,7 +128,7 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 		}
 		task := ledger.Task{Epoch: 2, Number: 1}
 		if had, _ := again.ledger.Had(task); had != 8 || again.ledger.Settled() != 1 ||
-			again.version != 2 || again.changes != 2 || !again.touched {
+			again.version != 2 || again.at.Round != 2 || !again.touched {
 			t.Errorf("it begins with %d records, %d epochs, at %+v", had, again.ledger.Settled(), again.position)
 		}
 		again.train(8, 4)
@@ -277,7 +277,7 @@ func TestRestoreRefuses(t *testing.T) {
 			!strings.Contains(err.Error(), said.File) || time.Since(began) > 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if fresh.changes != -1 || !fresh.touched {
+		if fresh.at.Exists() || !fresh.touched {
 			t.Errorf("half of a checkpoint is a state: %+v", fresh.position)
 		}
 	})

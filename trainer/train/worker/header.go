@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
 // maxOffers is the largest number of minibatches that a rank brings to one round.
@@ -13,8 +14,8 @@ const maxOffers = 4
 
 // header is what each rank sends to all others at the beginning of a round.
 type header struct {
-	// number of rounds in its state: the same on every rank
-	round int64
+	// of its state: the same on every rank
+	at rendezvous.Position
 	// this rank was recalled to the rendezvous; then all ranks go, at once
 	recall bool
 	// the newest flush order that it knows
@@ -37,7 +38,7 @@ func (h header) appendTo(b []byte) []byte {
 		flags = 1
 	}
 	b = binary.AppendUvarint(b, flags)
-	for _, v := range []int64{h.round, h.flush, h.release, int64(len(h.offers))} {
+	for _, v := range []int64{h.at.Beginning, h.at.Round, h.flush, h.release, int64(len(h.offers))} {
 		b = binary.AppendVarint(b, v)
 	}
 	for _, o := range h.offers {
@@ -65,10 +66,11 @@ func parseHeader(b []byte) (header, error) {
 		return header{}, errors.New("parse header: the byte of flags is missing")
 	}
 	b = b[n:]
-	h := header{recall: flags == 1, round: next(), flush: next(), release: next()}
+	h := header{recall: flags == 1, at: rendezvous.Position{Beginning: next(), Round: next()}, flush: next(),
+		release: next()}
 	count := next()
-	if h.round < 0 {
-		return header{}, fmt.Errorf("parse header: round %d is negative", h.round)
+	if h.at.Beginning < 0 || h.at.Round < 0 {
+		return header{}, fmt.Errorf("parse header: round %d of beginning %d is negative", h.at.Round, h.at.Beginning)
 	}
 	if bad || count < 0 || count > maxOffers {
 		return header{}, fmt.Errorf("parse header: %d offers, want at most %d", count, maxOffers)
@@ -131,8 +133,9 @@ func agree(headers []header, need int64) (agreement, error) {
 	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)),
 		release: headers[0].release, barred: bar(headers)}
 	for rank, h := range headers {
-		if h.round != headers[0].round {
-			return a, fmt.Errorf("rank %d is at round %d, rank 0 at round %d", rank, h.round, headers[0].round)
+		if h.at != headers[0].at {
+			return a, fmt.Errorf("rank %d is at round %d since formation %d, rank 0 at round %d since formation %d",
+				rank, h.at.Round, h.at.Beginning, headers[0].at.Round, headers[0].at.Beginning)
 		}
 		a.offers[rank] = h.offers
 		a.recall = a.recall || h.recall
@@ -144,7 +147,7 @@ func agree(headers []header, need int64) (agreement, error) {
 	}
 	for i := range maxOffers {
 		for turn := range size {
-			rank := (headers[0].round + turn) % size
+			rank := (headers[0].at.Round + turn) % size
 			h := headers[rank]
 			if i >= a.barred[rank] || need > 0 && a.records == need {
 				continue

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
 func offerGen() *rapid.Generator[offer] {
@@ -21,10 +22,10 @@ func offerGen() *rapid.Generator[offer] {
 	})
 }
 
-func headerGen(round int64) *rapid.Generator[header] {
+func headerGen(at rendezvous.Position) *rapid.Generator[header] {
 	return rapid.Custom(func(t *rapid.T) header {
 		return header{
-			round: round, recall: rapid.Bool().Draw(t, "recall"),
+			at: at, recall: rapid.Bool().Draw(t, "recall"),
 			flush: rapid.Int64Range(0, 5).Draw(t, "flush"), release: rapid.Int64Range(0, 1<<40).Draw(t, "release"),
 			offers: rapid.SliceOfN(offerGen(), 0, maxOffers).Draw(t, "offers"),
 		}
@@ -33,9 +34,10 @@ func headerGen(round int64) *rapid.Generator[header] {
 
 func TestHeaderSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := headerGen(rapid.Int64Range(0, 1<<40).Draw(t, "round")).Draw(t, "header")
+		h := headerGen(rendezvous.Position{Beginning: rapid.Int64Range(0, 1<<40).Draw(t, "beginning"),
+			Round: rapid.Int64Range(0, 1<<40).Draw(t, "round")}).Draw(t, "header")
 		got, err := parseHeader(h.appendTo(nil))
-		if err != nil || got.round != h.round || got.recall != h.recall || got.flush != h.flush ||
+		if err != nil || got.at != h.at || got.recall != h.recall || got.flush != h.flush ||
 			got.release != h.release || !slices.Equal(got.offers, h.offers) {
 			t.Fatalf("%+v, %v, want %+v", got, err, h)
 		}
@@ -44,7 +46,7 @@ func TestHeaderSurvives(t *testing.T) {
 
 // Encoding a parsed header gives the same bytes.
 func FuzzHeader(f *testing.F) {
-	f.Add(header{round: 7, recall: true, flush: 1, release: 50,
+	f.Add(header{at: rendezvous.Position{Beginning: 3, Round: 7}, recall: true, flush: 1, release: 50,
 		offers: []offer{{task: ledger.Task{Epoch: 2, Number: 3}, of: 512, from: 64, records: 64}}}.appendTo(nil))
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -59,7 +61,8 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzPosition(f *testing.F) {
-	s := state{position: position{changes: 9, version: 3, records: 64, taken: 2, flushed: 1}}
+	s := state{position: position{at: rendezvous.Position{Beginning: 2, Round: 9}, version: 3,
+		records: 64, taken: 2, flushed: 1}}
 	s.ledger.Add(ledger.Task{Epoch: 1, Number: 4}, 64, 512)
 	f.Add(s.appendPosition(nil))
 	f.Add([]byte{0, 0, 0, 0, 0, 126})
@@ -80,7 +83,7 @@ func FuzzPosition(f *testing.F) {
 // minibatches can be shared.
 func TestAgreement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		headers := rapid.SliceOfN(headerGen(3), 1, 6).Draw(t, "headers")
+		headers := rapid.SliceOfN(headerGen(rendezvous.Position{Beginning: 1, Round: 3}), 1, 6).Draw(t, "headers")
 		need := rapid.Int64Range(0, 600).Draw(t, "need")
 		a, err := agree(headers, need)
 		if err != nil {
@@ -150,7 +153,7 @@ func TestRanksTakeTurns(t *testing.T) {
 	for round := range int64(ranks) {
 		headers := make([]header, ranks)
 		for rank := range headers {
-			headers[rank] = header{round: round,
+			headers[rank] = header{at: rendezvous.Position{Beginning: 1, Round: round},
 				offers: []offer{{task: ledger.Task{Epoch: 1, Number: rank}, of: need, records: need}}}
 		}
 		a, err := agree(headers, need)
@@ -169,7 +172,12 @@ func TestRanksTakeTurns(t *testing.T) {
 }
 
 func TestRanksOutOfStep(t *testing.T) {
-	if _, err := agree([]header{{round: 3}, {round: 4}}, 0); err == nil {
+	if _, err := agree([]header{{at: rendezvous.Position{Round: 3}},
+		{at: rendezvous.Position{Round: 4}}}, 0); err == nil {
 		t.Error("ranks at different rounds agree")
+	}
+	if _, err := agree([]header{{at: rendezvous.Position{Beginning: 1, Round: 3}},
+		{at: rendezvous.Position{Beginning: 2, Round: 3}}}, 0); err == nil {
+		t.Error("ranks of different models agree")
 	}
 }

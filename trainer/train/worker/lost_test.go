@@ -3,6 +3,7 @@ package worker
 import (
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
@@ -11,22 +12,23 @@ import (
 // nothing.
 func TestStateOfALostModelIsVoid(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		changes int64
-		base    *wire.Base
-		want    int64
+		name string
+		at   rendezvous.Position
+		base *wire.Base
+		want rendezvous.Position
 	}{
-		{"a model that is lost", 17, nil, -1},
-		{"a model that is lost, and a checkpoint", 17, &wire.Base{Number: 3}, -1},
-		{"the initial values", 0, nil, 0},
-		{"nothing", -1, nil, -1},
+		{"a model that is lost", rendezvous.Position{Beginning: 1, Round: 17}, nil, rendezvous.NoState},
+		{"a model that is lost, and a checkpoint", rendezvous.Position{Beginning: 1},
+			&wire.Base{Number: 3}, rendezvous.NoState},
+		{"the initial values", rendezvous.Position{}, nil, rendezvous.Position{}},
+		{"nothing", rendezvous.NoState, nil, rendezvous.NoState},
 	} {
 		r := &member{worker: &worker{}}
-		r.changes = c.changes
+		r.at = c.at
 		r.live(membership.Of(t.Context(),
 			&wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}))
-		if r.changes != c.want {
-			t.Errorf("%s: round %d, want %d", c.name, r.changes, c.want)
+		if r.at != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, r.at, c.want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/train/mesh"
 	"github.com/elasticdl/elasticdl/trainer/train/ring"
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
@@ -147,8 +148,8 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1,
 		Process: 1 + rand.Uint64N(math.MaxUint64)}
 	for {
-		arrival.Round, arrival.Version, arrival.Ledger, arrival.Damage = r.changes, r.version,
-			r.ledger.Append(nil), r.damage
+		arrival.Beginning, arrival.Round = r.at.Beginning, r.at.Round
+		arrival.Version, arrival.Ledger, arrival.Damage = r.version, r.ledger.Append(nil), r.damage
 		r.damage = ""
 		next, err := r.Arrive(working, arrival)
 		if err == nil {
@@ -173,9 +174,9 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 // to end.
 func (r *member) live(p membership.World) (broken bool, suspect int, err error) {
 	defer p.Leave(nil)
-	if len(p.Sources) == 0 && r.changes > 0 {
+	if len(p.Sources) == 0 && r.trained() {
 		// its state is of a model that is lost, whether or not this world gives it another
-		r.changes = -1
+		r.at = rendezvous.NoState
 	}
 	r.idle = false
 	began := time.Now()
@@ -266,7 +267,7 @@ func (r *member) synchronize(in *world) error {
 		if err := r.begin(in); err != nil {
 			return err
 		}
-		r.changes += in.Formation << beginnings
+		r.at.Beginning = in.Formation
 		r.reconcile()
 		return nil
 	}
@@ -287,11 +288,6 @@ func (r *member) synchronize(in *world) error {
 	return nil
 }
 
-// beginnings is the bit of a round's number from which on it holds the formation in which the model
-// began. It tells a member whose state is of this beginning from one whose state is of another
-// beginning with as many rounds.
-const beginnings = 32
-
 // begin makes the state the one that the model's life begins with: of a checkpoint, or the initial
 // one.
 func (r *member) begin(in *world) error {
@@ -302,7 +298,7 @@ func (r *member) begin(in *world) error {
 		r.another()
 		return nil
 	}
-	if r.changes == 0 {
+	if r.at == (rendezvous.Position{}) {
 		return nil
 	}
 	values := r.values

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/store/outage"
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/train/ring"
@@ -41,7 +42,7 @@ func (r *member) rounds(in *world) error {
 			return nil
 		}
 		// Without work, and without records to make safe, no rank needs another round.
-		r.idle = a.records == 0 && len(r.applied) == 0 && r.safe.changes == r.changes
+		r.idle = a.records == 0 && len(r.applied) == 0 && r.safe.at == r.at
 	}
 }
 
@@ -137,7 +138,7 @@ func (r *member) tidy(ctx context.Context) error {
 // header returns what this rank brings: the next minibatches in its hand, as far as they follow
 // what the state has of their tasks.
 func (r *member) header(in *world) header {
-	h := header{round: r.changes}
+	h := header{at: r.at}
 	next := make(map[ledger.Task]int64)
 	h.recall, h.flush = r.Heard(in.Formation)
 	r.mu.Lock()
@@ -350,17 +351,17 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 // gradient describes what is in the engine's Grads.
 type gradient struct {
 	offer
-	// number of rounds in the state with which it was computed
-	changes int64
-	loss    float32
+	// of the state with which it was computed
+	at   rendezvous.Position
+	loss float32
 }
 
 // step computes the gradient of the next n records of a piece. It reuses the gradient of the last
 // round if that round did not change the state.
 func (r *member) step(p piece, n int64) (float32, error) {
 	r.Engine.SetNoise(noise(r.Job.Seed, p.task, p.from()))
-	g := gradient{offer: p.offer(n), changes: r.changes}
-	if r.kept.offer == g.offer && r.kept.changes == g.changes {
+	g := gradient{offer: p.offer(n), at: r.at}
+	if r.kept.offer == g.offer && r.kept.at == g.at {
 		r.contribute(0, len(r.sum))
 		return r.kept.loss, nil
 	}

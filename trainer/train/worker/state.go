@@ -7,6 +7,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/train/optim"
 )
@@ -36,8 +37,8 @@ type state struct {
 
 // position tells how far a state is.
 type position struct {
-	// number of rounds that changed it, with its beginning (see beginnings); -1: there is no state
-	changes int64
+	// rounds that changed it since the model began
+	at rendezvous.Position
 	// number of updates
 	version int64
 	// number of records in pending
@@ -53,7 +54,8 @@ func newState(layout param.Layout, config optim.Config, values []float32, batch 
 	if err != nil {
 		return nil, err
 	}
-	s := &state{layout: layout, optimizer: optimizer, batch: batch, values: values, position: position{changes: -1}}
+	s := &state{layout: layout, optimizer: optimizer, batch: batch, values: values,
+		position: position{at: rendezvous.NoState}}
 	s.slots = optimizer.NewSlots(layout.Trainable())
 	if batch > 0 {
 		s.pending = make([]float32, layout.Len())
@@ -92,7 +94,7 @@ func (s *state) apply(a agreement, sum []float32, rate func(version int64) float
 	flush := a.flush > s.flushed
 	s.flushed = max(s.flushed, a.flush)
 	if a.records > 0 || flush {
-		s.changes++
+		s.at.Round++
 	}
 	records := a.records
 	if s.batch > 0 {
@@ -153,7 +155,7 @@ const maxPosition = 64 << 20
 
 // appendPosition encodes all of the state but its float arrays.
 func (s *state) appendPosition(b []byte) []byte {
-	for _, v := range []int64{s.changes, s.version, s.records, s.taken, s.flushed} {
+	for _, v := range []int64{s.at.Beginning, s.at.Round, s.version, s.records, s.taken, s.flushed} {
 		b = binary.AppendVarint(b, v)
 	}
 	return s.ledger.Append(b)
@@ -162,7 +164,7 @@ func (s *state) appendPosition(b []byte) []byte {
 // parsePosition is the inverse of appendPosition.
 func parsePosition(b []byte) (position, ledger.Ledger, error) {
 	var p position
-	for _, v := range []*int64{&p.changes, &p.version, &p.records, &p.taken, &p.flushed} {
+	for _, v := range []*int64{&p.at.Beginning, &p.at.Round, &p.version, &p.records, &p.taken, &p.flushed} {
 		value, size := binary.Varint(b)
 		if size <= 0 || value < 0 {
 			return p, ledger.Ledger{}, errors.New("parse state: a number is missing or negative")
@@ -176,19 +178,22 @@ func parsePosition(b []byte) (position, ledger.Ledger, error) {
 	return p, had, nil
 }
 
+// trained reports whether there is a state of a model that has begun.
+func (s *state) trained() bool { return s.at.Compare(rendezvous.Position{}) > 0 }
+
 // receiver returns a state of the same shape, at p, to receive one into. It is s itself if that
 // loses nothing.
 func (s *state) receiver(p position) *state {
 	into := &state{layout: s.layout, optimizer: s.optimizer, batch: s.batch, values: s.values,
 		slots: s.slots, pending: s.pending, snapshot: s.snapshot}
-	if s.changes > 0 {
+	if s.trained() {
 		into.values, into.slots, into.snapshot = make([]float32, len(s.values)),
 			s.optimizer.NewSlots(s.layout.Trainable()), nil
 		if s.pending != nil {
 			into.pending = make([]float32, len(s.pending))
 		}
 	} else {
-		s.touched, s.changes = true, -1 // until the state is complete
+		s.touched, s.at = true, rendezvous.NoState // until the state is complete
 	}
 	if into.taken = p.taken; p.taken > 0 && into.snapshot == nil {
 		into.snapshot = make([]float32, len(s.values))
