@@ -72,15 +72,29 @@ func torchCommand(python torch.Python) []string {
 	return []string{filepath.Join(filepath.Dir(python.Path), "python3"), "main.py"}
 }
 
+// dynamo is a script that imports torch._dynamo, and prints whether that has run no code: a forked
+// process finds the module that its fork server has imported.
+const dynamo = `
+import os, importlib.machinery, torch
+loader, ran = importlib.machinery.SourceFileLoader, []
+plain = loader.exec_module
+loader.exec_module = lambda self, module: (ran.append(module), plain(self, module))
+try:
+    import torch._dynamo
+    had = not ran
+except ImportError:
+    had = False
+print(sorted(n for n in os.environ if 'ASYNC' in n), had)
+`
+
 // The version of PyTorch is known under both start methods, so that PyTorch does not warn. A forked
 // script finds the module imported that PyTorch 2.x imports with the first optimizer.
 func TestTorchVersion(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		for _, method := range []StartMethod{Fork, Exec} {
 			t.Run(python.Name+"/"+method.String(), func(t *testing.T) {
-				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method}, map[string]string{
-					"main.py": "import os, sys\nprint(sorted(n for n in os.environ if 'ASYNC' in " +
-						"n), 'torch._dynamo' in sys.modules)\n"})
+				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method},
+					map[string]string{"main.py": dynamo})
 				g := b.start(1)
 				b.ends(g)
 				want := "['NCCL_ASYNC_ERROR_HANDLING'] False\n"
