@@ -32,6 +32,14 @@
 // loss of any of its members: when all members that had a state had the same one, or when its
 // members have come through the beginning of a round, in which that state is passed on to all.
 //
+// # Narrated scripts
+//
+// testdata/servers.txt, ring.txt and checkpoint.txt tell what happens when a server, a worker of a
+// ring, the whole ring or the master is lost, and how a checkpoint is made. TestNarration plays
+// them, and rewrites them with -rewrite.
+//
+// # Laws
+//
 // Laws of Servers:
 //
 //  1. The life rises when a server that had joined is lost, or when another process joins in its

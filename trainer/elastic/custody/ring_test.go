@@ -156,25 +156,3 @@ func TestRingModel(t *testing.T) {
 		})
 	})
 }
-
-// An order to apply the accumulated gradients is given once in a life, and repeated until it is
-// done.
-func TestFlush(t *testing.T) {
-	r := NewRing(1, 0)
-	r.Formed(rendezvous.World{Formation: 1}, ledger.Ledger{}, 0)
-	if r.Owed() != 0 || r.Flush() != 1 || r.Flush() != 0 || r.Owed() != 1 {
-		t.Fatal("the first order")
-	}
-	r.Lost(true, 0) // so the order was of a lost life
-	if r.Owed() != 0 || r.Flush() != 2 {
-		t.Fatal("the order of the new life")
-	}
-	r.Heard(State{Formation: 1, Flushed: 2}) // from before the model was lost
-	if r.Owed() != 2 {
-		t.Fatal("a word of the life before counts")
-	}
-	r.Formed(rendezvous.World{Formation: 2}, ledger.Ledger{}, 0)
-	if r.Heard(State{Formation: 2, Flushed: 2}); r.Owed() != 0 {
-		t.Fatal("it is owed after it was done")
-	}
-}

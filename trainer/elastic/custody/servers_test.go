@@ -153,33 +153,3 @@ func TestServersModel(t *testing.T) {
 		})
 	})
 }
-
-// Reports of an earlier life do not count.
-func TestNewLifeForgets(t *testing.T) {
-	s := NewServers(2)
-	for i := range 2 {
-		s.Join(i, 1, 1, "a", 0)
-		o, _, _ := s.Due(i)
-		s.Told(i, 1, o, 0)
-		s.Heard(i, 1, 1, 9, 8)
-	}
-	s.Want(2, 1, 5, CutOrder{Number: 1})
-	if !s.Current() || s.Version() != 9 || s.Snapshot(1) != 8 {
-		t.Fatal(s.Current(), s.Version(), s.Snapshot(1))
-	}
-	if !s.Leave(0, 1) || s.Life() != 2 || s.Version() != 0 || s.Snapshot(1) != 0 || s.Current() {
-		t.Fatal(s.Life(), s.Version(), s.Snapshot(1), s.Current())
-	}
-	o, _, ok := s.Due(1)
-	if !ok || o.Life != 2 || o.Settled != 0 || o.Release != 0 || o.Cut.Number != 0 {
-		t.Fatal(o, ok)
-	}
-	s.Join(0, 2, 2, "a", 0)
-	s.Told(0, 2, o, 0)
-	if s.Current() || s.Applied(0) {
-		t.Fatal("server 1 has acknowledged an order of the life before only")
-	}
-	if s.Told(1, 1, o, 0); !s.Current() {
-		t.Fatal("both have acknowledged the order of this life")
-	}
-}

@@ -59,6 +59,12 @@
 // refused. If the end of the job was written, the shell sets Over. If more or fewer workers were
 // asked for since than the snapshot wants, it calls [Table.Scale].
 //
+// # Narrated scripts
+//
+// testdata/*.txt tell what happens, as commands and the actions that the table returns:
+// a_worker_is_lost.txt, a_server_is_lost.txt, creation.txt, scale.txt, the_end.txt and
+// master_restarts.txt. TestNarration plays them, and rewrites them with -rewrite.
+//
 // Laws:
 //
 //  1. At most one pod per role and index is live, and at most one of a line that is not leaving.

@@ -233,54 +233,6 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestore plays what may be found after a restart.
-func TestRestore(t *testing.T) {
-	p := Policy{Servers: 1, Workers: 3, Relaunches: 1}
-	before := running(t, p)
-	before.Observe(end(Exit{Code: 1}, worker(1)), at(10)) // worker-3 is wanted two seconds later
-	s := before.Snapshot()
-	runs := func(id ID) Event { return Event{ID: id, Launch: 1, Phase: Running} }
-
-	table, actions, err := Restore(p, s, []Event{runs(server(0)), runs(worker(0)), runs(worker(2))}, at(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(t, actions)
-	if due, ok := table.Deadline(); !ok || due != at(11) || table.Workers() != 3 {
-		t.Errorf("%v %t, %d workers", due, ok, table.Workers())
-	}
-	expect(t, table.Tick(at(11)), "create worker-3")
-	table.Observe(runs(worker(3)), at(12))
-	expect(t, table.Observe(end(Exit{Code: 1}, worker(3)), at(90)), "lost worker-3 charged and given up: exit code 1")
-
-	// A worker and the server ended while the master was away, and a pod of another time is there.
-	table, actions, err = Restore(p, s,
-		[]Event{runs(worker(0)), {ID: worker(9), Launch: 1, Phase: Leaving},
-			{ID: worker(2), Launch: 1, Phase: Failed, Exit: Exit{Code: 2}}}, at(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(t, actions, "lost ps-0: "+absent, "lost worker-2 charged: exit code 2")
-	expect(t, table.Tick(at(11)), "create ps-0 (launch 2)")
-	expect(t, table.Observe(Event{ID: server(0), Launch: 2, Phase: Running}, at(12)), "create worker-3",
-		"create worker-10")
-	expect(t, table.Observe(Event{ID: worker(9), Phase: Deleted}, at(13)), "lost worker-9: deleted")
-
-	// A worker that the snapshot does not know takes the place of one that is not there; what comes
-	// late is deleted.
-	s.Lines = s.Lines[:2]
-	table, actions, err = Restore(p, s, []Event{runs(server(0)), runs(worker(0)),
-		{ID: worker(4), Phase: Leaving}, runs(worker(5)), runs(worker(6))}, at(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(t, actions, "lost worker-2: "+absent, "delete worker-6: it is not needed any more")
-	expect(t, table.Observe(runs(worker(2)), at(11)), "delete worker-2: it is not needed any more")
-	if p, _ := table.Get(worker(5)); p.Original != 2 || table.Workers() != 2 {
-		t.Errorf("%+v, %d workers", p, table.Workers())
-	}
-}
-
 // TestSnapshotIsBounded holds that a snapshot of 1,000 workers, each of which was replaced and
 // charged, fits into 64 KiB.
 func TestSnapshotIsBounded(t *testing.T) {
