@@ -1,11 +1,11 @@
 package kube
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -115,15 +115,18 @@ func Send(ctx context.Context, open checkpoint.Opener, location string, model bo
 	if err := export(to); err != nil {
 		return err
 	}
-	header, err := json.Marshal(
-		files{List: []file{{Name: checkpoint.ModelFile, Size: to.n, Sum: hex.EncodeToString(to.hash.Sum(nil))}}})
-	if err != nil {
+	one := file{name: checkpoint.ModelFile, size: to.n, sum: hex.EncodeToString(to.hash.Sum(nil))}
+	archive := tar.NewWriter(w)
+	if err := (&files{list: []file{one}}).whole().write(archive); err != nil {
 		return err
 	}
-	if _, err := w.Write(append(header, '\n')); err != nil {
+	if err := one.write(archive); err != nil {
 		return err
 	}
-	return export(&sink{ctx: ctx, w: w, hash: sha256.New()})
+	if err := export(&sink{ctx: ctx, w: archive, hash: sha256.New()}); err != nil {
+		return err
+	}
+	return archive.Close()
 }
 
 // exported returns what writes a model as it is exported, the same bytes each time.
