@@ -355,7 +355,8 @@ func (s *cutStage) event(c *narration.Command) []string {
 			Phase: Phase(phase), Ledger: has(c, "had"), Version: int64(c.IntOf("version", 0)),
 			Err: c.Of("error", "")}, s.now)
 		if done != nil {
-			return []string{fmt.Sprintf("commit of cut %d: %s, versions %v", done.Number, tell(&done.Ledger), done.Versions)}
+			return []string{fmt.Sprintf("commit of cut %d: %s, versions %v", done.Number, tell(&done.Ledger),
+				done.Versions)}
 		}
 		return given(failed)
 	case "wait":

@@ -108,7 +108,8 @@ func (s *stage) event(c *narration.Command) []Action {
 		for todo := s.table.Start(s.now); len(todo) > 0; todo = todo[1:] {
 			all = append(all, todo[0])
 			id := todo[0].ID
-			todo = append(todo, s.table.Observe(Event{ID: id, Phase: Running, Address: "host-" + id.String()}, s.now)...)
+			ran := Event{ID: id, Phase: Running, Address: "host-" + id.String()}
+			todo = append(todo, s.table.Observe(ran, s.now)...)
 		}
 		return all
 	case "scale":
