@@ -68,6 +68,7 @@ var packages = map[string]struct {
 	"elastic/source":     {pure, ""},
 	"elastic/task":       {pure, "elastic/ledger"},
 	"elastic/timing":     {pure, ""},
+	"elastic/verdict":    {pure, ""},
 
 	"wire":            {wire, ""},
 	"wire/credential": {wire, "elastic/identity"},
@@ -83,7 +84,7 @@ var packages = map[string]struct {
 	"store/safetensors":     {pure, "elastic/param"},
 
 	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
-		"elastic/ledger elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing " +
+		"elastic/ledger elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing elastic/verdict " +
 		"logline store/checkpoint store/prediction wire wire/rpc"},
 
 	"train":               {shell, ""},

@@ -7,6 +7,7 @@
 //	task/       shards, tasks, leases: which records are whose
 //	ledger/     which training records are in a model
 //	pod/        the life of pods: what ended one, and what follows from it
+//	verdict/    what the end of a program's processes means for its job
 //	rendezvous/ who is in the world, with which ranks, and whose state they take
 //	custody/    who holds the model, in which life of it, and what follows from a loss
 //	evaluation/ when to measure which version; folding of what was measured

@@ -6,7 +6,8 @@
 //	                                            │     ├─ custody.Servers     who holds the model, as
 //	                                            │     │  and Ring            servers, as a ring
 //	                                            │     ├─ custody.Cut         when it is copied
-//	                                            │     └─ rendezvous          who is in the ring
+//	                                            │     ├─ rendezvous          who is in the ring
+//	                                            │     └─ verdict.Judge       what a failure means
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
 //	     links:    tell and ask the servers <───┤
 //	     seats:    worlds and recalls       <───┤

@@ -2,15 +2,10 @@ package master
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -19,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -27,8 +23,9 @@ import (
 // members of one, others begin anew with each world. The caller of each method holds the mutex.
 type program struct {
 	ending
-	charges
 	m *master
+	// what the ends of its processes mean for the job
+	judge *verdict.Judge
 	// data set that the program has declared; nil: none
 	dataset *wire.Dataset
 	// the last world begins with a state that a process has read: it is the first, or all states
@@ -40,8 +37,6 @@ type program struct {
 	rewound bool
 	// records in that state; nil: there is none, or the queue knows them
 	had *ledger.Ledger
-	// formation before which the last world was judged
-	judged int64
 	// checkpoints that the program has claimed
 	claims []*vouched
 	// all states were lost, and nobody has said yet what the program goes on from; nil: no such
@@ -49,60 +44,25 @@ type program struct {
 	lost *loss
 	// processes keep their state from one world to the next
 	keeps bool
-	// number of reported failures, charged or not
-	failures int
-	// the last failure, as text
-	last string
-	// newest formation in which processes that keep their state have completed a round
-	rounds int64
-	// number of worlds in a row whose processes failed soon after their start, before a round
-	brief int
-	// by the master's clock: when the processes of the last world start
-	starts time.Time
 	// moved is when processes have last completed a round, or a world was formed, by the master's
 	// clock; zero: not since this master started.
 	moved time.Time
-	// number of workers for which that start waits; 0: it does not wait for workers
-	lacks int
-	// number of members of the last world that brought all their processes; -1: not known
-	whole int
-	// how often processes were started again
-	again int
-	// the job has ended because its program ends in the same way again and again
-	repeated bool
-	// formation to which failed and arrived belong
-	came int64
-	// failures in that world
-	failed []failure
-	// by worker: digest of what its processes wrote there
-	output map[int]string
-	// time of the newest checkpoint file that a worker has found there, in Unix milliseconds
-	written int64
-	// workers that have arrived from that world
-	arrived map[int]bool
-}
-
-// failure is the failure of a process, with its worker.
-type failure struct {
-	*wire.Failure
-	worker int32
 }
 
 func newProgram(m *master) *program {
-	return &program{m: m, arrived: make(map[int]bool), output: make(map[int]string), whole: -1}
+	return &program{m: m, judge: verdict.New(verdictPolicy(m.Job))}
+}
+
+// verdictPolicy returns how many failures of its program a job survives.
+func verdictPolicy(j *job.Job) verdict.Policy {
+	return verdict.Policy{MaxRestarts: j.Program.MaxRestarts, Gather: j.Program.Gather.Duration}
 }
 
 // savedProgram is the part of a record about a program.
 type savedProgram struct {
-	Restarts int      `json:"restarts,omitempty"`
-	Failures int      `json:"failures,omitempty"`
-	Last     string   `json:"last,omitempty"`
-	Doubts   int      `json:"doubts,omitempty"`
-	Again    int      `json:"again,omitempty"`
-	Repeats  repeats  `json:"repeats,omitzero"`
-	Repeated bool     `json:"repeated,omitempty"`
-	Dataset  *dataset `json:"dataset,omitempty"`
-	Lost     *loss    `json:"lost,omitempty"`
+	verdict.Snapshot
+	Dataset *dataset `json:"dataset,omitempty"`
+	Lost    *loss    `json:"lost,omitempty"`
 
 	Claims []*vouched `json:"claims,omitempty"`
 }
@@ -117,8 +77,7 @@ type dataset struct {
 }
 
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last, Doubts: g.doubts,
-		Again: g.again, Repeats: g.repeats, Repeated: g.repeated, Lost: g.lost}
+	s := &savedProgram{Snapshot: g.judge.Snapshot(), Lost: g.lost}
 	for _, v := range g.claims {
 		c := *v
 		s.Claims = append(s.Claims, &c)
@@ -130,13 +89,14 @@ func (g *program) save() *savedProgram {
 }
 
 // restore sets what the previous master has left, before the queue is restored.
-func (g *program) restore(s *savedProgram) error {
+func (g *program) restore(s *savedProgram) (err error) {
 	if s == nil {
 		return nil
 	}
-	g.restarts, g.failures, g.last, g.doubts = s.Restarts, s.Failures, s.Last, s.Doubts
-	g.again, g.repeats, g.repeated, g.lost = s.Again, s.Repeats, s.Repeated, s.Lost
-	g.claims = s.Claims
+	if g.judge, err = verdict.Restore(verdictPolicy(g.m.Job), s.Snapshot); err != nil {
+		return err
+	}
+	g.lost, g.claims = s.Lost, s.Claims
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 		return g.m.plan(g.shards(), nil)
@@ -263,191 +223,31 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	if a.Finished {
 		g.finish(int(a.Worker), a.Formation)
 	}
-	if g.came != a.Formation {
-		g.came, g.failed, g.written = a.Formation, nil, 0
-		clear(g.arrived)
-		clear(g.output)
-	}
-	g.output[int(a.Worker)], g.written = a.Output, max(g.written, a.CheckpointUnixMs)
-	g.arrived[int(a.Worker)] = true
+	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}
 	for _, f := range a.Failures {
-		g.failed = append(g.failed, failure{f, a.Worker})
+		r.Failures = append(r.Failures, failure(int(a.Worker), f))
 		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid",
 			f.Pid, "reason", reason(f))
 	}
+	g.judge.Hear(r)
 	return g.done()
 }
 
-// ran returns how long the processes of the last world have run, -1 if this master does not know
-// it.
-func (g *program) ran() time.Duration {
-	if g.starts.IsZero() {
-		return -1
-	}
-	return g.m.ring.now().Sub(g.starts)
-}
-
-// trace returns what the processes of a world have left: a digest of what they wrote, and the time
-// of the newest checkpoint file.
-func (g *program) trace(w rendezvous.World) manner {
-	var output []string
-	for _, m := range w.Members {
-		output = append(output, g.output[m.Worker])
-	}
-	sum := sha256.Sum256([]byte(strings.Join(output, "\n")))
-	return manner{Output: hex.EncodeToString(sum[:8]), Checkpoint: g.written}
-}
-
-// gotOn is how long the processes of a world that lacks workers have to run until what fails them
-// is not for want of these workers.
-const gotOn = 5 * time.Minute
-
-// lacked returns how many workers a world lacked that are on their way. It is 0 if the world has
-// got on without them.
-func (g *program) lacked(w rendezvous.World) int {
-	if g.completed(w) || g.ran() >= gotOn {
-		return 0
-	}
-	whole := g.whole
-	if whole < 0 {
-		whole = len(w.Members)
-	}
-	return max(0, g.m.ring.wanted()-whole)
-}
-
-// formed notes how many members of a new world bring all their processes.
-func (g *program) formed(members []*wire.Member) {
+// formed notes that a world is formed, and returns how long its processes wait before they start.
+func (g *program) formed(members []*wire.Member) time.Duration {
 	each, err := strconv.Atoi(g.m.Job.Program.Processes)
 	if err != nil { // each worker has its own number
 		each = 1
 	}
-	g.moved = g.m.ring.now()
-	g.whole = 0
+	now := g.m.ring.now()
+	g.moved = now
+	whole := 0
 	for _, m := range members {
 		if m.Crew == nil || int(m.Crew.Processes) >= each {
-			g.whole++
+			whole++
 		}
 	}
-}
-
-const (
-	// briefly is how soon after its start the processes of a world fail if they have got nowhere.
-	briefly = 30 * time.Second
-	// longestPause is the longest pause before processes start again.
-	longestPause = time.Minute
-)
-
-// completed reports whether the processes of a world completed a round, which is known of those
-// that keep their state.
-func (g *program) completed(w rendezvous.World) bool { return g.rounds >= w.Formation }
-
-// advanced notes the newest formation in which processes of a worker have completed a round.
-func (g *program) advanced(rounds int64) { g.rounds = max(g.rounds, rounds) }
-
-// lasted reports whether the processes of a world got on: they completed a round, or they did not
-// fail soon.
-func (g *program) lasted(w rendezvous.World) bool {
-	return g.completed(w) || g.m.ring.now().Sub(g.starts) >= briefly
-}
-
-// note counts a world in which processes have failed if it was a brief one, and sets when those of
-// the next one start. If both worlds lack workers that are on their way, they start when these are
-// there, or after --gather_timeout: they would fail again.
-func (g *program) note(before, next rendezvous.World, lacked int) {
-	pause, lasted := time.Duration(0), g.lasted(before)
-	if !lasted {
-		g.brief++
-		pause = pauseAfter(g.brief)
-	}
-	g.lacks = 0
-	if missing, wait := g.m.ring.wanted()-len(next.Members),
-		g.m.Job.Program.Gather.Duration; lacked > 0 && missing > 0 && len(next.Sources) == 0 && wait > 0 {
-		g.lacks, pause, lasted = missing, max(pause, wait), false
-	}
-	if !lasted {
-		g.starts = g.m.ring.now().Add(pause)
-	}
-}
-
-// resume ends a pause in which workers were waited for, as a world with them follows.
-func (g *program) resume(next rendezvous.World) {
-	if g.lacks > 0 && g.m.ring.wanted() <= len(next.Members) {
-		g.lacks, g.starts = 0, g.m.ring.now()
-	}
-}
-
-// pauseAfter returns how long processes wait before they start, after a number of brief worlds in a
-// row: not at all after four of them, 1 s after the fifth, and then twice as long each time, up to
-// longestPause.
-func pauseAfter(brief int) time.Duration {
-	if brief < 5 {
-		return 0
-	}
-	return min(time.Second<<min(brief-5, 10), longestPause)
-}
-
-// goesOn returns what follows from the end of a process, as text: processes that have kept their
-// state go on with the next world.
-func (g *program) goesOn(next rendezvous.World) string {
-	text := "the program starts again"
-	if len(next.Sources) > 0 {
-		text = "the others go on, it is started again"
-	}
-	if wait := g.starts.Sub(g.m.ring.now()); wait > 0 && g.lacks > 0 {
-		return fmt.Sprintf("%s when they are there, or in %v", text, wait.Round(time.Second))
-	}
-	if wait := pauseAfter(g.brief); wait > 0 {
-		text += fmt.Sprintf(" in %v, after %d failures in a row within %v of the start", wait, g.brief, briefly)
-	}
-	return text
-}
-
-// paced returns how long the processes of a new world wait before they start, and notes when they
-// do.
-func (g *program) paced() time.Duration {
-	now := g.m.ring.now()
-	if g.starts.Before(now) {
-		g.starts = now
-	}
-	return g.starts.Sub(now)
-}
-
-// keptFailure is the largest length of a failure's text in bytes, as it is kept in the record.
-const keptFailure = 500
-
-// reportFailure puts a failure, and what follows from it, into the status.
-func (g *program) reportFailure(f failure, then string) {
-	why := reason(f.Failure)
-	g.failures++
-	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s%s", f.Rank, f.worker, f.Pid,
-		strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
-	g.m.happen(ProgramFailed{g.last})
-}
-
-// times returns how often the program was restarted, as text.
-func (g *program) times() string {
-	switch most := g.m.Job.Program.MaxRestarts; most {
-	case 0:
-		return ""
-	default:
-		return fmt.Sprintf(" %d times, --max_restarts=%d", g.restarts, most)
-	}
-}
-
-// reason returns in one line why a process failed.
-func reason(f *wire.Failure) string {
-	text := strings.Join(strings.Fields(f.Message), " ")
-	if text == "" {
-		text = fmt.Sprintf("exit code %d", f.Code)
-		if f.Memory {
-			text = "killed by the system: out of memory"
-		} else if f.Signal != 0 {
-			text = "killed by " + cmp.Or(unix.SignalName(syscall.Signal(f.Signal)), fmt.Sprintf("signal %d", f.Signal))
-		}
-	} else if f.Code != 0 {
-		text += fmt.Sprintf(" (exit code %d)", f.Code)
-	}
-	return text
+	return g.judge.Start(whole, now)
 }
 
 // finish notes that all processes of a worker have ended with 0 in a formation; in formation 0 none
@@ -503,22 +303,15 @@ func (g *program) advance(now time.Time) {
 
 // describe adds the program to the status.
 func (g *program) describe(s *wire.JobStatus) {
-	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
-	s.Failures, s.Failure = int32(g.failures), g.last
+	failures, last := g.judge.Last()
+	s.Restarts, s.MaxRestarts = int32(g.judge.Counted()), int32(g.m.Job.Program.MaxRestarts)
+	s.Failures, s.Failure = int32(failures), last
 	s.Program = g.m.Job.Title()
 	s.Saved, s.Unsaved = g.saved, g.unsaved
-	if g.repeated {
+	if g.judge.Repeated() {
 		s.ExitCode = exitSame
 	}
-	switch wait := g.starts.Sub(g.m.ring.now()); {
-	case g.m.over || g.m.going != 0:
-	case wait <= 0:
-		s.Waiting = cmp.Or(s.Waiting, g.stands())
-	case g.lacks > 0:
-		s.Waiting = fmt.Sprintf("waiting for %d of %d workers, for at most %v more: the program "+
-			"failed in a world without them", g.lacks, g.m.ring.wanted(), wait.Round(time.Second))
-	default:
-		s.Waiting = fmt.Sprintf("its processes wait %v before they start: %d times in a row they "+
-			"failed within %v", pauseAfter(g.brief), g.brief, briefly)
+	if !g.m.over && g.m.going == 0 {
+		s.Waiting = cmp.Or(g.judge.Waiting(g.m.ring.wanted(), g.m.ring.now()), s.Waiting, g.stands())
 	}
 }

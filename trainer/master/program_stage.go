@@ -74,5 +74,5 @@ func (g *program) hears(c *contact, r *wire.HeartbeatRequest, stepped bool) {
 	c.stage, c.unsaved = r.Stage, r.Unsaved
 	g.keeps = g.keeps || r.Keeps
 	g.finish(int(r.Index), r.Finished)
-	g.advanced(r.Rounds)
+	g.judge.Advance(r.Rounds)
 }

@@ -52,7 +52,7 @@ func (g *program) grace() time.Duration {
 // world live, and began with a state or have completed a round.
 func (g *program) holds() bool {
 	world, _ := g.m.ring.meeting.World()
-	return g.m.ring.remain() > 0 && (len(world.Sources) > 0 || g.completed(world))
+	return g.m.ring.remain() > 0 && (len(world.Sources) > 0 || g.judge.Completed(world.Formation))
 }
 
 // awaited reports whether the processes are yet to end a round, and to write a checkpoint of it,
@@ -65,7 +65,7 @@ func (g *program) awaited(now time.Time) bool {
 	case g.rest != nil:
 		g.unsaved = g.rest.Problem
 		return false
-	case g.rounds == 0 && g.saved == nil:
+	case !g.judge.Completed(1) && g.saved == nil:
 		g.unsaved = "no round was completed"
 		return false
 	case !g.holds():

@@ -10,48 +10,9 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
-
-// The same end without progress counts, and nothing else does.
-func TestRepeats(t *testing.T) {
-	kill := manner{Signal: int32(syscall.SIGKILL), Output: "a", Checkpoint: 7}
-	other := func(change func(*manner)) manner {
-		m := kill
-		change(&m)
-		return m
-	}
-	const s = time.Second
-	for name, c := range map[string]struct {
-		second manner
-		first  time.Duration
-		then   time.Duration
-		want   int
-	}{
-		"the same":                  {kill, s, s, 2},
-		"a little later":            {kill, s, 3 * s, 2},
-		"a little sooner":           {kill, 3 * s, s, 2},
-		"as late on a busy machine": {kill, 10 * s, 19 * s, 2},
-		"much later":                {kill, 10 * s, time.Minute, 1},
-		"much sooner":               {kill, time.Minute, 10 * s, 1},
-		"another signal":            {other(func(m *manner) { m.Signal = int32(syscall.SIGTERM) }), s, s, 1},
-		"an exit code":              {other(func(m *manner) { m.Signal, m.Code = 0, 1 }), s, s, 1},
-		"another message":           {other(func(m *manner) { m.Message = "KeyError" }), s, s, 1},
-		"other output":              {other(func(m *manner) { m.Output = "b" }), s, s, 1},
-		"a new checkpoint file":     {other(func(m *manner) { m.Checkpoint = 8 }), s, s, 1},
-	} {
-		r := repeats{}.add(kill, c.first)
-		if r.Count != 1 {
-			t.Fatalf("the first end counts %d times", r.Count)
-		}
-		if r = r.add(c.second, c.then); r.Count != c.want {
-			t.Errorf("%s: counted %d times, want %d", name, r.Count, c.want)
-		}
-		if r = r.add(c.second, c.then); r.Count != c.want+1 {
-			t.Errorf("%s, again: counted %d times, want %d", name, r.Count, c.want+1)
-		}
-	}
-}
 
 // ends has both workers arrive after a failure in a formation. What they wrote is told.
 func ends(a, b *peer, formation int64, output string, f *wire.Failure) {
@@ -95,12 +56,12 @@ func TestProgramEndsInTheSameWay(t *testing.T) {
 func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		for formation := range int64(mostSameKept) {
+		for formation := range int64(10) {
 			time.Sleep(time.Second)
 			a.arrive(&wire.Arrival{Formation: formation + 1, Round: -1,
 				Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
 			b.arrive(&wire.Arrival{Formation: formation + 1, Beginning: 1, Round: 3})
-			if formation+1 < mostSameKept {
+			if formation+1 < 10 {
 				a.enters(fmt.Sprintf("%d [0 1] from [1]", formation+2))
 			}
 		}
@@ -111,22 +72,25 @@ func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
 // The next master knows how often the program has ended in the same way, and whether the job has
 // failed for it.
 func TestProgramRepeatsAreSaved(t *testing.T) {
-	p, next := newProgram(nil), newProgram(nil)
-	kill := manner{Signal: int32(syscall.SIGKILL), Output: "a", Checkpoint: 7}
-	p.again, p.repeated, p.repeats = 3, true, repeats{}.add(kill, time.Minute).add(kill, time.Minute)
-	text, err := json.Marshal(p.save())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := &master{Config: Config{Job: job.DefaultOf(job.Run)}}
+	p, next := newProgram(m), newProgram(m)
+	text := `{"restarts":2,"failures":4,"last":"killed","doubts":1,"again":3,"repeats":{"last":{"signal":9},` +
+		`"count":3,"ran":7},"repeated":true}`
 	var saved savedProgram
-	if err := cmp.Or(json.Unmarshal(text, &saved), next.restore(&saved)); err != nil {
+	if err := cmp.Or(json.Unmarshal([]byte(text), &saved), p.restore(&saved)); err != nil {
 		t.Fatal(err)
 	}
-	if next.again != 3 || !next.repeated || next.repeats != p.repeats {
-		t.Errorf("restored from %s: %+v", text, next)
+	again, err := json.Marshal(p.save())
+	if err != nil || string(again) != text {
+		t.Errorf("saved as\n%s, %v, want\n%s", again, err, text)
 	}
-	if got := next.repeats.add(kill, next.ran()); got.Count != 3 {
-		t.Errorf("after an end in a world of the master before, %d are counted", got.Count)
+	saved = savedProgram{}
+	if err := cmp.Or(json.Unmarshal(again, &saved), next.restore(&saved)); err != nil ||
+		next.judge.Snapshot() != p.judge.Snapshot() || !next.judge.Repeated() {
+		t.Errorf("restored %+v, %v", next.judge, err)
+	}
+	if err := next.restore(&savedProgram{Snapshot: verdict.Snapshot{Doubts: -1}}); err == nil {
+		t.Error("an impossible record is restored")
 	}
 }
 

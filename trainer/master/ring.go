@@ -122,9 +122,8 @@ func (r *ring) goesOn(next rendezvous.World) bool {
 	if g == nil {
 		return true
 	}
-	if g.judged != next.Formation && !r.m.over {
-		g.judged = next.Formation
-		if err := g.judge(r.custody.World(), next); err != nil {
+	if !r.m.over {
+		if err := g.failed(r.custody.World(), next); err != nil {
 			r.m.end(job.Failed, err, time.Now())
 		}
 	}
@@ -172,10 +171,10 @@ func (r *ring) form(w rendezvous.World, reason string) {
 			Crew: r.seats[m.Worker].arrival.GetCrew()})
 	}
 	if r.m.program != nil {
-		r.m.program.formed(world.Members)
-		world.Restarts, world.Beginning = int32(r.m.program.again), w.Formation
-		world.MaxRestarts = world.Restarts + int32(max(0, r.m.Job.Program.MaxRestarts-r.m.program.restarts))
-		world.PauseMs = r.m.program.paced().Milliseconds()
+		judge := r.m.program.judge
+		world.PauseMs = r.m.program.formed(world.Members).Milliseconds()
+		world.Restarts, world.Beginning = int32(judge.Again()), w.Formation
+		world.MaxRestarts = world.Restarts + int32(judge.Left())
 		if len(w.Sources) > 0 && !r.m.program.loaded {
 			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Beginning
 		}

@@ -1,4 +1,4 @@
-package master
+package verdict
 
 import (
 	"fmt"
@@ -14,12 +14,12 @@ const (
 	mostSameKept = 10
 )
 
-// manner describes how a program ended in one world. Two ends with the same description, in worlds
+// Signature describes how a program ended in one world. Two ends with the same signature, in worlds
 // that lasted about as long, are the same: the program does it to itself, even if a signal was the
 // means.
-type manner struct {
-	Signal  int32  `json:"signal,omitempty"`
-	Code    int32  `json:"code,omitempty"`
+type Signature struct {
+	Signal  int    `json:"signal,omitempty"`
+	Code    int    `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// digest of what the processes wrote
 	Output string `json:"output,omitempty"`
@@ -27,21 +27,21 @@ type manner struct {
 	Checkpoint int64 `json:"checkpoint,omitempty"`
 }
 
-// repeats counts how often in a row a program has ended in the same way without progress. Progress
+// Repeats counts how often in a row a program has ended in the same way without progress. Progress
 // is a completed round, a new checkpoint file, or other output than that of the time before.
-type repeats struct {
-	Last  manner `json:"last"`
-	Count int    `json:"count,omitempty"`
+type Repeats struct {
+	Last  Signature `json:"last"`
+	Count int       `json:"count,omitempty"`
 	// how long the last world lasted; negative: not known
 	Ran time.Duration `json:"ran,omitempty"`
 }
 
 // add returns the count after another end, of a world that lasted for some time.
-func (r repeats) add(e manner, ran time.Duration) repeats {
-	if r.Count == 0 || r.Last != e || !alike(r.Ran, ran) {
-		return repeats{e, 1, ran}
+func (r Repeats) add(s Signature, ran time.Duration) Repeats {
+	if r.Count == 0 || r.Last != s || !alike(r.Ran, ran) {
+		return Repeats{s, 1, ran}
 	}
-	return repeats{e, r.Count + 1, ran}
+	return Repeats{s, r.Count + 1, ran}
 }
 
 // alike reports whether two worlds lasted about as long: a program that ends itself does so at the
@@ -51,16 +51,14 @@ func alike(a, b time.Duration) bool {
 	return min(a, b) < 0 || a <= 2*b+slack && b <= 2*a+slack
 }
 
-// sameEnd is the error of a job whose program ends in the same way again and again.
-type sameEnd struct {
-	times int
-	how   string
+// SameEnd is the error of a job whose program ends in the same way again and again.
+type SameEnd struct {
+	Times int
+	// how the last one ended
+	How string
 }
 
-func (e *sameEnd) Error() string {
+func (e *SameEnd) Error() string {
 	return fmt.Sprintf("the program ended in the same way %d times in a row, without a completed "+
-		"round, a new checkpoint file or other output in between: %s", e.times, e.how)
+		"round, a new checkpoint file or other output in between: %s", e.Times, e.How)
 }
-
-// exitSame is the exit code of commands that await a job which has ended with a [sameEnd].
-const exitSame = 4
