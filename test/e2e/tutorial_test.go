@@ -159,7 +159,7 @@ func alike(t *testing.T, model, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := len(grep(string(got), `^\d,(0\.\d+|1)\s`))
+	rows := len(grep(string(got), `^\d,(0\.\d+|1)$`))
 	figure(t, "digits predicted", strconv.Itoa(rows), fmt.Sprintf("= %d", testDigits))
 	if rows != testDigits || string(got) != string(want) {
 		t.Errorf("%d rows of predictions, want %d; as this machine predicts, in order: %t", rows,
