@@ -91,6 +91,7 @@ class Agent:
         self.data: Optional[Dict[str, Any]] = None
         self.leases: Dict[int, Tuple[int, int]] = {}
         self.credited: Dict[Tuple[int, int], int] = {}
+        self.settled = 0
         self.rounds: Dict[Tuple[int, int], Any] = {}
         self.worlds: List[Dict[str, Any]] = []
         self.wrong: List[str] = []
@@ -222,6 +223,7 @@ class Agent:
             p.left = True
             os.kill(p.pid, signal.SIGTERM)
         self.credited = {(e, n): d for e, n, d in newest.arrival["ledger"]} if source >= 0 else {}
+        self.settled = newest.arrival["settled"] if source >= 0 else 0
         self.round = source
         self.formation += 1
         self.members = arrived
@@ -370,7 +372,7 @@ class Agent:
         waiting = False
         for task in self._tasks():
             start, end = self._size(task[1])
-            if self.credited.get(task, 0) >= end - start:
+            if task[0] < self.settled or self.credited.get(task, 0) >= end - start:
                 continue
             waiting = True
             if task in leased:
