@@ -475,6 +475,9 @@ func (m *master) depart(id pod.ID, said bool) {
 		return
 	}
 	c.leaves = true
+	if m.program != nil {
+		m.program.leavers[id.Index] = true
+	}
 	if m.ring != nil && !c.departs && (said || m.program == nil) {
 		c.departs = true
 		m.ring.departs(id.Index)

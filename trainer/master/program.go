@@ -47,10 +47,12 @@ type program struct {
 	// moved is when processes have last completed a round, or a world was formed, by the master's
 	// clock; zero: not since this master started.
 	moved time.Time
+	// workers that were asked to leave; a worker may have ended before the others have left its world
+	leavers map[int]bool
 }
 
 func newProgram(m *master) *program {
-	return &program{m: m, judge: verdict.New(verdictPolicy(m.Job))}
+	return &program{m: m, judge: verdict.New(verdictPolicy(m.Job)), leavers: make(map[int]bool)}
 }
 
 // verdictPolicy returns how many failures of its program a job survives.

@@ -3,6 +3,7 @@ package master
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -13,11 +14,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
+// left reports whether one of the members was asked to leave.
+func (g *program) left(members []rendezvous.Member) bool {
+	return slices.ContainsFunc(members, func(m rendezvous.Member) bool { return g.leavers[m.Worker] })
+}
+
 // failed decides what follows from the end of the last world, and reports it. It returns an error
 // if the job fails. Next is the world that follows.
 func (g *program) failed(before, next rendezvous.World) error {
 	r := g.m.ring
-	v := g.judge.End(verdict.End{World: judged(before), Next: judged(next), Left: r.leaving(before.Members),
+	v := g.judge.End(verdict.End{World: judged(before), Next: judged(next), Left: g.left(before.Members),
 		Keeps: g.keeps, Wanted: r.wanted()}, r.now())
 	if v.Text == "" {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -253,6 +254,24 @@ func TestProgramIsLeft(t *testing.T) {
 		a.says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
 		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
 		a.fails(1)
+		time.Sleep(gatherTimeout)
+		b.enters("2 [1] from []")
+		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+// Nor are they if that member has ended before the next world is formed.
+func TestProgramIsLeftAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		a.says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
+		a.fails(1)
+		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Failed, Exit: pod.Exit{Code: 143, Preempted: true}}
+		a.close()
+		synctest.Wait()
+		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
 		time.Sleep(gatherTimeout)
 		b.enters("2 [1] from []")
 		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {
