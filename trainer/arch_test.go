@@ -66,6 +66,7 @@ var packages = map[string]struct {
 	"elastic/pod":        {pure, ""},
 	"elastic/rendezvous": {pure, ""},
 	"elastic/source":     {pure, ""},
+	"elastic/supervise":  {pure, "elastic/job elastic/rendezvous elastic/timing"},
 	"elastic/task":       {pure, "elastic/ledger"},
 	"elastic/timing":     {pure, ""},
 	"elastic/verdict":    {pure, ""},
@@ -109,7 +110,7 @@ var packages = map[string]struct {
 	"train/zoo": {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
 	"run": {shell, ""},
-	"run/agent": {shell, "elastic/job elastic/ledger elastic/rendezvous elastic/source elastic/timing run/fetch " +
+	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/supervise elastic/timing run/fetch " +
 		"run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},
@@ -416,6 +417,36 @@ func TestPureIsPure(t *testing.T) {
 	for _, file := range pureFiles {
 		if !used[file] {
 			t.Errorf("%s is to be pure, and not there", file)
+		}
+	}
+}
+
+// stamps are the files of the agent that read the clock, to stamp what they tell others.
+var stamps = []string{"trainer/run/agent/shell.go", "trainer/run/agent/socket.go"}
+
+// The agent does not decide by the clock: elastic/supervise does.
+func TestAgentDoesNotDecideByTheClock(t *testing.T) {
+	used := make(map[string]bool)
+	for _, s := range load(t) {
+		if s.test || s.dir != "trainer/run/agent" {
+			continue
+		}
+		timeName := s.local("time", "time")
+		ast.Inspect(s.File, func(n ast.Node) bool {
+			if n, ok := n.(*ast.SelectorExpr); ok && slices.Contains(clock, n.Sel.Name) {
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == timeName {
+					if used[s.path] = true; !slices.Contains(stamps, s.path) {
+						t.Errorf("%s: time.%s: only %v read the clock, to stamp events of elastic/supervise", s.path,
+							n.Sel.Name, stamps)
+					}
+				}
+			}
+			return true
+		})
+	}
+	for _, path := range stamps {
+		if !used[path] {
+			t.Errorf("%s does not read the clock: the law is out of date", path)
 		}
 	}
 }

@@ -9,6 +9,7 @@
 //	pod/        the life of pods: what ended one, and what follows from it
 //	verdict/    what the end of a program's processes means for its job
 //	rendezvous/ who is in the world, with which ranks, and whose state they take
+//	supervise/  the processes of a user's program on one worker, through worlds and failures
 //	custody/    who holds the model, in which life of it, and what follows from a loss
 //	evaluation/ when to measure which version; folding of what was measured
 //	timing/     how long the processes of a job wait for each other, and the laws between these

@@ -26,6 +26,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
@@ -90,7 +91,11 @@ func speak(does []string) {
 		say("arrive")
 	}
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
-		var w word
+		var w struct {
+			Op, Why   string
+			Q         *int64
+			Formation int64
+		}
 		json.Unmarshal(lines.Bytes(), &w)
 		if w.Q != nil {
 			w.Op = "answer"
@@ -147,7 +152,7 @@ func speak(does []string) {
 			}
 		}
 	}
-	os.Exit(exitAgentGone)
+	os.Exit(supervise.CodeAgentLost)
 }
 
 // hall is the master of one agent: it receives arrivals, and sends the worlds that the test makes.
@@ -263,8 +268,8 @@ func openFor(t *testing.T, grace time.Duration, processes int, program ...string
 	return openWith(t, Config{Grace: grace}, processes, program...)
 }
 
-// openWith starts an agent with the Grace and Keeps of a configuration. A program that is not named
-// as a script of Python runs as it is.
+// openWith starts an agent with the Grace and Keeps of a configuration, and what its Job says of
+// newcomers. A program that is not named as a script of Python runs as it is.
 func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
@@ -276,6 +281,9 @@ func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, 
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program,
 		filepath.Ext(program[0]) != ".py", strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
+	if c.Job != nil {
+		j.Program.RestartOnJoin, j.Program.Checkpoint = c.Job.Program.RestartOnJoin, c.Job.Program.Checkpoint
+	}
 	h.job = j
 	ctx, cancel := context.WithCancel(t.Context())
 	h.ended = make(chan struct{})
@@ -293,6 +301,14 @@ func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, 
 		<-h.ended
 	})
 	return h, h.arrival()
+}
+
+// restarting returns the configuration of an agent that restarts its processes for newcomers, as
+// --restart_on_join and --checkpoint_file say.
+func restarting(when, checkpoint string) Config {
+	j := job.DefaultOf(job.Run)
+	j.Program.RestartOnJoin, j.Program.Checkpoint = when, checkpoint
+	return Config{Job: j, Grace: time.Second}
 }
 
 // self returns the command of speak.

@@ -20,7 +20,7 @@ import (
 // claim makes the job the owner of a checkpoint of its program, before the program reads or
 // writes it. The processes and agents of a job get the same claim. Nothing is claimed where
 // nothing can be written: the number of the claim is 0 then.
-func (r *records) claim(ctx context.Context, path string) (number int64, err error) {
+func (r *records) claim(ctx context.Context, path string, at time.Time) (number int64, err error) {
 	if !filepath.IsAbs(path) {
 		return 0, fmt.Errorf("the checkpoint %q: expected an absolute path", path)
 	}
@@ -39,7 +39,7 @@ func (r *records) claim(ctx context.Context, path string) (number int64, err err
 	if _, unreadable := claims.Owned(); errors.Is(unreadable, checkpoint.ErrDamaged) {
 		permit.TakeOver = by.takeOver
 	}
-	claimed, err := claims.Claim(by.me, permit, time.Now())
+	claimed, err := claims.Claim(by.me, permit, at)
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return 0, nil

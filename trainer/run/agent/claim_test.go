@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -75,7 +76,8 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "kept.pt")
 			claim := func(v *voucher) error {
 				r := newRecords(v, 0, nil)
-				_, err := (&script{owner: &scripts{records: r}}).ask(t.Context(), word{Op: "checkpoint", Path: path})
+				c := &script{owner: &scripts{records: r}}
+				_, err := checkpointRequest{path}.answer(t.Context(), c, time.Now())
 				return err
 			}
 			if err := claim(&voucher{me: first}); err != nil {
@@ -117,11 +119,11 @@ func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	me := checkpoint.Owner{Job: "u1", Name: "first"}
-	_, err := newRecords(&voucher{me: me}, 0, nil).claim(t.Context(), path)
+	_, err := newRecords(&voucher{me: me}, 0, nil).claim(t.Context(), path, time.Now())
 	if !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "--checkpoint_dir_take_over") {
 		t.Errorf("without a confirmation: %v", err)
 	}
-	number, err := newRecords(&voucher{me: me, takeOver: true}, 0, nil).claim(t.Context(), path)
+	number, err := newRecords(&voucher{me: me, takeOver: true}, 0, nil).claim(t.Context(), path, time.Now())
 	if err != nil || number != 4 {
 		t.Errorf("with a confirmation: claim %d, %v; want 4", number, err)
 	}
@@ -131,10 +133,10 @@ func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 // directory is refused.
 func TestClaimOfAPathThatCannotBeWritten(t *testing.T) {
 	r := newRecords(&voucher{me: checkpoint.Owner{Job: "u"}}, 0, nil)
-	if number, err := r.claim(t.Context(), "/sys/kernel/kept.pt"); err != nil || number != 0 {
+	if number, err := r.claim(t.Context(), "/sys/kernel/kept.pt", time.Now()); err != nil || number != 0 {
 		t.Errorf("a checkpoint that is only read: claim %d, %v", number, err)
 	}
-	if _, err := r.claim(t.Context(), "kept.pt"); err == nil ||
+	if _, err := r.claim(t.Context(), "kept.pt", time.Now()); err == nil ||
 		!strings.Contains(err.Error(), "expected an absolute path") {
 		t.Errorf("a relative path: %v", err)
 	}

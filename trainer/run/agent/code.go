@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/source"
 	"github.com/elasticdl/elasticdl/trainer/run/fetch"
@@ -16,17 +15,15 @@ import (
 // directory in which its processes start, "" for the agent's. A worker has its own copy, which it
 // may change; what was uploaded never changes. Fetching may take minutes; it is cancelled when the
 // worker is asked to leave.
-func (a *agent) bringCode(ctx context.Context) (command []string, dir string, err error) {
-	g := a.Job.Program
+func (l *local) bringCode(ctx context.Context) (command []string, dir string, err error) {
+	g := l.Job.Program
 	dir = g.Workdir
 	if g.Code != "" {
-		begun := time.Now()
-		dir = filepath.Join(a.dir, "workdir")
+		dir = filepath.Join(l.dir, "workdir")
 		if err := fetch.Unpack(g.Code, g.CodeSHA256, dir); err != nil {
 			return nil, "", err
 		}
-		a.Log.Info("Unpacked the code", "from", g.Code, "to", dir, "duration",
-			time.Since(begun).Round(time.Millisecond))
+		l.Log.Info("Unpacked the code", "from", g.Code, "to", dir)
 	}
 	from, err := source.Parse(g.Command, g.SHA256)
 	if err != nil {
@@ -38,29 +35,28 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 	if from.Kind == source.Local && !filepath.IsAbs(from.Location) {
 		from.Location = filepath.Join(dir, from.Location)
 	}
-	ctx, cancel := a.untilLeave(ctx)
+	ctx, cancel := l.untilLeave(ctx)
 	defer cancel()
-	begun := time.Now()
-	a.Log.Info("Fetching the program", "from", from)
-	script, err := fetch.Fetch(ctx, from, filepath.Join(a.dir, "code"), fetch.Options{Open: a.Open})
+	l.Log.Info("Fetching the program", "from", from)
+	script, err := fetch.Fetch(ctx, from, filepath.Join(l.dir, "code"), fetch.Options{Open: l.Open})
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, membership.ErrLeft) {
 		return nil, "", cause
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	a.Log.Info("Fetched the program", "script", script, "duration", time.Since(begun).Round(time.Millisecond))
+	l.Log.Info("Fetched the program", "script", script)
 	return append([]string{script}, from.Args...), dir, nil
 }
 
 // untilLeave returns a context for what precedes the program. It ends with ctx, and with
 // [membership.ErrLeft] as its cause when the worker is asked to leave: no process has anything to
 // save.
-func (a *agent) untilLeave(ctx context.Context) (context.Context, func()) {
+func (c Config) untilLeave(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-a.Leave:
+		case <-c.Leave:
 			cancel(membership.ErrLeft)
 		case <-ctx.Done():
 		}
@@ -70,10 +66,10 @@ func (a *agent) untilLeave(ctx context.Context) (context.Context, func()) {
 
 // withRoom calls write until there is room on the disk for what it writes, as [outage.WithRoom]
 // does, or until the worker is asked to leave.
-func (a *agent) withRoom(ctx context.Context, write func() error) error {
-	ctx, cancel := a.untilLeave(ctx)
+func (c Config) withRoom(ctx context.Context, write func() error) error {
+	ctx, cancel := c.untilLeave(ctx)
 	defer cancel()
-	err := outage.WithRoom(ctx, a.Log, write)
+	err := outage.WithRoom(ctx, c.Log, write)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, membership.ErrLeft) {
 		return cause
 	}

@@ -45,7 +45,7 @@ func TestBringCode(t *testing.T) {
 		fmt.Fprint(w, "print(1)")
 	}))
 	defer server.Close()
-	a := &agent{Config: Config{Job: new(job.Job), Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+	a := &local{Config: Config{Job: new(job.Job), Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		dir: t.TempDir()}
 	bring := func(sum string, command ...string) ([]string, error) {
 		a.Job.Program = job.Program{Command: command, SHA256: sum}
@@ -93,8 +93,8 @@ func TestBringUploadedCode(t *testing.T) {
 	}
 	g := job.Program{Command: []string{"main.py", "--epochs=2"}, Code: file,
 		CodeSHA256: fmt.Sprintf("%x", sha256.Sum256(archive.Bytes()))}
-	bring := func(g job.Program) (*agent, []string, string, error) {
-		a := &agent{Config: Config{Job: &job.Job{Program: g}, Log: slog.New(slog.DiscardHandler)}, dir: t.TempDir()}
+	bring := func(g job.Program) (*local, []string, string, error) {
+		a := &local{Config: Config{Job: &job.Job{Program: g}, Log: slog.New(slog.DiscardHandler)}, dir: t.TempDir()}
 		command, dir, err := a.bringCode(t.Context())
 		return a, command, dir, err
 	}
@@ -130,7 +130,7 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				leave := make(chan struct{})
-				a := &agent{Config: Config{Log: slog.New(slog.DiscardHandler), Leave: leave}}
+				a := Config{Log: slog.New(slog.DiscardHandler), Leave: leave}
 				tries := 0
 				ended := make(chan error, 1)
 				go func() {
@@ -157,7 +157,7 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 			})
 		})
 	}
-	a := &agent{Config: Config{Log: slog.New(slog.DiscardHandler), Leave: make(chan struct{})}}
+	a := Config{Log: slog.New(slog.DiscardHandler), Leave: make(chan struct{})}
 	if err := a.withRoom(t.Context(), func() error { return nil }); err != nil {
 		t.Error(err)
 	}
@@ -169,10 +169,9 @@ func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 // Checkpoints are looked for where the script writes them.
 func TestCheckpointOfAScript(t *testing.T) {
 	for _, test := range [][3]string{{"", "c/*.pt", "c/*.pt"}, {"/tmp/w", "c/*.pt", "/tmp/w/c/*.pt"},
-		{"/tmp/w", "/data/*.pt", "/data/*.pt"}} {
-		v := &vigil{agent: &agent{
-			Config: Config{Job: &job.Job{Program: job.Program{Checkpoint: test[1]}}}, workdir: test[0]}}
-		if got := v.checkpoint(); got != test[2] {
+		{"/tmp/w", "/data/*.pt", "/data/*.pt"}, {"/tmp/w", "", ""}} {
+		l := &local{Config: Config{Job: &job.Job{Program: job.Program{Checkpoint: test[1]}}}, workdir: test[0]}
+		if got := l.checkpoint(); got != test[2] {
 			t.Errorf("in %q %s: %s, want %s", test[0], test[1], got, test[2])
 		}
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,39 +10,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
-
-// Processes that have gone on keep the low ranks of their worker, in their order; those that were
-// started again follow, by local rank.
-func TestCrew(t *testing.T) {
-	for _, c := range []struct {
-		// by local rank: formation of the first world; -1: it takes no part
-		joined    []int64
-		formation int64
-		// local ranks
-		want string
-	}{
-		{[]int64{0, 0, 0}, 1, "[0 1 2]"},
-		{[]int64{1, 0, 1}, 2, "[0 2 1]"},
-		{[]int64{0, 1, 1}, 3, "[1 2 0]"},
-		{[]int64{3, 1, 1}, 3, "[1 2 0]"}, // the first has just heard of the world
-		{[]int64{3, 1, 1}, 4, "[1 2 0]"},
-		{[]int64{3, 1, 0}, 5, "[1 0 2]"},
-		{[]int64{3, -1, 1}, math.MaxInt64, "[2 0]"},
-		{[]int64{-1, -1, -1}, 2, "[]"},
-	} {
-		a := &agent{procs: []*process{nil}}
-		for i, joined := range c.joined {
-			a.procs = append(a.procs, &process{local: i, joined: max(0, joined), member: joined >= 0})
-		}
-		locals := []int{}
-		for _, p := range a.crew(c.formation) {
-			locals = append(locals, p.local)
-		}
-		if got := fmt.Sprint(locals); got != c.want {
-			t.Errorf("joined %v, in world %d: %s, want %s", c.joined, c.formation, got, c.want)
-		}
-	}
-}
 
 // A process that is started again gets the rank behind those of the others, also if it had rank 0,
 // and counts its restarts. The others keep their counts.

@@ -1,84 +1,114 @@
 package agent
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
-	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// event is the end of a process, a message of one, the order of the master that the job is to stop,
-// or none of these: then the master asks for the account.
-type event struct {
-	exit *program.Exit
-	of   *process
-	said *message
-	stop time.Time // time by which the job is to stop
+// current is the world that the agent was given last.
+type current struct {
+	membership.World
+	seat
+	// ends the service of its store to the processes; nil: it is not served
+	shut func()
+	// number of processes of this worker that the system had killed because memory was used up,
+	// when those of this world were started
+	ooms int
+	// the supervisor knows that it has lost a member, and that its members were recalled
+	lost     bool
+	recalled *supervise.Recalled
 }
 
-// absorb updates the state by the events that are waiting, and passes each to tell.
-func (a *agent) absorb(tell func(event)) {
-	events := a.mail.drain()
-	if len(events) > 0 {
-		defer func() { a.stages.watch(a.procs) }()
-	}
-	for _, e := range events {
-		switch {
-		case !e.stop.IsZero():
-			a.stops(e.stop)
-		case e.exit == nil && e.said == nil:
-			a.account()
-		case e.exit != nil:
-			e.of.exit = e.exit
-			a.show()
-			switch {
-			case e.of.exit.Failed(): // it failed in what follows the training
-				e.of.done = false
-			case e.of.script != nil && e.of.waits == nil:
-				// it has completed the training with its state
-				e.of.done = true
-			}
-			if e.of.script != nil {
-				a.letGo(e.of.script)
-			}
-		case e.said.Op == "":
-			e.said.from.ended = true
-			a.letGo(e.said.from)
-		case e.said.Op == "hello":
-			e.of = a.greet(e.said)
-		default:
-			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })
-			if i < 0 {
-				continue // the process has ended
-			}
-			e.of = a.procs[i]
-			switch e.said.Op {
-			case "arrive":
-				e.of.waits = &e.said.word
-			case "done":
-				e.of.done = true
-				a.beats.end()
-				a.pastTraining(e.of)
-			case "account":
-				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
-			case "saved":
-				a.beats.saves(&wire.Saved{Round: e.said.Round, Path: e.said.Path, UnixMs: time.Now().UnixMilli()})
-			case "unsaved":
-				a.beats.fails(fmt.Sprintf("%s: %s", e.said.Path, e.said.Why))
-			case "rest":
-				a.beats.rests(&wire.Rest{Round: e.said.Round, Problem: e.said.Why})
-			case "met":
-				a.beats.meet(e.said.Formation)
-			case "round":
-				// the master is to know of it when that world ends
-				a.beats.hasten()
-			case "doubt":
-				e.of.doubt = e.said.Why
-				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)
-			}
+// assigned is the answer of the rendezvous.
+type assigned struct {
+	membership.World
+	err error
+}
+
+// exited is the end of a process.
+type exited struct {
+	*process
+	program.Exit
+}
+
+// translate returns what the supervisor is told of what the loop hears.
+func (a *agent) translate(m any) ([]supervise.Event, error) {
+	switch m := m.(type) {
+	case supervise.Event:
+		return []supervise.Event{m}, nil
+	case exited:
+		m.process.exit = &m.Exit
+		return []supervise.Event{supervise.Exited{Pid: m.pid, Code: m.Code, Signal: m.Signal, Stopped: m.Stopped,
+			Forked: m.Forked}}, nil
+	case assigned:
+		if m.err != nil {
+			return nil, m.err
 		}
-		tell(e)
+		return a.assign(m.World)
+	case message:
+		if e := a.hear(m); e != nil {
+			return []supervise.Event{e}, nil
+		}
 	}
+	return nil, nil
+}
+
+// assign takes the next world: all processes have left the one before.
+func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
+	s, err := seatIn(w.World, a.Self.Header().Index)
+	if err != nil {
+		return nil, err
+	}
+	a.world = current{World: w, seat: s}
+	a.last = a.release(a.last)
+	if s.group > 0 { // the store of the first worker is used
+		a.store = a.release(a.store)
+	}
+	return []supervise.Event{supervise.World{
+		Generation: w.Formation, ID: w.Id, First: s.first, Here: int(w.Members[s.group].Crew.Processes),
+		Size: s.size, Source: s.source, Beginning: w.Beginning, Pause: time.Duration(w.PauseMs) * time.Millisecond,
+		Restarts: supervise.Restarts{Count: int(w.Restarts), Max: int(w.MaxRestarts)},
+		Store:    w.Members[0].Crew.Store,
+	}}, nil
+}
+
+// hear returns what the supervisor is told of a message of a process; nil: nothing.
+func (a *agent) hear(m message) supervise.Event {
+	c := m.from
+	if h, ok := m.inbound.(helloMessage); ok {
+		c.hello = h
+		a.conns[c.number] = c
+		return supervise.Hello{Conn: c.number, Pid: c.pid, Leader: c.leader, KeepsState: h.Survives}
+	}
+	if a.conns[c.number] == nil {
+		return nil // it has not said hello
+	}
+	switch m := m.inbound.(type) {
+	case closed:
+		return supervise.Closed{Conn: c.number}
+	case arriveMessage:
+		c.arrived = m
+		return supervise.Arrived{Conn: c.number, Round: m.Round, Read: m.Read}
+	case doneMessage:
+		return supervise.Done{Conn: c.number}
+	case doubtMessage:
+		return supervise.Doubted{Conn: c.number, Why: m.Why}
+	case metMessage:
+		return supervise.Met{Conn: c.number, Generation: m.Formation}
+	case roundMessage:
+		return supervise.FirstRound{Conn: c.number}
+	case accountMessage:
+		return supervise.Account{Conn: c.number, Generation: m.Formation,
+			Ledger: a.records.ledger(m.Ledger, m.Settled)}
+	case savedMessage:
+		return supervise.Saved{Conn: c.number, Round: m.Round, Path: m.Path}
+	case unsavedMessage:
+		return supervise.Unsaved{Conn: c.number, Path: m.Path, Why: m.Why}
+	case restMessage:
+		return supervise.Rested{Conn: c.number, Round: m.Round, Why: m.Why}
+	}
+	return nil
 }

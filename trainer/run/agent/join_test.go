@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
-	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
 // sleeper is a program that keeps no state, and runs until it is ended.
@@ -18,8 +16,7 @@ var sleeper = []string{"/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it
 // With --restart_on_join=never a newcomer waits, however long, and a world that loses a member ends
 // all the same.
 func TestNeverRestartsForANewcomer(t *testing.T) {
-	h, a := open(t, 1, sleeper...)
-	h.job.Program.RestartOnJoin = job.RestartNever
+	h, a := openWith(t, restarting(job.RestartNever, ""), 1, sleeper...)
 	h.give(a)
 	before := h.hear("it", 0)
 	h.recall(1, false)
@@ -35,8 +32,7 @@ func TestNeverRestartsForANewcomer(t *testing.T) {
 
 // With --restart_on_join=now the processes start again when a newcomer waits.
 func TestRestartsForANewcomerAtOnce(t *testing.T) {
-	h, a := open(t, 1, sleeper...)
-	h.job.Program.RestartOnJoin = job.RestartNow
+	h, a := openWith(t, restarting(job.RestartNow, ""), 1, sleeper...)
 	h.give(a)
 	before := h.hear("it", 0)
 	h.recall(1, false)
@@ -67,8 +63,7 @@ func touch(t *testing.T, path string, at time.Time) {
 func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	touch(t, filepath.Join(dir, "1.pt"), now.Add(-time.Hour))
-	h, a := open(t, 1, sleeper...)
-	h.job.Program.RestartOnJoin, h.job.Program.Checkpoint = job.RestartAtCheckpoint, filepath.Join(dir, "*.pt")
+	h, a := openWith(t, restarting(job.RestartAtCheckpoint, filepath.Join(dir, "*.pt")), 1, sleeper...)
 	h.give(a)
 	before := h.hear("it", 0)
 	h.recall(1, false)
@@ -87,85 +82,6 @@ func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	h.give(a)
 	if again := h.hear("it", 0); again[0] == before[0] {
 		t.Error("the process is the same in the next world")
-	}
-}
-
-// The decision whether a world that was recalled is left, by who is in it and what
-// --restart_on_join says.
-func TestYields(t *testing.T) {
-	plain := func() *process { return &process{member: true} }
-	keeps := func() *process { return &process{script: &script{keeps: true}, member: true} }
-	ended := func() *process { return &process{exit: &program.Exit{}, member: true} }
-	trained := func() *process { return &process{script: &script{keeps: true}, done: true, member: true} }
-	for name, c := range map[string]struct {
-		procs []*process
-		// --restart_on_join
-		when string
-		// a worker joins; else a member is lost, or leaves
-		joins  bool
-		yields bool
-	}{
-		"a member is lost":                          {[]*process{plain()}, job.RestartNever, false, true},
-		"a member is lost, a checkpoint is awaited": {[]*process{plain()}, job.RestartAtCheckpoint, false, true},
-		"a member is lost after the training":       {[]*process{trained()}, job.RestartNow, false, false},
-		"a worker joins":                            {[]*process{plain(), plain()}, job.RestartNow, true, true},
-		"a worker joins, never":                     {[]*process{plain(), plain()}, job.RestartNever, true, false},
-		"a worker joins, no checkpoint yet": {[]*process{plain(), plain()},
-			job.RestartAtCheckpoint, true, false},
-		"a worker joins those that keep state":           {[]*process{keeps(), keeps()}, job.RestartNever, true, true},
-		"a worker joins, one of two keeps state":         {[]*process{keeps(), plain()}, job.RestartNever, true, false},
-		"a worker joins, one keeps state, one has ended": {[]*process{keeps(), ended()}, job.RestartNever, true, true},
-		"a worker joins when all have ended with 0":      {[]*process{ended(), ended()}, job.RestartNow, true, false},
-		"a worker joins when one of two has ended":       {[]*process{ended(), plain()}, job.RestartNow, true, true},
-		"a worker joins after the training":              {[]*process{trained(), keeps()}, job.RestartNow, true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := newVigil(t, c.when, "*.pt")
-			v.procs, v.here = c.procs, len(c.procs)
-			if got := v.yields(c.joins); got != c.yields {
-				t.Errorf("it leaves the world: %v, want %v", got, c.yields)
-			}
-		})
-	}
-}
-
-// newVigil returns a vigil of one process that keeps no state, in a directory of its own.
-func newVigil(t *testing.T, when, checkpoint string) *vigil {
-	j := job.DefaultOf(job.Run)
-	j.Program.RestartOnJoin, j.Program.Checkpoint = when, checkpoint
-	return &vigil{agent: &agent{Config: Config{Job: j, Log: slog.New(slog.DiscardHandler)},
-		workdir: t.TempDir(), procs: []*process{{}}}, here: 1}
-}
-
-// A checkpoint counts if it is newer than all that were there when the newcomer came, relative to
-// the directory of the processes or not.
-func TestYieldsAtACheckpoint(t *testing.T) {
-	for _, absolute := range []bool{false, true} {
-		v := newVigil(t, job.RestartAtCheckpoint, "c*.pt")
-		if absolute {
-			v.Job.Program.Checkpoint = filepath.Join(v.workdir, "c*.pt")
-		}
-		now := time.Now()
-		for _, c := range []struct {
-			file   string
-			at     time.Duration // before now
-			yields bool
-		}{
-			{"c1.pt", time.Hour, false},       // it is there when the newcomer comes
-			{"c0.pt", 2 * time.Hour, false},   // older
-			{"d.pt", time.Second, false},      // no checkpoint
-			{"c2.pt", -time.Hour, false},      // being written
-			{"c2.pt", 10 * time.Minute, true}, // complete
-			{"c3.pt", -time.Hour, false},      // the next one is being written
-			{"c3.pt", 9 * time.Minute, true},  // complete, too
-			{"c1.pt", 8 * time.Minute, true},  // the same file, written again
-		} {
-			touch(t, filepath.Join(v.workdir, c.file), now.Add(-c.at))
-			if got := v.yields(true); got != c.yields {
-				t.Errorf("absolute %v, %s written %v ago: it leaves the world: %v, want %v", absolute,
-					c.file, c.at, got, c.yields)
-			}
-		}
 	}
 }
 

@@ -2,16 +2,17 @@ package agent
 
 import "sync"
 
-// mailbox is an unbounded queue of events: putting one never blocks.
+// mailbox is an unbounded queue of what the loop is told: putting something never blocks. That is an
+// event of the supervisor, a message of a process, the end of a process, or a world.
 type mailbox struct {
 	mu    *sync.Mutex
-	all   *[]event
+	all   *[]any
 	ready chan struct{} // has an element when there is something
 }
 
-func newMailbox() mailbox { return mailbox{new(sync.Mutex), new([]event), make(chan struct{}, 1)} }
+func newMailbox() mailbox { return mailbox{new(sync.Mutex), new([]any), make(chan struct{}, 1)} }
 
-func (m mailbox) put(e event) {
+func (m mailbox) put(e any) {
 	m.mu.Lock()
 	*m.all = append(*m.all, e)
 	m.mu.Unlock()
@@ -21,7 +22,7 @@ func (m mailbox) put(e event) {
 	}
 }
 
-func (m mailbox) drain() []event {
+func (m mailbox) drain() []any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := *m.all

@@ -44,22 +44,6 @@ func TestMasterComesBack(t *testing.T) {
 		answers(h)
 		answers(h)
 	})
-	t.Run("between its account and its end", func(t *testing.T) {
-		var b beats
-		b.urgent = make(chan struct{}, 1)
-		b.world(1)
-		b.setAccount(1, []byte{1})
-		if b.ask() || b.takeAccount() != nil {
-			t.Error("an account is known that is older than the question")
-		}
-		b.end()
-		// the second one when the master comes back again
-		for range 2 {
-			if !b.ask() || b.takeAccount() == nil {
-				t.Error("the account is not known that the process had told at its end")
-			}
-		}
-	})
 	t.Run("unknown", func(t *testing.T) {
 		h, a := open(t, 1, self("world=done", "world=ask")...)
 		h.give(a)

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"net"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -11,12 +9,7 @@ import (
 
 // Processes are told the minibatches of a task if the job says how many.
 func TestMinibatchesAreTold(t *testing.T) {
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	a := &agent{Config: Config{Job: job.DefaultOf(job.Run)}, scripts: &scripts{listener: listener}}
+	a := &local{Config: Config{Job: job.DefaultOf(job.Run)}, count: 1}
 	const variable = "ELASTICDL_NUM_MINIBATCHES_PER_TASK="
 	if env := a.environment(); slices.ContainsFunc(env, func(v string) bool {
 		return len(v) >= len(variable) && v[:len(variable)] == variable
@@ -31,12 +24,7 @@ func TestMinibatchesAreTold(t *testing.T) {
 
 // The program has the options that the job says.
 func TestOptions(t *testing.T) {
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	a := &agent{Config: Config{Job: job.DefaultOf(job.Run)}, scripts: &scripts{listener: listener}}
+	a := &local{Config: Config{Job: job.DefaultOf(job.Run)}, count: 1}
 	for text, want := range map[string][]int{"": nil, "0,3": {0, 3}} {
 		a.Job.Program.LocalRanks = text
 		if o, err := a.options([]string{"main.py"}); err != nil || !slices.Equal(o.LocalRanksFilter, want) {
@@ -68,8 +56,8 @@ func TestThreads(t *testing.T) {
 		{16, 4, 0, 16, false, 4},
 		{1, 4, 0, 16, true, 1},
 	} {
-		a := &agent{Config: Config{Processors: c.processors, Workers: c.workers, Limited: c.limited}, count: c.count}
-		if n := a.threads(c.world); n != c.want {
+		a := Config{Processors: c.processors, Workers: c.workers, Limited: c.limited}
+		if n := a.threads(c.count, c.world); n != c.want {
 			t.Errorf("%+v: %d", c, n)
 		}
 	}

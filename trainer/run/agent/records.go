@@ -32,6 +32,8 @@ type records struct {
 	index  int32
 	// delivers a report, in order, and calls reported; it does not block
 	report func(*wire.ReportTaskRequest)
+	// is told, without delay, whether the master has yet to hear of ended leases; nil: nobody is
+	pending func(bool)
 
 	mu      sync.Mutex
 	dataset *wire.Dataset
@@ -74,8 +76,8 @@ func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTas
 }
 
 // declare announces the data set of the program to the master.
-func (r *records) declare(ctx context.Context, w word) error {
-	d := &wire.Dataset{Size: w.Size, Epochs: w.Epochs, Shuffle: w.Shuffle, Seed: w.Seed, Task: w.RecordsPerTask}
+func (r *records) declare(ctx context.Context, m datasetRequest) error {
+	d := &wire.Dataset{Size: m.Size, Epochs: m.Epochs, Shuffle: m.Shuffle, Seed: m.Seed, Task: m.RecordsPerTask}
 	err := membership.Retry(ctx, func() error {
 		reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: d})
 		if err == nil {
@@ -104,6 +106,9 @@ func (r *records) reported(lease int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.done, lease)
+	if len(r.done) == 0 && r.pending != nil {
+		r.pending(false)
+	}
 }
 
 // hold keeps a lease for any process. The caller holds the mutex.
@@ -118,53 +123,63 @@ func (r *records) hold(t *wire.Task) {
 	}
 }
 
-// lease returns the next lease of a process, in the form in which the process gets it.
-func (r *records) lease(ctx context.Context, by *script) (any, error) {
+// known returns the answer to a process that asks for a lease, if the master need not be asked for
+// it; nil: it must.
+func (r *records) known(by *script, at time.Time) (any, error) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.dataset == nil {
-		r.mu.Unlock()
 		return nil, errors.New("no data set was declared: call elasticdl.records with the number of records first")
 	}
-	if grant, ok := r.orphan(by); ok || r.over || time.Now().Before(r.waits) {
-		over := r.over
-		defer r.mu.Unlock()
-		switch {
-		case ok:
-			return grant, nil
-		case over:
-			return map[string]any{"over": true}, nil
-		}
-		return map[string]any{"wait": true}, nil
+	if grant, ok := r.orphan(by); ok {
+		return grant, nil
 	}
+	switch {
+	case r.over:
+		return overReply{true}, nil
+	case at.Before(r.waits):
+		return waitReply{true}, nil
+	}
+	return nil, nil
+}
+
+// ask asks the master for a lease.
+func (r *records) ask(ctx context.Context) (*wire.Task, error) {
+	r.mu.Lock()
 	dataset := r.dataset
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, leaseLimit)
 	defer cancel()
 	reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true,
 		Dataset: dataset})
+	return reply.GetTask(), err
+}
+
+// granted returns the answer to a process, given that of the master.
+func (r *records) granted(by *script, task *wire.Task, err error, at time.Time) (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil {
-		if status.Code(err) == codes.FailedPrecondition {
-			return nil, errors.New(status.Convert(err).Message())
-		}
-		r.waits = time.Now().Add(again)
+	switch {
+	case status.Code(err) == codes.FailedPrecondition:
+		return nil, errors.New(status.Convert(err).Message())
+	case err != nil:
+		r.waits = at.Add(again)
 		// the master is away: the processes go on with the leases that they hold
-		return map[string]any{"wait": true}, nil
+		return waitReply{true}, nil
 	}
-	r.hold(reply.Task)
+	r.hold(task)
 	if grant, ok := r.orphan(by); ok {
 		return grant, nil
 	}
 	if r.over {
-		return map[string]any{"over": true}, nil
+		return overReply{true}, nil
 	}
-	r.waits = time.Now().Add(again)
-	return map[string]any{"wait": true}, nil
+	r.waits = at.Add(again)
+	return waitReply{true}, nil
 }
 
 // orphan gives a process a lease whose process has ended. The caller holds the mutex.
-func (r *records) orphan(by *script) (map[string]any, bool) {
+func (r *records) orphan(by *script) (grant leaseReply, ok bool) {
 	var first *lease
 	for _, l := range r.held {
 		if l.owner == nil && (first == nil || l.task.Lease < first.task.Lease) {
@@ -172,12 +187,11 @@ func (r *records) orphan(by *script) (map[string]any, bool) {
 		}
 	}
 	if first == nil {
-		return nil, false
+		return leaseReply{}, false
 	}
 	first.owner = by
 	t := first.task
-	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start,
-		"end": t.End, "done": first.safe}, true
+	return leaseReply{t.Lease, t.Epoch - 1, t.Number, t.Start, t.End, first.safe}, true
 }
 
 // met handles the message of a process that has met all other ranks since it told its progress:
@@ -191,22 +205,22 @@ func (r *records) met(by *script) {
 // round handles the message of a process that has completed a round, and reports whether it is the
 // first one of its world on this worker. All ranks had begun it, so they have what the process had
 // told before.
-func (r *records) round(by *script, w word) (first bool) {
+func (r *records) round(by *script, m roundMessage) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secure(by)
-	r.noteProgress(by, w.Leases)
+	r.noteProgress(by, m.Leases)
 	// the first process of this worker that completes it
-	if w.Round > r.round0 {
+	if m.Round > r.round0 {
 		r.steps++
-		r.round0, r.version = w.Round, w.Round
+		r.round0, r.version = m.Round, m.Round
 	}
-	if w.Loss != nil {
-		r.loss = *w.Loss
+	if m.Loss != nil {
+		r.loss = *m.Loss
 	}
 	r.waits = time.Time{}
-	first = w.Formation > r.rounds
-	r.rounds = max(r.rounds, w.Formation)
+	first = m.Formation > r.rounds
+	r.rounds = max(r.rounds, m.Formation)
 	return first
 }
 
@@ -244,6 +258,9 @@ func (r *records) secure(by *script) {
 	for _, id := range done {
 		delete(r.held, id)
 		r.done[id] = true
+		if r.pending != nil {
+			r.pending(true)
+		}
 		r.report(&wire.ReportTaskRequest{Worker: r.index, Lease: id})
 	}
 }
@@ -284,13 +301,6 @@ func (r *records) beat(b *wire.HeartbeatRequest) {
 			Number: l.task.Number, Effort: r.steps})
 	}
 	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
-}
-
-// told reports whether the master knows of all leases that have ended.
-func (r *records) told() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.done) == 0
 }
 
 // ledger encodes for the master what a process says of its state.

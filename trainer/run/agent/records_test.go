@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
-	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -41,7 +41,7 @@ type desk struct {
 func newDesk(t *testing.T, leases int) *desk {
 	d := &desk{T: t, left: leases, end: wire.TaskKind_WAIT}
 	d.records = newRecords(d, 3, func(r *wire.ReportTaskRequest) { d.reported = append(d.reported, r.Lease) })
-	if err := d.declare(t.Context(), word{Size: 10, Epochs: 2, RecordsPerTask: 4}); err != nil {
+	if err := d.declare(t.Context(), datasetRequest{Size: 10, Epochs: 2, RecordsPerTask: 4}); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -69,28 +69,32 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 // process is to wait; -2: there are no more records.
 func (d *desk) gets(local int, lease, done int64) {
 	d.Helper()
-	reply, err := d.lease(d.Context(), &d.scripts[local])
-	got, _ := reply.(map[string]any)
+	got, err := d.lease(&d.scripts[local])
 	if err != nil {
 		d.Fatal(err)
 	}
-	want := map[string]any{"lease": lease, "epoch": int32(0), "number": lease - 1,
-		"start": 4 * (lease - 1), "end": 4 * lease, "done": done}
+	var want any = leaseReply{Lease: lease, Number: lease - 1, Start: 4 * (lease - 1), End: 4 * lease, Done: done}
 	switch lease {
 	case -1:
-		want = map[string]any{"wait": true}
+		want = waitReply{true}
 	case -2:
-		want = map[string]any{"over": true}
+		want = overReply{true}
 	}
 	if !reflect.DeepEqual(got, want) {
 		d.Fatalf("process %d is given %v, want %v", local, got, want)
 	}
 }
 
+// lease asks for a lease on a connection.
+func (d *desk) lease(by *script) (any, error) {
+	by.owner = &scripts{records: d.records}
+	return leaseRequest{}.answer(d.Context(), by, time.Now())
+}
+
 // ends ends a round of a process, after which it has trained on the given numbers of records: pairs
 // of lease and records.
 func (d *desk) ends(local int, n int64, leases ...[2]int64) {
-	d.round(&d.scripts[local], word{Formation: 1, Round: n, Leases: leases})
+	d.round(&d.scripts[local], roundMessage{Formation: 1, Round: n, Leases: leases})
 }
 
 // safe checks what is reported to the master: pairs of lease and records.
@@ -206,7 +210,7 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	}
 	d.gets(0, 3, 0)
 	d.gets(1, -1, 0) // to wait, not the end
-	d.round(&d.scripts[0], word{Round: 2})
+	d.round(&d.scripts[0], roundMessage{Round: 2})
 	d.safe([2]int64{2, 3}, [2]int64{3, 0})
 }
 
@@ -220,8 +224,8 @@ func TestRecordsOfALostSource(t *testing.T) {
 	d.gone(&d.scripts[0])
 	d.enter(0, 0)
 	d.gets(0, 1, 0)
-	d.round(&d.scripts[0], word{Formation: 3, Round: 1})
-	d.round(&d.scripts[0], word{Formation: 3, Round: 2})
+	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 1})
+	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 2})
 	if len(d.reported) > 0 {
 		t.Errorf("reported %v: its records are in no state", d.reported)
 	}
@@ -242,8 +246,8 @@ func TestRecordsOfOneLook(t *testing.T) {
 func TestReportedLate(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
-	d.round(&d.scripts[0], word{Round: 1, Leases: [][2]int64{{1, 4}}})
-	d.round(&d.scripts[0], word{Round: 2})
+	d.round(&d.scripts[0], roundMessage{Round: 1, Leases: [][2]int64{{1, 4}}})
+	d.round(&d.scripts[0], roundMessage{Round: 2})
 	if !slices.Equal(d.reported, []int64{1}) {
 		t.Fatalf("reported %v", d.reported)
 	}
@@ -275,7 +279,7 @@ func TestRecordsWait(t *testing.T) {
 			}
 		}
 		d.err = status.Error(codes.FailedPrecondition, "another")
-		if _, err := d.lease(t.Context(), &d.scripts[0]); err == nil || err.Error() != "another" {
+		if _, err := d.lease(&d.scripts[0]); err == nil || err.Error() != "another" {
 			t.Errorf("%v, want the master's word", err)
 		}
 		d.err, d.end = nil, wire.TaskKind_END
@@ -283,7 +287,8 @@ func TestRecordsWait(t *testing.T) {
 		d.gone(&d.scripts[0])
 		// also of what is over for those that have none
 		d.gets(1, 1, 0)
-		if _, err := newRecords(d, 3, nil).lease(t.Context(), &script{}); err == nil {
+		other := &script{owner: &scripts{records: newRecords(d, 3, nil)}}
+		if _, err := (leaseRequest{}).answer(t.Context(), other, time.Now()); err == nil {
 			t.Error("a lease of a data set that nobody has declared")
 		}
 	})
@@ -308,32 +313,19 @@ func TestRecordsLedger(t *testing.T) {
 	}
 }
 
-// The leases of a process that has ended go to others when all is handled that it had said:
-// otherwise a message that is handled after its end would take them back, and no process would have
-// them.
+// The leases of a connection go to other processes when the supervisor frees them: then its process
+// has ended, and all is handled that it had said.
 func TestRecordsOfALateRound(t *testing.T) {
-	for _, connectionFirst := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDesk(t, 1)
-			last := &process{script: &d.scripts[0]}
-			a := &agent{mail: newMailbox(), records: d.records,
-				procs: []*process{last, {local: 1, script: &d.scripts[1]}}}
-			events := []event{{exit: &program.Exit{Signal: 9}, of: last}, {said: &message{from: &d.scripts[0]}}}
-			if connectionFirst {
-				slices.Reverse(events)
-			}
-			d.gets(0, 1, 0)
-			for _, e := range events {
-				d.gets(1, -1, 0)
-				if e.said != nil { // its last message is handled only now
-					d.ends(0, 1, [2]int64{1, 2})
-				}
-				a.mail.put(e)
-				a.absorb(func(event) {})
-			}
-			d.gets(1, 1, 0)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, 1)
+		a := &agent{records: d.records, conns: map[int]*script{7: &d.scripts[0]}}
+		d.gets(0, 1, 0)
+		d.ends(0, 1, [2]int64{1, 2}) // its last message
+		d.gets(1, -1, 0)
+		a.tell(supervise.Free{Conn: 7})
+		time.Sleep(again)
+		d.gets(1, 1, 0)
+	})
 }
 
 // All is handled that a process had said before its end, also if a child of the process still has
@@ -347,26 +339,29 @@ func TestDrainsAConnection(t *testing.T) {
 	for range many {
 		fmt.Fprintln(conn, `{"op":"account","ledger":[[0,1,2],[0,2,2]]}`)
 	}
-	hello.from.drain()
+	hello.from.conn.CloseRead()
 	for range many {
-		if m := <-heard; m.Op != "account" {
-			t.Fatalf("heard %q", m.Op)
+		m := <-heard
+		if _, ok := m.inbound.(accountMessage); !ok {
+			t.Fatalf("heard %T", m.inbound)
 		}
 	}
-	if m := <-heard; m.Op != "" {
-		t.Fatalf("heard %q, want the end of the connection", m.Op)
+	if m := <-heard; m.inbound != (closed{}) {
+		t.Fatalf("heard %T, want the end of the connection", m.inbound)
 	}
 }
 
 // dialScripts returns a connection of a process, and what serves it.
 func dialScripts(t *testing.T, heard func(message)) (*scripts, net.Conn) {
 	t.Helper()
-	s, err := newScripts(t.TempDir(), nil, nil, heard)
+	l := &local{dir: t.TempDir()}
+	listener, err := net.Listen("unix", l.socket())
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := newScripts(unixListener{listener}, nil, nil, nil, heard)
 	t.Cleanup(s.close)
-	conn, err := net.Dial("unix", s.address())
+	conn, err := net.Dial("unix", l.socket())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"math"
 	"os"
 	"slices"
@@ -24,26 +23,13 @@ type signs struct {
 // shown is a process that runs.
 type shown struct {
 	local, rank, pid int
-	group            *program.Group
+	group            Group
 }
 
 // sign is what was seen of a process.
 type sign struct {
 	cores  float64 // -1: not known yet
 	output program.Output
-}
-
-// show notes which processes run, and their ranks. Only the loop calls it.
-func (a *agent) show() {
-	var all []shown
-	for _, p := range a.procs {
-		if p.lives() {
-			all = append(all, shown{p.local, p.rank, p.pid, p.group})
-		}
-	}
-	a.beats.mu.Lock()
-	defer a.beats.mu.Unlock()
-	a.beats.signs.shown = all
 }
 
 // reports returns the reports of the processes that run, for a heartbeat that is sent now.
@@ -62,43 +48,22 @@ func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
 	return all
 }
 
-// observe looks at the processes every signsEvery until ctx ends. Heartbeats do not wait for it:
-// the output of a process may be in a file whose server does not answer.
-func (a *agent) observe(ctx context.Context) {
-	ticker := time.NewTicker(signsEvery)
-	defer ticker.Stop()
-	var usage program.Usage
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		a.beats.mu.Lock()
-		all := slices.Clone(a.beats.signs.shown)
-		a.beats.mu.Unlock()
-		seen := a.look(all, &usage)
-		a.beats.mu.Lock()
-		a.beats.signs.seen = seen
-		a.beats.mu.Unlock()
-	}
-}
-
-// look returns the signs of life of processes, by pid.
-func (a *agent) look(all []shown, usage *program.Usage) map[int]sign {
+// look notes the signs of life of the processes.
+func (a *agent) look(now time.Time) {
+	var all []shown
+	a.beats.set(false, func() { all = slices.Clone(a.beats.signs.shown) })
 	var pids []int
 	for _, p := range all {
 		pids = append(pids, p.pid)
 	}
 	seen := make(map[int]sign)
-	if len(all) == 0 {
-		return seen
+	if len(all) > 0 {
+		cores, secrets := a.program.Cores(now, pids), a.secrets()
+		for _, p := range all {
+			seen[p.pid] = sign{cores[p.pid], p.group.Output(p.local, secrets)}
+		}
 	}
-	cores, secrets := usage.Cores(time.Now(), program.Processes(), pids), a.secrets()
-	for _, p := range all {
-		seen[p.pid] = sign{cores[p.pid], p.group.Output(p.local, secrets)}
-	}
-	return seen
+	a.beats.set(false, func() { a.beats.signs.seen = seen })
 }
 
 // secrets returns the values of --env_secret: a status is read by others than a log.

@@ -30,15 +30,10 @@ func (s *stages) does(what wire.Stage) {
 }
 
 // watch notes which processes run.
-func (s *stages) watch(procs []*process) {
+func (s *stages) watch(procs []witnessed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.procs = s.procs[:0]
-	for _, p := range procs {
-		if p.lives() {
-			s.procs = append(s.procs, witnessed{func() bool { return p.group.Wrote(p.local) }, p.script != nil, p.done})
-		}
-	}
+	s.procs = procs
 }
 
 // least returns how far the processes have come that have come least far.

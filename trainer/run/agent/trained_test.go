@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -172,16 +172,6 @@ func TestTheTrainingEndsWithoutOne(t *testing.T) {
 	h.stays()
 }
 
-// The package's codes ask for a restart. 83 follows from the end of a world, and is not reported at
-// all; 82, which it does not use any more, and all others are the script's own.
-func TestAsksRestart(t *testing.T) {
-	for code := range 256 {
-		if got, want := asksRestart(code), code == 80 || code == 81; got != want {
-			t.Errorf("code %d asks for a restart: %v, want %v", code, got, want)
-		}
-	}
-}
-
 // stays checks that the agent does not leave its world for some heartbeats.
 func (h *hall) stays() {
 	h.Helper()
@@ -213,8 +203,7 @@ func TestLeavesInThePause(t *testing.T) {
 // With --restart_on_join=checkpoint, too, the others learn that the processes of a worker that
 // leaves have ended.
 func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
-	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
-	h.job.Program.RestartOnJoin, h.job.Program.Checkpoint = "checkpoint", "/no/such/directory/*"
+	h, a := openWith(t, restarting("checkpoint", "/no/such/directory/*"), 1, sleeper...)
 	h.give(a)
 	h.hear("it", 0)
 	h.recall(1, false)
@@ -267,15 +256,11 @@ func TestTellsOfRounds(t *testing.T) {
 		newest    int64
 	}{{3, true, 3}, {3, false, 3}, {2, false, 3}, {4, true, 4}} {
 		var beat wire.HeartbeatRequest
-		first := r.round(new(script), word{Formation: c.formation})
+		first := r.round(new(script), roundMessage{Formation: c.formation})
 		if r.beat(&beat); first != c.first || beat.Rounds != c.newest {
 			t.Errorf("round %d: the first of its world %v, heartbeats tell of world %d, want %v, %d", i,
 				first, beat.Rounds, c.first, c.newest)
 		}
-	}
-	b := beats{urgent: make(chan struct{}, 1)}
-	if b.meet(3); len(b.urgent) == 0 {
-		t.Error("the heartbeat is not due at once")
 	}
 	h, a := open(t, 1, self("world=declare", "account 1=round", "recall=arrive")...)
 	h.give(a)
@@ -315,7 +300,7 @@ func TestDoubts(t *testing.T) {
 	}
 	h.recall(1, false)
 	a = h.arrival()
-	h.told(a, 1, 1, &wire.Failure{Local: 1, Code: exitDoubt, Excused: true, Doubt: true})
+	h.told(a, 1, 1, &wire.Failure{Local: 1, Code: supervise.CodeDoubt, Excused: true, Doubt: true})
 	if got := a.Failures[0].Message; got != "no group" {
 		t.Errorf("its reason is told as %q", got)
 	}
@@ -347,18 +332,5 @@ func TestEndsWithItsWorld(t *testing.T) {
 func TestDoubtsWithoutThePackage(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", "exit 81")
 	h.give(a)
-	h.told(h.arrival(), 1, 1, &wire.Failure{Code: exitDoubt})
-}
-
-// A process that exits with 0 has completed the training, but not if it waits for a world: then it
-// is started again.
-func TestExitsWithZero(t *testing.T) {
-	for waits, want := range map[*word]bool{nil: true, {Op: "arrive"}: false} {
-		p := &process{script: &script{}, waits: waits}
-		a := &agent{mail: newMailbox(), records: newRecords(nil, 0, nil), procs: []*process{p}}
-		a.mail.put(event{exit: &program.Exit{}, of: p})
-		if a.absorb(func(event) {}); p.retired() != want {
-			t.Errorf("waits %v: it has completed the training: %v, want %v", waits != nil, p.retired(), want)
-		}
-	}
+	h.told(h.arrival(), 1, 1, &wire.Failure{Code: supervise.CodeDoubt})
 }

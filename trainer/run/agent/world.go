@@ -3,13 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
-	"math"
 	"net"
 	"strconv"
-	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
+	"github.com/elasticdl/elasticdl/trainer/run/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
 // seat is the position of this worker's processes in a world.
@@ -54,91 +53,64 @@ func seatIn(w *wire.World, index int) (seat, error) {
 	return s, nil
 }
 
-// live works in one world until the world is to change. It returns the processes that failed by
-// themselves.
-func (a *agent) live(ctx context.Context, w membership.World) ([]*wire.Failure, error) {
-	s, err := seatIn(w.World, a.Self.Header().Index)
-	if err != nil {
-		return nil, err
+// arrive goes to the rendezvous with what the processes bring.
+func (a *agent) arrive(ctx context.Context, act supervise.Arrive) error {
+	a.shut()
+	if err := a.listen(); err != nil {
+		return err
 	}
-	a.brokeOff = true // unless they leave it after a round
-	a.unknown = false
-	a.last = a.release(a.last) // all processes have left that world
-	if s.group > 0 {           // the store of the first worker is used
-		a.store = a.release(a.store)
+	arrival := a.arrival(act)
+	a.group.Go(func() {
+		w, err := a.meeting.Arrive(ctx, arrival)
+		a.mail.put(assigned{w, err})
+	})
+	return nil
+}
+
+// shut ends the service of the world's store to the processes.
+func (a *agent) shut() {
+	if a.world.shut != nil {
+		a.world.shut()
 	}
-	world, shut := context.WithCancel(ctx)
-	defer shut()
-	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time),
-		frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
-	// a process that waited for this world and has ended meanwhile was its member
-	a.absorb(v.fails)
-	here := w.Members[s.group].Crew
-	v.here = int(here.Processes)
-	if own := s.source - s.first; len(v.failed) > 0 || own >= 0 && own < int(here.Processes) && !a.has(own) {
-		return v.failures(), nil
-	}
+}
+
+// open lets the processes use the store of the world.
+func (a *agent) open(ctx context.Context) {
+	w := &a.world
 	a.records.enter(w.Floor, int(w.Settled))
-	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
-	if a.rested = !v.rest(ctx); a.rested {
-		return v.failures(), nil
-	}
-	v.ooms = oomKills()
-	if err := v.start(ctx); err != nil {
-		return nil, err
-	}
-	a.Log.Info(fmt.Sprintf("World %d: %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size),
-		"formation", w.Formation, "store", w.Members[0].Crew.Store)
-	// until all processes have left: what they tell of their state meanwhile counts, too
-	a.beats.world(w.Formation)
-	defer a.beats.world(0)
-	for stays := true; stays; {
-		err := v.keep(ctx)
-		if err == nil {
-			stays, err = v.part(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return v.failures(), nil
+	serving, shut := context.WithCancel(ctx)
+	w.shut = shut
+	a.scripts.serve(serving, w.Formation, net.JoinHostPort(w.host, strconv.Itoa(w.port)))
+	w.ooms = a.program.OOMKills()
 }
 
-// has reports whether the n-th of the processes that take part has a state, and waits.
-func (a *agent) has(n int) bool {
-	crew := a.crew(math.MaxInt64)
-	return n < len(crew) && crew[n].keeps() && crew[n].waits != nil && crew[n].waits.Round >= 0
-}
-
-// ranks returns a range of n ranks as text, such as "rank 2" or "ranks 2-5".
-func ranks(first, n int) string {
-	switch n {
-	case 0:
-		return "no rank"
-	case 1:
-		return fmt.Sprintf("rank %d", first)
+// start starts processes.
+func (a *agent) start(ctx context.Context, act supervise.Start) ([]supervise.Event, error) {
+	position := program.Position{
+		Formation: act.Generation, FirstRank: act.First, WorldSize: act.Size, LocalSize: act.Here, Locals: act.Locals,
+		GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Threads: a.threads(a.count, a.count),
 	}
-	return fmt.Sprintf("ranks %d-%d", first, first+n-1)
-}
-
-// networkInterface returns the name of the network interface that has the worker's address, for
-// gloo and NCCL; "" if none is found.
-func (a *agent) networkInterface() string {
-	if name := a.Job.Program.Interface; name != "" {
-		return name
+	if w := a.world; act.Generation > 0 {
+		position.GroupRank, position.GroupWorldSize = w.group, w.groups
+		position.Restarts, position.MaxRestarts = int(w.Restarts), int(w.MaxRestarts)
+		position.MasterAddr, position.MasterPort, position.Threads = w.host, w.port, a.threads(a.count, w.size)
 	}
-	all, err := net.Interfaces()
+	a.stages.does(wire.Stage_STAGE_IMPORTING)
+	defer a.stages.does(wire.Stage_STAGE_UNKNOWN)
+	group, err := a.program.Start(ctx, position)
 	if err != nil {
-		return ""
+		return nil, fmt.Errorf("start the program: %w", err)
 	}
-	ip := net.ParseIP(a.Host)
-	for _, i := range all {
-		addrs, _ := i.Addrs() // none: it is not that one
-		for _, addr := range addrs {
-			if n, ok := addr.(*net.IPNet); ok && n.IP.Equal(ip) {
-				return i.Name
-			}
+	pids := group.Pids()
+	started := make(map[int]*process)
+	for i, local := range act.Locals {
+		p := &process{local: local, pid: pids[i], group: group}
+		a.procs[local], started[local] = p, p
+	}
+	go func() { // it ends with the group, which the program ends
+		for e := range group.Exits() {
+			a.mail.put(exited{started[e.Local], e})
 		}
-	}
-	return ""
+	}()
+	return []supervise.Event{supervise.Started{Pids: pids}}, nil
 }

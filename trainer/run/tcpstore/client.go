@@ -35,10 +35,12 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(ctx, conn)
+	return NewClient(ctx, conn)
 }
 
-func newClient(ctx context.Context, conn net.Conn) (*Client, error) {
+// NewClient returns the client of a connection to a store, which it closes if the store gives no sign
+// of life.
+func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{conn: conn, r: bufio.NewReader(conn), turn: make(chan struct{}, 1)}
 	c.turn <- struct{}{}
 	err := c.call(ctx, func() error {

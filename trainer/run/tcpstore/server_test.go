@@ -38,7 +38,7 @@ func (m *memory) conn() net.Conn {
 
 func (m *memory) client() *Client {
 	m.t.Helper()
-	c, err := newClient(m.t.Context(), m.conn())
+	c, err := NewClient(m.t.Context(), m.conn())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -140,14 +140,14 @@ func TestClientIsTold(t *testing.T) {
 			io.ReadFull(far, make([]byte, 10))
 			far.Write([]byte("HTTP"))
 		}()
-		if _, err := newClient(t.Context(), near); err == nil ||
+		if _, err := NewClient(t.Context(), near); err == nil ||
 			!strings.Contains(err.Error(), "not a TCPStore of PyTorch 2.x") {
 			t.Errorf("of another server: %v", err)
 		}
 		near, _ = memnetPair(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := newClient(ctx, near); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := NewClient(ctx, near); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("of a silent server: %v", err)
 		}
 	})
@@ -272,7 +272,7 @@ func TestClientsComeAndGo(t *testing.T) {
 		defer stays.Close()
 		goes.Write(request{kind: wait, keys: []string{"/k"}}.append(hello, modern))
 		synctest.Wait()
-		if _, err := newClient(t.Context(), m.conn()); err == nil ||
+		if _, err := NewClient(t.Context(), m.conn()); err == nil ||
 			!strings.Contains(err.Error(), "the store has closed the connection") {
 			t.Errorf("one too many: %v", err)
 		}

@@ -63,14 +63,14 @@ func TestUnexplained(t *testing.T) {
 				failed := time.Now().Add(time.Minute + timing.Beat/2)
 				j := job.DefaultOf(job.Run)
 				j.HeartbeatTimeout.Duration = timeout
-				a := &agent{watch: newWatch(), records: newRecords(nil, 0, nil),
+				a := &agent{contact: newContact(0), records: newRecords(nil, 0, nil), mail: newMailbox(),
 					beats: beats{urgent: make(chan struct{}, 1)}, Config: Config{
 						Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil),
 						Master: &absent{from: failed.Add(c.from), until: failed.Add(c.until), vanished: c.vanished},
 					}}
 				go a.heartbeats(ctx, cancel)
 				time.Sleep(time.Until(failed))
-				if err := a.unexplained(ctx); err != nil {
+				if err := a.unexplained(ctx, time.Now()); err != nil {
 					t.Fatal(err)
 				}
 				if waited := time.Since(failed); waited < c.least || waited > c.least+timing.BeatLimit+2*timing.Beat {
@@ -84,44 +84,11 @@ func TestUnexplained(t *testing.T) {
 // The wait ends with its world.
 func TestUnexplainedUntilRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &agent{watch: newWatch(), Config: Config{Job: job.DefaultOf(job.Run)}}
+		a := &agent{contact: newContact(0), Config: Config{Job: job.DefaultOf(job.Run)}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := a.unexplained(ctx); err != context.DeadlineExceeded {
+		if err := a.unexplained(ctx, time.Now()); err != context.DeadlineExceeded {
 			t.Errorf("it ends with %v", err)
 		}
 	})
-}
-
-// Only time counts in which one master has answered without a break, and in which this process was
-// not suspended.
-func TestWatch(t *testing.T) {
-	began := time.Now()
-	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
-	w := newWatch()
-	for second := range 60 {
-		switch {
-		case second == 20:
-			w.missed()
-		case second > 40 && second < 50: // stopped
-		case second < 30:
-			w.answered(at(second), 1)
-		default:
-			w.answered(at(second), 2)
-		}
-		want := 0
-		switch {
-		case second < 20:
-			want = second - 5
-		case second > 20 && second < 30:
-			want = second - 26
-		case second >= 30 && second < 50:
-			want = min(second, 40) - 35
-		case second >= 50:
-			want = second - 55
-		}
-		if kept, _ := w.kept(began); max(0, kept) != time.Duration(max(0, want))*time.Second {
-			t.Errorf("after %d s: %v, want %d s", second, kept, want)
-		}
-	}
 }

@@ -1,0 +1,164 @@
+package supervise
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// Exit codes of processes that use the package, as PROTOCOL.md defines them.
+const (
+	// CodeAgentLost is the code of a process whose agent has closed the connection.
+	CodeAgentLost = 80
+	// CodeDoubt is the code of a process that cannot be sure of its state.
+	CodeDoubt = 81
+	// CodeRestart is the code of a process that ended because its world changed.
+	CodeRestart = 83
+)
+
+// Failure is what the master is told of a process that has failed by itself.
+type Failure struct {
+	Pid int
+	// it does not count against the retry budget: something else has caused it
+	Excused bool
+	// the process cannot be sure of its state, and Why says why, if it has said so
+	Doubt bool
+	Why   string
+	// the system may have killed it because memory was used up
+	Memory bool
+	// in words, for the narration
+	Cause string
+}
+
+func (f Failure) String() string {
+	text := fmt.Sprintf("pid %d failed: %s", f.Pid, f.Cause)
+	if f.Why != "" {
+		text += ": " + f.Why
+	}
+	if f.Excused {
+		text += " (excused)"
+	}
+	return text
+}
+
+// end is the end of a process, with what was known when the agent left the world.
+type end struct {
+	Exited
+	// it used the package
+	speaks bool
+	// the supervisor has killed it because it was frozen
+	frozen bool
+	// the world has lost a member
+	lost bool
+}
+
+// cause is a row of the table of what can end a process.
+type cause struct {
+	text string
+	// the master is told
+	reported bool
+	// the failure does not count
+	excused bool
+	is      func(end) bool
+}
+
+const (
+	doubts = "doubts its state"
+	killed = "killed"
+
+	// sigkill is the number of SIGKILL.
+	sigkill = 9
+)
+
+// causes: the first that applies does. An end that follows from the end of the world is not
+// reported: it would excuse the failure that has ended the world. Codes of processes that do not
+// use the package are the script's own.
+var causes = []cause{
+	{"its world has ended", false, true, func(e end) bool { return e.speaks && e.Code == CodeRestart }},
+	{"its world has lost a member", false, true,
+		func(e end) bool { return e.speaks && e.Code == CodeDoubt && e.lost }},
+	{doubts, true, true, func(e end) bool { return e.speaks && e.Code == CodeDoubt }},
+	{"lost its agent", true, true, func(e end) bool { return e.speaks && e.Code == CodeAgentLost }},
+	{"frozen", true, false, func(e end) bool { return e.frozen }},
+	{killed, true, false, func(e end) bool { return e.Signal == sigkill }},
+	{"crashed", true, false, func(e end) bool { return e.Signal != 0 }},
+	{"failed", true, false, func(end) bool { return true }},
+}
+
+func (e end) cause() cause {
+	for _, c := range causes {
+		if c.is(e) {
+			return c
+		}
+	}
+	panic("supervise: no cause applies")
+}
+
+// judge returns what the master is told of the end of a process; false: nothing. Recalled reports
+// that the world was recalled before: the failure may follow from the end of others, which had
+// heard of that sooner.
+func judge(e end, recalled bool, why string) (Failure, bool) {
+	c := e.cause()
+	f := Failure{Pid: e.Pid, Excused: recalled || c.excused, Doubt: c.text == doubts, Memory: c.text == killed,
+		Cause: c.text}
+	if f.Doubt {
+		f.Why = why
+	}
+	return f, c.reported
+}
+
+// answer is what a worker does about a recall after a round.
+type answer int
+
+const (
+	stay answer = iota
+	leave
+	// leave after the next checkpoint
+	leaveAtCheckpoint
+)
+
+// situation is what that depends on.
+type situation struct {
+	// a process has completed the training
+	trained bool
+	// workers wait to join, and nothing else is the reason
+	joins bool
+	// processes run that keep their state, and that keep none
+	stateful, stateless bool
+	// all processes have ended with 0
+	finished bool
+	// --restart_on_join
+	restart string
+}
+
+// answers: the first that applies does.
+var answers = []struct {
+	why    string
+	answer answer
+	is     func(situation) bool
+}{
+	{"after the training processes complete what follows it, in all workers", stay,
+		func(s situation) bool { return s.trained }},
+	{"a member is lost, or leaves", leave, func(s situation) bool { return !s.joins }},
+	{"processes that keep their state lose little", leave,
+		func(s situation) bool { return s.stateful && !s.stateless }},
+	{"nothing is left to start again", stay, func(s situation) bool { return s.finished }},
+	{"--restart_on_join=never", stay, func(s situation) bool { return s.restart == job.RestartNever }},
+	{"--restart_on_join=checkpoint", leaveAtCheckpoint,
+		func(s situation) bool { return s.restart == job.RestartAtCheckpoint }},
+	{"--restart_on_join=now", leave, func(situation) bool { return true }},
+}
+
+func (s situation) answer() answer {
+	for _, a := range answers {
+		if a.is(s) {
+			return a.answer
+		}
+	}
+	panic("supervise: no answer applies")
+}
+
+// isFrozen decides that a process is frozen, which was stopped by a signal without a break since a
+// time: nobody else would notice it.
+func (p Policy) isFrozen(since, now time.Time) bool { return now.Sub(since) >= p.HeartbeatTimeout }

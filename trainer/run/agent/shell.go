@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+)
+
+// This file and socket.go read the clock, to stamp what they tell others. Nothing else in this
+// package does; see arch_test.go.
+
+// work tells the supervisor what happens, and performs its actions, until no process is left and the
+// job has ended, or this worker cannot go on.
+func (a *agent) work(ctx context.Context) (failed error) {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ended := false
+	for events := []supervise.Event{supervise.Begin{}}; ; {
+		if len(events) == 0 {
+			a.wait(ctx, timer, ended)
+		}
+		signals := a.signals()
+		for _, m := range a.mail.drain() {
+			e, err := a.translate(m)
+			if failed == nil {
+				failed = err
+			}
+			if _, ok := m.(assigned); ok {
+				signals = a.signals()
+			}
+			events = append(events, e...)
+		}
+		// what processes had said before a recall is known before it
+		events = append(events, signals...)
+		if ended = ended || failed != nil || ctx.Err() != nil; ended {
+			events = append(events, supervise.End{Grace: a.beats.endGrace()})
+		}
+		actions := a.supervisor.Handle(time.Now(), events...)
+		events = nil
+		for _, action := range actions {
+			if _, ok := action.(supervise.Finish); ok {
+				return failed
+			}
+			e, err := a.perform(working, action)
+			if failed == nil {
+				failed = err
+			}
+			events = append(events, e...)
+		}
+		a.show()
+	}
+}
+
+// wait returns when something has happened, or is due.
+func (a *agent) wait(ctx context.Context, timer *time.Timer, ended bool) {
+	timer.Stop()
+	if due := a.supervisor.Deadline(); !due.IsZero() {
+		timer.Reset(time.Until(due))
+	}
+	var lost, done <-chan struct{}
+	if a.world.World.World != nil && !a.world.lost {
+		lost = a.world.Lost()
+	}
+	if !ended {
+		done = ctx.Done()
+	}
+	select {
+	case <-a.mail.ready:
+	case <-a.meeting.Wake():
+	case <-lost:
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// signals returns what the master says of the world that the supervisor does not know yet.
+func (a *agent) signals() (events []supervise.Event) {
+	w := &a.world
+	if w.World.World == nil {
+		return nil
+	}
+	recalled, joins := a.meeting.Recalled(w.Formation)
+	if now := (supervise.Recalled{Generation: w.Formation, Joins: joins}); recalled &&
+		(w.recalled == nil || *w.recalled != now) {
+		w.recalled = &now
+		events = append(events, now)
+	}
+	select {
+	case <-w.Lost():
+		if !w.lost {
+			w.lost = true
+			events = append(events, supervise.Lost{Generation: w.Formation})
+		}
+	default:
+	}
+	return events
+}
+
+// awaitLeave tells when the worker is asked to leave: its grace period begins then.
+func (a *agent) awaitLeave(ctx context.Context) {
+	select {
+	case <-a.Leave:
+		a.mail.put(supervise.LeaveAsked{By: time.Now().Add(a.Grace)})
+	case <-ctx.Done():
+	}
+}
+
+// heartbeats reports the state of this worker to the master, until the worker is to end.
+func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
+	defer ticker.Stop()
+	a.contact.begin(time.Now())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-a.beats.urgent:
+		}
+		reply, err := a.exchange(ctx, time.Now())
+		if !a.replied(reply, err, time.Now(), cancel) {
+			return
+		}
+	}
+}
+
+// observe looks at the processes every signsEvery until ctx ends. Heartbeats do not wait for it:
+// the output of a process may be in a file whose server does not answer.
+func (a *agent) observe(ctx context.Context) {
+	ticker := time.NewTicker(signsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		a.look(time.Now())
+	}
+}
