@@ -9,7 +9,7 @@
 //	for {
 //		var answers []supervise.Event
 //		for _, action := range s.Handle(now(), events...) {
-//			answers = append(answers, perform(action)...) // Started answers Start, Looked answers Look
+//			answers = append(answers, perform(action)...) // Start's is Started, Look's is Looked
 //		}
 //		if events = answers; len(events) == 0 {
 //			events = waitUntil(s.Deadline()) // a process exits, a world is assigned, …
@@ -35,32 +35,35 @@
 //	    └───────────────────────────────────────────────────────────────────┘
 //	any phase ─ End ─> Ending ─ no process is left ─> Ended
 //
-// Processes that use the package and keep their state live through worlds: they are recalled, arrive,
-// and are told the next world. Other processes end with their world and start again. A process that
-// has completed the training needs no further world. It goes on with what the script does afterwards,
-// and ends by itself.
+// Processes that use the package and keep their state live through worlds: they are recalled,
+// arrive, and are told the next world. Other processes end with their world and start again. A
+// process that has completed the training needs no further world. It goes on with what the script
+// does afterwards, and ends by itself.
 //
 // Laws:
 //
-//  1. Processes of two worlds never run at once, except for those that keep their state and enter
-//     the next world. Arrive comes only when no process takes part in a world. Finish comes when no
-//     process is left, or the processes have survived SIGKILL for 30 s.
-//  2. A process that fails by itself is told to the master once, with its cause, also while its
-//     world ends. One that was ended on purpose is not.
+//  1. Processes of two worlds never run at once, except for those that keep their state and
+//     enter the next world. Arrive comes only when no process takes part in a world. Finish comes
+//     when no process is left, or the processes have survived SIGKILL for 30 s.
+//  2. A process that fails by itself is told to the master once, with its cause, also while
+//     its world ends. One that was ended on purpose is not.
 //  3. A worker that is to leave starts no processes. It reports that it can leave when its
 //     processes have ended, when they wait for the recall of the others, or when it has finished.
-//  4. A loss ends a world at once. A recall ends it after a round, or not at all: after the training
-//     all complete what follows it, and processes that keep no state start again for newcomers only
-//     as --restart_on_join says.
-//  5. Nobody waits without a limit for a process that must leave its world at once: it is killed when
-//     a task may take no longer. Processes past the training have as long again to complete.
-//  6. A process that is stopped by a signal for the heartbeat timeout is killed, and counts as failed.
-//  7. A worker has finished when all its processes of the world have ended with 0, everything is
-//     handled that they had said, and the master knows of all leases that have ended.
-//  8. A process gets SIGTERM once. It has the restart grace if processes are to start again, and the
-//     whole grace period if the worker leaves or the job ends, whichever is said first.
-//  9. Messages on the connection of another process than those of this worker have no effect, and such
-//     a process is told to end.
+//  4. A loss ends a world at once. A recall ends it after a round, or not at all: after the
+//     training all complete what follows it, and processes that keep no state start again for
+//     newcomers only as --restart_on_join says.
+//  5. Nobody waits without a limit for a process that must leave its world at once: it is
+//     killed when a task may take no longer. Processes past the training have as long again to
+//     complete.
+//  6. A process that is stopped by a signal for the heartbeat timeout is killed, and counts as
+//     failed.
+//  7. A worker has finished when all its processes of the world have ended with 0, everything
+//     is handled that they had said, and the master knows of all leases that have ended.
+//  8. A process gets SIGTERM once. It has the restart grace if processes are to start again,
+//     and the whole grace period if the worker leaves or the job ends, whichever is said first.
+//  9. Messages on the connection of another process than those of this worker have no effect,
+//     and such a process is told to end.
 //  10. The answer to the master's question about records is never older than the question.
-//  11. The same calls return the same actions. After each call, Deadline is later than now or zero.
+//  11. The same calls return the same actions. After each call, Deadline is later than now or
+//     zero.
 package supervise

@@ -98,7 +98,8 @@ func (s *Supervisor) depart() {
 	switch {
 	case s.finished(): // the master releases it
 		s.readyToLeave()
-	case s.some(stays): // the master recalls all members after a round, unless the training has ended
+	case s.some(stays):
+		// the master recalls all members after a round, unless the training has ended
 		s.tailsBy = s.leaveBy.Add(-s.policy.RestartGrace)
 		s.readyToLeave()
 	default:

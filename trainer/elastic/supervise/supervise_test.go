@@ -130,18 +130,21 @@ func TestAnswersToARecall(t *testing.T) {
 		want answer
 	}{
 		{"a member is lost", situation{stateless: true, restart: job.RestartNever}, leave},
-		{"a member is lost, a checkpoint is awaited", situation{stateless: true, restart: job.RestartAtCheckpoint}, leave},
+		{"a member is lost, a checkpoint is awaited",
+			situation{stateless: true, restart: job.RestartAtCheckpoint}, leave},
 		{"a member is lost after the training", situation{trained: true, restart: job.RestartNow}, stay},
 		{"a worker joins", situation{joins: true, stateless: true, restart: job.RestartNow}, leave},
 		{"a worker joins, never", situation{joins: true, stateless: true, restart: job.RestartNever}, stay},
 		{"a worker joins, no checkpoint yet",
 			situation{joins: true, stateless: true, restart: job.RestartAtCheckpoint}, leaveAtCheckpoint},
-		{"a worker joins those that keep state", situation{joins: true, stateful: true, restart: job.RestartNever}, leave},
+		{"a worker joins those that keep state",
+			situation{joins: true, stateful: true, restart: job.RestartNever}, leave},
 		{"a worker joins, one of two keeps state",
 			situation{joins: true, stateful: true, stateless: true, restart: job.RestartNever}, stay},
 		{"a worker joins when all have ended with 0",
 			situation{joins: true, finished: true, restart: job.RestartNow}, stay},
-		{"a worker joins when one of two has ended", situation{joins: true, stateless: true, restart: job.RestartNow}, leave},
+		{"a worker joins when one of two has ended",
+			situation{joins: true, stateless: true, restart: job.RestartNow}, leave},
 		{"a worker joins after the training",
 			situation{joins: true, trained: true, stateful: true, restart: job.RestartNow}, stay},
 	} {
@@ -196,7 +199,8 @@ func TestCauses(t *testing.T) {
 		{end{Exited: Exited{Code: 83}, speaks: true}, "its world has ended", false, true, false, false},
 		{end{Exited: Exited{Code: 83}}, "failed", true, false, false, false},
 		{end{Exited: Exited{Code: 81}, speaks: true}, doubts, true, true, true, false},
-		{end{Exited: Exited{Code: 81}, speaks: true, lost: true}, "its world has lost a member", false, true, false, false},
+		{end{Exited: Exited{Code: 81}, speaks: true, lost: true}, "its world has lost a member", false, true, false,
+			false},
 		{end{Exited: Exited{Code: 81}, lost: true}, "failed", true, false, false, false},
 		{end{Exited: Exited{Code: 80}, speaks: true}, "lost its agent", true, true, false, false},
 		{end{Exited: Exited{Code: 80}}, "failed", true, false, false, false},
@@ -335,7 +339,8 @@ func TestAccount(t *testing.T) {
 	sent()
 	b.tell(Done{100})
 	sent("c")
-	for range 2 { // the second one when the master comes back again
+	// the second one when the master comes back again
+	for range 2 {
 		b.tell(AccountAsked{})
 		sent("c")
 	}

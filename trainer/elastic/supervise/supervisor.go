@@ -10,7 +10,8 @@ import (
 type Policy struct {
 	// number of processes of this worker
 	Processes int
-	// processes of the program keep their state: those of a newcomer join a world when they are ready
+	// processes of the program keep their state: those of a newcomer join a world when they are
+	// ready
 	Keeps bool
 	// the others are training: they must not wait for the imports of this worker's program
 	Joins bool
@@ -138,8 +139,8 @@ func New(p Policy) *Supervisor {
 	return &Supervisor{policy: p, procs: make([]*process, p.Processes), keeps: p.Keeps}
 }
 
-// Handle takes events in the order in which they have happened, and returns what the agent is to do.
-// Without events it does what is due now.
+// Handle takes events in the order in which they have happened, and returns what the agent is to
+// do. Without events it does what is due now.
 func (s *Supervisor) Handle(now time.Time, events ...Event) []Action {
 	s.now = now
 	for _, e := range events {
@@ -279,7 +280,8 @@ func (s *Supervisor) exited(e Exited) {
 	switch {
 	case e.Failed(): // perhaps in what follows the training
 		p.done = false
-	case p.conn != nil && p.waits == nil: // it has completed the training with its state
+	case p.conn != nil && p.waits == nil:
+		// it has completed the training with its state
 		p.done = true
 	}
 	if p.conn != nil {
@@ -314,7 +316,8 @@ func (s *Supervisor) letGo(c *connection) {
 // closed takes the end of a connection.
 func (s *Supervisor) closed(number int) {
 	p := s.ofConn(number)
-	if p == nil { // it was refused, or another one of its process has followed
+	// it was refused, or another one of its process has followed
+	if p == nil {
 		s.do(Free{number})
 		return
 	}
@@ -334,7 +337,8 @@ func (s *Supervisor) greet(e Hello) {
 	before := p.conn
 	p.conn, p.waits = &connection{number: e.Conn, pid: e.Pid, keeps: e.KeepsState}, nil
 	s.do(Accept{e.Conn, p.local})
-	if before != nil { // a script that its command had started before
+	// a script that its command had started before
+	if before != nil {
 		s.letGo(before)
 	}
 	s.hasten(!s.beat.Asks)
@@ -405,7 +409,8 @@ func (s *Supervisor) hear(e Event) {
 			s.beat.Met = max(s.beat.Met, e.Generation)
 			s.hasten(true)
 		}
-	case FirstRound: // the master is to know of it when the world ends
+	case FirstRound:
+		// the master is to know of it when the world ends
 		s.hasten(s.ofConn(e.Conn) != nil)
 	case Account:
 		if s.ofConn(e.Conn) != nil && e.Generation == s.beat.Generation {
@@ -429,8 +434,8 @@ func (s *Supervisor) hear(e Event) {
 	}
 }
 
-// askAccount takes the master's question which records are in the state of every rank. If no process
-// can tell, they report it at the next rendezvous.
+// askAccount takes the master's question which records are in the state of every rank. If no
+// process can tell, they report it at the next rendezvous.
 func (s *Supervisor) askAccount() {
 	a := &s.account
 	if !a.asked && !a.final {
@@ -461,8 +466,9 @@ func (s *Supervisor) answerAccount() bool {
 	return true
 }
 
-// stopAsked takes the order that the job is to stop: processes that use the package end a round, all
-// ranks the same one, and one of them writes a checkpoint. Then they wait until they are ended.
+// stopAsked takes the order that the job is to stop: processes that use the package end a round,
+// all ranks the same one, and one of them writes a checkpoint. Then they wait until they are
+// ended.
 func (s *Supervisor) stopAsked(by time.Time) {
 	if !s.stopBy.IsZero() {
 		return

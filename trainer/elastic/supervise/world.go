@@ -57,7 +57,8 @@ func (s *Supervisor) start() {
 	s.do(ClearFailure{})
 	w := s.world
 	a := Start{Generation: w.Generation, First: w.First, Here: w.Here, Size: w.Size}
-	if s.keeps { // they join, and learn the world, when they are ready
+	// they join, and learn the world, when they are ready
+	if s.keeps {
 		a.First, a.Here, a.Size = 0, s.policy.Processes, max(w.Size, s.policy.Processes)
 	}
 	if a.Locals = s.locals(); len(a.Locals) > 0 && !s.leaving() {

@@ -34,8 +34,8 @@ type Listener interface {
 // Connection is that of one process, in the protocol of trainer/run/python/PROTOCOL.md.
 type Connection interface {
 	net.Conn
-	// Peer returns the pid of the process, and that of the leader of its session, which the agent has
-	// started. 0: not known, or ended.
+	// Peer returns the pid of the process, and that of the leader of its session, which the agent
+	// has started. 0: not known, or ended.
 	Peer() (pid, leader int)
 	// Ended reports whether the process has ended.
 	Ended() bool
@@ -73,8 +73,9 @@ type Group interface {
 	// Exits returns a channel with the end of each process, once and at once. It is closed when
 	// nothing of them is left.
 	Exits() <-chan program.Exit
-	// Kill begins to end the process of a local rank: SIGTERM, and SIGKILL after the grace. A process
-	// gets SIGTERM once; a further call can only give it more time, or with a grace of 0 kill it.
+	// Kill begins to end the process of a local rank: SIGTERM, and SIGKILL after the grace. A
+	// process gets SIGTERM once; a further call can only give it more time, or with a grace of 0
+	// kill it.
 	Kill(local int, grace time.Duration)
 	// Wrote reports whether the process of a local rank has written anything.
 	Wrote(local int) bool

@@ -63,8 +63,9 @@ func (b *beats) endGrace() time.Duration {
 	return b.grace
 }
 
-// replied takes the reply to a heartbeat, or why none came. It reports false when the worker is to
-// end, by cancel: the master does not know it any more, or was unreachable for longer than the limit.
+// replied takes the reply to a heartbeat, or why none came. It reports false when the worker is
+// to end, by cancel: the master does not know it any more, or was unreachable for longer than the
+// limit.
 func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, cancel context.CancelCauseFunc) bool {
 	if err != nil {
 		if away := a.contact.missed(now); away > 0 {

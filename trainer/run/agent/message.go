@@ -82,8 +82,9 @@ type helloMessage struct {
 	Torch    string `json:"torch"`
 }
 
-// stateRecords is what a process says of the records in a state: an epoch, a task of it, and how many of
-// its records, all counted from 0, and the number of epochs before, all of whose records are.
+// stateRecords is what a process says of the records in a state: an epoch, a task of it, and how
+// many of its records, all counted from 0, and the number of epochs before, all of whose records
+// are.
 type stateRecords struct {
 	Ledger  [][3]int64 `json:"ledger"`
 	Settled int        `json:"settled"`
@@ -237,7 +238,8 @@ type outbound interface{ op() string }
 func encode(m outbound) []byte {
 	body, err := json.Marshal(m)
 	if err != nil {
-		return nil // cannot happen: messages hold numbers and texts
+		// cannot happen: messages hold numbers and texts
+		return nil
 	}
 	line := fmt.Appendf(nil, `{"op":%q`, m.op())
 	if len(body) > len("{}") {
@@ -311,7 +313,8 @@ func answer(q int64, ok any, err error) []byte {
 	if err != nil {
 		line, _ = json.Marshal(refusal{q, err.Error(), errors.Is(err, errOver)})
 	} else if line, err = json.Marshal(reply{q, ok}); err != nil {
-		return nil // cannot happen: answers hold numbers and texts
+		// cannot happen: answers hold numbers and texts
+		return nil
 	}
 	return append(line, '\n')
 }

@@ -11,8 +11,8 @@ import (
 // This file and socket.go read the clock, to stamp what they tell others. Nothing else in this
 // package does; see arch_test.go.
 
-// work tells the supervisor what happens, and performs its actions, until no process is left and the
-// job has ended, or this worker cannot go on.
+// work tells the supervisor what happens, and performs its actions, until no process is left and
+// the job has ended, or this worker cannot go on.
 func (a *agent) work(ctx context.Context) (failed error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()

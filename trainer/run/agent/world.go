@@ -107,7 +107,8 @@ func (a *agent) start(ctx context.Context, act supervise.Start) ([]supervise.Eve
 		p := &process{local: local, pid: pids[i], group: group}
 		a.procs[local], started[local] = p, p
 	}
-	go func() { // it ends with the group, which the program ends
+	// it ends with the group, which the program ends
+	go func() {
 		for e := range group.Exits() {
 			a.mail.put(exited{started[e.Local], e})
 		}

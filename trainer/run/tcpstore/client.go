@@ -38,8 +38,8 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	return NewClient(ctx, conn)
 }
 
-// NewClient returns the client of a connection to a store, which it closes if the store gives no sign
-// of life.
+// NewClient returns the client of a connection to a store, which it closes if the store gives no
+// sign of life.
 func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{conn: conn, r: bufio.NewReader(conn), turn: make(chan struct{}, 1)}
 	c.turn <- struct{}{}
