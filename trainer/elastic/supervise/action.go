@@ -318,8 +318,11 @@ func (a Look) String() string {
 
 func (a Arrive) String() string {
 	text := fmt.Sprintf("arrive from world %d with %d processes", a.Generation, a.Processes)
+	if a.Generation == 0 {
+		text = fmt.Sprintf("arrive with %d processes", a.Processes)
+	}
 	if a.Conn > 0 {
-		text += fmt.Sprintf(", %v of process %d", a.At, a.Source)
+		text += fmt.Sprintf(", round %d of process %d", a.At.Round, a.Source)
 	}
 	if a.BrokeOff {
 		text += ", broke off"

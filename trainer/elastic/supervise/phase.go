@@ -73,10 +73,10 @@ func (s *Supervisor) over() bool { return !s.limit.IsZero() && !s.now.Before(s.l
 
 // advance decides what is next, until nothing is.
 func (s *Supervisor) advance() {
-	s.endTails()
 	for again := true; again; {
 		before := s.phase
 		again = s.step() || s.phase != before
+		s.endTails()
 	}
 }
 
@@ -133,7 +133,8 @@ func (s *Supervisor) Deadline() time.Time {
 	var first time.Time
 	for _, at := range []time.Time{s.limit, s.lookAt(), s.tailLimit(), s.backLimit(), s.joinLimit(),
 		s.hangLimit()} {
-		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+		// what was due before was done
+		if at.After(s.now) && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}
