@@ -62,6 +62,7 @@ var packages = map[string]struct {
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
 	"elastic/ledger":     {pure, ""},
+	"elastic/lifecycle":  {pure, "elastic/job"},
 	"elastic/param":      {pure, ""},
 	"elastic/pod":        {pure, ""},
 	"elastic/rendezvous": {pure, ""},
@@ -85,7 +86,8 @@ var packages = map[string]struct {
 	"store/safetensors":     {pure, "elastic/param"},
 
 	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
-		"elastic/ledger elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing elastic/verdict " +
+		"elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing " +
+		"elastic/verdict " +
 		"logline store/checkpoint store/prediction wire wire/rpc"},
 
 	"train":               {shell, ""},

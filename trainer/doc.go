@@ -31,8 +31,8 @@
 //
 //	elastic/    decides: pure machines, which a seed replays
 //	  elastic/job/ elastic/source/ elastic/task/ elastic/ledger/ elastic/pod/ elastic/rendezvous/
-//	  elastic/custody/ elastic/supervise/ elastic/evaluation/ elastic/verdict/ elastic/timing/
-//	  elastic/identity/ elastic/param/
+//	  elastic/custody/ elastic/supervise/ elastic/evaluation/ elastic/verdict/ elastic/lifecycle/
+//	  elastic/timing/ elastic/identity/ elastic/param/
 //	wire/       what the roles say to each other: the calls and messages of a job, generated
 //	  wire/rpc/         who speaks in a call, who is let in, how long it may take
 //	  wire/credential/  the job's authority, certificates, mutual TLS on every connection

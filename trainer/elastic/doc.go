@@ -7,6 +7,7 @@
 //	task/       shards, tasks, leases: which records are whose
 //	ledger/     which training records are in a model
 //	pod/        the life of pods: what ended one, and what follows from it
+//	lifecycle/  the stages of a job in its master, and how it ends
 //	verdict/    what the end of a program's processes means for its job
 //	rendezvous/ who is in the world, with which ranks, and whose state they take
 //	supervise/  the processes of a user's program on one worker, through worlds and failures

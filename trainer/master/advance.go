@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -16,14 +17,14 @@ import (
 // advance starts whatever is due at the job's current stage. It is called after every step of a
 // machine; if nothing has changed, it does nothing. The caller holds the mutex.
 func (m *master) advance(now time.Time) {
-	if !m.planned && !m.over {
+	if !m.stage.Planned() && !m.stage.Over() {
 		return
 	}
-	if !m.over {
+	if !m.stage.Over() {
 		m.strategy.update()
 		m.askHolders()
 		switch {
-		case m.gathering || m.over:
+		case m.stage.Recovering() || m.stage.Over():
 		case m.program != nil:
 			m.program.advance(now)
 		default:
@@ -34,7 +35,7 @@ func (m *master) advance(now time.Time) {
 		m.finish(now)
 		m.goes(now)
 	}
-	if m.ring != nil && !m.over {
+	if m.ring != nil && !m.stage.Over() {
 		if at, ok := m.ring.deadline(); ok && (m.armed.IsZero() || at.Add(m.away).Before(m.armed)) {
 			signal(m.poke)
 		}
@@ -58,10 +59,10 @@ func (m *master) passBarriers() {
 		m.queue.NextEpoch()
 		m.wake()
 	}
-	if m.trained || !m.strategy.whole() {
+	if m.stage.Stage() == lifecycle.Completing || !m.strategy.whole() {
 		return
 	}
-	m.trained = true
+	m.stage.Complete()
 	if m.fixed != nil {
 		m.fixed.ask()
 		m.wake()
@@ -126,7 +127,7 @@ func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metr
 // snapshot handles a holder's report of which snapshot it has. The caller holds the mutex.
 func (m *master) snapshot(server int, version int64) {
 	run, _ := m.evals.Running()
-	if m.trained && run.Snapshot == 0 {
+	if m.stage.Stage() == lifecycle.Completing && run.Snapshot == 0 {
 		return // the last evaluation is of a newer model
 	}
 	if m.evals.Snapshot(server, version) {
@@ -141,17 +142,17 @@ func (m *master) snapshot(server int, version int64) {
 // back with the model.
 func (m *master) anew(life int64, reason string) {
 	stats := m.queue.Stats()
-	if m.gathering {
+	if m.stage.Recovering() {
 		stats.Done = max(stats.Done, m.former.Done)
 	}
 	began := m.checkpoints.base
 	base := m.checkpoints.rewind(m.clock(time.Now()))
-	begun := m.begun
+	begun := m.stage.Begun()
 	fresh := !begun && m.anewFor == "" && stats.Done == began.records() && base.Base == began.Base
 	switch {
 	case fresh:
 	case m.program != nil:
-		m.program.lose(loss{Life: life, Reason: reason, Records: stats.Done, AtLeast: m.gathering})
+		m.program.lose(loss{Life: life, Reason: reason, Records: stats.Done, AtLeast: m.stage.Recovering()})
 	default:
 		m.anewFor = backWhy(base, stats.Done, begun, reason)
 		m.rewinds++
@@ -207,7 +208,8 @@ func (m *master) restart(base kept) {
 		// cannot happen: the ledger was checked against this cut, and an empty one fits every cut
 		panic(err)
 	}
-	m.begun, m.trained, m.speed = false, false, speed{}
+	m.stage.Rollback()
+	m.speed = speed{}
 	m.evals = evaluation.New(m.evaluationPolicy())
 	m.wake()
 }
@@ -218,7 +220,7 @@ func (m *master) finish(now time.Time) {
 	case err != nil:
 		m.end(job.Failed, err, now)
 	case m.program != nil: // its processes report when they are done
-	case m.trained && m.queue.Finished() && m.evals.Idle():
+	case m.stage.Stage() == lifecycle.Completing && m.queue.Finished() && m.evals.Idle():
 		if done, err := m.checkpoints.finished(); err != nil || !done {
 			if err != nil {
 				m.end(job.Failed, err, now)
@@ -237,30 +239,7 @@ func (m *master) finish(now time.Time) {
 // end ends the job: workers are told to leave, and deleted if they do not. The caller holds the
 // mutex.
 func (m *master) end(state job.State, err error, now time.Time) {
-	if m.over {
-		return
-	}
-	grace := leaveGrace
-	if err != nil {
-		grace = 0
-		if undone := m.undone(); undone != nil {
-			err = fmt.Errorf("%w; %w", err, undone)
-		}
-		m.Log.Error("Job "+string(state), "reason", err)
-	} else {
-		done, _ := m.counted()
-		m.Log.Info("Job "+string(state), "records", done, "evaluations", m.evaluated)
-	}
-	m.over, m.err, m.state, m.ended = true, err, state, now
-	m.happen(Ended{State: state, Err: err})
-	actions := m.table.End(grace, now)
-	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before it is told
-		m.quit(err)
-		return
-	}
-	m.enqueue(actions)
-	m.wake()
-	signal(m.poke)
+	m.perform(m.stage.End(state, err, m.undone(), now), now)
 }
 
 // undone returns an error that names what was not done; nil if everything was.
@@ -273,7 +252,7 @@ func (m *master) undone() error {
 		return fmt.Errorf("%s of %s records were %s", logline.Thousands(done), logline.Thousands(total), m.did())
 	}
 	first, tasks := m.queue.Remaining()
-	if m.trained || tasks == 0 {
+	if m.stage.Stage() == lifecycle.Completing || tasks == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s of %s records were trained on; not done: %v, and %s tasks more in this epoch",

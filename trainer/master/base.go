@@ -227,7 +227,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	c.logDamages(c.dir, damaged)
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	if ctx.Err() != nil || c.m.over || !c.isOldest(from) {
+	if ctx.Err() != nil || c.m.stage.Over() || !c.isOldest(from) {
 		return
 	}
 	for _, d := range damaged {

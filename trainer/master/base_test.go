@@ -198,10 +198,10 @@ func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 				}
 				m.checkpoints.seek(t.Context(), first)
 				switch n := len(m.checkpoints.kept); {
-				case mends && (n != 2 || m.checkpoints.kept[0].Number != 1 || m.over):
+				case mends && (n != 2 || m.checkpoints.kept[0].Number != 1 || m.stage.Over()):
 					t.Errorf("%d checkpoints are known", n)
-				case !mends && (!m.over || !strings.Contains(m.err.Error(), "no route to host")):
-					t.Errorf("the job is over: %t, %v", m.over, m.err)
+				case !mends && (!m.stage.Over() || !strings.Contains(m.stage.Err().Error(), "no route to host")):
+					t.Errorf("the job is over: %t, %v", m.stage.Over(), m.stage.Err())
 				}
 				m.background.Wait()
 			})
@@ -247,7 +247,7 @@ func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
 	m.checkpoints.damaged(before, errors.New("its checksum is wrong"))
 	m.mu.Unlock()
 	m.checkpoints.seek(context.Background(), newest)
-	if n := len(m.checkpoints.kept); n != 1 || m.over {
-		t.Errorf("%d checkpoints are known, the job is over: %t, want the newest alone", n, m.over)
+	if n := len(m.checkpoints.kept); n != 1 || m.stage.Over() {
+		t.Errorf("%d checkpoints are known, the job is over: %t, want the newest alone", n, m.stage.Over())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -115,16 +116,13 @@ func (c *checkpoints) highestGiven() int64 {
 
 // beginIfDue begins a checkpoint if one is due. The strategy tells the holders.
 func (c *checkpoints) beginIfDue(now time.Time) {
-	if !c.on() || c.writing || !c.m.begun && !c.m.trained || !c.m.strategy.there() {
+	need := c.m.stage.Checkpoint(c.covered())
+	if !c.on() || c.writing || need == lifecycle.Never || !c.m.strategy.there() {
 		return
 	}
 	version := c.m.strategy.version()
 	due := c.cut.Due(version, now)
-	switch {
-	case c.m.going != 0 && c.covered() >= c.m.goingAt:
-		// the master goes now: another one would only be given up
-		due = false
-	case c.m.trained || c.m.going != 0 || c.m.serverLeaves():
+	if need == lifecycle.AtOnce || c.m.serverLeaves() {
 		due = c.cut.Wanted(version, now)
 	}
 	if due {
@@ -205,14 +203,14 @@ func (c *checkpoints) giveUp(reason string, now time.Time) {
 		return
 	}
 	number := c.cut.Order().Number
-	if c.cut.GiveUp(now) && !c.m.over {
+	if c.cut.GiveUp(now) && !c.m.stage.Over() {
 		c.gaveUp(number, reason)
 	}
 }
 
 func (c *checkpoints) gaveUp(number int64, reason string) {
 	c.problem = reason
-	if c.m.trained {
+	if c.m.stage.Stage() == lifecycle.Completing {
 		c.tries++
 	}
 	c.m.Log.Warn("Checkpoint given up", "number", number, "reason", reason)
@@ -360,7 +358,7 @@ func (c *checkpoints) describe(s *wire.JobStatus) {
 	if c.last != nil {
 		s.Checkpoint.Number, s.Checkpoint.Version, s.Checkpoint.Records = c.last.Number, c.last.Version, c.last.Records
 		s.Checkpoint.UnixMs = c.last.Time.UnixMilli()
-		if c.m.state == job.Suspended {
+		if c.m.stage.State() == job.Suspended {
 			s.Version, s.RecordsDone, s.Epoch = c.last.Version, c.last.Records,
 				min(int32(c.last.Ledger.Settled())+1, s.Epochs)
 		}

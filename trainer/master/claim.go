@@ -96,11 +96,11 @@ func (c *checkpoints) unread(err error) {
 // that has ended. No pod of the job is there any more.
 func (c *checkpoints) leave() {
 	m := c.m
-	if !c.on() || c.claim.Number == 0 || m.left != nil {
+	if !c.on() || c.claim.Number == 0 || m.stage.Left() != nil {
 		return
 	}
 	c.clean(c.cut.Ended())
-	if !m.state.Ended() {
+	if !m.stage.State().Ended() {
 		return
 	}
 	if err := c.dir.Release(c.claim); err != nil {

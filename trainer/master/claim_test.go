@@ -192,8 +192,8 @@ func TestResumesItsOwnCheckpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.prepareAndStart(t.Context())
-		if m.over || m.checkpoints.newest().Number != c.want {
-			t.Errorf("%+v: %v, %+v", c, m.err, m.checkpoints.newest())
+		if m.stage.Over() || m.checkpoints.newest().Number != c.want {
+			t.Errorf("%+v: %v, %+v", c, m.stage.Err(), m.checkpoints.newest())
 		}
 	}
 }

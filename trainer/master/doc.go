@@ -7,7 +7,8 @@
 //	                                            │     │  and Ring            servers, as a ring
 //	                                            │     ├─ custody.Cut         when it is copied
 //	                                            │     ├─ rendezvous          who is in the ring
-//	                                            │     └─ verdict.Judge       what a failure means
+//	                                            │     ├─ verdict.Judge       what a failure means
+//	                                            │     └─ lifecycle           the stage of the job
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
 //	     links:    tell and ask the servers <───┤
 //	     seats:    worlds and recalls       <───┤
@@ -18,13 +19,15 @@
 // what is next. There is one timer, set to the least of the machines'
 // deadlines. Nothing polls: a worker's GetTask waits for a change.
 //
-//	indexing the data
+// In which stage a job is, and when it ends, is package lifecycle's matter:
+//
+//	Preparing: indexing the data
 //	   │
-//	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
-//	   ^ │                            (validation data) (--output)    ^
-//	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
+//	Training ── last epoch settled ──> Completing: measuring, exporting ──> Ending ──> Run returns
+//	   ^ │                             (validation data) (--output)           ^
+//	   │ └── a machine's Err, Stop, ctx ──────────────────────────────────────┘
 //	   └──── the model, or a part of it, is lost: its next life begins with the newest checkpoint
-//	         (also out of measuring and exporting)
+//	         (also out of Completing)
 //
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter
 // (strategy.go). A job that trains nothing has a model that does not change (fixed.go): it begins
@@ -87,7 +90,7 @@
 // # A restored master
 //
 //	record of the master before ──┐
-//	pods, as the runtime lists ───┼─> life, pods, world ──> gathering
+//	pods, as the runtime lists ───┼─> life, pods, world ──> Recovering
 //	newest checkpoint ────────────┘                    │
 //	                                                   ├─ all servers have said what they hold,
 //	                                                   │  a ring's members have arrived or are gone

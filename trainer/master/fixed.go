@@ -98,7 +98,7 @@ func (f *fixed) ask() {
 
 // tidy removes the parts of a finished prediction: they are put together, or of no use.
 func (f *fixed) tidy() {
-	if f.m.Job.Type != job.Predict || !f.m.state.Ended() {
+	if f.m.Job.Type != job.Predict || !f.m.stage.State().Ended() {
 		return
 	}
 	place, err := prediction.Open(f.m.Open, f.m.Job.PredictionOutputs, f.m.Self.Header().Job)
@@ -130,7 +130,7 @@ func (f *fixed) stragglers(overdue []int) []int { return overdue }
 func (f *fixed) takeBack(_ context.Context, worker int, charge string) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	if f.m.over {
+	if f.m.stage.Over() {
 		return
 	}
 	f.m.lose(worker, nil, charge)

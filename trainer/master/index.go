@@ -56,7 +56,7 @@ func (m *master) prepareAndStart(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if m.over {
+	if m.stage.Over() || m.stage.Left() != nil {
 		return
 	}
 	switch {
@@ -66,7 +66,7 @@ func (m *master) prepareAndStart(ctx context.Context) {
 	case m.former != nil:
 		err = m.restore(first, observed, now)
 	default:
-		m.planned = true
+		m.perform(m.stage.Plan(now), now)
 		m.checkpoints.beginFirst(first, m.clock(now))
 		m.enqueue(m.table.Start(now))
 	}
@@ -165,10 +165,10 @@ func (m *master) plan(training, validation []task.Shard) (err error) {
 // early refuses a pod that calls before the job is planned: it is to call again. The caller holds
 // the mutex.
 func (m *master) early() error {
-	if m.left != nil {
+	if m.stage.Left() != nil {
 		return status.Error(codes.Unavailable, "another master replaces this one")
 	}
-	if m.planned || m.over {
+	if m.stage.Planned() || m.stage.Over() {
 		return nil
 	}
 	return status.Error(codes.Unavailable, "not yet: "+m.indexing())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
@@ -153,6 +154,8 @@ type master struct {
 	program *program
 	history history
 	pods    map[pod.ID]*contact
+	// the stage of the job, and how it ends
+	stage *lifecycle.Lifecycle
 	// actions that the executor has not taken yet
 	actions []pod.Action
 	// closed when a waiting call should look again
@@ -170,54 +173,20 @@ type master struct {
 	former *record
 	// events that came before that record was restored
 	unheard []pod.Event
-	// it is not known yet what is in the model: no worker gets a task
-	gathering bool
 	// by clock: until then no new lease is granted while unannounced is not empty
 	announceBy time.Time
 	// workers that have yet to report which leases of the previous master they hold; nil: none
 	unannounced map[int]bool
 	// number of workers in the job's specification
 	specified int
-	// notice that the master was given; 0: none
-	going Notice
-	// time of the first notice
-	goingSince time.Time
-	// time at which it goes, even without a checkpoint
-	goingBy time.Time
-	// version that the checkpoint is to contain
-	goingAt int64
-	// why the job is to stop; nil: it is not
-	halted error
-	// the job is suspended
-	rests bool
-	// this master goes, and sends nothing more
-	parts bool
-	// no record is written any more
-	sealed bool
-	// why the master goes and leaves the pods; nil: it stays
-	left error
-
 	// number of workers at the beginning
 	workers int
-	// the data is known; until then callers are told to call again
-	planned bool
-	// a task was granted in this life of the model
-	begun bool
 	// why the training last went back
 	anewFor string
 	// how often the training went back
 	rewinds int
 	// records that were done before the job was resumed
 	resumed int64
-	// the last barrier is passed; the last evaluation and the export are requested
-	trained bool
-	// the job has ended; pods are leaving
-	over bool
-	// why the job did not succeed
-	err error
-
-	state          job.State
-	started, ended time.Time
 	// the last ones
 	evaluations []*wire.Evaluation
 	// number of all evaluations
@@ -304,7 +273,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	m.background.Go(func() { m.prepareAndStart(lasting) })
 	m.loop(ctx)
 
-	if m.left != nil {
+	if m.stage.Left() != nil {
 		cancel()
 		srv.Stop()
 	}
@@ -324,10 +293,10 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		m.program.release()
 	}
 	status := m.status(time.Now())
-	if m.OnStatus != nil && m.left == nil {
+	if m.OnStatus != nil && m.stage.Left() == nil {
 		m.OnStatus(status)
 	}
-	return status, cmp.Or(m.left, m.err)
+	return status, cmp.Or(m.stage.Left(), m.stage.Err())
 }
 
 func newMaster(c Config) (*master, error) {
@@ -337,12 +306,15 @@ func newMaster(c Config) (*master, error) {
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	m := &master{
-		Config: c, spec: spec, state: job.Pending, started: time.Now(),
+		Config: c, spec: spec,
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
 		pods: make(map[pod.ID]*contact), history: newHistory(c.History), lasting: context.Background(),
 		mu: make(turn, 1),
 	}
 	if m.former, err = readRecord(c.Former); err != nil {
+		return nil, err
+	}
+	if m.stage, err = newStage(c, m.former, time.Now()); err != nil {
 		return nil, err
 	}
 	if c.Memory != nil {
@@ -448,7 +420,7 @@ func (m *master) observe(e pod.Event) {
 
 // observeLocked handles an event of a pod. The caller holds the mutex.
 func (m *master) observeLocked(e pod.Event) {
-	if m.former != nil && !m.planned && !m.over {
+	if m.former != nil && !m.stage.Planned() && !m.stage.Over() {
 		// the previous master's record is not restored yet
 		m.unheard = append(m.unheard, e)
 		return

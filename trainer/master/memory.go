@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 )
 
 // Memory is where a master writes the record that the next master reads.
@@ -24,22 +26,18 @@ const MostRecord = 384 << 10
 
 // Notice asks a master to go before the job has ended. A checkpoint is made first, if the job has
 // checkpoints, as far as [Config].Grace allows.
-type Notice int
+type Notice = lifecycle.Notice
 
+// Notices. After Leave, Run returns [ErrLeft], and after Suspend [ErrSuspended].
 const (
-	// Leave makes room for another master. The pods go on. Run returns [ErrLeft].
-	Leave Notice = iota + 1
-	// Suspend lets the job rest until another master begins. The pods are ended. Run returns
-	// [ErrSuspended].
-	Suspend
-	// halt ends the job as stopped.
-	halt
+	Leave   = lifecycle.Leave
+	Suspend = lifecycle.Suspend
 )
 
 // Errors that Run returns after a notice, if the job has not ended.
 var (
-	ErrLeft      = errors.New("the master was asked to leave, and the job goes on with the next one")
-	ErrSuspended = errors.New("the job is suspended")
+	ErrLeft      = lifecycle.ErrLeft
+	ErrSuspended = lifecycle.ErrSuspended
 )
 
 const (
@@ -66,10 +64,32 @@ type scribe struct {
 	fails time.Time
 	// why nothing is written any more; nil: records are written
 	err error
+	// no record is taken any more
+	sealed bool
 }
 
 func newScribe(m Memory) *scribe {
 	return &scribe{memory: m, fresh: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// seal makes the last record the last one: no other is taken. It does nothing without a scribe.
+func (s *scribe) seal() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed = true
+}
+
+// takes reports whether there is a scribe that takes records.
+func (s *scribe) takes() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.sealed
 }
 
 // put queues a record to be written, and returns its number.
@@ -183,7 +203,7 @@ func (m *master) remember() error {
 // numbers that were given out, the life of the model, the world of a ring, the end. The rest is
 // hints, which may be outdated. What is in the model is asked of those who hold it.
 func (m *master) record() (number int64, ok bool) {
-	if m.scribe == nil || m.sealed || !m.planned && !m.over {
+	if !m.scribe.takes() || !m.stage.Planned() && !m.stage.Over() {
 		return 0, false
 	}
 	text, err := m.memoir()

@@ -3,117 +3,154 @@ package master
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
 // noticeGrace is how long a checkpoint may take after a notice by default: half of the grace period
 // of a Kubernetes pod.
 const noticeGrace = 15 * time.Second
 
+// newStage returns the stage of a job that begins, or goes on after another master.
+func newStage(c Config, former *record, now time.Time) (*lifecycle.Lifecycle, error) {
+	p := lifecycle.Policy{Grace: cmp.Or(c.Grace, noticeGrace), Farewell: leaveGrace,
+		End: c.Job.TimeToEnd() + timing.EndSlack}
+	if former == nil {
+		return lifecycle.New(p, now), nil
+	}
+	return lifecycle.Restore(p, former.Snapshot, now)
+}
+
+// facts returns what a planned end depends on. The caller holds the mutex.
+func (m *master) facts() lifecycle.Facts {
+	return lifecycle.Facts{
+		Checkpoints: m.checkpoints.on(), Covered: m.checkpoints.covered(), Version: m.strategy.version(),
+		Pods: slices.ContainsFunc(m.table.List(), func(p pod.Pod) bool {
+			return p.Phase != pod.Wanted && !p.Phase.Ended()
+		}),
+		Undone: m.undone(),
+	}
+}
+
 // notice makes the master go as soon as there is a checkpoint of what is in the model now.
 func (m *master) notice(n Notice) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over || m.left != nil || m.going == halt || n != Leave && n != Suspend {
-		return
+	now := time.Now()
+	if actions, ok := m.stage.Close(n, m.facts(), now); ok {
+		m.closes(actions, now)
 	}
-	m.begin(n, time.Now())
 }
 
 // halt stops the job for a reason, as soon as there is a checkpoint of what is in the model now. If
-// the job is about to stop, or to rest, and again is set, it ends at once. A job that waits for its
-// data has nothing to save.
+// the job is about to stop, or to be suspended, and again is set, it ends at once.
 func (m *master) halt(why error, again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if m.over || m.left != nil {
+	actions, later := m.stage.Stop(why, again, m.facts(), now)
+	if !later {
+		m.perform(actions, now)
 		return
 	}
-	at := again && (m.going == halt || m.going == Suspend) || !m.planned
-	m.halted = cmp.Or(m.halted, why)
-	if at {
-		m.end(job.Stopped, m.halted, now)
-		return
-	}
-	m.begin(halt, now)
+	m.closes(actions, now)
 }
 
-// begin makes the master go, in the way of a notice, as soon as that loses nothing. The caller
-// holds the mutex.
-func (m *master) begin(n Notice, now time.Time) {
-	if m.going == 0 {
-		m.goingSince = now
-		m.goingBy, m.goingAt = now.Add(cmp.Or(m.Grace, noticeGrace)), m.strategy.version()
-		// there is a first version, or will be, that nobody has told of yet
-		if m.begun {
-			m.goingAt = max(1, m.goingAt)
-		}
-	}
-	m.going = n
-	if n != Leave {
-		m.table.Hold()
-	}
+// closes performs what follows from a request to end. The caller holds the mutex.
+func (m *master) closes(actions []lifecycle.Action, now time.Time) {
+	m.perform(actions, now)
+	n, _, by := m.stage.Closing()
 	what := map[Notice]string{Leave: "The master was asked to leave, and the pods go on",
-		Suspend: "The job is to be suspended", halt: "The job is to stop"}[n]
-	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", m.goingBy.Sub(now).Round(time.Second))
+		Suspend: "The job is to be suspended", lifecycle.Stop: "The job is to stop"}[n]
+	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", by.Sub(now).Round(time.Second))
 	m.advance(now)
 	signal(m.poke)
 }
 
-// goes makes the master go if that is due: there is a checkpoint of what was in the model when the
-// notice came, or there will be none in time.
+// goes performs a requested end that is due. The caller holds the mutex.
 func (m *master) goes(now time.Time) {
-	if m.going == 0 || m.over || m.left != nil {
+	n, _, _ := m.stage.Closing()
+	if n == 0 || m.stage.Over() {
 		return
 	}
-	c := m.checkpoints
-	left := slices.ContainsFunc(m.table.List(), func(p pod.Pod) bool {
-		return p.Phase != pod.Wanted && !p.Phase.Ended()
-	})
-	switch {
-	case left && c.on() && m.planned && (m.begun || m.gathering) &&
-		(c.covered() < m.goingAt || m.gathering) && now.Before(m.goingBy):
-		return
-	case left && m.going != Leave && m.program != nil && m.program.awaited(now):
-		return
-	case c.on() && c.covered() < m.goingAt:
-		m.Log.Warn("No checkpoint could be made in time", "version", m.goingAt, "newest", c.covered())
-	}
-	if m.going == Leave {
-		m.quit(ErrLeft)
-		return
-	}
-	if m.going == halt {
-		m.end(job.Stopped, m.halted, now)
-		return
-	}
-	m.rests, m.parts = m.planned, true
-	m.remember()
-	m.sealed = true
-	m.over, m.err, m.state, m.ended = true, ErrSuspended, job.Suspended, now
-	m.Log.Info("Job Suspended", "checkpoint", c.newest().Number, "records", c.newestKept().records())
-	m.enqueue(m.table.End(0, now))
-	m.wake()
-	signal(m.poke)
+	f := m.facts()
+	f.Awaited = f.Pods && n != Leave && m.program != nil && m.program.awaited(now)
+	m.perform(m.stage.Step(f, now), now)
 }
 
-// quit ends Run, and leaves the pods as they are. The caller holds the mutex.
-func (m *master) quit(err error) {
-	if m.left != nil {
+// perform performs the actions of the stage in their order. If another master has begun, it drops
+// those behind the record that could not be written. The caller holds the mutex.
+func (m *master) perform(actions []lifecycle.Action, now time.Time) {
+	for _, a := range actions {
+		var err error
+		switch a.Verb {
+		case lifecycle.Record:
+			err = m.remember()
+		case lifecycle.Seal:
+			err = m.remember()
+			m.scribe.seal()
+			m.logSealed()
+		case lifecycle.Hold:
+			m.table.Hold()
+		case lifecycle.Unsaved:
+			m.Log.Warn("No checkpoint could be made in time", "version", a.Version, "newest",
+				m.checkpoints.covered())
+		case lifecycle.Report:
+			m.reportEnd()
+		case lifecycle.End:
+			ends := m.table.End(a.Grace, now)
+			if a.Recorded {
+				err = m.remember()
+			}
+			if !errors.Is(err, ErrSuperseded) {
+				m.enqueue(ends)
+			}
+		case lifecycle.Wake:
+			m.wake()
+			signal(m.poke)
+		}
+		if errors.Is(err, ErrSuperseded) {
+			m.quit(err)
+			return
+		}
+	}
+}
+
+// logSealed logs why this master has written its last record.
+func (m *master) logSealed() {
+	if m.stage.Over() {
+		m.Log.Info("Job Suspended", "checkpoint", m.checkpoints.newest().Number, "records",
+			m.checkpoints.newestKept().records())
 		return
 	}
-	m.parts = true
-	m.remember()
-	m.left, m.sealed = err, true
-	m.Log.Info("The master leaves", "reason", err)
-	m.wake()
-	signal(m.poke)
+	m.Log.Info("The master leaves", "reason", m.stage.Left())
+}
+
+// reportEnd tells how the job has ended.
+func (m *master) reportEnd() {
+	state, err := m.stage.State(), m.stage.Err()
+	if err != nil {
+		m.Log.Error("Job "+string(state), "reason", err)
+	} else {
+		done, _ := m.counted()
+		m.Log.Info("Job "+string(state), "records", done, "evaluations", m.evaluated)
+	}
+	m.happen(Ended{State: state, Err: err})
+}
+
+// quit ends Run, and leaves the pods as they are: another master has begun. The caller holds the
+// mutex.
+func (m *master) quit(err error) {
+	m.scribe.seal()
+	if m.stage.Left() == nil {
+		m.Log.Info("The master leaves", "reason", err)
+	}
+	m.perform(m.stage.Supersede(err), time.Now())
 }
 
 // write writes the records for the next master, and ends this one if another has begun.
@@ -130,7 +167,6 @@ func (m *master) write(ctx context.Context) {
 func (m *master) superseded(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sealed = true
 	m.quit(err)
 }
 
@@ -172,14 +208,10 @@ func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	m.table, m.over, m.state, m.ended, m.started, m.evaluated = table, true, r.State, now, r.Started, r.Evaluated
+	m.table, m.evaluated = table, r.Evaluated
 	m.history.restore(r.History)
-	if r.State != job.Succeeded {
-		m.err = fmt.Errorf("%s", cmp.Or(r.Reason, "the previous master has not written why"))
-	}
 	m.Log.Info("The job has ended, as the previous master has written", "state", r.State)
 	m.enqueue(actions)
-	m.enqueue(table.End(0, now))
-	signal(m.poke)
+	m.perform(m.stage.Plan(now), now)
 	return nil
 }

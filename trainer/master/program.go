@@ -47,7 +47,7 @@ type program struct {
 	// moved is when processes have last completed a round, or a world was formed, by the master's
 	// clock; zero: not since this master started.
 	moved time.Time
-	// workers that were asked to leave; a worker may have ended before the others have left its world
+	// workers that were asked to leave; one may have ended before the others have left its world
 	leavers map[int]bool
 }
 
@@ -285,8 +285,8 @@ func (g *program) recollect() {
 // ended with 0.
 func (g *program) advance(now time.Time) {
 	m := g.m
-	if world, ok := m.ring.meeting.World(); ok && len(world.Members) > 0 && m.state == job.Pending {
-		m.state = job.Running
+	if world, ok := m.ring.meeting.World(); ok && len(world.Members) > 0 {
+		m.stage.Work()
 	}
 	for g.dataset != nil && !m.queue.TrainingDone() && m.queue.Settled() {
 		m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
@@ -313,7 +313,7 @@ func (g *program) describe(s *wire.JobStatus) {
 	if g.judge.Repeated() {
 		s.ExitCode = exitSame
 	}
-	if !g.m.over && g.m.going == 0 {
+	if n, _, _ := g.m.stage.Closing(); n == 0 && !g.m.stage.Over() {
 		s.Waiting = cmp.Or(g.judge.Waiting(g.m.ring.wanted(), g.m.ring.now()), s.Waiting, g.stands())
 	}
 }

@@ -43,7 +43,7 @@ func (g *program) standing(v *vouched, other checkpoint.Owner, known checkpoint.
 // release ends the claims on the program's checkpoints if the job has ended. No process of it is
 // left.
 func (g *program) release() {
-	if g.m.left != nil || !g.m.state.Ended() {
+	if g.m.stage.Left() != nil || !g.m.stage.State().Ended() {
 		return
 	}
 	for _, v := range g.claims {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -30,19 +31,19 @@ func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, no
 	if r.Saved.GetUnixMs() > g.saved.GetUnixMs() {
 		g.saved = r.Saved
 	}
-	switch {
-	case m.over:
+	switch n, _, by := m.stage.Closing(); {
+	case m.stage.Over():
 		reply.GraceMs = g.grace().Milliseconds()
-	case m.going == Suspend || m.going == halt:
+	case n == Suspend || n == lifecycle.Stop:
 		g.rest = cmp.Or(g.rest, r.Rest)
-		reply.StopMs = max(1, m.goingBy.Sub(now).Milliseconds())
+		reply.StopMs = max(1, by.Sub(now).Milliseconds())
 	}
 }
 
 // grace returns how long the processes have to end when the job has ended. Those of a job that has
 // succeeded are not needed any more.
 func (g *program) grace() time.Duration {
-	if g.m.state == job.Succeeded {
+	if g.m.stage.State() == job.Succeeded {
 		return g.m.Job.Program.Grace.Duration
 	}
 	return g.m.Job.TimeToEnd()
@@ -59,7 +60,7 @@ func (g *program) holds() bool {
 // before the job stops or rests. It notes why nothing is saved if they need not, or have had their
 // time.
 func (g *program) awaited(now time.Time) bool {
-	switch m := g.m; {
+	switch _, since, by := g.m.stage.Closing(); {
 	case !g.asks || g.done():
 		return false
 	case g.rest != nil:
@@ -71,9 +72,9 @@ func (g *program) awaited(now time.Time) bool {
 	case !g.holds():
 		g.unsaved = "no process has a newer state"
 		return false
-	case !now.Before(m.goingBy):
+	case !now.Before(by):
 		g.unsaved = fmt.Sprintf("no round was ended, and written as a checkpoint, within %v "+
-			"(--grace_period)", m.goingBy.Sub(m.goingSince))
+			"(--grace_period)", by.Sub(since))
 		return false
 	}
 	return true

@@ -268,7 +268,8 @@ func TestProgramIsLeftAtOnce(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		a.says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
 		a.fails(1)
-		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Failed, Exit: pod.Exit{Code: 143, Preempted: true}}
+		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Failed,
+			Exit: pod.Exit{Code: 143, Preempted: true}}
 		a.close()
 		synctest.Wait()
 		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
@@ -26,8 +25,7 @@ type record struct {
 	Format int `json:"format"`
 	// incarnation of the master that wrote it
 	By int `json:"by"`
-	// the master went after writing this, and sent nothing more
-	Last bool  `json:"last,omitempty"`
+	lifecycle.Snapshot
 	Life int64 `json:"life"`
 	// the highest life that may have begun
 	Lives int64 `json:"lives"`
@@ -40,19 +38,8 @@ type record struct {
 	Program *savedProgram `json:"program,omitempty"`
 	// what is read; nil: a program declares it
 	Data *savedData `json:"data,omitempty"`
-	// final state of a job that has ended
-	State job.State `json:"state,omitempty"`
-	// why the job did not succeed
-	Reason string `json:"reason,omitempty"`
-	// time at which the job ended
-	Ended time.Time `json:"ended,omitzero"`
-	// the job was suspended: its pods were ended, and the model is in the newest checkpoint
-	Rests bool `json:"rests,omitempty"`
-
 	// number of workers in the newest specification of the job
-	Spec    int       `json:"spec"`
-	Begun   bool      `json:"begun,omitempty"`
-	Started time.Time `json:"started"`
+	Spec int `json:"spec"`
 	// number of records that were done
 	Done int64 `json:"done,omitempty"`
 	// number of records that were done before the job was resumed
@@ -121,23 +108,17 @@ const keptResults = 50
 // memoir encodes the record. The caller holds the mutex.
 func (m *master) memoir() ([]byte, error) {
 	r := record{
-		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(),
+		Format: recordFormat, By: m.Self.Header().Incarnation, Snapshot: m.stage.Snapshot(), Life: m.Self.Life(),
 		Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
-		Pods: m.table.Snapshot(), Rests: m.rests, Data: m.saveData(),
-		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done,
+		Pods: m.table.Snapshot(), Data: m.saveData(),
+		Spec: m.specified, Done: m.queue.Stats().Done,
 		Resumed: m.resumed, Rejected: m.rejected,
 		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(),
 		Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
 	// nothing newer than the previous record is known
-	if m.gathering {
+	if m.stage.Recovering() {
 		r.Tasks, r.Done = m.former.Tasks, m.former.Done
-	}
-	if m.state.Ended() {
-		r.State, r.Ended = m.state, m.ended
-		if m.err != nil {
-			r.Reason = m.err.Error()
-		}
 	}
 	for _, e := range m.evaluations[max(0, len(m.evaluations)-keptResults):] {
 		r.Results = append(r.Results, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})

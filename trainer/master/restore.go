@@ -62,14 +62,11 @@ func (m *master) lives() int64 {
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
 	r := m.former
 	m.Self.SetLife(r.Life)
-	m.started, m.resumed, m.rejected, m.evaluated = r.Started, r.Resumed, r.Rejected, r.Evaluated
+	m.resumed, m.rejected, m.evaluated = r.Resumed, r.Rejected, r.Evaluated
 	m.anewFor, m.rewinds = r.Anew, r.Rewinds
 	m.history.restore(r.History)
 	for _, e := range r.Results {
 		m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
-	}
-	if m.begun = r.Begun; m.begun {
-		m.state = job.Running
 	}
 	// a job that rests goes on from a checkpoint, which was compared
 	if !r.Rests {
@@ -104,7 +101,8 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if err != nil {
 		return err
 	}
-	m.table, m.planned, m.gathering = table, true, true
+	m.table = table
+	m.perform(m.stage.Plan(now), now)
 	m.unannounced = make(map[int]bool)
 	for _, p := range table.List() {
 		if p.Phase == pod.Running || p.Phase == pod.Leaving {
@@ -140,7 +138,7 @@ func (m *master) restoreQueue(had *ledger.Ledger) error {
 // askHolders continues to ask who has the model. The caller holds the mutex.
 func (m *master) askHolders() {
 	switch {
-	case !m.gathering || m.over:
+	case !m.stage.Recovering() || m.stage.Over():
 	case m.fixed != nil:
 		m.gathered("its model is at rest")
 	case m.ring == nil:
@@ -161,12 +159,13 @@ func (m *master) askHolders() {
 
 // untouched reports whether nothing was trained on in this life of the model, and what the life
 // began with is known.
-func (m *master) untouched() bool { return !m.begun && m.former.Base == m.checkpoints.newest() }
+func (m *master) untouched() bool { return !m.stage.Begun() && m.former.Base == m.checkpoints.newest() }
 
 // gathered notes that it is known what is in the model, and continues the training from there. The
 // caller holds the mutex.
 func (m *master) gathered(how string) {
-	m.gathering, m.announceBy = false, m.clock(time.Now()).Add(timing.Return)
+	m.stage.Recovered()
+	m.announceBy = m.clock(time.Now()).Add(timing.Return)
 	m.Log.Info("The training goes on: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
 	m.announced()
 	m.wake()
@@ -175,7 +174,7 @@ func (m *master) gathered(how string) {
 // unready refuses a call as long as it is not known what is in the model. The caller holds the
 // mutex.
 func (m *master) unready() error {
-	if err := m.early(); err != nil || !m.gathering || m.over {
+	if err := m.early(); err != nil || !m.stage.Recovering() || m.stage.Over() {
 		return err
 	}
 	return status.Error(codes.Unavailable, "not yet: the master was restored, and is asking who has the model")
@@ -198,7 +197,7 @@ func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
 // announced tells the queue when every living worker has reported what it works on. The caller
 // holds the mutex.
 func (m *master) announced(workers ...int) {
-	if m.unannounced == nil || m.gathering {
+	if m.unannounced == nil || m.stage.Recovering() {
 		return
 	}
 	for _, w := range workers {
@@ -243,7 +242,7 @@ func (s *servers) askServers() {
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
 		s.asking = false
-		if err == nil && s.m.gathering && !s.m.over {
+		if err == nil && s.m.stage.Recovering() && !s.m.stage.Over() {
 			s.recovered(had)
 		}
 		s.m.advance(time.Now())

@@ -355,6 +355,9 @@ func FuzzRecord(f *testing.F) {
 			former: r, mu: make(turn, 1),
 			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
 			pods: make(map[pod.ID]*contact)}
+		if m.stage, err = newStage(m.Config, r, time.Unix(1e9, 0)); err != nil {
+			return
+		}
 		m.Job.EvaluationSteps = 0
 		m.specified = m.Job.NumWorkers
 		m.begins(m.Job.NumWorkers)

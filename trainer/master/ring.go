@@ -77,7 +77,7 @@ func (r *ring) policy() rendezvous.Policy {
 
 // perform performs actions of the rendezvous in order; performing one may add others.
 func (r *ring) perform(actions []rendezvous.Action) {
-	if r.m.left != nil {
+	if r.m.stage.Left() != nil {
 		return // the next master finds out who is there
 	}
 	r.todo = append(r.todo, actions...)
@@ -86,7 +86,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 	}
 	r.busy = true
 	defer func() { r.busy = false }()
-	for len(r.todo) > 0 && r.m.left == nil {
+	for len(r.todo) > 0 && r.m.stage.Left() == nil {
 		a := r.todo[0]
 		r.todo = r.todo[1:]
 		switch a.Verb {
@@ -122,12 +122,12 @@ func (r *ring) goesOn(next rendezvous.World) bool {
 	if g == nil {
 		return true
 	}
-	if !r.m.over {
+	if !r.m.stage.Over() {
 		if err := g.failed(r.custody.World(), next); err != nil {
 			r.m.end(job.Failed, err, time.Now())
 		}
 	}
-	return !r.m.over
+	return !r.m.stage.Over()
 }
 
 // form sends a world to its members. The state that it begins with tells which records of the
@@ -141,7 +141,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
 		state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
-	if r.m.gathering {
+	if r.m.stage.Recovering() {
 		if err := r.m.restoreQueue(&had); err != nil { // the state is not of this training
 			r.m.end(job.Failed, err, time.Now())
 			return
@@ -272,11 +272,11 @@ func (r *ring) anew(reason string) {
 	case r.m.program != nil:
 		why = "every worker was lost"
 	}
-	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.gathering && !r.m.untouched()
+	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.stage.Recovering() && !r.m.untouched()
 	gone := r.custody.Lost(begun, r.m.checkpoints.covered())
 	r.damage = ""
 	switch now := r.custody.Life(); {
-	case now != life && r.m.gathering:
+	case now != life && r.m.stage.Recovering():
 		r.m.lostMeanwhile(now, why)
 		return
 	case now != life:
@@ -386,7 +386,7 @@ func (r *ring) kept(custody.Base) {}
 // state of its other members is void.
 func (r *ring) damaged(a *wire.Arrival) {
 	base := r.m.checkpoints.base
-	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.m.over {
+	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.m.stage.Over() {
 		return
 	}
 	r.void = a.Formation
@@ -461,7 +461,7 @@ func (r *ring) remain() (n int32) {
 
 func (r *ring) describe(s *wire.JobStatus) {
 	s.World, s.WorldSize = r.custody.World().ID, r.remain()
-	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.over && !r.works() {
+	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.stage.Over() && !r.works() {
 		s.Waiting = why
 		if at, ok := r.meeting.Deadline(); ok && why != "" && r.meeting.Gathers() {
 			s.Waiting += fmt.Sprintf(", for at most %v more: then the program starts without "+

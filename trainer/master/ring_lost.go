@@ -18,7 +18,7 @@ import (
 // what is in the model for good.
 func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	w := r.custody.World()
-	if !r.m.gathering || w.Formation == 0 || beat.Formation != w.Formation {
+	if !r.m.stage.Recovering() || w.Formation == 0 || beat.Formation != w.Formation {
 		return
 	}
 	var had ledger.Ledger
@@ -57,7 +57,7 @@ func (r *ring) bereft(worker int) {
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
 	r.bereft(id.Index)
-	if !r.m.over {
+	if !r.m.stage.Over() {
 		r.perform(r.meeting.Leave(id.Index, 0, reason, r.now()))
 	}
 }
@@ -66,7 +66,7 @@ func (r *ring) gone(id pod.ID, _ int, reason string) {
 func (r *ring) departs(worker int) {
 	s := r.seats[worker]
 	switch {
-	case r.m.over:
+	case r.m.stage.Over():
 		return
 	case s == nil: // it has not come yet
 		r.release(worker)
@@ -102,7 +102,7 @@ func (r *ring) dismiss(id pod.ID, reason string) {
 func (r *ring) takeBack(_ context.Context, worker int, charge string) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	if !r.m.over {
+	if !r.m.stage.Over() {
 		r.reclaim(worker, charge)
 		r.m.advance(time.Now())
 	}

@@ -99,7 +99,8 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.table, m.planned = pod.New(m.podPolicy()), true
+			m.table = pod.New(m.podPolicy())
+			m.stage.Plan(time.Now())
 			m.scribe.wrote(math.MaxInt64, nil)
 			if superseded {
 				m.scribe.written, m.scribe.err = 0, ErrSuperseded
@@ -107,8 +108,8 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 			s := &seat{session: 1, spoken: make(chan struct{}, 1)}
 			m.ring.seats[0] = s
 			m.ring.admit(s, &wire.Arrival{Address: "worker-0:1", Round: -1})
-			if quits := m.left != nil; quits != superseded || len(s.words) > 0 != !superseded {
-				t.Errorf("superseded %v, the master goes: %v, and says %v", superseded, m.left, s.words)
+			if quits := m.stage.Left() != nil; quits != superseded || len(s.words) > 0 != !superseded {
+				t.Errorf("superseded %v, the master goes: %v, and says %v", superseded, m.stage.Left(), s.words)
 			}
 		}
 	})

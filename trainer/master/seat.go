@@ -137,7 +137,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 // mutex.
 func (r *ring) present(s *seat, formation int64) {
 	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
-	if r.m.over {
+	if r.m.stage.Over() {
 		return
 	}
 	m := rendezvous.Member{Worker: s.worker, Session: s.session}
@@ -153,7 +153,7 @@ func (r *ring) present(s *seat, formation int64) {
 func (r *ring) sameProcess(ctx context.Context, s *seat) error {
 	id := pod.ID{Role: pod.Worker, Index: s.worker}
 	c := r.m.contact(id)
-	if c.process == 0 || s.process == 0 || c.process == s.process || r.m.over {
+	if c.process == 0 || s.process == 0 || c.process == s.process || r.m.stage.Over() {
 		c.process = cmp.Or(s.process, c.process)
 		return nil
 	}
@@ -205,7 +205,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	}
 	s.arrival, s.waits = a, true
 	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
-	if r.m.over {
+	if r.m.stage.Over() {
 		return // GetTask tells it so
 	}
 	r.damaged(a)
@@ -250,7 +250,7 @@ func (r *ring) closeStream(s *seat, err error) {
 		return
 	}
 	reason := fmt.Sprintf("its stream ended: %v", err)
-	if s.process == 0 || r.m.over {
+	if s.process == 0 || r.m.stage.Over() {
 		r.vacate(s, reason)
 	} else {
 		r.m.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
@@ -275,7 +275,7 @@ func (r *ring) forgo() {
 func (r *ring) vacate(s *seat, reason string) {
 	delete(r.seats, s.worker)
 	r.bereft(s.worker)
-	if !r.m.over {
+	if !r.m.stage.Over() {
 		r.m.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
 		r.perform(r.meeting.Leave(s.worker, s.session, reason, r.now()))
 	}

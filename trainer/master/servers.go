@@ -184,10 +184,10 @@ func (s *servers) kept(base custody.Base) { s.custody.Kept(base) }
 
 // damaged begins another life because a server cannot read what this one was to begin with.
 func (s *servers) damaged(index int, o custody.Order, reason error) {
-	if o.Life != s.custody.Life() || s.m.over {
+	if o.Life != s.custody.Life() || s.m.stage.Over() {
 		return
 	}
-	if s.m.checkpoints.damaged(o.Base, reason); s.m.over {
+	if s.m.checkpoints.damaged(o.Base, reason); s.m.stage.Over() {
 		return
 	}
 	s.custody.Rebase(s.m.checkpoints.newest())
@@ -206,7 +206,7 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 	if l.incarnation <= launch {
 		s.disconnect(l)
 	}
-	if s.m.over {
+	if s.m.stage.Over() {
 		return
 	}
 	if s.custody.Leave(id.Index, launch) {
@@ -219,7 +219,7 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	s.m.mu.Lock()
 	held := s.m.queue.Held(worker)
-	if s.m.over {
+	if s.m.stage.Over() {
 		held = nil
 	}
 	clients := make([]wire.ParameterServerClient, len(s.lines))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
@@ -107,7 +106,7 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if id.Role == pod.PS {
 		// the job has ended: a server without its values must not count as a loss of the model
-		if m.over {
+		if m.stage.Over() {
 			return status.Errorf(codes.NotFound, "%v is not needed any more: the job has ended", id)
 		}
 		if r.Address == "" {
@@ -137,14 +136,14 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.GetTaskReply, error) {
 	reply := &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_WAIT}}
 	return reply, m.wait(ctx, func() (bool, error) {
-		if m.over {
+		if m.stage.Over() {
 			reply.Task.Kind = wire.TaskKind_DONE
 			return true, nil
 		}
 		if err := m.known(ctx); err != nil {
 			return false, err
 		}
-		if m.gathering {
+		if m.stage.Recovering() {
 			return false, nil
 		}
 		// another life may have begun while the call waited
@@ -189,16 +188,9 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	}
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
-		// a life in which a task was granted cannot begin again
-		if !m.begun {
-			m.begun = true
-			m.remember()
-		}
+		m.perform(m.stage.Grant(), now)
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
 		m.happen(Leased{lease})
-		if m.state == job.Pending {
-			m.state = job.Running
-		}
 		m.advance(now)
 	}
 	return lease, ok
@@ -298,7 +290,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		m.program.tells(r, reply, now)
 		c.processes = processesOf(c.processes, r.Processes, now)
 	}
-	if m.over {
+	if m.stage.Over() {
 		// the job has ended: nothing is left to hand back
 		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true
 		return reply, nil
@@ -311,7 +303,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 			if l.Waits != "" && !slices.Contains(c.waits, l.Waits) {
 				c.waits = append(c.waits, l.Waits)
 			}
-			if life != m.Self.Life() || m.gathering || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
+			if life != m.Self.Life() || m.stage.Recovering() || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
 				// its progress is in a lost model, or the model is not known yet
 				break
 			}
@@ -347,11 +339,7 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 	c := m.contact(id)
 	if !c.leaves {
 		m.Log.Info("Pod was asked to leave", "pod", id)
-		c.leavesAt = m.strategy.version()
-		// there is a first version, or will be, that nobody has told of yet
-		if m.begun {
-			c.leavesAt = max(1, c.leavesAt)
-		}
+		c.leavesAt = m.stage.Owed(m.strategy.version())
 		m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
 		signal(m.poke)
 	}
@@ -365,7 +353,7 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 // spared reports whether a server that was asked to leave may: a checkpoint has what it had then,
 // or none will be made for it. The caller holds the mutex.
 func (m *master) spared(c *contact) bool {
-	return !m.checkpoints.on() || !m.begun || !m.strategy.there() ||
+	return !m.checkpoints.on() || !m.stage.Begun() || !m.strategy.there() ||
 		m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
 }
 
@@ -391,7 +379,7 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 
 // asked returns how many workers were asked for.
 func (m *master) asked() int {
-	if !m.planned {
+	if !m.stage.Planned() {
 		return m.workers
 	}
 	return m.table.Asked()
@@ -400,7 +388,7 @@ func (m *master) asked() int {
 // wanted returns how many workers there should be: those that were asked for, without those that
 // were given up.
 func (m *master) wanted() int {
-	if !m.planned {
+	if !m.stage.Planned() {
 		return m.workers
 	}
 	return m.table.Workers()
@@ -413,8 +401,8 @@ func (m *master) scale(n int) (before int, err error) {
 	least, most := max(1, m.Job.MinWorkers), m.Job.MaxWorkers
 	before = m.wanted()
 	switch {
-	case m.over:
-		return 0, status.Errorf(codes.FailedPrecondition, "the job has ended: %s", m.state)
+	case m.stage.Over():
+		return 0, status.Errorf(codes.FailedPrecondition, "the job has ended: %s", m.stage.State())
 	case n < least:
 		return 0, status.Errorf(codes.InvalidArgument, "%d workers are fewer than %d (--min_workers)", n, least)
 	case most > 0 && n > most:
@@ -422,7 +410,7 @@ func (m *master) scale(n int) (before int, err error) {
 	}
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
-	if !m.planned {
+	if !m.stage.Planned() {
 		m.begins(n)
 		return before, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -77,7 +78,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	s := &wire.JobStatus{
 		Name:             m.Job.Name,
 		Output:           cmp.Or(m.Job.Output, m.Job.PredictionOutputs),
-		State:            string(m.state),
+		State:            string(m.stage.State()),
 		Strategy:         string(m.Job.Strategy),
 		Type:             string(m.Job.Type),
 		Epoch:            int32(stats.Epoch),
@@ -95,13 +96,13 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		// elements of which never change
 		Evaluations:   append([]*wire.Evaluation(nil), m.evaluations...),
 		Evaluated:     m.evaluated,
-		StartedUnixMs: m.started.UnixMilli(),
-		EndedUnixMs:   unixMilli(m.ended),
+		StartedUnixMs: m.stage.Started().UnixMilli(),
+		EndedUnixMs:   unixMilli(m.stage.Ended()),
 		Workers:       int32(m.asked()),
 		History:       m.history.describe(),
 	}
-	if m.err != nil {
-		s.Reason = m.err.Error()
+	if m.stage.Err() != nil {
+		s.Reason = m.stage.Err().Error()
 	}
 	s.Rejected = m.rejected
 	for _, c := range m.pods {
@@ -110,14 +111,14 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	s.Problems = m.problems()
 	pods := m.table.List()
 	switch {
-	case m.over:
-		s.Waiting = endsWith(pods, m.ended.Add(m.Job.TimeToEnd()).Sub(now))
-	case m.planned:
+	case m.stage.Over():
+		s.Waiting = endsWith(pods, m.stage.Ended().Add(m.Job.TimeToEnd()).Sub(now))
+	case m.stage.Planned():
 		s.Waiting = cmp.Or(m.stopsWhen(now), waitsFor(pods))
 	default:
 		s.Waiting = m.indexing()
 	}
-	if why := m.checkpoints.problem; why != "" && m.trained && !m.over && s.Waiting == "" {
+	if why := m.checkpoints.problem; why != "" && m.stage.Stage() == lifecycle.Completing && s.Waiting == "" {
 		s.Waiting = "the checkpoint of the trained model, which cannot be written: " + why
 	}
 	if m.ring != nil {
@@ -155,7 +156,7 @@ func (m *master) problems() (all []string) {
 	}
 	waiting := make(map[string][]string) // workers, by what they wait for
 	for id, c := range m.pods {
-		if m.over {
+		if m.stage.Over() {
 			break
 		}
 		for _, why := range c.waits {
@@ -176,14 +177,15 @@ func (m *master) problems() (all []string) {
 // stopsWhen returns what a job that is to stop or rest waits for; "" if it is not.
 func (m *master) stopsWhen(now time.Time) string {
 	what := "a checkpoint of what is in the model"
+	n, _, by := m.stage.Closing()
 	switch {
-	case m.going == 0 || m.going == Leave:
+	case n == 0 || n == Leave:
 		return ""
 	case m.program != nil:
 		what = "its processes to end a round and write a checkpoint"
 	}
 	return fmt.Sprintf("it is to stop, and waits for %s, for %s at most (--grace_period)", what,
-		seconds(m.goingBy.Sub(now)))
+		seconds(by.Sub(now)))
 }
 
 // endsWith returns which pods of an ended job are left, and how much of their grace period; "" if

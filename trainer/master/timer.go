@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
-
-	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
 // loop handles the pods' events and the timer until every pod has ended, or the master leaves them.
@@ -41,18 +39,12 @@ func (m *master) loop(ctx context.Context) {
 	}
 }
 
-// endLimit returns how long the runtime has to end the pods of an ended job.
-func (m *master) endLimit() time.Duration { return m.Job.TimeToEnd() + timing.EndSlack }
-
 // rearm sets the timer to the next deadline. It returns false if there is nothing left to wait for.
 func (m *master) rearm(timer *time.Timer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if m.left != nil {
-		return false
-	}
-	if m.over && (m.table.Gone() || !now.Before(m.ended.Add(m.endLimit()))) {
+	if m.stage.Done(m.table.Gone(), now) {
 		return false
 	}
 	m.clock(now)
@@ -97,13 +89,11 @@ func (m *master) deadline(now time.Time) time.Time {
 		}
 	}
 	sooner(m.table.Deadline())
-	if m.over {
-		sooner(m.ended.Add(m.endLimit()), true)
+	if sooner(m.stage.Deadline()); m.stage.Over() {
 		return first
 	}
-	sooner(m.goingBy, m.going != 0)
 	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
-	present(m.announceBy, m.unannounced != nil && !m.gathering && m.clock(now).Before(m.announceBy))
+	present(m.announceBy, m.unannounced != nil && !m.stage.Recovering() && m.clock(now).Before(m.announceBy))
 	present(m.queue.Deadline())
 	present(m.checkpoints.deadline(m.clock(now)))
 	if m.ring != nil {
@@ -124,7 +114,7 @@ func (m *master) tick() {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.enqueue(m.table.Tick(now))
-	if !m.over {
+	if !m.stage.Over() {
 		if m.ring != nil {
 			m.ring.tick()
 		}
