@@ -10,17 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // aJob returns a job with all that is required, changed by flags.
-func aJob(t *testing.T, flags ...string) *job.Job {
+func aJob(t *testing.T, more ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(job.Train,
-		append(
-			strings.Fields(
-				`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
+	c, err := flags.Job(job.Train, append(strings.Fields("--job_name=j --image_name=i --model_def=m.f "+
+		"--training_data=/data/train --namespace=research"), more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

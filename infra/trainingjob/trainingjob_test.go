@@ -10,6 +10,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
@@ -25,11 +26,11 @@ const (
 // mnist returns the tutorials' job on GPUs.
 func mnist(t testing.TB, more ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(job.Train,
-		append(strings.Fields(`--job_name=test-mnist --namespace=training --image_name=elasticdl:mnist
+	c, err := flags.Job(job.Train, append(strings.Fields(
+		`--job_name=test-mnist --namespace=training --image_name=elasticdl:mnist
 		--model_def=mnist.mnist_functional_api.custom_model --training_data=/data/mnist/train --validation_data=/data/mnist/test
 		--num_ps_pods=2 --num_workers=4 --worker_resource_request=cpu=2,memory=4Gi,gpu=1 --volume=claim_name=fileserver-claim,mount_path=/data
-		--master_pod_priority=high --ps_pod_priority=high --worker_pod_priority=0.5`), more...))
+		--master_pod_priority=high --ps_pod_priority=high --worker_pod_priority=0.5`), more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,35 +36,27 @@ func spelling(args []string) func(*pflag.FlagSet, string) pflag.NormalizedName {
 // completes reports whether a shell asks for completions.
 func completes(args []string) bool { return len(args) > 1 && strings.HasPrefix(args[0], "__complete") }
 
-// setting is a flag of a command that starts a job: what it is given goes to [job.Parse] as it is.
-type setting struct {
-	name, kind string
-	to         *[]string
-}
-
-// String implements pflag.Value: defaults are the help text's own concern.
-func (s *setting) String() string { return "" }
-
-// Type implements pflag.Value.
-func (s *setting) Type() string { return s.kind }
-
-// Set implements pflag.Value.
-func (s *setting) Set(value string) error {
-	*s.to = append(*s.to, "--"+s.name+"="+value)
-	return nil
-}
-
-// jobFlags defines the flags of a type of job, and gathers in order what they are given.
-func jobFlags(t job.Type, fs *pflag.FlagSet) *[]string {
-	given := new([]string)
+// jobFlags defines the flags of a type of job, and returns the command that they set.
+func jobFlags(t job.Type, fs *pflag.FlagSet) *job.Command {
+	c := job.NewCommand(t)
 	for _, of := range job.Flags() {
-		f := fs.VarPF(&setting{of.Name, of.Kind(), given}, of.Name, of.Short, of.Usage)
+		f := fs.VarPF(c.Value(of.Name), of.Name, of.Short, of.Usage)
 		if !of.TakesValue() {
 			f.NoOptDefVal = "true"
 		}
 		f.Hidden = of.Topic == job.Remnants || of.Effect == job.Later || !of.With(t)
 	}
-	return given
+	return c
+}
+
+// jobOf returns the command that the flags of a job set, nil for flags of anything else.
+func jobOf(fs *pflag.FlagSet) *job.Command {
+	if f := fs.Lookup("job_name"); f != nil {
+		if v, ok := f.Value.(*job.Value); ok {
+			return v.Command()
+		}
+	}
+	return nil
 }
 
 // checked is a flag that takes nothing wrong: what it refuses is reported with all else that is
@@ -141,7 +133,7 @@ func prepared(root *cobra.Command, args []string) []string {
 	cmd.InitDefaultHelpFlag()
 	cmd.InitDefaultVersionFlag()
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if _, ok := f.Value.(*setting); !ok {
+		if _, ok := f.Value.(*job.Value); !ok {
 			f.Value = &checked{Value: f.Value, name: f.Name}
 		}
 	})
@@ -168,17 +160,12 @@ func prepared(root *cobra.Command, args []string) []string {
 // not have are defined as mistyped.
 func readied(cmd *cobra.Command, args []string) (ready []string) {
 	flags := cmd.Flags()
-	var given *[]string // of a job
-	if f := flags.Lookup("job_name"); f != nil {
-		if s, ok := f.Value.(*setting); ok {
-			given = s.to
-		}
-	}
+	of := jobOf(flags)
 	for len(args) > 0 {
 		arg := args[0]
 		name, long := strings.CutPrefix(arg, "--")
 		switch {
-		case arg == "--", given != nil && runs(cmd) && !strings.HasPrefix(arg, "-"):
+		case arg == "--", of != nil && runs(cmd) && !strings.HasPrefix(arg, "-"):
 			return append(ready, args...) // a program's
 		case !long, strings.HasPrefix(name, "-"), strings.HasPrefix(name, "="):
 			ready, args = append(ready, arg), args[1:]
@@ -189,14 +176,14 @@ func readied(cmd *cobra.Command, args []string) (ready []string) {
 		next := !has && len(args) > 0 && !strings.HasPrefix(args[0], "--")
 		f := flags.Lookup(name)
 		if f == nil {
-			f = undefined(cmd, name, given, next)
+			f = undefined(cmd, name, of, next)
 		}
 		switch takes := f.NoOptDefVal == ""; {
 		case takes && next:
 			ready, args = append(ready, arg, args[0]), args[1:]
 		case takes && !has:
-			lacking(f, given)
-		case !takes && next && given != nil && !runs(cmd) && isBool(args[0]):
+			lacking(f)
+		case !takes && next && of != nil && !runs(cmd) && isBool(args[0]):
 			ready, args = append(ready, arg+"="+args[0]), args[1:]
 		default:
 			ready = append(ready, arg)
@@ -215,14 +202,14 @@ func isBool(word string) bool {
 
 // undefined defines a flag that a command does not have, so that it is reported with all else that
 // is wrong. A job's takes the next word as its value, if there is one.
-func undefined(cmd *cobra.Command, name string, given *[]string, next bool) *pflag.Flag {
+func undefined(cmd *cobra.Command, name string, of *job.Command, next bool) *pflag.Flag {
 	var f *pflag.Flag
-	if given != nil {
-		f = cmd.Flags().VarPF(&setting{name: name, to: given}, name, "", "")
+	if of != nil {
+		f = cmd.Flags().VarPF(of.Value(name), name, "", "")
 	} else {
 		f = cmd.Flags().VarPF(&mistyped{fmt.Errorf("--%s: unknown flag%s", name, instead(cmd, name))}, name, "", "")
 	}
-	if given == nil || !next {
+	if of == nil || !next {
 		f.NoOptDefVal = "true"
 	}
 	f.Hidden = true
@@ -248,10 +235,10 @@ func instead(cmd *cobra.Command, name string) string {
 }
 
 // lacking notes that a flag has no value.
-func lacking(f *pflag.Flag, given *[]string) {
+func lacking(f *pflag.Flag) {
 	switch v := f.Value.(type) {
-	case *setting:
-		*given = append(*given, "--"+v.name)
+	case *job.Value:
+		v.Lacks()
 	case *checked:
 		v.problem = fmt.Errorf("--%s: needs a value", v.name)
 	}

@@ -208,8 +208,9 @@ func acceptsArgs(args []string) error {
 		return errors.New("there is no such command")
 	}
 	found.Run, found.RunE = nil, func(cmd *cobra.Command, words []string) error {
-		if t, ok := types[cmd.Name()]; ok {
-			return acceptsJob(t, *cmd.Flags().Lookup("job_name").Value.(*setting).to, words)
+		if c := jobOf(cmd.Flags()); c != nil {
+			c.Words(words)
+			return acceptsJob(c)
 		}
 		return nil
 	}
@@ -218,13 +219,10 @@ func acceptsArgs(args []string) error {
 	return root.Execute()
 }
 
-// acceptsJob returns an error if the settings of a job are not valid, including its model and, on a
-// cluster, its objects.
-func acceptsJob(t job.Type, settings, words []string) error {
-	if t == job.Run {
-		words = append([]string{"--"}, words...)
-	}
-	c, err := job.Parse(t, append(settings, words...))
+// acceptsJob returns an error if what a command was given is not valid, including the job's model
+// and, on a cluster, its objects.
+func acceptsJob(c *job.Command) error {
+	err := c.Settle()
 	if err == nil && c.Job.ModelDef != "" {
 		_, err = zoo.Lookup(c.Job.ModelDef)
 	}

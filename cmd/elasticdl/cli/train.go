@@ -52,18 +52,17 @@ func predictCommand() *cobra.Command {
 // jobCommand takes its flags from the table in package job, which reports all problems at once.
 func jobCommand(t job.Type, use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
-	given := jobFlags(t, cmd.Flags())
+	c := jobFlags(t, cmd.Flags())
+	if t == job.Run {
+		c.FromEnviron(os.Environ())
+	}
 	cmd.Flags().SetInterspersed(t != job.Run)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		switch {
-		case t == job.Run:
-			*given = append(job.FromEnviron(*given, os.Environ()), append([]string{"--"}, args...)...)
-		case slices.Equal(args, []string{"help"}):
+		if t != job.Run && slices.Equal(args, []string{"help"}) {
 			return cmd.Help()
-		default:
-			*given = append(*given, args...)
 		}
-		return startJob(cmd, t, *given)
+		c.Words(args)
+		return startJob(cmd, c)
 	})
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  elasticdl %s\n%s", cmd.Short, cmd.Use, job.Help(t))
@@ -71,9 +70,9 @@ func jobCommand(t job.Type, use, short string) *cobra.Command {
 	return cmd
 }
 
-// startJob starts a job of a type.
-func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
-	c, err := job.Parse(t, settings)
+// startJob starts the job of a command to which all is given.
+func startJob(cmd *cobra.Command, c *job.Command) error {
+	err := c.Settle()
 	var client *kube.Client
 	var code *uploading
 	switch {

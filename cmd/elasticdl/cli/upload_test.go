@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/run/fetch"
 )
@@ -19,11 +20,11 @@ func TestUpload(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "net/main.py"), []byte("print(1)"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	settle := func(flags ...string) (*job.Job, *uploading) {
+	settle := func(more ...string) (*job.Job, *uploading) {
 		t.Helper()
 		args := append([]string{"--image_name=r/pytorch", "--workdir=" + dir,
-			"--volume=claim_name=c,mount_path=/data,sub_path=team"}, flags...)
-		c, err := job.Parse(job.Run, append(args, "--", "net/main.py"))
+			"--volume=claim_name=c,mount_path=/data,sub_path=team"}, more...)
+		c, err := flags.Job(job.Run, append(args, "--", "net/main.py")...)
 		if err != nil {
 			t.Fatal(err)
 		}

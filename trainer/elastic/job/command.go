@@ -48,6 +48,8 @@ type Command struct {
 
 	// in the order of the command line
 	given []*Flag
+	// what is wrong so far
+	problems problems
 	// --record_per_task
 	recordsPerTask int
 	// --repository
@@ -58,76 +60,118 @@ type Command struct {
 	jobCommand string
 }
 
-// newCommand returns a command for a type of job to which nothing was given. That to train has a
-// program's defaults, too, for --job_command.
-func newCommand(t Type) *Command {
+// NewCommand returns a command for a type of job to which nothing was given yet. That to train has
+// a program's defaults, too, for --job_command.
+func NewCommand(t Type) *Command {
 	j := DefaultOf(t)
 	j.Program = defaultProgram()
 	return &Command{Job: j, Runtime: "kubernetes", Format: "text",
 		RetryTimeout: Duration{10 * time.Minute}, processor: "PredictionOutputsProcessor"}
 }
 
-// Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes
-// as good as underscores. Of a program, what comes after the first that is no setting, or after --,
-// is the program. It reports all problems, those of Validate included, joined; the Command beside
-// an error has what was right.
-func Parse(t Type, settings []string) (*Command, error) {
-	c := newCommand(t)
-	var p problems
-	c.readAll(settings, &p)
-	c.settleCommand(&p)
-	c.finish(&p)
-	c.refuseLater(&p)
-	p = append(p, c.invalid(p)...)
-	c.notePathsOffVolumes()
-	c.noteFlagsWithoutEffect()
-	return c, p.err()
+// Value is a flag of a command line, as its parser knows it: a pflag.Value. It never refuses what
+// it is given, so that the parser goes on: what is wrong is noted, and [Command.Settle] reports it
+// with all else.
+type Value struct {
+	command *Command
+	// nil: there is no such flag
+	flag *Flag
+	// as it is reported
+	name string
 }
 
-// readAll takes every setting in.
-func (c *Command) readAll(settings []string, p *problems) {
-	for i, arg := range settings {
-		if c.Job.Runs() && (arg == "--" || !strings.HasPrefix(arg, "-")) {
-			c.Job.Program.Command = slices.Clone(settings[i:])
-			if arg == "--" {
-				c.Job.Program.Command = c.Job.Program.Command[1:]
-			}
-			return
-		}
-		name, ok := strings.CutPrefix(arg, "--")
-		if !ok || name == "" {
-			p.check(false, mention{}, "unexpected argument %q: expected --name=value", arg)
-			continue
-		}
-		name, value, hasValue := strings.Cut(name, "=")
-		switch f := Find(name); {
-		case f == nil:
-			p.check(false, setting(name), "unknown flag%s", suggest(c.Job.Type, name))
-		case !hasValue && f.TakesValue():
-			p.check(false, setting(name), "needs a value")
-		default:
-			c.set(f, name, value, hasValue, p)
-		}
+// Value returns the flag of that name, also if the command has none: giving that is a problem.
+func (c *Command) Value(name string) *Value { return &Value{c, Find(name), name} }
+
+// Command returns the command that the flag is of.
+func (v *Value) Command() *Command { return v.command }
+
+// String returns what the flag is set to.
+func (v *Value) String() string {
+	if v.flag == nil {
+		return ""
 	}
+	return v.flag.bind(v.command).get()
 }
 
-// set gives one flag its value; name is as the user spelled it.
-func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
-	if !hasValue {
-		value = "true"
+// Type returns what the help text shows for the flag's value, "" for a boolean.
+func (v *Value) Type() string {
+	if v.flag == nil {
+		return ""
 	}
-	v := f.bind(c)
-	err := v.set(value)
-	if !utf8.ValidString(value) { // a job is JSON
+	return v.flag.Kind()
+}
+
+// Set gives the flag a value, and notes what is wrong with it.
+func (v *Value) Set(text string) error {
+	c, f := v.command, v.flag
+	if f == nil {
+		c.problems.check(false, setting(v.name), "unknown flag%s", suggest(c.Job.Type, v.name))
+		return nil
+	}
+	bound := f.bind(c)
+	err := bound.set(text)
+	if !utf8.ValidString(text) { // a job is JSON
 		err = errors.New("expected UTF-8")
 	}
-	p.check(err == nil, setting(name, value), "%v", err)
-	if err == nil && f.Effect == Later && v.get() != f.Default(c.Job.Type) {
-		p.check(false, setting(f.Name), "not available in this version yet%s", f.Instead)
+	c.problems.check(err == nil, setting(v.name, text), "%v", err)
+	if err == nil && f.Effect == Later && bound.get() != f.Default(c.Job.Type) {
+		c.problems.check(false, setting(f.Name), "not available in this version yet%s", f.Instead)
 	}
 	if !slices.Contains(c.given, f) {
 		c.given = append(c.given, f)
 	}
+	return nil
+}
+
+// Lacks notes that the flag was given without the value that it needs.
+func (v *Value) Lacks() {
+	if v.flag == nil {
+		v.Set("")
+		return
+	}
+	v.command.problems.check(false, setting(v.name), "needs a value")
+}
+
+// FromEnviron gives the command to run a program what torchrun's variables say, PET_NNODES for
+// --nnodes. What the command line says comes later, and counts. An empty variable says nothing.
+func (c *Command) FromEnviron(environ []string) {
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		name, ok := strings.CutPrefix(name, "PET_")
+		if f := Find(strings.ToLower(name)); ok && f != nil && f.ofProgram() && value != "" {
+			c.Value(f.Name).Set(value)
+		}
+	}
+}
+
+// Words gives the command the words of the command line that are no flags: of a program's job they
+// are the program and its arguments; other jobs have none.
+func (c *Command) Words(words []string) {
+	if c.Job.Runs() {
+		c.Job.Program.Command = slices.Clone(words)
+		return
+	}
+	for _, word := range words {
+		c.unexpected(word)
+	}
+}
+
+func (c *Command) unexpected(word string) {
+	c.problems.check(false, mention{}, "unexpected argument %q: expected --name=value", word)
+}
+
+// Settle completes the job by what was given, and reports all problems, those of Validate included,
+// joined. Beside an error the command has what was right. It is called once, when all is given.
+func (c *Command) Settle() error {
+	p := &c.problems
+	c.settleCommand(p)
+	c.finish(p)
+	c.refuseLater(p)
+	*p = append(*p, c.invalid(*p)...)
+	c.notePathsOffVolumes()
+	c.noteFlagsWithoutEffect()
+	return p.err()
 }
 
 // finish settles what depends on two flags.

@@ -375,7 +375,7 @@ func TestFlagTable(t *testing.T) {
 			t.Errorf("--%s has no usage, topic or effect", f.Name)
 		}
 		if def := f.Default(Train); def != "" {
-			if err := f.bind(newCommand(Train)).set(def); err != nil {
+			if err := f.bind(NewCommand(Train)).set(def); err != nil {
 				t.Errorf("--%s=%s, its default: %v", f.Name, def, err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 // Field is the path in JSON of what the flag sets: "worker.request" of --worker_resource_request;
 // "" if that is nothing of the Job.
 func (f *Flag) Field() string {
-	c := newCommand(Train)
+	c := NewCommand(Train)
 	return pathTo(f.bind(c).at, reflect.ValueOf(c.Job).Elem())
 }
 
@@ -39,11 +39,11 @@ func pathTo(at any, within reflect.Value) string {
 	return ""
 }
 
-// Available reports, joined, every field by whose flag [Parse] would have refused the job as asking
-// for what this version does not have.
+// Available reports, joined, every field whose flag [Value.Set] would have refused, as asking for
+// what this version does not have.
 func (j *Job) Available() error {
 	var p problems
-	c := newCommand(j.Type)
+	c := NewCommand(j.Type)
 	c.Job = j
 	for i := range flags {
 		f := &flags[i]

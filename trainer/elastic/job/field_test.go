@@ -24,7 +24,7 @@ func TestFieldsOfFlags(t *testing.T) {
 		if f.Kind() == "" && f.Default(Train) == "true" {
 			sample = "false"
 		}
-		c := newCommand(Train)
+		c := NewCommand(Train)
 		v := f.bind(c)
 		if v.only {
 			// there is one name that it takes
@@ -36,7 +36,7 @@ func TestFieldsOfFlags(t *testing.T) {
 		if err := v.set(sample); err != nil {
 			t.Errorf("--%s=%s: %v", f.Name, sample, err)
 		}
-		changed := difference("", jsonOf(t, newCommand(Train).Job), jsonOf(t, c.Job))
+		changed := difference("", jsonOf(t, NewCommand(Train).Job), jsonOf(t, c.Job))
 		want := f.Field()
 		switch f.Name { // several
 		case "worker_image":

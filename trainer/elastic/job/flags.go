@@ -99,10 +99,10 @@ var goesWith = map[string][]Type{
 func (f *Flag) TakesValue() bool { return f.Kind() != "" }
 
 // Kind is what the help text shows for the flag's value, "" for a boolean.
-func (f *Flag) Kind() string { return f.bind(newCommand(Train)).kind }
+func (f *Flag) Kind() string { return f.bind(NewCommand(Train)).kind }
 
 // Default returns the value that the flag has in jobs of a type if it is not given, "" for none.
-func (f *Flag) Default(t Type) string { return f.bind(newCommand(t)).get() }
+func (f *Flag) Default(t Type) string { return f.bind(NewCommand(t)).get() }
 
 // Flags is every flag, in the order of the help text.
 func Flags() []Flag {

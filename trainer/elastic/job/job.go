@@ -2,14 +2,15 @@
 // command line, the master, the parameter servers, the workers and the
 // infrastructure all read. It is written to and read from JSON as it stands.
 //
-// [Parse] makes a Job from the flags of `elasticdl train`, which are ElasticDL's
-// by name and meaning; the table behind it ([Flags]) also makes the help text.
+// A [Command] makes a Job from the flags of `elasticdl train`, which are ElasticDL's by name and
+// meaning. The command line's parser sets them: each is a pflag.Value ([Command.Value]), although
+// this package does not import the parser. The table of flags ([Flags]) also makes the help text.
 //
 // Laws:
 //
-//  1. Validate and Parse report every problem at once, each as a [Problem]: by the setting's name,
-//     with what was given and what is expected. A problem names settings by flags, or by fields to
-//     who gave those.
+//  1. Validate and [Command.Settle] report every problem at once, each as a [Problem]: by the
+//     setting's name, with what was given and what is expected. A problem names settings by flags,
+//     or by fields to who gave those.
 //  2. A flag has its effect, is reported as having none here, or is refused.
 //  3. A valid Job survives JSON unchanged.
 package job

@@ -464,20 +464,6 @@ func (g *Program) Launcher() string {
 // IsPython tells whether a word is the name of a Python interpreter.
 func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
 
-// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of
-// `elasticdl run`, which go first. An empty one says nothing.
-func FromEnviron(args, environ []string) []string {
-	var said []string
-	for _, v := range environ {
-		name, value, _ := strings.Cut(v, "=")
-		name, ok := strings.CutPrefix(name, "PET_")
-		if f := Find(strings.ToLower(name)); ok && f != nil && f.ofProgram() && value != "" {
-			said = append(said, "--"+f.Name+"="+value)
-		}
-	}
-	return append(said, args...)
-}
-
 // gpu is how Kubernetes calls the GPUs that --gpus asks for.
 const gpu = "nvidia.com/gpu"
 

@@ -334,16 +334,19 @@ func TestLogsOfPods(t *testing.T) {
 
 // The command line goes before torchrun's variables; variables of others are nobody's business.
 func TestFromEnviron(t *testing.T) {
-	args := FromEnviron([]string{"--max_restarts=5", "main.py"},
-		[]string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1",
-			"PET_NODE_RANK=0", "PET_MASTER_ADDR=main-0", "PET_LOCAL_RANKS_FILTER=1", "PET_ROLE=",
-			"PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
-	if want := []string{"--nnodes=2:3", "--nproc_per_node=4", "--max_restarts=1", "--standalone=1",
-		"--node_rank=0", "--master_addr=main-0", "--local_ranks_filter=1", "--max_restarts=5",
-		"main.py"}; !slices.Equal(args, want) {
-		t.Fatalf("%q, want %q", args, want)
+	c := NewCommand(Run)
+	c.FromEnviron([]string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1",
+		"PET_NODE_RANK=0", "PET_MASTER_ADDR=main-0", "PET_LOCAL_RANKS_FILTER=1", "PET_ROLE=",
+		"PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
+	var given []string
+	for _, f := range c.given {
+		given = append(given, f.Name)
 	}
-	c, err := Parse(Run, append([]string{"--runtime=local"}, args...))
+	if want := strings.Fields("nnodes nproc_per_node max_restarts standalone node_rank master_addr " +
+		"local_ranks_filter"); !slices.Equal(given, want) {
+		t.Fatalf("%q, want %q", given, want)
+	}
+	err := c.parse([]string{"--runtime=local", "--max_restarts=5", "main.py"})
 	if j := c.Job; err != nil || j.NumWorkers != 3 || j.MinWorkers != 2 || j.Program.Processes != "4" ||
 		j.Program.MaxRestarts != 5 || !slices.Equal(j.Program.Command, []string{"main.py"}) ||
 		j.Program.LocalRanks != "1" {
@@ -356,7 +359,9 @@ func TestFromEnviron(t *testing.T) {
 	for said, want := range map[string]string{"PET_NODE_RANK=1": "--node_rank=1: expected 0",
 		"PET_RUN_PATH=1":        "--run_path: not available",
 		"PET_NUMA_BINDING=node": "--numa_binding: not available", "PET_VIRTUAL_LOCAL_RANK=0": ""} {
-		_, err := Parse(Run, append([]string{"--runtime=local"}, FromEnviron([]string{"main.py"}, []string{said})...))
+		c := NewCommand(Run)
+		c.FromEnviron([]string{said})
+		err := c.parse([]string{"--runtime=local", "main.py"})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", said, err, want)
 		}

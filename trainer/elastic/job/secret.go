@@ -159,7 +159,7 @@ func (j *Job) checkPlain(p *problems) {
 			refuse(setting("cluster_spec_json"), found, secret, ", or valueFrom with a secretKeyRef")
 		}
 	}
-	c := newCommand(j.Type)
+	c := NewCommand(j.Type)
 	c.Job = j
 	for i := range flags {
 		f := &flags[i]

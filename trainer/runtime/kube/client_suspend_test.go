@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -73,8 +74,8 @@ func withCheckpoints(j *job.Job) {
 
 // asProgram makes j a job that runs a program, which makes no checkpoints of ElasticDL's.
 func asProgram(j *job.Job) {
-	c, err := job.Parse(job.Run, []string{"--job_name=test", "--image_name=pytorch/pytorch:2.9.0",
-		"--agent_image_name=elasticdl:v1", "--", "main.py"})
+	c, err := flags.Job(job.Run, "--job_name=test", "--image_name=pytorch/pytorch:2.9.0",
+		"--agent_image_name=elasticdl:v1", "--", "main.py")
 	if err != nil {
 		panic(err)
 	}

@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/exec"
 
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
@@ -161,10 +162,10 @@ func TestCopyToClaim(t *testing.T) {
 // volume is in their zone, and as their user.
 func TestCopyForAJob(t *testing.T) {
 	const spec = `{"pod_spec":{"imagePullSecrets":[{"name":"pull"}],"affinity":{"nodeAffinity":{},"podAntiAffinity":{}}},"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"runAsUser":1000}}]}}`
-	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1",
+	c, err := flags.Job(job.Run, "--job_name=j", "--image_name=r/mine:1",
 		"--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu",
 		"--tolerations=key=team,operator=Exists",
-		"--service_account=trainer", "--cluster_spec_json=" + spec, "--", "main.py"})
+		"--service_account=trainer", "--cluster_spec_json="+spec, "--", "main.py")
 	if err != nil {
 		t.Fatal(err)
 	}

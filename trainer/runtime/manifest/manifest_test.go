@@ -18,6 +18,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
@@ -61,7 +62,7 @@ func running(t testing.TB, more ...string) *job.Job {
 
 func parsed(t testing.TB, of job.Type, args []string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(of, args)
+	c, err := flags.Job(of, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

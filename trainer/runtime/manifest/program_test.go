@@ -6,6 +6,7 @@ import (
 
 	core "k8s.io/api/core/v1"
 
+	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
@@ -67,7 +68,7 @@ func TestProgramTakesElasticDLAlong(t *testing.T) {
 // Without an image for it elasticdl is the image's own; shared memory is there all the same, unless
 // the job mounts some itself.
 func TestProgramInItsOwnImage(t *testing.T) {
-	c, err := job.Parse(job.Run, []string{"--job_name=p", "--image_name=registry.example/mine:1", "--", "main.py"})
+	c, err := flags.Job(job.Run, "--job_name=p", "--image_name=registry.example/mine:1", "--", "main.py")
 	if err != nil {
 		t.Fatal(err)
 	}
