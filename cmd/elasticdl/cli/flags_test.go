@@ -19,9 +19,9 @@ func TestJobSettings(t *testing.T) {
 		"train --train_data_dir d --shuffle":   {"--training_data=d --shuffle=true", "", ""},
 		"train --shuffle False --use_async yes --detach -n x": {
 			"--detach=true --shuffle=false --use_async=true --namespace=x", "", ""},
-		"train --shuffle d":       {"--shuffle=true", "d", `unexpected argument "d": expected --name=value`},
-		"train --envs=A=--b":      {"--envs=A=--b", "", ""},
-		"train --seed -1":         {"--seed=0", "", "--seed=-1: expected a whole number of 0 or more"},
+		"train --shuffle d":                   {"--shuffle=true", "d", `unexpected argument "d": expected --name=value`},
+		"train --envs=A=--b":                  {"--envs=A=--b", "", ""},
+		"train --seed -1":                     {"--seed=0", "", "--seed=-1: expected a whole number of 0 or more"},
 		"train --num_epochs 4 --num_epochs x": {"--num_epochs=4", "", "--num_epochs=x: expected a whole number"},
 		"train --envs --num_wrkers 3 --frob": {"", "", "--envs: needs a value|--num_wrkers: unknown flag; " +
 			"did you mean --num_workers?|--frob: unknown flag; see elasticdl train --help"},
