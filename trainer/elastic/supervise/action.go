@@ -317,23 +317,25 @@ func (a Look) String() string {
 }
 
 func (a Arrive) String() string {
-	text := fmt.Sprintf("arrive from world %d with %d processes", a.Generation, a.Processes)
-	if a.Generation == 0 {
-		text = fmt.Sprintf("arrive with %d processes", a.Processes)
+	var text strings.Builder
+	text.WriteString("arrive")
+	if a.Generation > 0 {
+		fmt.Fprintf(&text, " from world %d", a.Generation)
 	}
+	fmt.Fprintf(&text, " with %d processes", a.Processes)
 	if a.Conn > 0 {
-		text += fmt.Sprintf(", round %d of process %d", a.At.Round, a.Source)
+		fmt.Fprintf(&text, ", round %d of process %d", a.At.Round, a.Source)
 	}
 	if a.BrokeOff {
-		text += ", broke off"
+		text.WriteString(", broke off")
 	}
 	if a.Finished {
-		text += ", finished"
+		text.WriteString(", finished")
 	}
 	for _, f := range a.Failures {
-		text += ", " + f.String()
+		fmt.Fprintf(&text, ", %v", f)
 	}
-	return text
+	return text.String()
 }
 
 func (Farewell) String() string { return "leave without the master's answer" }
