@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -348,9 +349,7 @@ func (m *model) settle() {
 // moves returns what may happen.
 func (m *model) moves() map[string]func(*rapid.T) {
 	all := m.processMoves()
-	for name, move := range m.masterMoves() {
-		all[name] = move
-	}
+	maps.Copy(all, m.masterMoves())
 	moves := make(map[string]func(*rapid.T))
 	// without these little happens
 	for _, name := range []string{"world", "hello", "arrive", "obey"} {
