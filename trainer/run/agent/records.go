@@ -45,8 +45,6 @@ type records struct {
 	waits time.Time
 	// there are no more records
 	over bool
-	// complete epochs when the world began
-	settled int
 	steps   int64
 	// rounds in the state
 	version int64
@@ -279,10 +277,9 @@ func (r *records) gone(of *script) {
 
 // enter begins a world: leases below the floor are void. What the members have told is in the state
 // of all when they have made a round.
-func (r *records) enter(floor int64, settled int) {
+func (r *records) enter(floor int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settled = settled
 	for id := range r.held {
 		if id < floor {
 			delete(r.held, id)
@@ -303,12 +300,13 @@ func (r *records) beat(b *wire.HeartbeatRequest) {
 	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
 }
 
-// ledger encodes for the master what a process says of its state.
+// ledger encodes for the master what a process says of its state. That may be an older one than its
+// world has: nothing is in it that the process does not say.
 func (r *records) ledger(stretches [][3]int64, settled int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var l ledger.Ledger
-	l.Settle(max(r.settled, settled))
+	l.Settle(settled)
 	for _, s := range stretches {
 		of := s[2] + 1
 		if d := r.dataset; d != nil && d.Task > 0 {

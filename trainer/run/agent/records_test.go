@@ -161,7 +161,7 @@ func TestStepsRiseWhenTheTrainingGoesBack(t *testing.T) {
 	}{{false, 0, 1, 1}, {false, 1, 1, 1}, {false, 0, 2, 2}, {false, 1, 2, 2}, {true, 0, 1, 3},
 		{false, 1, 1, 3}, {false, 1, 2, 4}, {true, 1, 10, 5}} {
 		if c.enters {
-			d.enter(0, 0)
+			d.enter(0)
 		}
 		d.ends(c.local, c.round)
 		var b wire.HeartbeatRequest
@@ -203,7 +203,7 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	d.ends(0, 1, [2]int64{1, 4}, [2]int64{2, 3})
 	d.gone(&d.scripts[1])
 	d.waits, d.over = time.Now().Add(time.Hour), true
-	d.enter(2, 0)
+	d.enter(2)
 	d.safe([2]int64{2, 0}, [2]int64{3, 0})
 	if len(d.reported) > 0 {
 		t.Errorf("reported %v, which is void", d.reported)
@@ -220,9 +220,9 @@ func TestRecordsOfALostSource(t *testing.T) {
 	d := newDesk(t, 2)
 	d.gets(0, 1, 0)
 	d.ends(0, 1, [2]int64{1, 4})
-	d.enter(0, 0)
+	d.enter(0)
 	d.gone(&d.scripts[0])
-	d.enter(0, 0)
+	d.enter(0)
 	d.gets(0, 1, 0)
 	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 1})
 	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 2})
@@ -297,8 +297,8 @@ func TestRecordsWait(t *testing.T) {
 // A process counts epochs and tasks from 0, and knows of a task only how much of it is done.
 func TestRecordsLedger(t *testing.T) {
 	d := newDesk(t, 0)
-	d.enter(0, 1)
-	got, err := ledger.Parse(d.ledger([][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}, 0))
+	d.enter(0)
+	got, err := ledger.Parse(d.ledger([][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func (a *agent) shut() {
 // open lets the processes use the store of the world.
 func (a *agent) open(ctx context.Context) {
 	w := &a.world
-	a.records.enter(w.Floor, int(w.Settled))
+	a.records.enter(w.Floor)
 	serving, shut := context.WithCancel(ctx)
 	w.shut = shut
 	a.scripts.serve(serving, w.Formation, net.JoinHostPort(w.host, strconv.Itoa(w.port)))

@@ -67,6 +67,8 @@ class Session:
         # gradients of a round that has not been committed were applied, perhaps
         self.half = False
         self.source = -1
+        # epochs all records of which are in the state that this world begins with
+        self.complete = 0
         self.headers: List[Header] = []
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -246,7 +248,8 @@ class Session:
         formation = int(m["formation"])
         self.world = World(int(m["rank"]), int(m["size"]), int(m.get("local_rank", 0)), formation, self.live)
         self.source = int(m.get("source", -1))
-        self.settle(int(m.get("settled", 0)))
+        # not yet from the ledger of this process's own state, which may be older
+        self.complete = int(m.get("settled", 0))
         self.book.void(int(m.get("floor", 0)))
         for name, value in m.get("env", {}).items():
             os.environ[name] = str(value)

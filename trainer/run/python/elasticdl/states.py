@@ -207,6 +207,7 @@ class State:
                 m.zero_grad(set_to_none=True)
         session.live, session.half, session.synced = True, False, True
         session.loaded = None
+        session.settle(session.complete)
         session.fit()
         session.book.rewind(session.ledger)
 
@@ -242,7 +243,7 @@ class State:
             else:
                 self.load(values)
         # Not before: if the source is lost meanwhile, this rank has what it had.
-        session.round, session.ledger, session.settled, session.cut = newest, ledger, max(settled, session.settled), cut
+        session.round, session.ledger, session.settled, session.cut = newest, ledger, settled, cut
 
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:

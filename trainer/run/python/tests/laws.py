@@ -4,6 +4,7 @@ checkpoints, each in a world of one."""
 import errno
 import os
 import sys
+from types import SimpleNamespace
 
 import torch
 
@@ -160,6 +161,19 @@ def settled_epochs():
     assert (s.settled, len(s.ledger)) == (1, 2)
     s.settle(2)
     assert s.ledger == {(2, 5): 3} and s._stretches() == [[2, 5, 3]]
+
+
+def older_than_its_world():
+    """A process whose state is older than its world's tells what is in its own, until it has taken
+    the other."""
+    s = alone()
+    s.link, s._recalled = SimpleNamespace(inode=0), 3  # that world is over before it is made
+    s.settled, s.ledger = 1, {(1, 0): 2}
+    assert not s._enter({"formation": 3, "rank": 0, "size": 2, "settled": 2})
+    assert (s.settled, s._stretches()) == (1, [[1, 0, 2]])
+    s._recalled = -1
+    elasticdl.State(n=1).sync()
+    assert (s.settled, s.ledger) == (2, {})
 
 
 def who_writes():
@@ -337,11 +351,11 @@ def differences():
     names = list(state.collect())
     states._gather, states._spread_bytes = gathered, spread
     states._spread = lambda group, source, tensors: sent.update(tensors=len(tensors))
-    s.settled = 2
+    s.settled = 2  # of a state that is given up
     state._sync(s)
     (skeleton, places), = sent["parts"].values()
     assert list(sent["parts"]) == ["model"] and skeleton is None and len(places) == sent["tensors"] == 1
-    assert (s.round, s.settled, s.ledger) == (6, 2, {(1, 0): 8})
+    assert (s.round, s.settled, s.ledger) == (6, 1, {(1, 0): 8})
 
 
 def claimed():

@@ -38,6 +38,7 @@ LAWS = [
     "batches",
     "half_a_round",
     "settled_epochs",
+    "older_than_its_world",
     "who_writes",
     "written_whole",
     "storage_fails",
