@@ -225,6 +225,10 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	if a.Finished {
 		g.finish(int(a.Worker), a.Formation)
 	}
+	if a.Crew != nil && a.Crew.Processes == 0 && !g.keeps {
+		// it was asked to leave, and may arrive before it says so
+		g.leavers[int(a.Worker)] = true
+	}
 	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}
 	for _, f := range a.Failures {
 		r.Failures = append(r.Failures, failure(int(a.Worker), f))

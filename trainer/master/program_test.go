@@ -281,6 +281,19 @@ func TestProgramIsLeftAtOnce(t *testing.T) {
 	})
 }
 
+// Nor are they if that member is back without processes before it says that it was asked to leave.
+func TestProgramIsLeftSilently(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{Store: "store:0"}})
+		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
+		b.enters("2 [1 0] from []")
+		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
 // When the program has failed too often, the reason is that of the process that failed first, on
 // whichever worker.
 func TestProgramFails(t *testing.T) {
