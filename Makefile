@@ -156,7 +156,7 @@ stacks: ## compile the program of the stacks, which the first pulumi preview wou
 	$(GO) build -v -o /dev/null ./stacks
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds
-	$(GO) test -json -race -p 1 -shuffle=on -timeout 20m $(INFRA) | $(REPORT)
+	$(GO) test -json -race -p 1 -shuffle=on -timeout 40m $(INFRA) | $(REPORT)
 
 # The first build takes 4 minutes of a CPU.
 pulumi-tools:
@@ -230,7 +230,7 @@ E2E_FLAGS   = -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep) $(if
 e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args $(E2E_FLAGS); \
-	$(GO) test -tags e2e -count=1 -v -timeout 20m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
+	$(GO) test -tags e2e -count=1 -v -timeout 40m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
 	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m ./test/e2e/scale)
 
 seeds: build cluster-tools torch-debian ## every command of five published tutorials, as it stands, on that cluster; KEEP=1
