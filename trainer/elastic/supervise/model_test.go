@@ -452,8 +452,9 @@ func (m *model) masterMoves() map[string]func() bool {
 			m.arrived, m.lost = false, false
 			m.world++
 			m.asked, m.ledger, m.final = false, nil, false
-			w := World{Generation: m.world, ID: m.world, First: rapid.IntRange(0, 2).Draw(m.T, "first"),
-				Here: m.members, Source: -1, Pause: time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(m.T, "pause")) * time.Second}
+			w := World{Generation: m.world, ID: m.world, Here: m.members, Source: -1,
+				First: rapid.IntRange(0, 2).Draw(m.T, "first"),
+				Pause: time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(m.T, "pause")) * time.Second}
 			w.Size = w.First + w.Here + 1
 			m.tell(w)
 			return true

@@ -7,8 +7,16 @@
 //	        ^                                       │
 //	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall them
 //
-// The master decides about the program as a whole: whether a failure is charged, which workers are
-// in the world, when the job is done. An agent only reports what it observes.
+// The master decides about the program as a whole: whether a failure counts, which workers are in
+// the world, when the job is done. What this worker does about it, the pure machine
+// elastic/supervise decides. This package is the shell around the machine:
+//
+//	processes ── messages, exits ──> socket.go ─┐
+//	master ── heartbeats, worlds ──> beat.go ───┼─> shell.go ── events ──> supervise.Supervisor
+//	SIGTERM, timer ─────────────────────────────┘                              │
+//	processes, connections, heartbeats <── perform.go <──────── actions ───────┘
+//
+// Processes run in a [Backend]: on this machine, or simulated ones in virtual time.
 //
 // Laws:
 //
