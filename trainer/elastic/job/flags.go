@@ -51,15 +51,22 @@ const (
 )
 
 // With reports whether the flag has its effect in jobs of a type.
-func (f *Flag) With(t Type) bool {
+func (f *Flag) With(t Type) bool { return slices.Contains(f.types(), t) }
+
+// types returns the types of jobs in which the flag has its effect.
+func (f *Flag) types() []Type {
 	types, limited := goesWith[f.Name]
-	switch {
+	switch path := f.Field(); {
 	case limited:
-		return slices.Contains(types, t)
+		return types
+	case path != "":
+		return typesOf(path)
 	case f.ofProgram():
-		return t == Run
+		return []Type{Run}
+	case f.Topic == General || f.Topic == Pods || f.Topic == Remnants:
+		return allTypes
 	}
-	return t != Run || f.Topic == General || f.Topic == Pods || f.Topic == Remnants
+	return forModels
 }
 
 // ofProgram reports whether a flag is one of `elasticdl run` alone.
@@ -67,32 +74,11 @@ func (f *Flag) ofProgram() bool {
 	return slices.ContainsFunc(programFlags, func(o Flag) bool { return o.Name == f.Name })
 }
 
-// goesWith is the types of job that a flag has its effect in. One that is not in here has it in
-// all, but that models' flags are not for programs, and theirs for nothing else.
+// goesWith is the types of job in which those flags have their effect that set nothing of the
+// [Job]. For the others the type of the field says it.
 var goesWith = map[string][]Type{
-	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run},
-	"max_workers": {Train, Evaluate, Predict, Run},
-	"job_command": {Train, Run}, "num_minibatches_per_task": {Train, Evaluate, Predict, Run},
-	"relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
-	"grace_period":               {Train, Evaluate, Predict, Run}, "max_task_retries": {Train, Evaluate, Predict,
-		Run}, "task_timeout": {Train, Evaluate, Predict, Run},
-	"model_file": forModels, "record_per_task": forModels,
-	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate},
-	"shuffle": {Train}, "seed": {Train},
-	"prediction_data": {Predict}, "prediction_outputs": {Predict},
-	"prediction_outputs_processor": {Predict}, "eval_metrics_fn": {Train, Evaluate},
-	"loss": {Train, Evaluate}, "optimizer": {Train}, "callbacks": {Train},
-
-	"distribution_strategy": {Train}, "num_ps_pods": {Train}, "num_epochs": {Train},
-	"global_batch_size": {Train}, "scale_learning_rate": {Train},
-	"max_step": {Train}, "evaluation_steps": {Train}, "grads_to_wait": {Train}, "use_async": {Train},
-	"sync_version_tolerance":  {Train},
-	"lr_staleness_modulation": {Train}, "get_model_steps": {Train}, "log_loss_steps": {Train},
-	"heartbeat_timeout": {Train, Run}, "data_encryption": {Train},
-
-	"checkpoint_dir": {Train}, "checkpoint_dir_take_over": {Train, Run}, "checkpoint_steps": {Train},
-	"checkpoint_interval": {Train}, "keep_checkpoint_max": {Train},
-	"ps_resource_request": {Train}, "ps_resource_limit": {Train}, "ps_pod_priority": {Train},
+	"job_command": {Train, Run}, "record_per_task": forModels,
+	"prediction_outputs_processor": {Predict},
 }
 
 // TakesValue tells whether the flag needs one; booleans do not.

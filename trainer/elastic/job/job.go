@@ -20,9 +20,11 @@ import (
 	"time"
 )
 
-// Job is a training, evaluation or prediction job. Counts are of records,
-// minibatches, pods or model versions, as each field says; the zero value of
-// an optional field means off or automatic. [Default] has ElasticDL's defaults.
+// Job is a job to train, evaluate or predict with a model, or to run a program. Its own fields are of
+// all types of jobs. The structs that it embeds are of some types, which parts lists. As JSON all
+// fields stand side by side. Counts are of records, minibatches, pods or model versions, as each
+// field says; the zero value of an optional field means off or automatic. [Default] has ElasticDL's
+// defaults.
 type Job struct {
 	// --job_name: unique where it runs; part of the pods' names
 	Name string `json:"name"`
@@ -31,97 +33,27 @@ type Job struct {
 	// what the command was
 	Type Type `json:"type"`
 
-	// The model, and the functions that make it up.
-	// --model_zoo: a directory
-	ModelZoo string `json:"modelZoo,omitzero"`
-	// --model_def: "mnist.mnist_functional_api.custom_model"
-	ModelDef string `json:"modelDef"`
-	// --feed: records to batch
-	Feed string `json:"feed,omitzero"`
-	// --loss
-	Loss string `json:"loss,omitzero"`
-	// --optimizer
-	Optimizer string `json:"optimizer,omitzero"`
-	// --callbacks
-	Callbacks string `json:"callbacks,omitzero"`
-	// --eval_metrics_fn
-	EvalMetricsFn string `json:"evalMetricsFn,omitzero"`
-	// --custom_data_reader
-	CustomDataReader string `json:"customDataReader,omitzero"`
-	// --data_reader_params
-	DataReaderParams map[string]string `json:"dataReaderParams,omitzero"`
+	// Each of these is of some types of jobs; the others ignore it.
+	ModelSettings
+	EvaluationSettings
+	TrainingSettings
+	PredictionSettings
+	StateSettings
+	Program
 
-	// Where data comes from and where the result goes: paths as the pods see them.
-	// --training_data: RecordIO directory or file, or .csv
-	TrainingData string `json:"trainingData,omitzero"`
-	// --validation_data: likewise; "" = no evaluation
-	ValidationData string `json:"validationData,omitzero"`
-	// --prediction_data: likewise
-	PredictionData string `json:"predictionData,omitzero"`
-	// --output: directory or bucket for the trained model; "" = that of [Job.ResultDir]
-	Output string `json:"output,omitzero"`
-	// --prediction_outputs: a .csv file, or a directory for parts of it
-	PredictionOutputs string `json:"predictionOutputs,omitzero"`
-
-	// How it is trained.
-	// --distribution_strategy; "" = nothing is trained
-	Strategy Strategy `json:"strategy,omitzero"`
+	// Workers, and the tasks that they are given.
 	// --num_workers: workers wanted
 	NumWorkers int `json:"numWorkers"`
 	// --min_workers: a ring of fewer does not train; 0 = 1
 	MinWorkers int `json:"minWorkers,omitzero"`
 	// --max_workers: the job is not scaled beyond; 0 = no limit
 	MaxWorkers int `json:"maxWorkers,omitzero"`
-	// --num_ps_pods: parameter servers
-	NumPS int `json:"numPS,omitzero"`
-	// --num_epochs: passes over the training data
-	NumEpochs int `json:"numEpochs"`
-	// --minibatch_size: records
-	MinibatchSize int `json:"minibatchSize"`
 	// --num_minibatches_per_task; 0 = a program says, or its package
 	NumMinibatchesPerTask int `json:"numMinibatchesPerTask"`
-	// --max_step: minibatches in all; 0 = off
-	MaxStep int `json:"maxStep,omitzero"`
-	// --evaluation_steps: versions between evaluations; 0 = only at the end
-	EvaluationSteps int `json:"evaluationSteps,omitzero"`
-	// --grads_to_wait: gradients per synchronous update
-	GradsToWait int `json:"gradsToWait"`
-	// --use_async; see Synchronous
-	UseAsync bool `json:"useAsync,omitzero"`
-	// --sync_version_tolerance: versions; nil = not given; see Synchronous
-	SyncVersionTolerance *int `json:"syncVersionTolerance,omitempty"`
-	// --lr_staleness_modulation: learning rate / staleness
-	LRStalenessModulation bool `json:"lrStalenessModulation,omitzero"`
-	// --get_model_steps: local updates between pulls
-	GetModelSteps int `json:"getModelSteps"`
-	// --log_loss_steps: minibatches between loss lines; 0 = none
-	LogLossSteps int `json:"logLossSteps,omitzero"`
-	// --seed: of initial values, shuffling and dropout
-	Seed uint64 `json:"seed,omitzero"`
-	// --shuffle: order of tasks, and of records within a task, anew each epoch
-	Shuffle bool `json:"shuffle,omitzero"`
-	// --num_threads: of each worker's engine; 0 = automatic
-	NumThreads int `json:"numThreads,omitzero"`
-	// --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of
-	// each
-	GlobalBatchSize int `json:"globalBatchSize,omitzero"`
-	// --scale_learning_rate: times the number of workers in the ring
-	ScaleLearningRate bool `json:"scaleLearningRate,omitzero"`
-
-	// what workers run, of a job to run a program
-	Program
-
-	// DataEncryption is "tls" or, on a network that encrypts below, "off": gradients and values are
-	// then neither encrypted nor protected against change, though both ends prove who they are. "":
-	// tls.
-	// --data_encryption
-	DataEncryption string `json:"dataEncryption,omitempty"`
 
 	// What happens when something dies or hangs.
 	// --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
 	TaskTimeout Duration `json:"taskTimeout"`
-	// --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
-	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitzero"`
 	// --max_task_retries: failures of one task before the job fails
 	MaxTaskRetries int `json:"maxTaskRetries"`
 	// --relaunch_on_worker_failure: replacements of a worker that failed by itself
@@ -130,21 +62,6 @@ type Job struct {
 	// is to end; 0: the default, see [Job.TimeToEnd]. A job without it is written as before there
 	// was the flag.
 	GracePeriod Duration `json:"gracePeriod,omitzero"`
-
-	// Checkpoints.
-	// --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
-	CheckpointDir string `json:"checkpointDir,omitzero"`
-	// --checkpoint_steps: versions between checkpoints; 0 = none by that
-	CheckpointSteps int `json:"checkpointSteps,omitzero"`
-	// --checkpoint_interval: time between checkpoints; 0 = none by that
-	CheckpointInterval Duration `json:"checkpointInterval,omitzero"`
-	// --keep_checkpoint_max: newest kept; 0 = all
-	KeepCheckpointMax int `json:"keepCheckpointMax,omitzero"`
-	// --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, is gone
-	// for ever
-	CheckpointDirTakeOver bool `json:"checkpointDirTakeOver,omitzero"`
-	// --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
-	CheckpointDirForInit string `json:"checkpointDirForInit,omitzero"`
 
 	// The pods.
 	// --image_name
@@ -155,8 +72,6 @@ type Job struct {
 	RestartPolicy string `json:"restartPolicy,omitzero"`
 	// --master_*
 	Master Pod `json:"master,omitzero"`
-	// --ps_*
-	PS Pod `json:"ps,omitzero"`
 	// --worker_*
 	Worker Pod `json:"worker,omitzero"`
 	// --volume: of every pod
@@ -191,7 +106,6 @@ type Job struct {
 	// PendingTimeout is how long pods of a role may fit no node before the job fails
 	// (--pending_timeout); nil = [DefaultPendingTimeout], 0 = without limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
-
 	// --suspend: the job is made, and does not start yet
 	Suspend bool `json:"suspend,omitzero"`
 	// --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
@@ -252,17 +166,16 @@ func (j *Job) TimeToEnd() time.Duration { return cmp.Or(j.GracePeriod.Duration, 
 func Default() *Job {
 	return &Job{
 		Namespace: "default", Type: Train,
-		Feed: "feed", Loss: "loss", Optimizer: "optimizer", Callbacks: "callbacks",
-		EvalMetricsFn: "eval_metrics_fn", CustomDataReader: "custom_data_reader",
-		Strategy: ParameterServer, NumWorkers: 2, NumPS: 1,
-		NumEpochs: 1, MinibatchSize: 64, NumMinibatchesPerTask: 8,
-		GradsToWait: 1, GetModelSteps: 1, LogLossSteps: 100, Shuffle: true,
-		TaskTimeout: Duration{5 * time.Minute}, HeartbeatTimeout: Duration{5 * time.Second},
-		MaxTaskRetries: 3, RelaunchOnWorkerFailure: 1,
-		KeepCheckpointMax: 3,
-		ImagePullPolicy:   "Always", RestartPolicy: "Never", LogLevel: "INFO",
+		ModelSettings:      ModelSettings{Feed: "feed", CustomDataReader: "custom_data_reader", MinibatchSize: 64},
+		EvaluationSettings: EvaluationSettings{Loss: "loss", EvalMetricsFn: "eval_metrics_fn"},
+		TrainingSettings: TrainingSettings{Optimizer: "optimizer", Callbacks: "callbacks",
+			Strategy: ParameterServer, NumPS: 1, NumEpochs: 1, GradsToWait: 1, GetModelSteps: 1, LogLossSteps: 100,
+			Shuffle: true, KeepCheckpointMax: 3, PS: Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}}},
+		StateSettings: StateSettings{HeartbeatTimeout: Duration{5 * time.Second}},
+		NumWorkers:    2, NumMinibatchesPerTask: 8,
+		TaskTimeout: Duration{5 * time.Minute}, MaxTaskRetries: 3, RelaunchOnWorkerFailure: 1,
+		ImagePullPolicy: "Always", RestartPolicy: "Never", LogLevel: "INFO",
 		Master: Pod{Request: Resources{"cpu": "100m", "memory": "1024Mi"}},
-		PS:     Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},
 		Worker: Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},
 	}
 }

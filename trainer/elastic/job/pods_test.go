@@ -167,7 +167,7 @@ func TestResumable(t *testing.T) {
 		{Train, "", Failed, ErrNoCheckpoints}, {Train, "/c", Failed, nil}, {Train, "/c", Succeeded, ErrSucceeded},
 		{Run, "", Failed, nil}, {Run, "", Suspended, nil}, {Run, "", Succeeded, ErrSucceeded},
 	} {
-		if err := (&Job{Name: "j", Type: test.of, CheckpointDir: test.dir}).Resumable(
+		if err := (&Job{Name: "j", Type: test.of, TrainingSettings: TrainingSettings{CheckpointDir: test.dir}}).Resumable(
 			test.ended); !errors.Is(err, test.want) {
 			t.Errorf("%+v: %v", test, err)
 		}

@@ -81,8 +81,6 @@ const (
 	StartExec = "exec" // each by itself
 )
 
-var forModels = []Type{Train, Evaluate, Predict}
-
 // programFlags are the flags of `elasticdl run`.
 var programFlags = []Flag{
 	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere,

@@ -116,7 +116,7 @@ func (j *Job) checkData(p *problems) {
 		{"checkpoint_dir", j.CheckpointDir, either{"; --checkpoint_dir_for_init names the model",
 			"; checkpointDirForInit names the model"}},
 	} {
-		types := goesWith[f.flag]
+		types := Find(f.flag).types()
 		p.check(f.value == "" || slices.Contains(types, j.Type), setting(f.flag, f.value),
 			"goes with %s, not with %s: drop it%v", types[0], j.Type, f.instead)
 	}

@@ -213,7 +213,7 @@ func TestFetchesForLong(t *testing.T) {
 				<-ctx.Done() // the bucket does not answer
 				return nil, ctx.Err()
 			}
-			j := &job.Job{HeartbeatTimeout: job.Duration{Duration: timing.Silence},
+			j := &job.Job{StateSettings: job.StateSettings{HeartbeatTimeout: job.Duration{Duration: timing.Silence}},
 				Program: job.Program{Command: []string{"s3://bucket/main.py"}, Processes: "1"}}
 			err := Run(t.Context(), Config{
 				Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: master,

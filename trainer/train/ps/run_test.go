@@ -262,7 +262,8 @@ func TestRunIsAbandoned(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for name, m := range map[string]*fakeMaster{
-		"no such model": {job: &job.Job{ModelDef: "nothing.like_that", NumPS: 1}},
+		"no such model": {job: &job.Job{ModelSettings: job.ModelSettings{ModelDef: "nothing.like_that"},
+			TrainingSettings: job.TrainingSettings{NumPS: 1}}},
 		"no such index": {job: func() *job.Job { j := mnistJob(); j.NumPS = -1; return j }()},
 		"the master knows no ps-0": {job: mnistJob(),
 			fail: grpcstatus.Error(codes.NotFound, "the master knows no ps-0")},

@@ -136,7 +136,7 @@ func TestLoad(t *testing.T) {
 		{out, nil, 3, 33},
 		{out + "/model.safetensors", nil, 3, 33},
 	} {
-		cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: c.from},
+		cfg := Config{Job: &job.Job{Type: job.Predict, ModelSettings: job.ModelSettings{CheckpointDirForInit: c.from}},
 			Engine: &counter{values: make([]float32, 1), grads: make([]float32, 1)}}
 		if err := (Options{}).load(t.Context(), &cfg, c.base); err != nil ||
 			cfg.Engine.Values()[0] != c.value || cfg.Version != c.version {
@@ -144,7 +144,7 @@ func TestLoad(t *testing.T) {
 				cfg.Engine.Values(), cfg.Version, c.value, c.version)
 		}
 	}
-	cfg := Config{Job: &job.Job{Type: job.Predict, CheckpointDirForInit: dir},
+	cfg := Config{Job: &job.Job{Type: job.Predict, ModelSettings: job.ModelSettings{CheckpointDirForInit: dir}},
 		Engine: &counter{values: make([]float32, 1)}}
 	replaced := &wire.Base{Dir: dir, Number: 2, Checksum: bases[0].Checksum}
 	if err := (Options{}).load(t.Context(), &cfg, replaced); !errors.Is(err, checkpoint.ErrDamaged) {

@@ -37,7 +37,7 @@ func TestOffersFollowTheLedger(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, reports := atHand(c.hand...)
-			r.Meeting, r.Job = membership.New(nil, nil), &job.Job{MinibatchSize: 2}
+			r.Meeting, r.Job = membership.New(nil, nil), &job.Job{ModelSettings: job.ModelSettings{MinibatchSize: 2}}
 			r.batch = 100 // it offers all that it has
 			r.ledger.Add(ledger.Task{Epoch: 1, Number: 1}, c.had, 8)
 			if err := r.tidy(t.Context()); err != nil {

@@ -1,0 +1,203 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// ModelSettings are the settings of jobs that compute with a model: to train, evaluate or predict.
+type ModelSettings struct {
+	// --model_zoo: a directory
+	ModelZoo string `json:"modelZoo,omitzero"`
+	// --model_def: "mnist.mnist_functional_api.custom_model"
+	ModelDef string `json:"modelDef"`
+	// --feed: records to batch
+	Feed string `json:"feed,omitzero"`
+	// --custom_data_reader
+	CustomDataReader string `json:"customDataReader,omitzero"`
+	// --data_reader_params
+	DataReaderParams map[string]string `json:"dataReaderParams,omitzero"`
+	// --minibatch_size: records
+	MinibatchSize int `json:"minibatchSize"`
+	// --num_threads: of each worker's engine; 0 = automatic
+	NumThreads int `json:"numThreads,omitzero"`
+	// --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
+	CheckpointDirForInit string `json:"checkpointDirForInit,omitzero"`
+}
+
+// EvaluationSettings are the settings of jobs that measure a model, to train it or to evaluate it.
+type EvaluationSettings struct {
+	// --loss
+	Loss string `json:"loss,omitzero"`
+	// --eval_metrics_fn
+	EvalMetricsFn string `json:"evalMetricsFn,omitzero"`
+	// --validation_data: likewise; "" = no evaluation
+	ValidationData string `json:"validationData,omitzero"`
+}
+
+// TrainingSettings are the settings of jobs that train a model.
+type TrainingSettings struct {
+	// --optimizer
+	Optimizer string `json:"optimizer,omitzero"`
+	// --callbacks
+	Callbacks string `json:"callbacks,omitzero"`
+	// --training_data: RecordIO directory or file, or .csv
+	TrainingData string `json:"trainingData,omitzero"`
+	// --output: directory or bucket for the trained model; "" = that of [Job.ResultDir]
+	Output string `json:"output,omitzero"`
+	// --distribution_strategy; "" = nothing is trained
+	Strategy Strategy `json:"strategy,omitzero"`
+	// --num_ps_pods: parameter servers
+	NumPS int `json:"numPS,omitzero"`
+	// --num_epochs: passes over the training data
+	NumEpochs int `json:"numEpochs"`
+	// --max_step: minibatches in all; 0 = off
+	MaxStep int `json:"maxStep,omitzero"`
+	// --evaluation_steps: versions between evaluations; 0 = only at the end
+	EvaluationSteps int `json:"evaluationSteps,omitzero"`
+	// --grads_to_wait: gradients per synchronous update
+	GradsToWait int `json:"gradsToWait"`
+	// --use_async; see Synchronous
+	UseAsync bool `json:"useAsync,omitzero"`
+	// --sync_version_tolerance: versions; nil = not given; see Synchronous
+	SyncVersionTolerance *int `json:"syncVersionTolerance,omitempty"`
+	// --lr_staleness_modulation: learning rate / staleness
+	LRStalenessModulation bool `json:"lrStalenessModulation,omitzero"`
+	// --get_model_steps: local updates between pulls
+	GetModelSteps int `json:"getModelSteps"`
+	// --log_loss_steps: minibatches between loss lines; 0 = none
+	LogLossSteps int `json:"logLossSteps,omitzero"`
+	// --seed: of initial values, shuffling and dropout
+	Seed uint64 `json:"seed,omitzero"`
+	// --shuffle: order of tasks, and of records within a task, anew each epoch
+	Shuffle bool `json:"shuffle,omitzero"`
+	// --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of
+	// each
+	GlobalBatchSize int `json:"globalBatchSize,omitzero"`
+	// --scale_learning_rate: times the number of workers in the ring
+	ScaleLearningRate bool `json:"scaleLearningRate,omitzero"`
+	// DataEncryption is "tls" or, on a network that encrypts below, "off": gradients and values are
+	// then neither encrypted nor protected against change, though both ends prove who they are. "":
+	// tls.
+	// --data_encryption
+	DataEncryption string `json:"dataEncryption,omitempty"`
+	// --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
+	CheckpointDir string `json:"checkpointDir,omitzero"`
+	// --checkpoint_steps: versions between checkpoints; 0 = none by that
+	CheckpointSteps int `json:"checkpointSteps,omitzero"`
+	// --checkpoint_interval: time between checkpoints; 0 = none by that
+	CheckpointInterval Duration `json:"checkpointInterval,omitzero"`
+	// --keep_checkpoint_max: newest kept; 0 = all
+	KeepCheckpointMax int `json:"keepCheckpointMax,omitzero"`
+	// --ps_*
+	PS Pod `json:"ps,omitzero"`
+}
+
+// PredictionSettings are the settings of jobs that predict.
+type PredictionSettings struct {
+	// --prediction_data: likewise
+	PredictionData string `json:"predictionData,omitzero"`
+	// --prediction_outputs: a .csv file, or a directory for parts of it
+	PredictionOutputs string `json:"predictionOutputs,omitzero"`
+}
+
+// StateSettings are the settings of jobs whose workers change a state that must survive them: to
+// train a model, or to run a program.
+type StateSettings struct {
+	// --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
+	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitzero"`
+	// --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, is gone
+	// for ever
+	CheckpointDirTakeOver bool `json:"checkpointDirTakeOver,omitzero"`
+}
+
+var (
+	allTypes  = []Type{Train, Evaluate, Predict, Run}
+	forModels = []Type{Train, Evaluate, Predict}
+)
+
+// parts lists the types of jobs that have each struct of a Job.
+var parts = map[reflect.Type][]Type{
+	reflect.TypeFor[ModelSettings]():      forModels,
+	reflect.TypeFor[EvaluationSettings](): {Train, Evaluate},
+	reflect.TypeFor[TrainingSettings]():   {Train},
+	reflect.TypeFor[PredictionSettings](): {Predict},
+	reflect.TypeFor[StateSettings]():      {Train, Run},
+	reflect.TypeFor[Program]():            {Run},
+}
+
+// typesOf returns the types of jobs that have a field, which is named by its path in JSON.
+func typesOf(path string) []Type {
+	first, _, _ := strings.Cut(path, ".")
+	for f := range reflect.TypeFor[Job]().Fields() {
+		if !f.Anonymous {
+			continue
+		}
+		for of := range f.Type.Fields() {
+			if name, _, _ := strings.Cut(of.Tag.Get("json"), ","); name == first {
+				return parts[f.Type]
+			}
+		}
+	}
+	return allTypes
+}
+
+// written is the order of the fields in JSON. Jobs with the same settings have the same bytes in all
+// versions, because the hash of a running job's settings is compared with that of its stack. Fields
+// that are not listed come last, in the order of their names.
+var written = strings.Fields(`
+	name namespace type modelZoo modelDef feed loss optimizer callbacks evalMetricsFn
+	customDataReader dataReaderParams trainingData validationData predictionData output
+	predictionOutputs strategy numWorkers minWorkers maxWorkers numPS numEpochs minibatchSize
+	numMinibatchesPerTask maxStep evaluationSteps gradsToWait useAsync syncVersionTolerance
+	lrStalenessModulation getModelSteps logLossSteps seed shuffle numThreads globalBatchSize
+	scaleLearningRate command processes module noPython maxRestarts startMethod restartOnJoin
+	checkpointFile grace gatherTimeout role logDir redirects tee localRanksFilter sha256 gpus
+	interface agentImage workdir code codeSHA256 dataEncryption taskTimeout heartbeatTimeout
+	maxTaskRetries relaunchOnWorkerFailure gracePeriod checkpointDir checkpointSteps
+	checkpointInterval keepCheckpointMax checkpointDirTakeOver checkpointDirForInit image
+	imagePullPolicy restartPolicy master ps worker volumes envs envSecrets allowPlainSecrets
+	imagePullSecrets populateEnvNames clusterSpecJSON maxMemory tolerations nodeSelector
+	serviceAccount runAsUser ttl deadline pendingTimeout suspend logLevel
+`)
+
+// MarshalJSON returns all fields side by side, in the order of written.
+func (j Job) MarshalJSON() ([]byte, error) {
+	type plain Job // without this method
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // the caller's encoder does, or does not
+	if err := encoder.Encode(plain(j)); err != nil {
+		return nil, err
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text.Bytes(), &values); err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	place := func(name string) int {
+		if i := slices.Index(written, name); i >= 0 {
+			return i
+		}
+		return len(written)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return place(a) - place(b) })
+	text.Reset()
+	text.WriteByte('{')
+	for i, name := range names {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(&text, "%q:%s", name, values[name])
+	}
+	text.WriteByte('}')
+	return text.Bytes(), nil
+}
