@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// Job is a job to train, evaluate or predict with a model, or to run a program. Its own fields are of
-// all types of jobs. The structs that it embeds are of some types, which parts lists. As JSON all
+// Job is a job to train, evaluate or predict with a model, or to run a program. Its own fields are
+// of all types of jobs. The structs that it embeds are of some types, which parts lists. As JSON all
 // fields stand side by side. Counts are of records, minibatches, pods or model versions, as each
 // field says; the zero value of an optional field means off or automatic. [Default] has ElasticDL's
 // defaults.

@@ -167,7 +167,8 @@ func TestResumable(t *testing.T) {
 		{Train, "", Failed, ErrNoCheckpoints}, {Train, "/c", Failed, nil}, {Train, "/c", Succeeded, ErrSucceeded},
 		{Run, "", Failed, nil}, {Run, "", Suspended, nil}, {Run, "", Succeeded, ErrSucceeded},
 	} {
-		if err := (&Job{Name: "j", Type: test.of, TrainingSettings: TrainingSettings{CheckpointDir: test.dir}}).Resumable(
+		j := &Job{Name: "j", Type: test.of, TrainingSettings: TrainingSettings{CheckpointDir: test.dir}}
+		if err := j.Resumable(
 			test.ended); !errors.Is(err, test.want) {
 			t.Errorf("%+v: %v", test, err)
 		}

@@ -36,7 +36,8 @@ func holder(t *testing.T, dir string, batch int64) *member {
 	}
 	s.restart(make([]float32, lessons))
 	w := &worker{
-		Config: Config{Job: &job.Job{TrainingSettings: job.TrainingSettings{CheckpointDir: dir}}, Log: slog.New(logline.New(t.Output(), slog.LevelDebug))},
+		Config: Config{Job: &job.Job{TrainingSettings: job.TrainingSettings{CheckpointDir: dir}},
+			Log: slog.New(logline.New(t.Output(), slog.LevelDebug))},
 		urgent: make(chan struct{}, 1),
 	}
 	return &member{worker: w, Meeting: membership.New(nil, nil), state: *s}
