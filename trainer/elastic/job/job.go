@@ -21,10 +21,10 @@ import (
 )
 
 // Job is a job to train, evaluate or predict with a model, or to run a program. Its own fields are
-// of all types of jobs. The structs that it embeds are of some types, which parts lists. As JSON all
-// fields stand side by side. Counts are of records, minibatches, pods or model versions, as each
-// field says; the zero value of an optional field means off or automatic. [Default] has ElasticDL's
-// defaults.
+// of all types of jobs. The structs that it embeds are of some types, which parts lists. As JSON
+// all fields stand side by side. Counts are of records, minibatches, pods or model versions, as
+// each field says; the zero value of an optional field means off or automatic. [Default] has
+// ElasticDL's defaults.
 type Job struct {
 	// --job_name: unique where it runs; part of the pods' names
 	Name string `json:"name"`

@@ -146,9 +146,9 @@ func typesOf(path string) []Type {
 	return allTypes
 }
 
-// written is the order of the fields in JSON. Jobs with the same settings have the same bytes in all
-// versions, because the hash of a running job's settings is compared with that of its stack. A new
-// field is added at the end.
+// written is the order of the fields in JSON. Jobs with the same settings have the same bytes in
+// all versions, because the hash of a running job's settings is compared with that of its stack. A
+// new field is added at the end.
 var written = strings.Fields(`
 	name namespace type modelZoo modelDef feed loss optimizer callbacks evalMetricsFn
 	customDataReader dataReaderParams trainingData validationData predictionData output
