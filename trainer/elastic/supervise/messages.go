@@ -88,6 +88,10 @@ func (s *Supervisor) arrived(e Arrived) {
 	}
 	p.waits = &e
 	switch {
+	case p.member && p.entered != s.world.Generation && s.phase == Recalling:
+		// the others wait for it, to make the round after which all leave
+		s.enter(p)
+		s.do(Recall{p.conn.number, s.world.Generation, false})
 	case !s.works() || !p.member: // see joined
 	case p.entered == s.world.Generation:
 		s.returned = true
