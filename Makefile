@@ -146,7 +146,7 @@ torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them, and servers alone; SEED=first, SEEDS=how many
 	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/train/ps -schedules 120
 	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
-	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing; do \
+	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing TestSimulationProgram; do \
 	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \
 	done; failed=0; for process in $$running; do wait $$process || failed=1; done; exit $$failed
 

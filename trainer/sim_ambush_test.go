@@ -118,7 +118,7 @@ func (s *simulation) killThat() func(string) string {
 // whole training.
 func (s *simulation) anyone() func() (id pod.ID, ok bool) {
 	i, role := s.random.IntN(1<<20), pod.Worker
-	if s.ring == nil && s.random.IntN(4) == 0 {
+	if s.hasServers() && s.random.IntN(4) == 0 {
 		role = pod.PS
 	}
 	return func() (id pod.ID, ok bool) {

@@ -27,7 +27,14 @@ const (
 	both where = iota
 	besideServers
 	inRing
+	inProgram
 )
+
+// in reports whether the fault makes sense in such jobs. A program's workers meet as those of a
+// ring.
+func (f fault) in(of where) bool {
+	return f.where == both || f.where == of || of == inProgram && f.where == inRing
+}
 
 var killed = pod.Exit{Code: 137, Signal: 9}
 
@@ -101,7 +108,7 @@ var faults = []fault{
 	{name: "partition", do: func(s *simulation) string {
 		a, b, ok := s.pickPair()
 		most := 4 * time.Second
-		if s.ring != nil {
+		if !s.hasServers() {
 			// so that many are noticed, and some are over before
 			most += 2 * s.job.HeartbeatTimeout.Duration
 		}
@@ -319,16 +326,16 @@ func (s *simulation) pick(r pod.Role) (pod.ID, bool) {
 func (s *simulation) pickPair() (a, b string, ok bool) {
 	w, hasWorker := s.pick(pod.Worker)
 	p, hasServer := s.pick(pod.PS)
-	if s.ring != nil {
+	if !s.hasServers() {
 		p, hasServer = s.pick(pod.Worker)
 	}
 	kind := s.random.IntN(3)
 	switch {
-	case kind == 0 && s.ring == nil:
+	case kind == 0 && s.hasServers():
 		return "master", p.String(), hasServer
 	case kind < 2 || p == w:
 		return "master", w.String(), hasWorker
-	case s.random.IntN(4) == 0 && s.ring == nil:
+	case s.random.IntN(4) == 0 && s.hasServers():
 		return w.String(), p.String(), hasWorker && hasServer
 	}
 	return p.String(), w.String(), hasWorker && hasServer

@@ -174,9 +174,13 @@ func (s *simulation) reigns(ctx context.Context, resume bool) (*wire.JobStatus, 
 // run is the master itself.
 func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobStatus, error) {
 	defer r.network.kill(r.host)
+	training, validation := r.training.shards, r.validation.shards
+	if r.program != nil {
+		training, validation = nil, nil
+	}
 	return master.Run(ctx, master.Config{
 		Self: speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: r.number, Life: 1}), Users: true,
-		Job: r.job, Resume: resume, Training: r.training.shards, Validation: r.validation.shards,
+		Job: r.job, Resume: resume, Training: training, Validation: validation,
 		Former: former, Memory: r, Metric: metric,
 		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host),
 		Log: r.log(fmt.Sprintf("master-%d", r.number)),
@@ -245,7 +249,7 @@ func (s *simulation) drawMasters(seed uint64, of where) {
 		return
 	}
 	for _, f := range coups {
-		if (f.where == both || f.where == of) && r.IntN(2) == 0 {
+		if f.in(of) && r.IntN(2) == 0 {
 			s.faults = append(s.faults, f)
 		}
 	}

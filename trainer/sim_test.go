@@ -77,8 +77,10 @@ type simulation struct {
 	homes bool
 	// of workers that are deleted
 	grace time.Duration
-	// nil: parameter servers
+	// nil: parameter servers, or a program
 	ring *ringWatch
+	// nil: the job trains a model in Go
+	program *programWatch
 	// of checkpoints
 	disk *disk
 	// when the job is stopped, to be resumed; 0: never
@@ -154,6 +156,9 @@ func newSimulation(seed uint64, output string) *simulation {
 	return s
 }
 
+// hasServers reports whether the model is on parameter servers.
+func (s *simulation) hasServers() bool { return s.ring == nil && s.program == nil }
+
 // newJob draws what jobs of both strategies have.
 func newJob(r *rand.Rand, seed uint64, output string) *job.Job {
 	j := job.Default()
@@ -209,7 +214,7 @@ func (s *simulation) draw(r *rand.Rand, of where) {
 		return
 	}
 	for _, f := range slices.Concat(faults, ambushes, []fault{ask, askAll}) {
-		if (f.where == both || f.where == of) && r.IntN(2) == 0 {
+		if f.in(of) && r.IntN(2) == 0 {
 			s.faults = append(s.faults, f)
 		}
 	}
@@ -233,7 +238,11 @@ func (s *simulation) String() string {
 // run runs the job to its end: at once, or stopped in the middle, and resumed with as many servers
 // and workers as it says then.
 func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	most := limit
+	if s.program != nil {
+		most = programLimit
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
 	s.began = time.Now()
 	var injecting sync.WaitGroup
@@ -250,7 +259,10 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	s.pods = newPods(s.network)
 	s.pods.start, s.pods.grace = s.start, s.grace
 	s.pods.run = func(ctx context.Context, it *process) error {
-		if it.ID.Role == pod.PS {
+		switch {
+		case s.program != nil:
+			return s.runAgent(ctx, it)
+		case it.ID.Role == pod.PS:
 			return s.runPS(ctx, it.host, it.Pod)
 		}
 		return s.runWorker(ctx, it)
@@ -277,7 +289,7 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 // resume changes what may change of a job that is resumed. Nothing of it runs.
 func (s *simulation) resume() {
 	r := rand.New(rand.NewPCG(s.job.Seed, 8))
-	if s.ring == nil {
+	if s.hasServers() {
 		s.job.NumPS = 1 + r.IntN(3)
 	}
 	if s.job.MinWorkers == 0 && s.job.MaxWorkers == 0 {
@@ -291,6 +303,9 @@ func (s *simulation) resume() {
 		s.before, s.leased, s.epochs = s.leased, nil, 0
 		if s.ring != nil {
 			s.ring.forget()
+		}
+		if s.program != nil {
+			s.program.forget()
 		}
 	})
 }
@@ -329,6 +344,10 @@ func (s *simulation) start(p master.Pod) (delay time.Duration, refused error) {
 
 // check asserts what must be so at the end of every job, whatever befell it.
 func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
+	if s.program != nil {
+		s.checkProgram(t, status, err)
+		return
+	}
 	if err != nil {
 		t.Fatalf("job failed: %v", err)
 	}

@@ -50,6 +50,11 @@ func (w *watch) complain(format string, args ...any) {
 
 // hear takes an event of the master's.
 func (s *simulation) hear(e master.Event) {
+	if s.program != nil {
+		s.note(func() { s.program.hearEvent(e) })
+		s.springs(e)
+		return
+	}
 	s.note(func() {
 		switch e := e.(type) {
 		case master.Leased:

@@ -85,6 +85,13 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
+// CloseRead ends what the other end can send: what it has sent can still be read, then the stream
+// ends.
+func (c *conn) CloseRead() error {
+	c.read.end(&c.read.finished)
+	return nil
+}
+
 func (c *conn) LocalAddr() net.Addr  { return addr{} }
 func (c *conn) RemoteAddr() net.Addr { return addr{} }
 

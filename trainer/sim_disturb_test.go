@@ -1,0 +1,149 @@
+package trainer_test
+
+import (
+	"fmt"
+	"hash/crc32"
+	"syscall"
+	"time"
+)
+
+func checksum(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
+
+// Moments of a program.
+const (
+	arrives moment = "an arrival"
+	enters  moment = "a process's entry into a world"
+	saving  moment = "a save"
+)
+
+// disturbances is what goes wrong with the processes of a program.
+var disturbances = []fault{
+	{name: "kill a process", do: func(s *simulation) string { return s.signal(syscall.SIGKILL) }},
+	{name: "terminate a process", rare: 3, do: func(s *simulation) string { return s.signal(syscall.SIGTERM) }},
+	{name: "fail a process", rare: 6, do: func(s *simulation) string {
+		p := s.anyProcess()
+		return said(p != nil && s.fails(p, 1), "%v ends with 1", p)
+	}},
+	{name: "crash a process", rare: 6, do: func(s *simulation) string {
+		p := s.anyProcess()
+		return said(p != nil && s.fails(p, 0), "%v crashes by SIGSEGV", p)
+	}},
+	{name: "freeze a process", rare: 2, do: func(s *simulation) string {
+		p, d := s.anyProcess(), s.any(50*time.Millisecond, 20*time.Second)
+		return said(p != nil && p.freeze(d), "%v is stopped by a signal for %v", p, d)
+	}},
+	{name: "kill a fork server", rare: 3, do: (*simulation).killForkServer},
+	{name: "kill a process as it arrives", do: func(s *simulation) string {
+		return s.ambush(arrives, s.killThatProcess)
+	}},
+	{name: "kill a process as it enters a world", do: func(s *simulation) string {
+		return s.ambush(enters, s.killThatProcess)
+	}},
+	{name: "kill a process after a step", do: func(s *simulation) string { return s.ambush(update, s.killAnyProcess) }},
+	{name: "kill a process in a save", do: func(s *simulation) string { return s.ambush(saving, s.killAnyProcess) }},
+	{name: "kill a process at a formation", do: func(s *simulation) string {
+		return s.ambush(formation, s.killAnyProcess)
+	}},
+	{name: "kill a process at the end", do: func(s *simulation) string {
+		return s.ambush(trainingEnd, s.killAnyProcess)
+	}},
+	{name: "ask to leave at the end", rare: 2, do: func(s *simulation) string {
+		return s.ambush(trainingEnd, s.askAnyone)
+	}},
+	{name: "ask to leave in a save", rare: 2, do: func(s *simulation) string { return s.ambush(saving, s.askAnyone) }},
+	{name: "grow at the end", rare: 2, do: func(s *simulation) string { return s.ambush(trainingEnd, s.growing) }},
+	{name: "grow in a save", rare: 2, do: func(s *simulation) string { return s.ambush(saving, s.growing) }},
+}
+
+// anyProcess returns a process that runs, nil if there is none.
+func (s *simulation) anyProcess() (p *fakeProcess) {
+	s.note(func() {
+		if all := s.program.living; len(all) > 0 {
+			p = all[s.random.IntN(len(all))]
+		}
+	})
+	return p
+}
+
+// signal sends a process a signal that ends it. A script that handles SIGTERM gets none: it would
+// end as if by its own fault.
+func (s *simulation) signal(signal syscall.Signal) string {
+	p := s.anyProcess()
+	if signal == syscall.SIGTERM && s.program.plain.saves {
+		return ""
+	}
+	return said(p != nil && p.signal(signal), "%v gets %v", p, signal)
+}
+
+// fails ends a process by its own fault. Code 0: by a signal.
+func (s *simulation) fails(p *fakeProcess, code int) (ok bool) {
+	if s.crashed >= crashes {
+		return false
+	}
+	s.crashed++
+	s.note(func() { s.program.failures++ })
+	if code == 0 {
+		return p.finish(0, syscall.SIGSEGV)
+	}
+	return p.finish(code, 0)
+}
+
+func (s *simulation) killForkServer() string {
+	p := s.anyProcess()
+	if p == nil {
+		return ""
+	}
+	p.importTorch()
+	return fmt.Sprintf("the fork server of %s is killed", p.host.name)
+}
+
+// killThatProcess kills a process of the pod whose moment it is.
+func (s *simulation) killThatProcess() func(string) string {
+	i := s.random.IntN(1 << 20)
+	return func(pod string) string {
+		var some []*fakeProcess
+		s.note(func() {
+			for _, p := range s.program.living {
+				if p.host.name == pod {
+					some = append(some, p)
+				}
+			}
+		})
+		if len(some) == 0 {
+			return ""
+		}
+		p := some[i%len(some)]
+		return said(p.kill(), "%v gets killed", p)
+	}
+}
+
+func (s *simulation) killAnyProcess() func(string) string {
+	i := s.random.IntN(1 << 20)
+	return func(string) string {
+		var p *fakeProcess
+		s.note(func() {
+			if all := s.program.living; len(all) > 0 {
+				p = all[i%len(all)]
+			}
+		})
+		return said(p != nil && p.kill(), "%v gets killed", p)
+	}
+}
+
+func (s *simulation) askAnyone() func(string) string {
+	pick := s.anyone()
+	return func(string) string {
+		id, ok := pick()
+		return said(ok && s.ask(id), "ask %v to leave", id)
+	}
+}
+
+func (s *simulation) growing() func(string) string {
+	n := s.least() + s.random.IntN(s.most()-s.least()+1)
+	return func(string) string {
+		go func() { // the master may be waiting
+			s.say(s.scale(n))
+		}()
+		return fmt.Sprintf("scale to %d", n)
+	}
+}

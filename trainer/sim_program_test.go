@@ -1,0 +1,284 @@
+package trainer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// TestSimulationProgram is TestSimulation of jobs that run a program: the real master and agents,
+// and processes that are goroutines. Every other seed has a script that uses the package, the
+// others have an unmodified one. Its flags are the same.
+func TestSimulationProgram(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			simulate(t, seed, newProgramSimulation(seed, t.TempDir()))
+		})
+	}
+}
+
+// newProgramSimulation draws a job of a program and its faults.
+func newProgramSimulation(seed uint64, output string) *simulation {
+	r := rand.New(rand.NewPCG(seed, 10))
+	drawn := newJob(r, seed, output)
+	j := job.DefaultOf(job.Run)
+	j.Name, j.Output, j.Seed, j.Strategy, j.NumPS = drawn.Name, output, seed, job.AllReduce, 0
+	j.NumEpochs, j.MinibatchSize = drawn.NumEpochs, drawn.MinibatchSize
+	j.NumMinibatchesPerTask = drawn.NumMinibatchesPerTask
+	j.TaskTimeout, j.RelaunchOnWorkerFailure = drawn.TaskTimeout, drawn.RelaunchOnWorkerFailure
+	j.NumWorkers, j.Shuffle = 1+r.IntN(4), false
+	j.MinWorkers = r.IntN(1 + min(j.NumWorkers, 3))
+	if r.IntN(2) == 0 {
+		j.MaxWorkers = j.NumWorkers + r.IntN(3)
+	}
+	j.HeartbeatTimeout.Duration = time.Duration(1+r.IntN(3)) * time.Second
+	g := &j.Program
+	g.Command, g.Processes = []string{"main.py"}, strconv.Itoa(1+r.IntN(3))
+	g.RestartOnJoin = []string{job.RestartNow, job.RestartAtCheckpoint, job.RestartNever}[r.IntN(3)]
+	g.Grace.Duration = time.Duration(500+r.IntN(5000)) * time.Millisecond
+	g.Gather.Duration = time.Duration(r.IntN(3)*5) * time.Second
+	s := newSimulationOf(r, j)
+	s.program = newProgramWatch(s, r, seed%2 == 0)
+	s.disk = newDisk(seed, s.network)
+	s.draw(r, inProgram)
+	s.drawMasters(seed, inProgram)
+	s.program.draw(r)
+	return s
+}
+
+// programLimit is the virtual time within which every job of a program must end: some minutes after
+// the last thing that goes wrong, whatever the processes were waiting for.
+const programLimit = 15 * time.Minute
+
+// programWatch is the program of a job, and what is seen of its processes. The simulation's mutex
+// guards what changes.
+type programWatch struct {
+	*simulation
+	packaged bool
+	// runs the script in a process, and returns its exit code
+	script func(*fakeProcess) int
+	// longest times that the script takes to be fetched, its libraries to be imported, it to begin,
+	// and that it goes on after the training
+	fetch, imports, startup, tail time.Duration
+	// what a checkpoint takes
+	saveTime time.Duration
+
+	// of a script that uses the package
+	data    dataSet
+	records int
+	// of its checkpoint; "": it has none
+	path string
+	// rounds between two checkpoints
+	every int64
+	// the checkpoint; nil: none was written
+	file *packageState
+	// a process has completed the training
+	complete bool
+	prints   map[mark]uint32
+
+	// of an unmodified script
+	plain plain
+	shelf []shelved
+	// step with which the program was begun last, and the newest world that began so
+	resumedAt int
+	resumedIn int64
+	// newest step
+	newest int
+	// when a checkpoint was written, in part or whole
+	touched time.Time
+
+	// of failures by its own fault
+	failures              int
+	machines, ports, pids int
+	all                   []*machine
+	living                []*fakeProcess
+	// of the newest world: formation, and the workers in it
+	formation int64
+	// processes that have ended with 0 by themselves, by world and rank
+	ended0 map[int64]map[int]bool
+	sizes  map[int64]int
+}
+
+func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
+	w := &programWatch{simulation: s, packaged: packaged, prints: make(map[mark]uint32),
+		ended0: make(map[int64]map[int]bool), sizes: make(map[int64]int)}
+	upTo := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
+	w.fetch, w.imports = upTo(2*time.Second), upTo(4*time.Second)
+	w.startup, w.tail, w.saveTime = upTo(2*time.Second), upTo(4*time.Second), upTo(time.Second)
+	if r.IntN(8) == 0 {
+		w.saveTime = upTo(20 * time.Second)
+	}
+	if packaged {
+		w.script = w.runPackaged
+		w.data = dataSet{size: int(s.training.total), epochs: s.job.NumEpochs, task: int(s.job.RecordsPerTask())}
+		w.records = w.data.size * w.data.epochs
+		if r.IntN(4) > 0 {
+			w.path, w.every = "checkpoint.pt", int64(r.IntN(12))
+		}
+		return w
+	}
+	w.script = w.runPlain
+	w.plain = plain{steps: 20 + r.IntN(100), every: 1 + r.IntN(20), save: w.saveTime, inPlace: r.IntN(2) == 0,
+		saves: r.IntN(2) == 0, code: []int{0, 1, 143}[r.IntN(3)]}
+	if s.job.Program.RestartOnJoin == job.RestartAtCheckpoint || r.IntN(2) == 0 {
+		s.job.Program.Checkpoint = "*.pt"
+	}
+	return w
+}
+
+// draw draws what goes wrong with processes, after what goes wrong with any job.
+func (w *programWatch) draw(r *rand.Rand) {
+	s := w.simulation
+	s.export, s.delay = 0, min(s.delay, 1)
+	s.job.Program.MaxRestarts = crashes
+	if !w.packaged {
+		s.measure = 0
+	}
+	if w.path != "" && r.IntN(4) == 0 {
+		s.stopped = time.Duration(500+r.IntN(20_000)) * time.Millisecond
+	}
+	switch {
+	case s.calm, s.gentle:
+		return
+	case r.IntN(6) == 0: // nothing but what happens to processes
+		s.faults, s.refuse, s.delay = nil, 0, 0
+	}
+	for _, f := range disturbances {
+		if r.IntN(2) == 0 {
+			s.faults = append(s.faults, f)
+		}
+	}
+	if !w.packaged && slices.ContainsFunc(s.faults, func(f fault) bool {
+		return strings.HasPrefix(f.name, "cut") && f.name != "cut the master off"
+	}) {
+		// its collectives fail, which nobody tells from its own failures
+		s.job.Program.MaxRestarts = 1000
+	}
+}
+
+func (w *programWatch) String() string {
+	return fmt.Sprintf("packaged %v, data %+v, checkpoint %q every %d, plain %+v, fetch %v, imports %v, "+
+		"startup %v, tail %v, save %v", w.packaged, w.data, w.path, w.every, w.plain, w.fetch, w.imports, w.startup,
+		w.tail, w.saveTime)
+}
+
+// check complains if processes start while those of another world run.
+func (w *programWatch) check(m *machine, position program.Position) {
+	for _, p := range m.living() {
+		w.note(func() {
+			if !w.packaged {
+				w.complain("%v runs, and processes of world %d are started", p, position.Formation)
+			} else if slices.Contains(position.Locals, p.local) {
+				w.complain("%v runs, and another of its local rank is started", p)
+			}
+		})
+	}
+}
+
+// killed hears that an agent kills a process.
+func (w *programWatch) killed(p *fakeProcess, grace time.Duration) {}
+
+// ended hears of the end of a process.
+func (w *programWatch) ended(p *fakeProcess, e program.Exit) {
+	w.note(func() {
+		w.living = slices.DeleteFunc(w.living, func(other *fakeProcess) bool { return other == p })
+		if e.Code == 0 && !e.Stopped {
+			if w.ended0[p.formation] == nil {
+				w.ended0[p.formation] = make(map[int]bool)
+			}
+			w.ended0[p.formation][p.rank] = true
+			w.sizes[p.formation] = p.size
+		}
+	})
+}
+
+// moved hears that a process of an unmodified script has made a step.
+func (w *programWatch) moved(p *fakeProcess, step int) {
+	w.note(func() { w.newest = max(w.newest, step) })
+	w.spring(update, p.host.name)
+}
+
+// completed hears that such a process has made the last step.
+func (w *programWatch) completed(p *fakeProcess) {
+	w.note(func() { p.trained, w.complete = true, true })
+	w.spring(trainingEnd, p.host.name)
+}
+
+// takes looks at the state of a process that has begun or ended a round: all ranks have the same,
+// and every record in it once. The mutex is held.
+func (w *programWatch) takes(s *session) {
+	for record, times := range s.Counts {
+		if times > 1 {
+			w.complain("%v, round %d: record %d is in the state %d times", s.process, s.Round, record, times)
+		}
+	}
+	m := mark{s.formation, s.Round}
+	print := checksum(s.Counts)
+	if before, ok := w.prints[m]; ok && before != print {
+		w.complain("%v, world %d, round %d: its state is not that of another rank", s.process, s.formation, s.Round)
+	}
+	w.prints[m] = print
+}
+
+// forget forgets the worlds of a job that was stopped. The mutex is held.
+func (w *programWatch) forget() {
+	w.complete, w.resumedIn = false, 0
+	w.prints, w.ended0, w.sizes = make(map[mark]uint32), make(map[int64]map[int]bool), make(map[int64]int)
+}
+
+// hearEvent takes an event of the master's. The mutex is held.
+func (w *programWatch) hearEvent(e master.Event) {
+	switch e := e.(type) {
+	case master.WorldFormed:
+		w.formation = e.World.Formation
+	case master.Ended:
+		w.ending = true
+		if e.State == job.Succeeded {
+			w.checkEnd()
+		}
+	}
+}
+
+// checkEnd complains if a process that has to finish has not. The mutex is held.
+func (w *programWatch) checkEnd() {
+	if !w.complete {
+		w.complain("the job has succeeded, and nobody has completed the training")
+	}
+	for formation, size := range w.sizes {
+		if len(w.ended0[formation]) == size {
+			return
+		}
+	}
+	w.complain("the job has succeeded, and in no world all processes have ended with 0: %v of %v", w.ended0, w.sizes)
+}
+
+// checkProgram asserts what must be so at the end of a program's job.
+func (s *simulation) checkProgram(t *testing.T, status *wire.JobStatus, err error) {
+	w := s.program
+	if err != nil {
+		t.Errorf("job failed: %v", err)
+	}
+	if status.GetState() != "Succeeded" {
+		t.Errorf("the job is %s", status.GetState())
+	}
+	records, done, total := int64(w.records), status.GetRecordsDone(), status.GetRecordsTotal()
+	if w.packaged && (done != records || total != records) {
+		t.Errorf("%d of %d records are credited, want all of %d", done, total, records)
+	}
+	for _, wrong := range s.wrong {
+		t.Error(wrong)
+	}
+	if most := w.failures; s.job.Program.MaxRestarts == crashes && int(status.GetRestarts()) > most {
+		t.Errorf("%d failures are counted, and the program has failed %d times by its own fault", status.GetRestarts(),
+			most)
+	}
+}

@@ -1,0 +1,360 @@
+package trainer_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// dataSet is the records of a job whose script uses the package.
+type dataSet struct {
+	size, epochs int
+	shuffle      bool
+	seed         uint64
+	// records of a task
+	task int
+}
+
+// tasks is the number of tasks of an epoch.
+func (d dataSet) tasks() int { return (d.size + d.task - 1) / d.task }
+
+// settled returns how many epochs are complete in a state.
+func (d dataSet) settled(ledger map[int]int64, settled int) int {
+	for {
+		records := int64(0)
+		for number := range d.tasks() {
+			records += ledger[settled*d.tasks()+number]
+		}
+		if records < int64(d.size) {
+			return settled
+		}
+		settled++
+	}
+}
+
+// credit is a stretch of records of a task.
+type credit struct {
+	Epoch, Number int
+	First, Last   int64
+}
+
+func (c credit) task(d dataSet) int { return c.Epoch*d.tasks() + c.Number }
+
+// lease is records that no other process trains on.
+type lease struct {
+	ID            int64 `json:"lease"`
+	Epoch, Number int
+	Start, End    int64
+	Done          int64
+	Wait, Over    bool
+
+	credited, taken int64
+}
+
+func (l *lease) size() int64 { return l.End - l.Start }
+
+// book is the leases of a process, as leases.py has them.
+type book struct {
+	session *session
+	held    []*lease
+	// the data set was declared
+	declared bool
+	// the master has no more
+	ended bool
+	floor int64
+	// the agent was told of records of which it does not know that all ranks have them
+	news bool
+}
+
+func (b *book) declare() {
+	if b.declared {
+		return
+	}
+	s, d := b.session, b.session.data
+	if _, err := s.link.ask("dataset", 0, map[string]any{"size": d.size, "epochs": d.epochs, "shuffle": d.shuffle,
+		"seed": d.seed, "records_per_task": d.task}); err != nil {
+		s.note(func() { s.complain("%v cannot declare its data set: %v", s.process, err) })
+		s.process.exits(crashed)
+	}
+	b.declared = true
+}
+
+// ask asks for a lease with records. Nil: there is none now.
+func (b *book) ask() *lease {
+	s := b.session
+	for !b.ended {
+		reply, err := s.link.ask("lease", 0, nil)
+		if err != nil {
+			s.note(func() { s.complain("%v gets no lease: %v", s.process, err) })
+			s.process.exits(crashed)
+		}
+		l := new(lease)
+		if err := json.Unmarshal(reply, l); err != nil {
+			panic(err)
+		}
+		if b.ended = l.Over; l.Over || l.Wait {
+			return nil
+		}
+		l.credited = s.Ledger[l.Epoch*s.data.tasks()+l.Number]
+		if l.Epoch < s.Settled {
+			l.credited = l.size()
+		}
+		l.taken = l.credited
+		if l.credited > l.Done {
+			b.had([][2]int64{{l.ID, l.credited}})
+		}
+		if l.ID >= b.floor && !slices.ContainsFunc(b.held, func(h *lease) bool { return h.ID == l.ID }) {
+			b.held = append(b.held, l)
+			if l.taken < l.size() {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+func (b *book) had(progress [][2]int64) {
+	if len(progress) > 0 {
+		b.session.link.say("had", map[string]any{"leases": progress})
+		b.news = true
+	}
+}
+
+// take takes up to n records.
+func (b *book) take(n int64) (total int64, credits []credit) {
+	const stretches = 16
+	for total < n && len(credits) < stretches {
+		var l *lease
+		if i := slices.IndexFunc(b.held, func(h *lease) bool { return h.taken < h.size() }); i >= 0 {
+			l = b.held[i]
+		} else if l = b.ask(); l == nil {
+			break
+		}
+		first := l.taken
+		l.taken = min(l.taken+n-total, l.size())
+		credits = append(credits, credit{l.Epoch, l.Number, first, l.taken})
+		total += l.taken - first
+	}
+	return total, credits
+}
+
+// credit notes which records are in the state, and returns the progress of leases.
+func (b *book) credit() [][2]int64 {
+	progress := [][2]int64{}
+	for _, h := range b.held {
+		if done := b.session.Ledger[h.Epoch*b.session.data.tasks()+h.Number]; done > h.credited {
+			h.credited = done
+			progress = append(progress, [2]int64{h.ID, done})
+		}
+	}
+	b.held = slices.DeleteFunc(b.held, func(h *lease) bool { return h.credited >= h.size() })
+	return progress
+}
+
+// rewind returns records that were taken and are not in the state to their leases.
+func (b *book) rewind() {
+	b.ended = false
+	b.had(b.credit())
+	for _, h := range b.held {
+		h.credited = min(h.credited, b.session.Ledger[h.Epoch*b.session.data.tasks()+h.Number])
+		h.taken = b.session.Ledger[h.Epoch*b.session.data.tasks()+h.Number]
+	}
+}
+
+// void drops the leases below the floor.
+func (b *book) void(floor int64) {
+	b.floor = max(b.floor, floor)
+	b.held = slices.DeleteFunc(b.held, func(h *lease) bool { return h.ID < b.floor })
+}
+
+// header is what a rank tells the others of a round.
+type header struct {
+	Leave, Stop, Ended bool
+	Weight             int64
+	Credits            []credit
+}
+
+// begin opens a round with the records that this rank brings.
+func (s *session) begin(weight int64, credits []credit) ([]header, error) {
+	s.mu.Lock()
+	own := header{Stop: s.stops, Leave: s.asked >= s.formation, Ended: s.book.ended, Weight: weight, Credits: credits}
+	s.mu.Unlock()
+	body, _ := json.Marshal(own)
+	rows, err := s.group.gather(body)
+	if err != nil {
+		return nil, s.lostPeer(err)
+	}
+	all := make([]header, len(rows))
+	for r, row := range rows {
+		if err := json.Unmarshal(row, &all[r]); err != nil {
+			panic(err)
+		}
+	}
+	return all, nil
+}
+
+func anyOf(headers []header, is func(header) bool) bool { return slices.ContainsFunc(headers, is) }
+
+func leaves(h header) bool { return h.Leave }
+func stops(h header) bool  { return h.Stop }
+func open(h header) bool   { return !h.Ended }
+
+// train is the training function of the script.
+func (s *session) train() error {
+	s.book.declare()
+	s.book.rewind()
+	for !s.done {
+		weight, credits := s.book.take(int64(s.job.MinibatchSize))
+		headers, err := s.begin(weight, credits)
+		if err != nil {
+			return err
+		}
+		total := int64(0)
+		for _, h := range headers {
+			total += h.Weight
+		}
+		if total == 0 {
+			s.tell(s.book.takeNews() || s.metRound < s.Round)
+			switch {
+			case !anyOf(headers, open):
+				s.done = true
+				return nil
+			case anyOf(headers, stops):
+				return s.rest()
+			}
+			if err := s.check(anyOf(headers, leaves)); err != nil {
+				return err
+			}
+			s.process.sleep(20 * time.Millisecond)
+			continue
+		}
+		s.process.sleep(s.step)
+		// the gradients
+		if _, err := s.group.gather([]byte{1}); err != nil {
+			return s.lostPeer(err)
+		}
+		if err := s.commit(headers, weight, total); err != nil {
+			return err
+		}
+		if s.measure > 0 && s.Round%16 == 0 { // it measures the model by itself, or so
+			s.process.sleep(s.measure)
+		}
+	}
+	return nil
+}
+
+func (b *book) takeNews() (news bool) {
+	news, b.news = b.news, false
+	return news
+}
+
+// tell tells the agent what follows from a round that all ranks have begun.
+func (s *session) tell(news bool) {
+	if news || s.met != s.formation {
+		s.met, s.metRound = s.formation, s.Round
+		s.link.say("met", map[string]any{"formation": s.formation})
+	}
+	s.mu.Lock()
+	asked := s.account
+	s.account = false
+	s.mu.Unlock()
+	if asked {
+		s.link.say("account", map[string]any{"formation": s.formation, "ledger": s.stretches(), "settled": s.Settled})
+	}
+}
+
+// commit ends a round: its records are in the state.
+func (s *session) commit(headers []header, own, total int64) error {
+	s.tell(false)
+	var credits []credit
+	for _, h := range headers {
+		credits = append(credits, h.Credits...)
+	}
+	slices.SortFunc(credits, func(a, b credit) int {
+		return int(int64(a.task(s.data)-b.task(s.data))*1e6 + a.First - b.First)
+	})
+	for _, c := range credits {
+		if c.First != s.Ledger[c.task(s.data)] || c.Epoch < s.Settled {
+			s.note(func() { s.complain("%v: %+v follows on %d", s.process, c, s.Ledger[c.task(s.data)]) })
+			s.link.say("doubt", map[string]any{"why": "a stretch that does not follow"})
+			s.process.exits(codeDoubt)
+		}
+		s.Ledger[c.task(s.data)] = c.Last
+		for i := c.First; i < c.Last; i++ {
+			s.Counts[int64(c.Epoch*s.data.size+c.Number*s.data.task)+i]++
+		}
+	}
+	s.Round++
+	s.note(func() { s.takes(s) })
+	s.spring(update, s.process.host.name)
+	leases := s.book.credit()
+	s.link.say("round", map[string]any{"formation": s.formation, "round": s.Round, "leases": leases, "loss": 1,
+		"records": own, "total": total})
+	if s.path != "" && s.rank == 0 && s.every > 0 && s.Round%s.every == 0 {
+		s.write()
+	}
+	if anyOf(headers, stops) {
+		return s.rest()
+	}
+	last := anyOf(headers, leaves)
+	s.mu.Lock()
+	due := !s.unsaved.IsZero() && (last || !time.Now().Before(s.unsaved))
+	s.mu.Unlock()
+	if due && s.rank == 0 {
+		s.saveEnd(false)
+	}
+	return s.check(last)
+}
+
+// check returns an error if a member is lost, or all were asked to leave after this round.
+func (s *session) check(asked bool) error {
+	if asked || s.isRecalled() {
+		return errWorldChanged
+	}
+	return nil
+}
+
+// rest ends the training between two rounds, as the job stops.
+func (s *session) rest() error {
+	if s.rank == 0 {
+		s.saveEnd(true)
+	}
+	s.await(time.Time{}, func() bool { return s.recalled >= s.formation })
+	return errWorldChanged
+}
+
+// saveEnd saves the state before the process is ended.
+func (s *session) saveEnd(stopping bool) {
+	why := ""
+	switch {
+	case s.path == "":
+		why = "the script declares no checkpoint"
+	case s.written != s.Round:
+		s.write()
+	}
+	s.mu.Lock()
+	s.unsaved = time.Time{}
+	stopping = stopping || s.stops
+	s.mu.Unlock()
+	if stopping {
+		s.link.say("rest", map[string]any{"round": s.Round, "why": why})
+	}
+}
+
+// write writes the checkpoint, in place of the one before.
+func (s *session) write() {
+	s.spring(saving, s.process.host.name)
+	c := s.clone()
+	s.process.sleep(s.saveTime)
+	s.note(func() { s.file = &c })
+	s.written = s.Round
+	s.link.say("saved", map[string]any{"round": s.Round, "path": filepath.Join(s.job.Output, s.path)})
+}
+
+// afterTraining writes a checkpoint of the end.
+func (s *session) afterTraining() {
+	if s.path != "" && s.rank == 0 && s.every > 0 && s.Round%s.every != 0 {
+		s.write()
+	}
+}
