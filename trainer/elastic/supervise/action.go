@@ -24,7 +24,7 @@ type Start struct {
 	Generation int64
 	Locals     []int
 	// rank of local rank 0, number of processes of this worker, and world size, for the environment
-	First, Here, Size int
+	First, LocalSize, Size int
 }
 
 // Kill orders the agent to end a process: SIGTERM, and SIGKILL after the grace. A process gets
@@ -101,7 +101,7 @@ type Report struct {
 	Urgent bool
 }
 
-// Beat is what heartbeats report of the processes.
+// Beat is the state of the processes as heartbeats report it.
 type Beat struct {
 	// of the world that the processes are in; 0: they are in none
 	Generation int64
@@ -162,7 +162,7 @@ type Arrive struct {
 	BrokeOff bool
 	// all processes have ended with 0
 	Finished bool
-	// what the master is told of failures
+	// failures for the master
 	Failures []Failure
 	// pids of all processes that have failed
 	Failed []int

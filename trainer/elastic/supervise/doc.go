@@ -1,5 +1,5 @@
 // Package supervise decides about the processes of a user's program on one worker: when they start,
-// enter a world, leave it, and are ended, and what the master is told of them.
+// enter a world, leave it, and are ended, and what is reported to the master.
 //
 // A [Supervisor] gets [Event]s and returns [Action]s. Its agent is the shell: it tells what has
 // happened, and performs the actions in their order.
@@ -36,16 +36,16 @@
 //	any phase ─ End ─> Ending ─ no process is left ─> Ended
 //
 // Processes that use the package and keep their state live through worlds: they are recalled,
-// arrive, and are told the next world. Other processes end with their world and start again. A
-// process that has completed the training needs no further world. It goes on with what the script
-// does afterwards, and ends by itself.
+// arrive, and receive the next world. Other processes end with their world and start again. A
+// process that has completed the training needs no further world. It continues with what the script
+// does afterwards, and ends on its own.
 //
 // Laws:
 //
 //  1. Processes of two worlds never run at once, except for those that keep their state and
 //     enter the next world. Arrive comes only when no process takes part in a world. Finish comes
 //     when no process is left, or the processes have survived SIGKILL for 30 s.
-//  2. A process that fails by itself is told to the master once, with its cause, also while
+//  2. A process that fails on its own is reported to the master once, with its cause, also while
 //     its world ends. One that was ended on purpose is not.
 //  3. A worker that is to leave starts no processes. It reports that it can leave when its
 //     processes have ended, when they wait for the recall of the others, or when it has finished.
@@ -62,7 +62,7 @@
 //  8. A process gets SIGTERM once. It has the restart grace if processes are to start again,
 //     and the whole grace period if the worker leaves or the job ends, whichever is said first.
 //  9. Messages on the connection of another process than those of this worker have no effect,
-//     and such a process is told to end.
+//     and such a process is ordered to end.
 //  10. The answer to the master's question about records is never older than the question.
 //  11. The same calls return the same actions. After each call, Deadline is later than now or
 //     zero.

@@ -2,7 +2,7 @@ package supervise
 
 import "time"
 
-// Event is something that the supervisor is told by its agent.
+// Event is something that has happened, as the agent reports it.
 type Event interface{ event() }
 
 // Begin starts the work of an agent. It is its first event.
@@ -68,7 +68,7 @@ type Met struct {
 // FirstRound is the message of a process that has completed the first round of a world.
 type FirstRound struct{ Conn int }
 
-// Account is what a process tells of the records that are in the state of every rank of a world.
+// Account is the message of a process with the records in the state of every rank of a world.
 type Account struct {
 	Conn       int
 	Generation int64
@@ -106,21 +106,21 @@ type World struct {
 	// number that changes with the members
 	ID int64
 	// rank of this worker's first process, number of its processes, and world size
-	First, Here, Size int
+	First, LocalSize, Size int
 	// rank that has the newest state; -1: none has
 	Source int
 	// generation with which the present training of the model began
 	Beginning int64
 	// time to back off before the processes start
 	Pause time.Duration
-	// what processes are told that start in this world
+	// restarts for processes that start in this world
 	Restarts Restarts
 	// address of its key-value store, for the log
 	Store string
 }
 
-// Restarts is what a process is told of its restarts, as torchrun does. The difference is how many
-// failures of the program the job survives.
+// Restarts is the number of restarts that a process finds in its environment, as under torchrun.
+// The difference is how many failures of the program the job survives.
 type Restarts struct {
 	Count int // TORCHELASTIC_RESTART_COUNT
 	Max   int // TORCHELASTIC_MAX_RESTARTS

@@ -17,7 +17,7 @@ const (
 	CodeRestart = 83
 )
 
-// Failure is what the master is told of a process that has failed by itself.
+// Failure is the report of a process that has failed on its own.
 type Failure struct {
 	Pid int
 	// it does not count against the retry budget: something else has caused it
@@ -56,7 +56,7 @@ type end struct {
 // cause is a row of the table of what can end a process.
 type cause struct {
 	text string
-	// the master is told
+	// the master gets a report
 	reported bool
 	// the failure does not count
 	excused bool
@@ -95,7 +95,7 @@ func (e end) cause() cause {
 	panic("supervise: no cause applies")
 }
 
-// judge returns what the master is told of the end of a process; false: nothing. Recalled reports
+// judge returns the report of the end of a process; false: there is none. Recalled reports
 // that the world was recalled before: the failure may follow from the end of others, which had
 // heard of that sooner.
 func judge(e end, recalled bool, why string) (Failure, bool) {
@@ -108,7 +108,7 @@ func judge(e end, recalled bool, why string) (Failure, bool) {
 	return f, c.reported
 }
 
-// answer is what a worker does about a recall after a round.
+// answer is the reaction of a worker to a recall after a round.
 type answer int
 
 const (
@@ -118,7 +118,7 @@ const (
 	leaveAtCheckpoint
 )
 
-// situation is what that depends on.
+// situation has the facts on which the answer depends.
 type situation struct {
 	// a process has completed the training
 	trained bool

@@ -44,10 +44,10 @@ func (s *Supervisor) follows() bool {
 	return s.baseline != nil && s.checkpoint.After(*s.baseline) && s.now.Sub(s.checkpoint) >= unwritten
 }
 
-// returns reports whether this worker is to meet the others again by itself: its processes have
+// returns reports whether this worker is to meet the others again on its own: its processes have
 // come back from the world, or have ended, as it is to leave, before they had finished.
 func (s *Supervisor) returns() bool {
-	return s.returned && s.settled() || s.world.Here > 0 && s.leaving() && s.gone() && !s.finished()
+	return s.returned && s.settled() || s.world.LocalSize > 0 && s.leaving() && s.allEnded() && !s.finished()
 }
 
 // settled reports whether all processes that keep their state have come back, or were waited for.
@@ -159,8 +159,8 @@ func (s *Supervisor) breakUp() {
 	s.to(Breaking, s.partMost())
 }
 
-// partMost is how long processes may take to leave a world that has lost a member: they may be
-// evaluating the model, and have the time of a task for it.
+// partMost returns the time that processes may take to leave a world that has lost a member: they
+// may be evaluating the model, and have the time of a task for it.
 func (s *Supervisor) partMost() time.Duration {
 	return max(partLimit, s.policy.TaskTimeout, s.policy.RestartGrace+killLimit)
 }
@@ -261,7 +261,7 @@ func (s *Supervisor) breaksOff() bool {
 			left++
 		}
 	}
-	return left < s.world.Here
+	return left < s.world.LocalSize
 }
 
 // arrive goes to the rendezvous with what the processes bring to the next world: the newest of
@@ -281,7 +281,7 @@ func (s *Supervisor) arrive() {
 			p.member = !p.retired() && (!s.keeps && !s.leaving() || p.keeps() && p.waits != nil)
 		}
 	}
-	for _, p := range s.taking(math.MaxInt64) {
+	for _, p := range s.members(math.MaxInt64) {
 		a.Processes++
 		if !p.keeps() || p.waits == nil || p.waits.Round < 0 {
 			continue
@@ -302,7 +302,7 @@ func (s *Supervisor) arrive() {
 	s.do(a)
 	s.to(Meeting, 0)
 	// the arrival only tells how the processes ended: a master that is away need not know
-	if s.leaving() && s.gone() {
+	if s.leaving() && s.allEnded() {
 		s.limit = s.now.Add(farewellLimit)
 	}
 }

@@ -34,7 +34,7 @@ func (s *Supervisor) closed(number int) {
 }
 
 // greet connects a process with the one that says hello: itself, or one that its command has
-// started, as scripts behind a wrapper are. Others are told to end: they would wait for a world
+// started, as scripts behind a wrapper are. Others are ordered to end: they would wait for a world
 // without end.
 func (s *Supervisor) greet(e Hello) {
 	p, why := s.speaker(e)

@@ -18,7 +18,7 @@ type fakeProcess struct {
 	// its connection; 0: it does not use the package
 	conn  int
 	keeps bool
-	// world in which it works, and the last one that it was told; 0: none yet
+	// world in which it works, and the last one that it received; 0: none yet
 	world, told int64
 	// it waits for a world, or needs none any more
 	waits, done bool
@@ -259,7 +259,7 @@ func (m *model) report(a Report) {
 	}
 }
 
-// exit ends a process, by itself or because it was told to.
+// exit ends a process, on its own or because it was ordered to.
 func (m *model) exit(p *fakeProcess, code, signal int, stopped, forked bool) {
 	delete(m.live, p.pid)
 	if e := (Exited{Code: code}); e.Failed() && !stopped && !m.ended && m.s.Phase() != Preparing {
@@ -286,7 +286,7 @@ func (m *model) some(is func(*fakeProcess) bool) *fakeProcess {
 	return rapid.SampledFrom(all).Draw(m.T, "process")
 }
 
-// obey ends a process that was told to end, and lets one leave that was recalled.
+// obey ends a process that was ordered to end, and lets one leave that was recalled.
 func (m *model) obey() bool {
 	if p := m.some(func(p *fakeProcess) bool { return p.killed || p.terminated }); p != nil {
 		frozen := p.killed && p.stopped
@@ -452,10 +452,10 @@ func (m *model) masterMoves() map[string]func() bool {
 			m.arrived, m.lost = false, false
 			m.world++
 			m.asked, m.ledger, m.final = false, nil, false
-			w := World{Generation: m.world, ID: m.world, Here: m.members, Source: -1,
+			w := World{Generation: m.world, ID: m.world, LocalSize: m.members, Source: -1,
 				First: rapid.IntRange(0, 2).Draw(m.T, "first"),
 				Pause: time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(m.T, "pause")) * time.Second}
-			w.Size = w.First + w.Here + 1
+			w.Size = w.First + w.LocalSize + 1
 			m.tell(w)
 			return true
 		},

@@ -28,10 +28,10 @@ import (
 //	account 0 "records"             which records are in the state of every rank
 //	saved 0 "path" round=7          a checkpoint was written
 //	rest 0 round=7 ["why"]          the last round before the job stops
-//	exit 0 [code=1]                 a process ends by itself
+//	exit 0 [code=1]                 a process ends on its own
 //	kill 0 [signal=9]               another kills a process
-//	obey [code=0]                   processes that were told to end do so, by the signal or with 0
-//	freeze 0, thaw 0                a process is stopped by a signal, and goes on
+//	obey [code=0]                   processes that were ordered to end do so, by the signal or code
+//	freeze 0, thaw 0                a process is stopped by a signal, and continues
 //	close 0                         the connection of a process ends
 //	recall [joins=yes]              the master recalls the members of the world after a round
 //	lost                            the world has lost a member
@@ -160,7 +160,7 @@ func (s *stage) perform(c *narration.Command) []string {
 	return s.lines
 }
 
-// obey ends the processes that were told to end.
+// obey ends the processes that were ordered to end.
 func (s *stage) obey(code int) {
 	var pids []int
 	for pid := range s.signals {
@@ -254,7 +254,7 @@ func (s *stage) assign(c *narration.Command) World {
 		}
 	}
 	first := c.IntOf("first", 0)
-	w := World{Generation: int64(c.Int(0)), ID: int64(c.Int(0)), First: first, Here: here,
+	w := World{Generation: int64(c.Int(0)), ID: int64(c.Int(0)), First: first, LocalSize: here,
 		Size: c.IntOf("size", first+here), Source: c.IntOf("source", -1), Pause: c.DurationOf("pause"),
 		Restarts: Restarts{Count: c.IntOf("restarts", 0), Max: 3}, Store: "10.0.0.1:29500"}
 	return w

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Phase is what a supervisor does.
+// Phase is a stage in the work of a supervisor.
 type Phase int
 
 // Phases.
@@ -23,7 +23,7 @@ const (
 	BackingOff
 	// Starting: processes are being started.
 	Starting
-	// Entering: processes have started, and the others are told the world.
+	// Entering: processes have started, and the others receive the world.
 	Entering
 	// Running: the processes work in the world.
 	Running
@@ -99,11 +99,11 @@ func (s *Supervisor) step() (again bool) {
 	case Running:
 		return s.run()
 	case Lingering:
-		if s.over() || s.gone() {
+		if s.over() || s.allEnded() {
 			s.part()
 		}
 	case Draining:
-		if s.over() || s.gone() {
+		if s.over() || s.allEnded() {
 			s.readyToLeave()
 			s.part()
 		}
@@ -120,7 +120,7 @@ func (s *Supervisor) step() (again bool) {
 			s.leaveWorld()
 		}
 	case Ending:
-		if s.over() || s.gone() {
+		if s.over() || s.allEnded() {
 			s.do(Finish{})
 			s.to(Ended, 0)
 		}
@@ -145,7 +145,7 @@ func (s *Supervisor) Deadline() time.Time {
 func (s *Supervisor) looks() bool {
 	switch s.phase {
 	case Running, Recalling, Breaking, Completing:
-		return s.awaits || !s.gone()
+		return s.awaits || !s.allEnded()
 	}
 	return false
 }
@@ -180,8 +180,8 @@ func (s *Supervisor) works() bool {
 // leaving reports whether the worker was asked to leave.
 func (s *Supervisor) leaving() bool { return !s.leaveBy.IsZero() }
 
-// gone reports whether all processes have ended.
-func (s *Supervisor) gone() bool { return !s.some((*process).lives) }
+// allEnded reports whether all processes have ended.
+func (s *Supervisor) allEnded() bool { return !s.some((*process).lives) }
 
 // readyToLeave reports that a worker that was asked to leave can go.
 func (s *Supervisor) readyToLeave() {
@@ -201,7 +201,7 @@ func (s *Supervisor) prepare() {
 			locals = append(locals, p.local)
 		}
 		slices.Sort(locals)
-		s.order(Start{Locals: locals, Here: s.policy.Processes, Size: s.policy.Processes})
+		s.order(Start{Locals: locals, LocalSize: s.policy.Processes, Size: s.policy.Processes})
 	case len(failed) > 0:
 		s.do(GiveUp{pids(failed)})
 		s.end(0)

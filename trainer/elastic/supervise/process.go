@@ -10,7 +10,7 @@ import (
 // process is one process of the program.
 type process struct {
 	local int
-	// in its world; -1: it was told none yet
+	// in its world; -1: it has no world yet
 	rank int
 	pid  int
 	// nil: the process is running
@@ -23,9 +23,9 @@ type process struct {
 	member bool
 	// it needs no world any more
 	done bool
-	// generation of the newest world that it was told, and of the first; 0: none
+	// generation of the newest world that it received, and of the first; 0: none
 	entered, joined int64
-	// what it is told of its restarts, once that is counted
+	// its number of restarts, once that is known
 	restarts Restarts
 	counted  bool
 	// why it cannot be sure of its state; "": it is, or has not said why
@@ -76,7 +76,7 @@ func (p *process) unfinished() bool {
 // Process is a running process, for what shows it.
 type Process struct {
 	Local, Pid int
-	// -1: it was told none yet
+	// -1: it has no world yet
 	Rank int
 	// it uses the package
 	Speaks bool
@@ -116,10 +116,10 @@ func (s *Supervisor) ofConn(number int) *process {
 	return nil
 }
 
-// taking returns the processes that take part in the world of a generation, in the order of their
+// members returns the processes that take part in the world of a generation, in the order of their
 // ranks. Those that were in an earlier world come first, in the order in which they have joined: a
 // process that is started again takes no rank from one that has gone on.
-func (s *Supervisor) taking(generation int64) []*process {
+func (s *Supervisor) members(generation int64) []*process {
 	members := slices.DeleteFunc(slices.Clone(s.procs), func(p *process) bool { return p == nil || !p.member })
 	seniority := func(p *process) int64 {
 		if p.joined == 0 || p.joined >= generation {

@@ -69,7 +69,7 @@ func (b *bench) world(generation int64, source int) {
 			members++
 		}
 	}
-	b.tell(World{Generation: generation, ID: generation, Here: members, Size: members, Source: source})
+	b.tell(World{Generation: generation, ID: generation, LocalSize: members, Size: members, Source: source})
 }
 
 // did returns the actions of a type of the last call.
@@ -112,7 +112,7 @@ func TestRanksOfProcesses(t *testing.T) {
 			s.procs = append(s.procs, &process{local: i, joined: max(0, joined), member: joined >= 0})
 		}
 		locals := []int{}
-		for _, p := range s.taking(c.generation) {
+		for _, p := range s.members(c.generation) {
 			locals = append(locals, p.local)
 		}
 		if got := fmt.Sprint(locals); got != c.want {
@@ -262,7 +262,7 @@ func TestSecondScriptOfAWrapper(t *testing.T) {
 	b := newBench(t, 1, nil)
 	b.world(1, -1)
 	b.tell(Hello{Conn: 1, Pid: 101, Leader: 100})
-	b.tell(Closed{1}) // the wrapper goes on
+	b.tell(Closed{1}) // the wrapper continues
 	if len(did[Free](b)) > 0 {
 		t.Error("the leases are given to others before the wrapper has started another script")
 	}

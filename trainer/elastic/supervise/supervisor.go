@@ -29,21 +29,21 @@ const (
 	// lookEvery is the time between two looks at what no event reports: whether processes are
 	// stopped, or have written a checkpoint.
 	lookEvery = 100 * time.Millisecond
-	// unwritten is how long a checkpoint must be unchanged to count as complete.
+	// unwritten is the time for which a checkpoint must be unchanged to count as complete.
 	unwritten = 250 * time.Millisecond
-	// linger is how long other failures are waited for after the first: the first that is seen may
+	// linger is the wait for other failures after the first: the first that is seen may
 	// not be the cause.
 	linger = 200 * time.Millisecond
-	// partLimit is how long processes that keep their state may take to leave a world that has lost
-	// a member until the log says so.
+	// partLimit is the time that processes that keep their state may take to leave a world that
+	// has lost a member until the log says so.
 	partLimit = time.Minute
-	// joinLimit is how long a process that is ready to join waits for the others that start on its
-	// worker.
+	// joinLimit is the time for which a process that is ready to join waits for the others that
+	// start on its worker.
 	joinLimit = time.Second
-	// farewellLimit is how long a worker that leaves, and whose processes have ended, waits for the
+	// farewellLimit is the time for which a worker that leaves without processes waits for the
 	// master's answer to that.
 	farewellLimit = 2 * time.Second
-	// killLimit is how long processes may take to end after SIGKILL: a driver may delay them.
+	// killLimit is the time that processes may take to end after SIGKILL: a driver may delay them.
 	killLimit = 30 * time.Second
 )
 
@@ -86,7 +86,7 @@ type Supervisor struct {
 	did []Action
 }
 
-// current is what is known of the current world, from its assignment to the next one.
+// current has the state of the current world, from its assignment to the next one.
 type current struct {
 	world World
 	// processes may use its store, and were started in it; not so if it was over before
@@ -97,11 +97,11 @@ type current struct {
 	lost bool
 	// no process can tell which records are in its state: they have to meet again
 	unknown bool
-	// the processes of a worker that is to leave were told so
+	// the processes know that their worker is to leave
 	departed bool
 	// when processes past the training are ended, as the worker is to leave; zero: they are not
 	tailsBy time.Time
-	// a process has left this world by itself, the first at a time
+	// a process has left this world on its own, the first at a time
 	returned  bool
 	firstBack time.Time
 	// when a process became ready to join; zero: none is
@@ -111,7 +111,7 @@ type current struct {
 	// processes that were starting when the training ended were ended
 	shed bool
 	// it was reported that all processes have ended with 0
-	told bool
+	finishReported bool
 	// processes had to leave it at once; the log says that some have not
 	breaks, hangs bool
 	// a newcomer waits for a checkpoint newer than baseline, which is nil until that is known
@@ -121,7 +121,7 @@ type current struct {
 	checkpoint time.Time
 }
 
-// account is what is known of the records that are in the state of every rank of the world.
+// account has the newest report of the records in the state of every rank of the world.
 type account struct {
 	ledger []byte
 	known  bool
@@ -215,7 +215,7 @@ func (s *Supervisor) take(e Event) {
 func (s *Supervisor) begin() {
 	switch {
 	case s.keeps:
-		s.order(Start{Locals: s.locals(), Here: s.policy.Processes, Size: s.policy.Processes})
+		s.order(Start{Locals: s.locals(), LocalSize: s.policy.Processes, Size: s.policy.Processes})
 	case s.policy.Joins:
 		s.to(Warming, 0)
 		s.do(Warm{})

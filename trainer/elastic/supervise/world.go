@@ -25,7 +25,7 @@ func (s *Supervisor) backOff() {
 	pause := s.world.Pause
 	// a process that waited for this world and has ended meanwhile was its member
 	own := s.world.Source - s.world.First
-	if len(s.failed) > 0 || own >= 0 && own < s.world.Here && !s.has(own) {
+	if len(s.failed) > 0 || own >= 0 && own < s.world.LocalSize && !s.has(own) {
 		s.arrive()
 		return
 	}
@@ -38,7 +38,7 @@ func (s *Supervisor) backOff() {
 		}
 	}
 	switch {
-	case pause > 0 && (s.recalled || s.unknown || s.lost || s.world.Here > 0 && s.leaving()):
+	case pause > 0 && (s.recalled || s.unknown || s.lost || s.world.LocalSize > 0 && s.leaving()):
 		s.arrive()
 	case pause <= 0 || s.over():
 		s.ran = true
@@ -48,7 +48,7 @@ func (s *Supervisor) backOff() {
 
 // has reports whether the n-th of the processes that take part has a state, and waits.
 func (s *Supervisor) has(n int) bool {
-	members := s.taking(math.MaxInt64)
+	members := s.members(math.MaxInt64)
 	return n < len(members) && members[n].keeps() && members[n].waits != nil && members[n].waits.Round >= 0
 }
 
@@ -56,10 +56,10 @@ func (s *Supervisor) has(n int) bool {
 func (s *Supervisor) start() {
 	s.do(ClearFailure{})
 	w := s.world
-	a := Start{Generation: w.Generation, First: w.First, Here: w.Here, Size: w.Size}
+	a := Start{Generation: w.Generation, First: w.First, LocalSize: w.LocalSize, Size: w.Size}
 	// they join, and learn the world, when they are ready
 	if s.keeps {
-		a.First, a.Here, a.Size = 0, s.policy.Processes, max(w.Size, s.policy.Processes)
+		a.First, a.LocalSize, a.Size = 0, s.policy.Processes, max(w.Size, s.policy.Processes)
 	}
 	if a.Locals = s.locals(); len(a.Locals) > 0 && !s.leaving() {
 		s.order(a)
@@ -76,7 +76,7 @@ func (s *Supervisor) entered() {
 		}
 	}
 	if w := s.world; s.beat.Generation != w.Generation {
-		s.log(fmt.Sprintf("World %d: %s of %d", w.ID, ranks(w.First, w.Here), w.Size), "formation", w.Generation,
+		s.log(fmt.Sprintf("World %d: %s of %d", w.ID, ranks(w.First, w.LocalSize), w.Size), "formation", w.Generation,
 			"store", w.Store)
 		s.beat.Generation, s.beat.Finished, s.account = w.Generation, 0, account{}
 	}
@@ -88,7 +88,7 @@ func (s *Supervisor) toRunning() {
 	s.to(Running, 0)
 	s.departed = false
 	// this worker has come to this world because the others, or those that will come, are too few
-	if s.world.Here == 0 && s.leaving() {
+	if s.world.LocalSize == 0 && s.leaving() {
 		s.readyToLeave() // if it was asked since it came
 		s.departed = true
 	}
@@ -97,7 +97,7 @@ func (s *Supervisor) toRunning() {
 // enter announces the world to a process that waits.
 func (s *Supervisor) enter(p *process) {
 	rank := s.world.First
-	for _, other := range s.taking(s.world.Generation) {
+	for _, other := range s.members(s.world.Generation) {
 		if other == p {
 			break
 		}
@@ -115,7 +115,7 @@ func (s *Supervisor) enter(p *process) {
 	s.tellStop(p)
 }
 
-// count sets what a process is told of its restarts by the first world that it knows.
+// count sets the restarts of a process, by the first world that it enters.
 func (p *process) count(w World) {
 	if !p.counted {
 		p.restarts, p.counted = w.Restarts, true
@@ -152,8 +152,8 @@ func (s *Supervisor) run() (again bool) {
 			return true
 		}
 		s.start()
-	case !s.told && s.finished() && !s.unreported && s.drained():
-		s.told, again = true, true
+	case !s.finishReported && s.finished() && !s.unreported && s.drained():
+		s.finishReported, again = true, true
 		s.log("All processes have ended with 0", "formation", s.world.Generation)
 		s.beat.Finished = s.world.Generation
 		s.hasten(true)

@@ -11,7 +11,7 @@ import (
 // current is the world that the agent was given last.
 type current struct {
 	membership.World
-	seat
+	share
 	// ends the service of its store to the processes; nil: it is not served
 	shut func()
 	// number of processes of this worker that the system had killed because memory was used up,
@@ -58,17 +58,17 @@ func (a *agent) translate(m any) ([]supervise.Event, error) {
 
 // assign takes the next world: all processes have left the one before.
 func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
-	s, err := seatIn(w.World, a.Self.Header().Index)
+	s, err := shareOf(w.World, a.Self.Header().Index)
 	if err != nil {
 		return nil, err
 	}
-	a.world = current{World: w, seat: s}
+	a.world = current{World: w, share: s}
 	a.last = a.release(a.last)
 	if s.group > 0 { // the store of the first worker is used
 		a.store = a.release(a.store)
 	}
 	return []supervise.Event{supervise.World{
-		Generation: w.Formation, ID: w.Id, First: s.first, Here: int(w.Members[s.group].Crew.Processes),
+		Generation: w.Formation, ID: w.Id, First: s.first, LocalSize: int(w.Members[s.group].Crew.Processes),
 		Size: s.size, Source: s.source, Beginning: w.Beginning, Pause: time.Duration(w.PauseMs) * time.Millisecond,
 		Restarts: supervise.Restarts{Count: int(w.Restarts), Max: int(w.MaxRestarts)},
 		Store:    w.Members[0].Crew.Store,

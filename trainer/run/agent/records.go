@@ -44,8 +44,8 @@ type records struct {
 	// until then the master has no lease to grant
 	waits time.Time
 	// there are no more records
-	over bool
-	steps   int64
+	over  bool
+	steps int64
 	// rounds in the state
 	version int64
 	// newest round of this world; 0: none

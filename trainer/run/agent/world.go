@@ -11,8 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// seat is the position of this worker's processes in a world.
-type seat struct {
+// share is what a world is for this worker: the ranks of its processes.
+type share struct {
 	// number of this worker among the workers, and how many there are
 	group, groups int
 	// rank of its first process, and the number of processes of all workers
@@ -24,9 +24,9 @@ type seat struct {
 	port int
 }
 
-// seatIn returns this worker's seat in a world. Ranks follow the order of members.
-func seatIn(w *wire.World, index int) (seat, error) {
-	s := seat{group: -1, groups: len(w.Members), source: -1}
+// shareOf returns the share of a worker in a world. Ranks follow the order of members.
+func shareOf(w *wire.World, index int) (share, error) {
+	s := share{group: -1, groups: len(w.Members), source: -1}
 	for i, m := range w.Members {
 		if m.Crew == nil {
 			return s, fmt.Errorf("world %d: worker %d has not said which processes it brings", w.Id, m.Worker)
@@ -87,7 +87,8 @@ func (a *agent) open(ctx context.Context) {
 // start starts processes.
 func (a *agent) start(ctx context.Context, act supervise.Start) ([]supervise.Event, error) {
 	position := program.Position{
-		Formation: act.Generation, FirstRank: act.First, WorldSize: act.Size, LocalSize: act.Here, Locals: act.Locals,
+		Formation: act.Generation, FirstRank: act.First, WorldSize: act.Size, LocalSize: act.LocalSize,
+		Locals:         act.Locals,
 		GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Threads: a.threads(a.count, a.count),
 	}
 	if w := a.world; act.Generation > 0 {

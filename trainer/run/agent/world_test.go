@@ -15,7 +15,7 @@ import (
 )
 
 // Ranks go by members, and by the processes of each, which may be none.
-func TestSeatIn(t *testing.T) {
+func TestShareOf(t *testing.T) {
 	member := func(worker, processes, source int32) *wire.Member {
 		return &wire.Member{Worker: worker, Crew: &wire.Crew{Processes: processes, Source: source,
 			Store: fmt.Sprintf("10.0.0.%d:29%d", worker, worker)}}
@@ -30,21 +30,21 @@ func TestSeatIn(t *testing.T) {
 		{3, 2, 2, 0, []int32{0, 2}},
 	} {
 		w.Sources = c.sources
-		got, err := seatIn(w, c.index)
-		if want := (seat{group: c.group, groups: 3, first: c.first, size: 5, source: c.source,
+		got, err := shareOf(w, c.index)
+		if want := (share{group: c.group, groups: 3, first: c.first, size: 5, source: c.source,
 			host: "10.0.0.7", port: 297}); err != nil || got != want {
 			t.Errorf("worker %d: %+v, %v; want %+v", c.index, got, err, want)
 		}
 	}
-	if _, err := seatIn(w, 2); err == nil || !strings.Contains(err.Error(), "does not have worker 2 as a member") {
+	if _, err := shareOf(w, 2); err == nil || !strings.Contains(err.Error(), "does not have worker 2 as a member") {
 		t.Error(err)
 	}
 	w.Members[0].Crew.Store = "10.0.0.7:http"
-	if _, err := seatIn(w, 3); err == nil || !strings.Contains(err.Error(), "the store of worker 7") {
+	if _, err := shareOf(w, 3); err == nil || !strings.Contains(err.Error(), "the store of worker 7") {
 		t.Error(err)
 	}
 	w.Members[1].Crew = nil
-	if _, err := seatIn(w, 3); err == nil || !strings.Contains(err.Error(), "worker 1 has not said") {
+	if _, err := shareOf(w, 3); err == nil || !strings.Contains(err.Error(), "worker 1 has not said") {
 		t.Error(err)
 	}
 }
