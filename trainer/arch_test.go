@@ -535,6 +535,31 @@ func TestGeneratedStandsApart(t *testing.T) {
 	}
 }
 
+// The parts of the master ask it for what stands in their interfaces: none has the master itself,
+// but the executor of actions.
+func TestPartsDoNotHaveTheMaster(t *testing.T) {
+	for _, s := range load(t) {
+		if s.dir != "trainer/master" || s.test {
+			continue
+		}
+		ast.Inspect(s.File, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name == "executor" {
+				return !ok
+			}
+			ast.Inspect(spec.Type, func(n ast.Node) bool {
+				if star, ok := n.(*ast.StarExpr); ok {
+					if x, ok := star.X.(*ast.Ident); ok && x.Name == "master" {
+						t.Errorf("%s: %s has the master: declare an interface of what it asks", s.path, spec.Name.Name)
+					}
+				}
+				return true
+			})
+			return false
+		})
+	}
+}
+
 // A package is named by its idea.
 func TestPackagesHaveAnIdea(t *testing.T) {
 	for _, s := range load(t) {

@@ -95,6 +95,10 @@ func (m *master) evaluate() {
 // message.
 const KeptEvaluations = 1000
 
+// results returns the newest results of evaluations, and the number of all. The caller holds the
+// mutex.
+func (m *master) results() ([]*wire.Evaluation, int64) { return m.evaluations, m.evaluated }
+
 // measured handles what a worker has measured on the records of a task. The caller holds the mutex.
 func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metric, now time.Time) error {
 	var states []evaluation.State

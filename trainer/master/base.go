@@ -81,7 +81,7 @@ func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 			ctx.Err() != nil || time.Since(began) >= timing.Storage {
 			return err
 		}
-		c.m.Log.Warn("Reading checkpoints failed; retrying", "error", err)
+		c.Log.Warn("Reading checkpoints failed; retrying", "error", err)
 		c.unread(err)
 		pause(ctx, wait)
 	}
@@ -91,8 +91,8 @@ func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 var errUnfit = errors.New("it cannot be used")
 
 func (c *checkpoints) tryLoad() (l loaded, err error) {
-	if c.m.fixed != nil {
-		l.model, err = c.m.fixed.find()
+	if c.fixed != nil {
+		l.model, err = c.fixed.find()
 		return l, err
 	}
 	if l.last, err = c.highest(); err != nil {
@@ -104,7 +104,7 @@ func (c *checkpoints) tryLoad() (l loaded, err error) {
 			return l, err
 		}
 	}
-	if from := c.m.Job.CheckpointDirForInit; from != "" {
+	if from := c.Job.CheckpointDirForInit; from != "" {
 		if l.first, err = c.initial(from); err != nil {
 			return l, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", from, err)
 		}
@@ -119,14 +119,14 @@ func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor
 	switch {
 	case commit == nil:
 		return nil
-	case commit.Job == c.m.Self.Header().Job:
+	case commit.Job == c.Self.Header().Job:
 		return commit.Lineage
 	}
 	return append(slices.Clone(commit.Lineage), checkpoint.Ancestor{Job: commit.Job, Number: commit.Number})
 }
 
 // resumes reports whether the job may have checkpoints already.
-func (c *checkpoints) resumes() bool { return c.m.Resume || c.m.former != nil }
+func (c *checkpoints) resumes() bool { return c.Resume || c.host.predecessor() != nil }
 
 // highest returns the highest number of a checkpoint in the job's directory. Unless the job is
 // resumed there may be none.
@@ -140,7 +140,7 @@ func (c *checkpoints) highest() (int64, error) {
 			return 0, err
 		} else if err != nil {
 			return 0, fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume",
-				c.m.Job.CheckpointDir, errUnfit, err)
+				c.Job.CheckpointDir, errUnfit, err)
 		}
 	}
 	return d.Highest()
@@ -149,16 +149,16 @@ func (c *checkpoints) highest() (int64, error) {
 // newestOwn returns the job's newest checkpoint, zero if there is none, and the checkpoints that
 // cannot be used. A restored master needs none as long as the model lives.
 func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
-	dir := c.m.Job.CheckpointDir
+	dir := c.Job.CheckpointDir
 	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Read()
 	c.logDamages(c.dir, damaged)
-	if errors.Is(err, checkpoint.ErrDamaged) && c.m.former != nil {
+	if errors.Is(err, checkpoint.ErrDamaged) && c.host.predecessor() != nil {
 		err = checkpoint.ErrNone
 	}
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
-		if c.m.former == nil {
-			c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its "+
+		if c.host.predecessor() == nil {
+			c.Log.Warn("The job has no checkpoint to go on from: the training begins from its "+
 				"beginning", "directory", dir)
 		}
 		return kept{}, damaged, nil
@@ -172,14 +172,14 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 // own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same
 // tasks as the job.
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
-	dir := c.m.Job.CheckpointDir
-	if changes := commit.Changes(c.records(), c.m.Training); len(changes) > 0 {
+	dir := c.Job.CheckpointDir
+	if changes := commit.Changes(c.records(), c.Training); len(changes) > 0 {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; "+
 			"restore the data and the flags, or train anew with another --checkpoint_dir, from this "+
 			"model with --checkpoint_dir_for_init",
 			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
 	}
-	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
+	if _, err := c.host.tasks().Records(&commit.Ledger); err != nil {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
 	}
 	return keptOf(dir, commit, false), nil
@@ -196,9 +196,9 @@ func keptOf(dir string, commit *checkpoint.Commit, fresh bool) kept {
 func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	c.seeking.Lock() // all holders call at once
 	defer c.seeking.Unlock()
-	c.m.mu.Lock()
+	c.mu.Lock()
 	oldest, useless := c.isOldest(from), maps.Clone(c.useless)
-	c.m.mu.Unlock()
+	c.mu.Unlock()
 	if !oldest {
 		return
 	}
@@ -217,7 +217,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 		if !errors.Is(err, checkpoint.ErrNone) {
 			return err
 		}
-		if init := c.m.Job.CheckpointDirForInit; init != "" {
+		if init := c.Job.CheckpointDirForInit; init != "" {
 			if first, err = c.initial(init); err != nil {
 				return fmt.Errorf("--checkpoint_dir_for_init=%s: %w", init, err)
 			}
@@ -225,20 +225,20 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 		return nil
 	})
 	c.logDamages(c.dir, damaged)
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	if ctx.Err() != nil || c.m.stage.Over() || !c.isOldest(from) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() != nil || c.stage.Over() || !c.isOldest(from) {
 		return
 	}
 	for _, d := range damaged {
-		c.m.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
+		c.host.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
 	}
 	if err == nil && commit != nil {
 		first, err = c.own(commit)
 	}
 	switch {
 	case err != nil:
-		c.m.end(job.Failed, fmt.Errorf("checkpoint %d cannot be read, and what was before it cannot "+
+		c.host.end(job.Failed, fmt.Errorf("checkpoint %d cannot be read, and what was before it cannot "+
 			"be found: %w", from.Number, err), time.Now())
 	case first.commit != nil:
 		c.lineage = c.lineageOf(first.commit)
@@ -257,7 +257,7 @@ func (c *checkpoints) isOldest(b custody.Base) bool {
 // initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose
 // directory is given. It returns none for an exported model, whose values become the initial ones.
 func (c *checkpoints) initial(location string) (kept, error) {
-	from, err := c.m.Open.Find(location)
+	from, err := c.Open.Find(location)
 	if err != nil {
 		return kept{}, err
 	}
@@ -265,7 +265,7 @@ func (c *checkpoints) initial(location string) (kept, error) {
 		if err := from.Check(nil); err != nil {
 			return kept{}, err
 		}
-		c.m.Log.Info("The model begins with the values of an exported one", "file", from.Path())
+		c.Log.Info("The model begins with the values of an exported one", "file", from.Path())
 		return kept{}, nil
 	}
 	commit, damages, err := from.Read()
@@ -279,17 +279,17 @@ func (c *checkpoints) initial(location string) (kept, error) {
 // logDamages logs which checkpoints of a directory cannot be used.
 func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage) {
 	for _, d := range damages {
-		c.m.Log.Error("A checkpoint cannot be used", "number", d.Commit.Number, "directory",
+		c.Log.Error("A checkpoint cannot be used", "number", d.Commit.Number, "directory",
 			dir.String(), "error", d.Err)
 	}
 }
 
 // beginFirst begins the first life with what was loaded, before any pod has joined.
 func (c *checkpoints) beginFirst(l loaded, now time.Time) {
-	m, first := c.m, l.first
+	first := l.first
 	c.loaded, c.problem = true, ""
-	if m.fixed != nil {
-		m.fixed.setModel(l.model)
+	if c.fixed != nil {
+		c.fixed.setModel(l.model)
 		return
 	}
 	if c.lineage = l.lineage; c.on() {
@@ -303,6 +303,11 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	if !first.Fresh {
 		life, c.last = first.commit.Life+1, first.commit
 	}
+	c.host.goOn(first, life, now)
+}
+
+// goOn has the first life of the model begin with a checkpoint.
+func (m *master) goOn(first kept, life int64, now time.Time) {
 	m.Self.SetLife(life)
 	m.servers.custody.Start(life, first.Base)
 	if m.ring != nil {
@@ -312,7 +317,7 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir,
 		"version", first.version(), "records", first.records())
 	m.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
-	m.restart(c.rewind(now))
+	m.restart(m.checkpoints.rewind(now))
 }
 
 // restore sets what was loaded for a restored master. The life goes on, or the next one begins with
@@ -320,7 +325,7 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	c.loaded, c.problem = true, ""
 	for _, d := range l.damaged {
-		c.m.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
+		c.host.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
 	}
 	c.lineage = l.lineage
 	if l.first.commit != nil {
@@ -370,10 +375,10 @@ func (c *checkpoints) back(version int64) {
 // damaged drops the checkpoint that this life was to begin with, and newer ones, because it cannot
 // be read. A job that was to start from it fails.
 func (c *checkpoints) damaged(base custody.Base, reason error) {
-	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
-	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
+	c.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
+	c.host.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
 	if base.Fresh {
-		c.m.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.m.Job.CheckpointDirForInit,
+		c.host.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.Job.CheckpointDirForInit,
 			reason), time.Now())
 		return
 	}

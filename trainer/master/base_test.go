@@ -66,7 +66,7 @@ func rest(t *testing.T, c *Config) {
 	t.Helper()
 	c.Resume, c.Job.CheckpointDir = true, t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(c.Job.CheckpointDir)}
-	cut := (&checkpoints{m: &master{Config: *c}}).records()
+	cut := (&checkpoints{shared: shared{Config: c}}).records()
 	for n := range int64(2) {
 		shard, err := checkpoint.WriteShard(d, checkpoint.Name{Number: n + 1},
 			checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})

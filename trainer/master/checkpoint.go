@@ -10,6 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -28,8 +29,11 @@ const (
 // ([custody.Cut]); this part talks to the strategy, and writes the records. The master's mutex
 // guards it.
 type checkpoints struct {
-	m   *master
-	dir checkpoint.Dir
+	shared
+	host checkpointsHost
+	// nil in a job that trains
+	fixed *fixed
+	dir   checkpoint.Dir
 	// nil: the job has no checkpoints
 	cut    *custody.Cut
 	policy custody.CutPolicy
@@ -60,10 +64,39 @@ type checkpoints struct {
 	lineage []checkpoint.Ancestor
 }
 
+// holders is what has the model: servers, or the workers of a ring. See [strategy].
+type holders interface {
+	version() int64
+	there() bool
+	copy(o custody.CutOrder)
+	kept(base custody.Base)
+}
+
+// checkpointsHost is what the checkpoints ask of the master. The caller of each method but spawn
+// and owner holds the mutex.
+type checkpointsHost interface {
+	holders() holders
+	tasks() *task.Queue
+	clock(now time.Time) time.Time
+	predecessor() *record
+	// the newest results of evaluations, and the number of all
+	results() ([]*wire.Evaluation, int64)
+	serverLeaves() bool
+	// what follows
+	advance(now time.Time)
+	remember() error
+	happen(e Event)
+	end(state job.State, err error, now time.Time)
+	goOn(first kept, life int64, now time.Time)
+
+	spawn(f func())
+	owner() checkpoint.Owner
+}
+
 // newCheckpoints opens the job's directory. Nothing is read of it yet.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
-	c := &checkpoints{m: m, seeking: make(turn, 1), useless: make(map[checkpoint.Name]bool)}
+	c := &checkpoints{shared: m.share(), host: m, seeking: make(turn, 1), useless: make(map[checkpoint.Name]bool)}
 	if j.CheckpointDir == "" {
 		return c, nil
 	}
@@ -116,13 +149,13 @@ func (c *checkpoints) highestGiven() int64 {
 
 // beginIfDue begins a checkpoint if one is due. The strategy tells the holders.
 func (c *checkpoints) beginIfDue(now time.Time) {
-	need := c.m.stage.Checkpoint(c.covered())
-	if !c.on() || c.writing || need == lifecycle.Never || !c.m.strategy.there() {
+	need := c.stage.Checkpoint(c.covered())
+	if !c.on() || c.writing || need == lifecycle.Never || !c.host.holders().there() {
 		return
 	}
-	version := c.m.strategy.version()
+	version := c.host.holders().version()
 	due := c.cut.Due(version, now)
-	if need == lifecycle.AtOnce || c.m.serverLeaves() {
+	if need == lifecycle.AtOnce || c.host.serverLeaves() {
 		due = c.cut.Wanted(version, now)
 	}
 	if due {
@@ -132,12 +165,12 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 		}
 		c.cut.Begin(version, now)
 		// the next master must not give out its number again
-		if c.m.remember() != nil {
+		if c.host.remember() != nil {
 			c.giveUp("its number could not be written", now)
 			return
 		}
-		c.m.Log.Debug("Checkpoint begun", "number", c.cut.Order().Number, "version", version)
-		c.m.strategy.copy(c.cut.Order())
+		c.Log.Debug("Checkpoint begun", "number", c.cut.Order().Number, "version", version)
+		c.host.holders().copy(c.cut.Order())
 	}
 }
 
@@ -145,13 +178,13 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 // model would then be nowhere.
 func (c *checkpoints) finished() (bool, error) {
 	switch {
-	case !c.on() || !c.writing && c.cut.Covers(c.m.strategy.version()):
+	case !c.on() || !c.writing && c.cut.Covers(c.host.holders().version()):
 		return true, nil
 	case c.tries < lastTries:
 		return false, nil
-	case c.m.Job.Output == "":
+	case c.Job.Output == "":
 		return false, fmt.Errorf("the trained model could not be written to --checkpoint_dir=%s: %s",
-			c.m.Job.CheckpointDir, c.problem)
+			c.Job.CheckpointDir, c.problem)
 	}
 	return true, nil
 }
@@ -203,18 +236,18 @@ func (c *checkpoints) giveUp(reason string, now time.Time) {
 		return
 	}
 	number := c.cut.Order().Number
-	if c.cut.GiveUp(now) && !c.m.stage.Over() {
+	if c.cut.GiveUp(now) && !c.stage.Over() {
 		c.gaveUp(number, reason)
 	}
 }
 
 func (c *checkpoints) gaveUp(number int64, reason string) {
 	c.problem = reason
-	if c.m.stage.Stage() == lifecycle.Completing {
+	if c.stage.Stage() == lifecycle.Completing {
 		c.tries++
 	}
-	c.m.Log.Warn("Checkpoint given up", "number", number, "reason", reason)
-	c.m.happen(CheckpointFailed{Number: number, Reason: reason})
+	c.Log.Warn("Checkpoint given up", "number", number, "reason", reason)
+	c.host.happen(CheckpointFailed{Number: number, Reason: reason})
 	c.sweep(number)
 }
 
@@ -222,27 +255,26 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 // disk. A holder may still write one: they are removed again before the next checkpoint.
 func (c *checkpoints) sweep(number int64) {
 	c.litter = number
-	c.m.background.Go(func() { c.clean(number) })
+	c.host.spawn(func() { c.clean(number) })
 }
 
 func (c *checkpoints) clean(number int64) {
 	if err := c.dir.Sweep(number); err != nil {
-		c.m.Log.Warn("Removing checkpoints that were given up failed", "error", err)
+		c.Log.Warn("Removing checkpoints that were given up failed", "error", err)
 	}
 }
 
 // write starts writing the record of a cut that is at rest, outside the mutex.
 func (c *checkpoints) write(done *custody.Commit) {
-	m := c.m
 	// an epoch begins only when all of the epoch before is in the model
 	if open := done.Ledger.Epochs(); len(open) > 1 {
 		done.Ledger.Settle(open[len(open)-1] - 1)
 	}
 	commit := checkpoint.Commit{
 		Format: checkpoint.Format, Number: done.Number, Claim: c.policy.Claim, Time: time.Now().UTC(),
-		JobName: m.Job.Name, Job: m.Self.Header().Job, Lineage: c.lineage, ModelDef: m.Job.ModelDef,
-		Life:    m.Self.Life(),
-		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(), Data: checkpoint.FilesOf(m.Training),
+		JobName: c.Job.Name, Job: c.Self.Header().Job, Lineage: c.lineage, ModelDef: c.Job.ModelDef,
+		Life:    c.Self.Life(),
+		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(), Data: checkpoint.FilesOf(c.Training),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
 	}
 	layout, err := rpc.Layout(c.model.Layout)
@@ -255,8 +287,9 @@ func (c *checkpoints) write(done *custody.Commit) {
 		commit.Shards = append(commit.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End,
 			Bytes: s.Bytes, CRC: s.CRC})
 	}
-	commit.Evaluated = m.evaluated
-	for _, e := range m.evaluations {
+	results, number := c.host.results()
+	commit.Evaluated = number
+	for _, e := range results {
 		// the evaluation was completed while the commit was being written
 		if e.Version > commit.Version {
 			commit.Evaluated--
@@ -265,12 +298,12 @@ func (c *checkpoints) write(done *custody.Commit) {
 		commit.Evaluations = append(commit.Evaluations, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
 	// the holders have records of another training
-	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil {
+	if commit.Records, err = c.host.tasks().Records(&done.Ledger); err != nil {
 		c.failed(done.Number, err)
 		return
 	}
 	c.writing = true
-	m.background.Go(func() {
+	c.host.spawn(func() {
 		err := c.dir.Holds(c.claim)
 		if err == nil {
 			err = commit.Seal()
@@ -278,62 +311,61 @@ func (c *checkpoints) write(done *custody.Commit) {
 		if err == nil {
 			err = c.dir.WriteCommit(commit)
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.written(&commit, err)
-		m.advance(time.Now())
+		c.host.advance(time.Now())
 	})
 }
 
 // failed notes that a checkpoint failed after all holders had copied.
 func (c *checkpoints) failed(number int64, err error) {
 	c.gaveUp(number, err.Error())
-	c.cut.Unwritten(c.covered(), c.m.clock(time.Now()))
+	c.cut.Unwritten(c.covered(), c.host.clock(time.Now()))
 }
 
 // written notes that a record is written, or why it is not.
 func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
-	m := c.m
 	c.writing = false
 	switch {
 	case errors.Is(err, checkpoint.ErrOwned):
-		m.end(job.Failed, fmt.Errorf("--checkpoint_dir=%s: %w", m.Job.CheckpointDir, err), time.Now())
+		c.host.end(job.Failed, fmt.Errorf("--checkpoint_dir=%s: %w", c.Job.CheckpointDir, err), time.Now())
 		return
 	case err != nil:
 		c.failed(commit.Number, err)
 		return
-	case commit.Life != m.Self.Life():
-		m.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number,
+	case commit.Life != c.Self.Life():
+		c.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number,
 			"life", commit.Life)
-		m.background.Go(func() { c.discard(commit.Name()) })
+		c.host.spawn(func() { c.discard(commit.Name()) })
 		return
 	}
-	c.kept = append(c.kept, keptOf(m.Job.CheckpointDir, commit, false))
+	c.kept = append(c.kept, keptOf(c.Job.CheckpointDir, commit, false))
 	c.last, c.problem, c.tries = commit, "", 0
-	if keep := m.Job.KeepCheckpointMax; keep > 0 {
+	if keep := c.Job.KeepCheckpointMax; keep > 0 {
 		c.kept = c.kept[max(0, len(c.kept)-keep):]
 	}
-	m.strategy.kept(c.newest())
-	m.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records",
+	c.host.holders().kept(c.newest())
+	c.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records",
 		commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
-	m.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
-	m.background.Go(func() {
-		if err := c.dir.Retain(m.Job.KeepCheckpointMax); err != nil {
-			m.Log.Warn("Removing older checkpoints failed", "error", err)
+	c.host.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
+	c.host.spawn(func() {
+		if err := c.dir.Retain(c.Job.KeepCheckpointMax); err != nil {
+			c.Log.Warn("Removing older checkpoints failed", "error", err)
 		}
 	})
 }
 
 func (c *checkpoints) discard(n checkpoint.Name) {
 	if err := c.dir.Discard(n); err != nil {
-		c.m.Log.Warn("Removing an unusable checkpoint failed", "number", n.Number, "error", err)
+		c.Log.Warn("Removing an unusable checkpoint failed", "number", n.Number, "error", err)
 	}
 }
 
 // records returns how the records are cut into tasks.
 func (c *checkpoints) records() checkpoint.Cut {
-	j := c.m.Job
-	names, content := checkpoint.HashShards(c.m.Training)
+	j := c.Job
+	names, content := checkpoint.HashShards(c.Training)
 	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed,
 		MaxRecords: j.MaxRecords(), Shards: names, Content: content}
 }
@@ -354,11 +386,11 @@ func (c *checkpoints) describe(s *wire.JobStatus) {
 	if !c.on() {
 		return
 	}
-	s.Checkpoint = &wire.Checkpoint{Dir: c.m.Job.CheckpointDir, Problem: c.problem, Unread: !c.loaded}
+	s.Checkpoint = &wire.Checkpoint{Dir: c.Job.CheckpointDir, Problem: c.problem, Unread: !c.loaded}
 	if c.last != nil {
 		s.Checkpoint.Number, s.Checkpoint.Version, s.Checkpoint.Records = c.last.Number, c.last.Version, c.last.Records
 		s.Checkpoint.UnixMs = c.last.Time.UnixMilli()
-		if c.m.stage.State() == job.Suspended {
+		if c.stage.State() == job.Suspended {
 			s.Version, s.RecordsDone, s.Epoch = c.last.Version, c.last.Records,
 				min(int32(c.last.Ledger.Settled())+1, s.Epochs)
 		}

@@ -17,30 +17,29 @@ import (
 // take claims the job's checkpoint directory, before anything else is written there. A master that
 // follows another has its claim.
 func (c *checkpoints) take(ctx context.Context) error {
-	m := c.m
 	if !c.on() {
 		return nil
 	}
-	me := m.owner()
-	permit := checkpoint.Permit{Ancestors: m.Ancestors, TakeOver: m.Job.CheckpointDirTakeOver, Look: m.Look}
+	me := c.host.owner()
+	permit := checkpoint.Permit{Ancestors: c.Ancestors, TakeOver: c.Job.CheckpointDirTakeOver, Look: c.Look}
 	var claimed checkpoint.Claimed
 	err := c.patiently(ctx, func() (err error) {
 		claimed, err = c.dir.Claim(me, permit, time.Now())
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("--checkpoint_dir=%s: %w", m.Job.CheckpointDir, err)
+		return fmt.Errorf("--checkpoint_dir=%s: %w", c.Job.CheckpointDir, err)
 	}
-	m.Log.Debug("Checkpoint directory claimed", "directory", m.Job.CheckpointDir, "claim",
+	c.Log.Debug("Checkpoint directory claimed", "directory", c.Job.CheckpointDir, "claim",
 		claimed.Number, "reason", "it "+claimed.Why)
 	if claimed.Weak {
-		m.Log.Warn("The store of the checkpoint directory ignores conditional writes: if another "+
+		c.Log.Warn("The store of the checkpoint directory ignores conditional writes: if another "+
 			"job begins with the same directory at the same moment, that is noticed at the first checkpoint",
-			"directory", m.Job.CheckpointDir)
+			"directory", c.Job.CheckpointDir)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c.claim, c.dir, c.policy.Claim = claimed.Claim, c.dir.Under(claimed.Claim, m.Ancestors...), claimed.Tag()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claim, c.dir, c.policy.Claim = claimed.Claim, c.dir.Under(claimed.Claim, c.Ancestors...), claimed.Tag()
 	return nil
 }
 
@@ -84,27 +83,26 @@ func (m *master) Vouch(_ context.Context, r *wire.VouchRequest) (*wire.VouchRepl
 
 // unread notes why the checkpoints cannot be read now, for the status.
 func (c *checkpoints) unread(err error) {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.loaded {
 		c.problem = fmt.Sprintf("reading %s fails: %v",
-			cmp.Or(c.m.Job.CheckpointDir, c.m.Job.CheckpointDirForInit), err)
+			cmp.Or(c.Job.CheckpointDir, c.Job.CheckpointDirForInit), err)
 	}
 }
 
 // leave removes what is left of checkpoints that were given up, and releases the directory of a job
 // that has ended. No pod of the job is there any more.
 func (c *checkpoints) leave() {
-	m := c.m
-	if !c.on() || c.claim.Number == 0 || m.stage.Left() != nil {
+	if !c.on() || c.claim.Number == 0 || c.stage.Left() != nil {
 		return
 	}
 	c.clean(c.cut.Ended())
-	if !m.stage.State().Ended() {
+	if !c.stage.State().Ended() {
 		return
 	}
 	if err := c.dir.Release(c.claim); err != nil {
-		m.Log.Warn("Releasing the checkpoint directory failed: another job has to confirm that this "+
-			"one is gone", "directory", m.Job.CheckpointDir, "error", err)
+		c.Log.Warn("Releasing the checkpoint directory failed: another job has to confirm that this "+
+			"one is gone", "directory", c.Job.CheckpointDir, "error", err)
 	}
 }

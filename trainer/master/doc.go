@@ -29,6 +29,9 @@
 //	   └──── the model, or a part of it, is lost: its next life begins with the newest checkpoint
 //	         (also out of Completing)
 //
+// The parts of the master, such as servers, ring, program and checkpoints, do not have the master:
+// beside each stands an interface of what the part asks of it (parts.go).
+//
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter
 // (strategy.go). A job that trains nothing has a model that does not change (fixed.go): it begins
 // where the training is done, with the evaluation, or with the prediction and the task that puts

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/store/prediction"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -17,8 +19,21 @@ import (
 // The master finds the model once, and every worker reads it by itself. Nothing of the job needs to
 // outlive its master: a repeated task gives the same result.
 type fixed struct {
-	m     *master
-	model model
+	shared
+	host        fixedHost
+	checkpoints *checkpoints
+	model       model
+}
+
+// fixedHost is what the strategy of a job that trains nothing asks of the master.
+type fixedHost interface {
+	tasks() *task.Queue
+	measures() *evaluation.Schedule
+	predecessor() *record
+	// tells workers with which model to begin
+	reads(base custody.Base)
+	lose(worker int, progress map[int64]int64, charge string)
+	advance(now time.Time)
 }
 
 // model names the model that is evaluated or predicts.
@@ -31,21 +46,21 @@ type model struct {
 
 // find looks for the model.
 func (f *fixed) find() (found model, err error) {
-	from := f.m.Job.CheckpointDirForInit
-	found.from, err = f.m.Open.Find(from)
+	from := f.Job.CheckpointDirForInit
+	found.from, err = f.Open.Find(from)
 	// the workers have that model, even if a newer one was made since
-	if r := f.m.former; r != nil && r.Base.Number > 0 {
+	if r := f.host.predecessor(); r != nil && r.Base.Number > 0 {
 		found.from.Commit, found.from.Checksum, found.from.File = nameOf(r.Base), r.Base.Checksum, ""
 	}
 	switch {
 	case err != nil:
 	case found.from.File != "":
-		err = found.from.Check(f.m.Layout)
+		err = found.from.Check(f.Layout)
 	default:
 		var commit *checkpoint.Commit
 		var damages []checkpoint.Damage
 		commit, damages, err = found.from.Read()
-		f.m.checkpoints.logDamages(found.from.Dir, damages)
+		f.checkpoints.logDamages(found.from.Dir, damages)
 		if err == nil {
 			found.from.Commit, found.from.Checksum = commit.Name(), commit.Checksum
 			err = f.fits(found, commit)
@@ -62,7 +77,7 @@ func (f *fixed) find() (found model, err error) {
 
 // fits checks that a commit is of the job's model.
 func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
-	if err := f.m.Layout.Match(commit.ParamLayout()); err != nil {
+	if err := f.Layout.Match(commit.ParamLayout()); err != nil {
 		return fmt.Errorf("%w: checkpoint %d of %v is of another model, %s: %w", errUnfit,
 			commit.Number, found.from.Dir, commit.ModelDef, err)
 	}
@@ -75,38 +90,41 @@ func (f *fixed) setModel(found model) {
 	from := found.from
 	base := custody.Base{Dir: from.Location, Number: from.Commit.Number, Claim: from.Commit.Claim,
 		Checksum: from.Checksum, Fresh: true}
-	f.m.checkpoints.base = kept{Base: base} // for the master that follows
-	f.m.servers.custody.Start(f.m.Self.Life(), base)
+	f.checkpoints.base = kept{Base: base} // for the master that follows
+	f.host.reads(base)
 	if from.File != "" {
-		f.m.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
+		f.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
 		return
 	}
-	f.m.Log.Info("The model is that of a checkpoint", "number", from.Commit.Number, "directory",
+	f.Log.Info("The model is that of a checkpoint", "number", from.Commit.Number, "directory",
 		from.Dir, "version", found.at)
 }
+
+// reads tells workers with which model to begin.
+func (m *master) reads(base custody.Base) { m.servers.custody.Start(m.Self.Life(), base) }
 
 // ask requests the evaluation or prediction that the job is for.
 func (f *fixed) ask() {
 	version := f.model.at
-	if f.m.Job.Type == job.Evaluate {
-		f.m.evals.Final(version)
+	if f.Job.Type == job.Evaluate {
+		f.host.measures().Final(version)
 		return
 	}
-	f.m.queue.Export(version, f.m.queue.Predict(version, f.m.Validation))
-	f.m.Log.Info("Prediction started", "version", version)
+	f.host.tasks().Export(version, f.host.tasks().Predict(version, f.Validation))
+	f.Log.Info("Prediction started", "version", version)
 }
 
 // tidy removes the parts of a finished prediction: they are put together, or of no use.
 func (f *fixed) tidy() {
-	if f.m.Job.Type != job.Predict || !f.m.stage.State().Ended() {
+	if f.Job.Type != job.Predict || !f.stage.State().Ended() {
 		return
 	}
-	place, err := prediction.Open(f.m.Open, f.m.Job.PredictionOutputs, f.m.Self.Header().Job)
+	place, err := prediction.Open(f.Open, f.Job.PredictionOutputs, f.Self.Header().Job)
 	if err == nil {
 		err = place.Tidy()
 	}
 	if err != nil {
-		f.m.Log.Warn("The parts of the prediction could not be removed", "error", err)
+		f.Log.Warn("The parts of the prediction could not be removed", "error", err)
 	}
 }
 
@@ -128,17 +146,17 @@ func (f *fixed) stragglers(overdue []int) []int { return overdue }
 
 // takeBack takes back the leases of a worker that has ended. None of their records counts.
 func (f *fixed) takeBack(_ context.Context, worker int, charge string) {
-	f.m.mu.Lock()
-	defer f.m.mu.Unlock()
-	if f.m.stage.Over() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stage.Over() {
 		return
 	}
-	f.m.lose(worker, nil, charge)
-	f.m.advance(time.Now())
+	f.host.lose(worker, nil, charge)
+	f.host.advance(time.Now())
 }
 
 func (f *fixed) silence(pod.Role) time.Duration {
-	return max(f.m.Job.TaskTimeout.Duration, silenceLeast)
+	return max(f.Job.TaskTimeout.Duration, silenceLeast)
 }
 
 // counted returns how many records are done, and how many there are: trained on, or measured or

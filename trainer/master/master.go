@@ -331,9 +331,11 @@ func newMaster(c Config) (*master, error) {
 	case c.Job.Runs():
 		m.program = newProgram(m)
 		m.ring = newRing(m)
+		m.program.ring = m.ring
 		m.strategy = m.ring
 	case !c.Job.Trains():
-		m.fixed = &fixed{m: m}
+		m.fixed = &fixed{shared: m.share(), host: m, checkpoints: m.checkpoints}
+		m.checkpoints.fixed = m.fixed
 		m.strategy = m.fixed
 	case c.Job.Strategy == job.AllReduce:
 		m.ring = newRing(m)

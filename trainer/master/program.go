@@ -12,9 +12,11 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -23,7 +25,9 @@ import (
 // members of one, others begin anew with each world. The caller of each method holds the mutex.
 type program struct {
 	ending
-	m *master
+	shared
+	host programHost
+	ring *ring
 	// what the ends of its processes mean for the job
 	judge *verdict.Judge
 	// data set that the program has declared; nil: none
@@ -51,8 +55,29 @@ type program struct {
 	leavers map[int]bool
 }
 
+// programHost is what a program asks of the master. The caller of each method holds the mutex.
+type programHost interface {
+	tasks() *task.Queue
+	predecessor() *record
+	heardOf(id pod.ID) *contact
+	owner() checkpoint.Owner
+	// what follows from what the processes say
+	plan(training, validation []task.Shard) error
+	resumedWith(records int64)
+	wentBack(why string)
+	explain(why string)
+	happen(e Event)
+	wake()
+	record() (number int64, ok bool)
+	remember() error
+	end(state job.State, err error, now time.Time)
+	// of a restored master
+	restoreQueue(had *ledger.Ledger) error
+	gathered(how string)
+}
+
 func newProgram(m *master) *program {
-	return &program{m: m, judge: verdict.New(verdictPolicy(m.Job)), leavers: make(map[int]bool)}
+	return &program{shared: m.share(), host: m, judge: verdict.New(verdictPolicy(m.Job)), leavers: make(map[int]bool)}
 }
 
 // verdictPolicy returns how many failures of its program a job survives.
@@ -95,13 +120,13 @@ func (g *program) restore(s *savedProgram) (err error) {
 	if s == nil {
 		return nil
 	}
-	if g.judge, err = verdict.Restore(verdictPolicy(g.m.Job), s.Snapshot); err != nil {
+	if g.judge, err = verdict.Restore(verdictPolicy(g.Job), s.Snapshot); err != nil {
 		return err
 	}
 	g.lost, g.claims = s.Lost, s.Claims
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
-		return g.m.plan(g.shards(), nil)
+		return g.host.plan(g.shards(), nil)
 	}
 	return nil
 }
@@ -137,7 +162,7 @@ func (g *program) declare(d *wire.Dataset) error {
 			"a data set of %s: expected a size, epochs and records per task of 1 or more", described(d))
 	}
 	g.dataset = d
-	if err := g.m.plan(g.shards(), nil); err != nil {
+	if err := g.host.plan(g.shards(), nil); err != nil {
 		g.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -145,9 +170,9 @@ func (g *program) declare(d *wire.Dataset) error {
 		g.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	g.m.Log.Info("The program trains on " + described(d))
-	g.m.remember() // before any record is leased
-	g.m.wake()
+	g.Log.Info("The program trains on " + described(d))
+	g.host.remember() // before any record is leased
+	g.host.wake()
 	return nil
 }
 
@@ -157,23 +182,23 @@ func described(d *wire.Dataset) string {
 }
 
 // ended reports whether there are no more records.
-func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDone() }
+func (g *program) ended() bool { return g.dataset != nil && g.host.tasks().TrainingDone() }
 
 // source makes a world begin with the newest state that a process has read from the program's own
 // checkpoint, if no process has one in memory.
 func (g *program) source(w rendezvous.World) rendezvous.World {
 	// the state that the queue was set back to may be lost
-	lost := g.rewound && !g.m.ring.custody.Shared()
+	lost := g.rewound && !g.ring.custody.Shared()
 	g.loaded, g.behind, g.rewound, g.had = false, false, false, nil
 	// the state may have been read after a world of this life had begun without training
 	if len(w.Sources) > 0 {
-		trained := g.m.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
-		g.behind = g.dataset != nil && (lost || g.m.queue.Stats().Done == 0 && trained)
+		trained := g.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
+		g.behind = g.dataset != nil && (lost || g.host.tasks().Stats().Done == 0 && trained)
 		return w
 	}
 	newest := int64(0)
 	for rank, m := range w.Members {
-		if a := g.m.ring.seats[m.Worker].arrival; a.Round >= 0 && a.Version > newest {
+		if a := g.ring.seats[m.Worker].arrival; a.Round >= 0 && a.Version > newest {
 			w.Sources, newest, g.loaded = []int{rank}, a.Version, true
 		}
 	}
@@ -185,18 +210,19 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 	if !g.loaded && !g.behind {
 		return nil
 	}
-	before := g.m.queue.Stats().Done
+	before := g.host.tasks().Stats().Done
 	g.had, g.rewound = &had, true
 	if err := g.rewind(); err != nil {
 		return err
 	}
-	g.m.resumed = g.m.queue.Stats().Done
-	if g.m.resumed > 0 || g.dataset == nil {
-		g.m.Log.Info("The program goes on from the newest state that a process has kept or read",
-			"version", version, "records", g.m.resumed, "before", before)
+	records := g.host.tasks().Stats().Done
+	g.host.resumedWith(records)
+	if records > 0 || g.dataset == nil {
+		g.Log.Info("The program goes on from the newest state that a process has kept or read",
+			"version", version, "records", records, "before", before)
 	}
 	if g.loaded {
-		g.found(version, g.m.resumed)
+		g.found(version, records)
 	}
 	return nil
 }
@@ -207,7 +233,7 @@ func (g *program) rewind() error {
 	if g.had == nil || g.dataset == nil {
 		return nil
 	}
-	if err := g.m.queue.Rewind(g.had); err != nil {
+	if err := g.host.tasks().Rewind(g.had); err != nil {
 		return fmt.Errorf("the program's checkpoint is not of this data set, %s: %w", described(g.dataset), err)
 	}
 	g.had = nil
@@ -218,7 +244,7 @@ func (g *program) rewind() error {
 // returns true if that was the end of the program: a worker that is recalled for a newcomer may
 // arrive after its processes have ended.
 func (g *program) arrives(a *wire.Arrival) (ended bool) {
-	world, _ := g.m.ring.meeting.World()
+	world, _ := g.ring.meeting.World()
 	if a.Formation == 0 || a.Formation != world.Formation {
 		return false
 	}
@@ -232,7 +258,7 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}
 	for _, f := range a.Failures {
 		r.Failures = append(r.Failures, failure(int(a.Worker), f))
-		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid",
+		g.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid",
 			f.Pid, "reason", reason(f))
 	}
 	g.judge.Hear(r)
@@ -241,11 +267,11 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 
 // formed notes that a world is formed, and returns how long its processes wait before they start.
 func (g *program) formed(members []*wire.Member) time.Duration {
-	each, err := strconv.Atoi(g.m.Job.Program.Processes)
+	each, err := strconv.Atoi(g.Job.Program.Processes)
 	if err != nil { // each worker has its own number
 		each = 1
 	}
-	now := g.m.ring.now()
+	now := g.ring.now()
 	g.moved = now
 	whole := 0
 	for _, m := range members {
@@ -259,65 +285,64 @@ func (g *program) formed(members []*wire.Member) time.Duration {
 // finish notes that all processes of a worker have ended with 0 in a formation; in formation 0 none
 // has.
 func (g *program) finish(worker int, formation int64) {
-	r := g.m.ring
+	r := g.ring
 	if formation == 0 || r.meeting.Finished(worker) {
 		return
 	}
 	r.perform(r.meeting.Finish(worker, formation, r.now()))
 	// the next master is to know it, even if the worker has ended
-	g.m.record()
+	g.host.record()
 }
 
 // done reports whether all processes of the world have ended with 0.
-func (g *program) done() bool { return g.m.ring.meeting.Over() }
+func (g *program) done() bool { return g.ring.meeting.Over() }
 
 // recollect ends the questions of a restored master when all processes have ended with 0, and none
 // is left that can say which records are in the model: it takes the word of the previous master for
 // it that these are all.
 func (g *program) recollect() {
-	if g.dataset != nil && g.m.former.Done >= g.m.queue.Stats().Total {
+	if g.dataset != nil && g.host.predecessor().Done >= g.host.tasks().Stats().Total {
 		var all ledger.Ledger
 		all.Settle(int(g.dataset.Epochs))
-		if err := g.m.restoreQueue(&all); err != nil {
-			g.m.Log.Warn("The record of the previous master does not tell which records are in the model", "error", err)
+		if err := g.host.restoreQueue(&all); err != nil {
+			g.Log.Warn("The record of the previous master does not tell which records are in the model", "error", err)
 		}
 	}
-	g.m.gathered("all processes have ended")
+	g.host.gathered("all processes have ended")
 }
 
 // advance opens the next epoch when this one is settled, and ends the job when all processes have
 // ended with 0.
 func (g *program) advance(now time.Time) {
-	m := g.m
-	if world, ok := m.ring.meeting.World(); ok && len(world.Members) > 0 {
-		m.stage.Work()
+	if world, ok := g.ring.meeting.World(); ok && len(world.Members) > 0 {
+		g.stage.Work()
 	}
-	for g.dataset != nil && !m.queue.TrainingDone() && m.queue.Settled() {
-		m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
-		m.happen(EpochFinished{Epoch: m.queue.Stats().Epoch, Records: m.queue.Stats().EpochDone})
-		m.queue.NextEpoch()
-		m.wake()
+	for g.dataset != nil && !g.host.tasks().TrainingDone() && g.host.tasks().Settled() {
+		g.Log.Info("Epoch finished", "epoch", g.host.tasks().Stats().Epoch, "records", g.host.tasks().Stats().EpochDone)
+		g.host.happen(EpochFinished{Epoch: g.host.tasks().Stats().Epoch, Records: g.host.tasks().Stats().EpochDone})
+		g.host.tasks().NextEpoch()
+		g.host.wake()
 	}
 	if !g.done() {
 		return
 	}
-	if stats := m.queue.Stats(); g.dataset != nil && stats.Done < stats.Total {
-		m.Log.Warn("The program has ended before its records did", "done", stats.Done, "of", stats.Total)
+	if stats := g.host.tasks().Stats(); g.dataset != nil && stats.Done < stats.Total {
+		g.Log.Warn("The program has ended before its records did", "done", stats.Done, "of", stats.Total)
 	}
-	m.end(job.Succeeded, nil, now)
+	g.host.end(job.Succeeded, nil, now)
 }
 
 // describe adds the program to the status.
 func (g *program) describe(s *wire.JobStatus) {
 	failures, last := g.judge.Last()
-	s.Restarts, s.MaxRestarts = int32(g.judge.Counted()), int32(g.m.Job.Program.MaxRestarts)
+	s.Restarts, s.MaxRestarts = int32(g.judge.Counted()), int32(g.Job.Program.MaxRestarts)
 	s.Failures, s.Failure = int32(failures), last
-	s.Program = g.m.Job.Title()
+	s.Program = g.Job.Title()
 	s.Saved, s.Unsaved = g.saved, g.unsaved
 	if g.judge.Repeated() {
 		s.ExitCode = exitSame
 	}
-	if n, _, _ := g.m.stage.Closing(); n == 0 && !g.m.stage.Over() {
-		s.Waiting = cmp.Or(g.judge.Waiting(g.m.ring.wanted(), g.m.ring.now()), s.Waiting, g.stands())
+	if n, _, _ := g.stage.Closing(); n == 0 && !g.stage.Over() {
+		s.Waiting = cmp.Or(g.judge.Waiting(g.ring.wanted(), g.ring.now()), s.Waiting, g.stands())
 	}
 }

@@ -19,7 +19,7 @@ func (g *program) vouch(path string) *vouched {
 	i := slices.IndexFunc(g.claims, func(v *vouched) bool { return v.Path == path })
 	if i < 0 {
 		g.claims = append(g.claims, &vouched{Path: path})
-		g.m.record() // a later master releases it
+		g.host.record() // a later master releases it
 		i = len(g.claims) - 1
 	}
 	return g.claims[i]
@@ -28,13 +28,13 @@ func (g *program) vouch(path string) *vouched {
 // standing returns what is known about the owner of a checkpoint that the job claims. A user who
 // gave --checkpoint_dir_take_over has confirmed that the owner which is found first is gone.
 func (g *program) standing(v *vouched, other checkpoint.Owner, known checkpoint.Standing) checkpoint.Standing {
-	if !g.m.Job.CheckpointDirTakeOver || v.Gone != "" && v.Gone != other.Job {
+	if !g.Job.CheckpointDirTakeOver || v.Gone != "" && v.Gone != other.Job {
 		return known
 	}
 	if v.Gone == "" && known != checkpoint.Dead {
 		v.Gone = other.Job
-		g.m.record()
-		g.m.Log.Warn("The checkpoint is taken over from another job (--checkpoint_dir_take_over)",
+		g.host.record()
+		g.Log.Warn("The checkpoint is taken over from another job (--checkpoint_dir_take_over)",
 			"checkpoint", v.Path, "owner", other)
 	}
 	return checkpoint.Dead
@@ -43,12 +43,12 @@ func (g *program) standing(v *vouched, other checkpoint.Owner, known checkpoint.
 // release ends the claims on the program's checkpoints if the job has ended. No process of it is
 // left.
 func (g *program) release() {
-	if g.m.stage.Left() != nil || !g.m.stage.State().Ended() {
+	if g.stage.Left() != nil || !g.stage.State().Ended() {
 		return
 	}
 	for _, v := range g.claims {
-		if err := checkpoint.ReleaseOf(v.Path, g.m.owner().Job); err != nil {
-			g.m.Log.Warn("Releasing the checkpoint of the program failed: another job has to "+
+		if err := checkpoint.ReleaseOf(v.Path, g.host.owner().Job); err != nil {
+			g.Log.Warn("Releasing the checkpoint of the program failed: another job has to "+
 				"confirm that this one is gone", "checkpoint", v.Path, "error", err)
 		}
 	}

@@ -22,16 +22,16 @@ func (g *program) left(members []rendezvous.Member) bool {
 // failed decides what follows from the end of the last world, and reports it. It returns an error
 // if the job fails. Next is the world that follows.
 func (g *program) failed(before, next rendezvous.World) error {
-	r := g.m.ring
+	r := g.ring
 	v := g.judge.End(verdict.End{World: judged(before), Next: judged(next), Left: g.left(before.Members),
 		Keeps: g.keeps, Wanted: r.wanted()}, r.now())
 	if v.Text == "" {
 		return nil
 	}
-	g.m.happen(ProgramFailed{v.Text})
+	g.host.happen(ProgramFailed{v.Text})
 	if v.Err == nil && v.Counted {
-		g.m.Log.Info("The program starts again", "failures", g.judge.Counted(), "max_restarts",
-			g.m.Job.Program.MaxRestarts)
+		g.Log.Info("The program starts again", "failures", g.judge.Counted(), "max_restarts",
+			g.Job.Program.MaxRestarts)
 	}
 	return v.Err
 }

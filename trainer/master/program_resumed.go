@@ -23,10 +23,9 @@ type loss struct {
 // lose notes that all states are lost. The training goes on in the given life with what processes
 // find.
 func (g *program) lose(l loss) {
-	l.After = g.m.ring.custody.World().Formation
+	l.After = g.ring.custody.World().Formation
 	g.lost = &l
-	g.m.anewFor = l.Reason + "; the program starts again, from what it has saved"
-	g.m.rewinds++
+	g.host.wentBack(l.Reason + "; the program starts again, from what it has saved")
 }
 
 // begunWith handles what the first rank of a world has begun with that has no source: all ranks
@@ -44,7 +43,7 @@ func (g *program) begunWith(o *wire.Origin) error {
 	}
 	records := int64(0)
 	if g.dataset != nil {
-		if n, err := g.m.queue.Records(&had); err == nil { // otherwise the declaration is refused
+		if n, err := g.host.tasks().Records(&had); err == nil { // otherwise the declaration is refused
 			records = n
 		}
 	}
@@ -61,18 +60,18 @@ func (g *program) found(version, records int64) {
 	l := g.lost
 	g.lost = nil
 	if version == 0 && records == 0 {
-		g.m.anewFor = backWhy(kept{}, l.Records, l.Records > 0, l.Reason)
-		g.m.Log.Warn("The training begins anew: the program has read no checkpoint", "reason", l.Reason,
+		g.host.explain(backWhy(kept{}, l.Records, l.Records > 0, l.Reason))
+		g.Log.Warn("The training begins anew: the program has read no checkpoint", "reason", l.Reason,
 			"life", l.Life, "records", l.Records)
-		g.m.happen(BegunAnew{Life: l.Life, Reason: l.Reason, Records: l.Records})
+		g.host.happen(BegunAnew{Life: l.Life, Reason: l.Reason, Records: l.Records})
 		return
 	}
 	e := ProgramResumed{Life: l.Life, Reason: l.Reason, Step: version, Records: records,
 		Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
-	g.m.anewFor = e.Words()
-	g.m.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "life", l.Life, "step",
+	g.host.explain(e.Words())
+	g.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "life", l.Life, "step",
 		version, "records", records, "of", l.Records)
-	g.m.happen(e)
+	g.host.happen(e)
 }
 
 // ProgramResumed tells that all states of a program's processes were lost, and that it goes on from

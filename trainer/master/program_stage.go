@@ -54,22 +54,22 @@ func standsStill(members []staged, asks bool, still time.Duration) string {
 // stands returns what the program waits for, as far as its agents know; "" if it gets on. The
 // caller holds the mutex.
 func (g *program) stands() string {
-	world, _ := g.m.ring.meeting.World()
+	world, _ := g.ring.meeting.World()
 	var members []staged
 	for _, m := range world.Members {
-		if c := g.m.pods[pod.ID{Role: pod.Worker, Index: m.Worker}]; c != nil &&
-			c.stage != wire.Stage_STAGE_UNKNOWN && !g.m.ring.meeting.Finished(m.Worker) {
+		if c := g.host.heardOf(pod.ID{Role: pod.Worker, Index: m.Worker}); c != nil &&
+			c.stage != wire.Stage_STAGE_UNKNOWN && !g.ring.meeting.Finished(m.Worker) {
 			members = append(members, staged{m.Worker, c.stage})
 		}
 	}
-	return standsStill(members, g.asks, g.m.ring.now().Sub(g.moved))
+	return standsStill(members, g.asks, g.ring.now().Sub(g.moved))
 }
 
 // hears notes what a worker's heartbeat tells of its processes. stepped states that they have
 // completed rounds since the heartbeat before.
 func (g *program) hears(c *contact, r *wire.HeartbeatRequest, stepped bool) {
 	if stepped || g.moved.IsZero() {
-		g.moved = g.m.ring.now()
+		g.moved = g.ring.now()
 	}
 	c.stage, c.unsaved = r.Stage, r.Unsaved
 	g.keeps = g.keeps || r.Keeps

@@ -26,13 +26,12 @@ type ending struct {
 // tells handles what a worker reports of its program's checkpoints, and tells it whether the job is
 // to stop.
 func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, now time.Time) {
-	m := g.m
 	g.asks = g.asks || r.Asks
 	if r.Saved.GetUnixMs() > g.saved.GetUnixMs() {
 		g.saved = r.Saved
 	}
-	switch n, _, by := m.stage.Closing(); {
-	case m.stage.Over():
+	switch n, _, by := g.stage.Closing(); {
+	case g.stage.Over():
 		reply.GraceMs = g.grace().Milliseconds()
 	case n == Suspend || n == lifecycle.Stop:
 		g.rest = cmp.Or(g.rest, r.Rest)
@@ -43,24 +42,24 @@ func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, no
 // grace returns how long the processes have to end when the job has ended. Those of a job that has
 // succeeded are not needed any more.
 func (g *program) grace() time.Duration {
-	if g.m.stage.State() == job.Succeeded {
-		return g.m.Job.Program.Grace.Duration
+	if g.stage.State() == job.Succeeded {
+		return g.Job.Program.Grace.Duration
 	}
-	return g.m.Job.TimeToEnd()
+	return g.Job.TimeToEnd()
 }
 
 // holds reports whether processes may have a state that no checkpoint has: members of the last
 // world live, and began with a state or have completed a round.
 func (g *program) holds() bool {
-	world, _ := g.m.ring.meeting.World()
-	return g.m.ring.remain() > 0 && (len(world.Sources) > 0 || g.judge.Completed(world.Formation))
+	world, _ := g.ring.meeting.World()
+	return g.ring.remain() > 0 && (len(world.Sources) > 0 || g.judge.Completed(world.Formation))
 }
 
 // awaited reports whether the processes are yet to end a round, and to write a checkpoint of it,
 // before the job stops or rests. It notes why nothing is saved if they need not, or have had their
 // time.
 func (g *program) awaited(now time.Time) bool {
-	switch _, since, by := g.m.stage.Closing(); {
+	switch _, since, by := g.stage.Closing(); {
 	case !g.asks || g.done():
 		return false
 	case g.rest != nil:

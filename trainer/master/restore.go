@@ -217,10 +217,10 @@ func (s *servers) askServers() {
 		return
 	}
 	switch {
-	case s.m.untouched():
+	case s.host.untouched():
 		// the servers have nothing besides what the life began with
 		s.custody.Renew()
-		s.m.gathered("nothing was trained on in this life of the model")
+		s.host.gathered("nothing was trained on in this life of the model")
 		return
 	case s.awaited():
 		return
@@ -233,26 +233,26 @@ func (s *servers) askServers() {
 	for i, l := range s.lines {
 		clients[i] = l.client
 	}
-	s.m.background.Go(func() {
-		had, err := ledgers(s.m.Self.Life(), clients)
+	s.host.spawn(func() {
+		had, err := ledgers(s.Self.Life(), clients)
 		if err != nil {
-			s.m.Log.Debug("A server did not report its records", "error", err)
-			pause(s.m.lasting, controlPause)
+			s.Log.Debug("A server did not report its records", "error", err)
+			pause(s.host.lifetime(), controlPause)
 		}
-		s.m.mu.Lock()
-		defer s.m.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.asking = false
-		if err == nil && s.m.stage.Recovering() && !s.m.stage.Over() {
+		if err == nil && s.stage.Recovering() && !s.stage.Over() {
 			s.recovered(had)
 		}
-		s.m.advance(time.Now())
+		s.host.advance(time.Now())
 	})
 }
 
 // awaited reports whether a living server has yet to join, and may have values.
 func (s *servers) awaited() bool {
 	for i := range s.lines {
-		p, ok := s.m.table.Get(pod.ID{Role: pod.PS, Index: i})
+		p, ok := s.host.pod(pod.ID{Role: pod.PS, Index: i})
 		// a pending pod may be running already
 		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() {
 			return true
@@ -288,19 +288,18 @@ func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, 
 // recovered continues with the records that all servers have; nil: the values of one are lost, and
 // a new life begins.
 func (s *servers) recovered(had *ledger.Ledger) {
-	m := s.m
 	settled := 0
 	if had != nil {
 		settled = had.Settled()
 	}
-	if s.custody.Recovered(settled, m.checkpoints.newest()) && had != nil {
-		if err := m.restoreQueue(had); err != nil {
-			m.end(job.Failed, err, time.Now())
+	if s.custody.Recovered(settled, s.checkpoints.newest()) && had != nil {
+		if err := s.host.restoreQueue(had); err != nil {
+			s.host.end(job.Failed, err, time.Now())
 			return
 		}
-		m.gathered("the servers have the model")
+		s.host.gathered("the servers have the model")
 	} else {
-		m.lostMeanwhile(s.custody.Life(), "a server was lost with its part of the model while the master was away")
+		s.host.lostMeanwhile(s.custody.Life(), "a server was lost with its part of the model while the master was away")
 	}
 	for _, l := range s.lines {
 		signal(l.wake)
@@ -330,7 +329,7 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 		return errors.New("the record of the previous master has no ring")
 	}
 	s := saved.Meeting
-	s.Given = max(s.Given, s.Formation) + formationGap*r.m.behind(r.m.former)
+	s.Given = max(s.Given, s.Formation) + formationGap*r.host.behind(r.host.predecessor())
 	if r.meeting, err = rendezvous.Restore(r.policy(), s, now); err != nil {
 		return err
 	}
@@ -344,7 +343,7 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 		process := saved.Processes[it.Worker]
 		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session,
 			given: s.Formation, away: true}
-		r.m.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
+		r.host.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil
 }
@@ -354,7 +353,7 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 func (r *ring) ended() (lost []pod.Action) {
 	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
-		if _, ok := r.m.table.Get(id); !ok {
+		if _, ok := r.host.pod(id); !ok {
 			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Launch: 1,
 				Reason: "it left, and ended while the master was away"})
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -22,7 +23,11 @@ import (
 // works with whom; the ring performs its decisions, and tracks which records of the leases are in
 // the model.
 type ring struct {
-	m       *master
+	shared
+	host        ringHost
+	checkpoints *checkpoints
+	// nil in a job that has a model
+	program *program
 	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
 	// by worker
@@ -58,9 +63,43 @@ type ring struct {
 	told bool
 }
 
+// ringHost is what a ring asks of the master. The caller of each method holds the mutex.
+type ringHost interface {
+	tasks() *task.Queue
+	measures() *evaluation.Schedule
+	predecessor() *record
+	pod(id pod.ID) (pod.Pod, bool)
+	contact(id pod.ID) *contact
+	clock(now time.Time) time.Time
+	// number of workers that there should be
+	wanted() int
+	// refuses a caller that is not one of the job's pods
+	known(ctx context.Context) error
+	// what a worker has told of itself
+	heardFrom(c *contact, now time.Time)
+	runs(worker int, address string)
+	snapshot(server int, version int64)
+	// what follows
+	advance(now time.Time)
+	replace(id pod.ID, reason string, now time.Time)
+	dismiss(id pod.ID, reason string)
+	lose(worker int, progress map[int64]int64, charge string)
+	anew(life int64, reason string)
+	happen(e Event)
+	remember() error
+	quit(err error)
+	end(state job.State, err error, now time.Time)
+	// of a restored master
+	behind(r *record) int64
+	untouched() bool
+	restoreQueue(had *ledger.Ledger) error
+	gathered(how string)
+	lostMeanwhile(life int64, reason string)
+}
+
 func newRing(m *master) *ring {
 	r := &ring{
-		m:       m,
+		shared: m.share(), host: m, checkpoints: m.checkpoints, program: m.program,
 		writer:  -1,
 		custody: custody.NewRing(1, 0),
 		seats:   make(map[int]*seat),
@@ -72,12 +111,12 @@ func newRing(m *master) *ring {
 
 // policy returns how large a world may be.
 func (r *ring) policy() rendezvous.Policy {
-	return rendezvous.Policy{Min: r.m.Job.MinWorkers, Max: r.m.Job.MaxWorkers, Gather: r.m.Job.Program.Gather.Duration}
+	return rendezvous.Policy{Min: r.Job.MinWorkers, Max: r.Job.MaxWorkers, Gather: r.Job.Program.Gather.Duration}
 }
 
 // perform performs actions of the rendezvous in order; performing one may add others.
 func (r *ring) perform(actions []rendezvous.Action) {
-	if r.m.stage.Left() != nil {
+	if r.stage.Left() != nil {
 		return // the next master finds out who is there
 	}
 	r.todo = append(r.todo, actions...)
@@ -86,7 +125,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 	}
 	r.busy = true
 	defer func() { r.busy = false }()
-	for len(r.todo) > 0 && r.m.stage.Left() == nil {
+	for len(r.todo) > 0 && r.stage.Left() == nil {
 		a := r.todo[0]
 		r.todo = r.todo[1:]
 		switch a.Verb {
@@ -99,12 +138,12 @@ func (r *ring) perform(actions []rendezvous.Action) {
 			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation {
 				r.turned, r.called = r.now(), true
 			}
-			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
+			r.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
 			r.broadcast(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
 				Formation: a.Formation, Now: a.Verb == rendezvous.Abort, Joins: !r.leaving(a.Members),
 			}}})
 		case rendezvous.Evict:
-			r.m.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
+			r.host.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
 		case rendezvous.Release:
 			r.release(a.Member.Worker)
 		case rendezvous.Anew:
@@ -118,64 +157,64 @@ func (r *ring) perform(actions []rendezvous.Action) {
 // goesOn reports whether a job goes on with the next world: its program may have failed in the last
 // one.
 func (r *ring) goesOn(next rendezvous.World) bool {
-	g := r.m.program
+	g := r.program
 	if g == nil {
 		return true
 	}
-	if !r.m.stage.Over() {
+	if !r.stage.Over() {
 		if err := g.failed(r.custody.World(), next); err != nil {
-			r.m.end(job.Failed, err, time.Now())
+			r.host.end(job.Failed, err, time.Now())
 		}
 	}
-	return !r.m.stage.Over()
+	return !r.stage.Over()
 }
 
 // form sends a world to its members. The state that it begins with tells which records of the
 // leases are in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
 	r.turned, r.called = r.now(), false
-	if r.m.program != nil {
-		w = r.m.program.source(w)
+	if r.program != nil {
+		w = r.program.source(w)
 	}
 	state, had, version := r.beginning(w)
-	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
+	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
 		state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
-	r.m.happen(WorldFormed{World: w, Version: version})
-	if r.m.stage.Recovering() {
-		if err := r.m.restoreQueue(&had); err != nil { // the state is not of this training
-			r.m.end(job.Failed, err, time.Now())
+	r.host.happen(WorldFormed{World: w, Version: version})
+	if r.stage.Recovering() {
+		if err := r.host.restoreQueue(&had); err != nil { // the state is not of this training
+			r.host.end(job.Failed, err, time.Now())
 			return
 		}
-		r.m.gathered(state)
+		r.host.gathered(state)
 	}
-	if r.m.program != nil {
-		if err := r.m.program.begins(had, version); err != nil {
-			r.m.end(job.Failed, err, time.Now())
+	if r.program != nil {
+		if err := r.program.begins(had, version); err != nil {
+			r.host.end(job.Failed, err, time.Now())
 			return
 		}
 	}
 	r.settle(r.custody.Formed(w, had, version))
-	r.m.checkpoints.back(version)
+	r.checkpoints.back(version)
 	// before the world is told, or the next master would not know it
-	if err := r.m.remember(); errors.Is(err, ErrSuperseded) {
-		r.m.quit(err)
+	if err := r.host.remember(); errors.Is(err, ErrSuperseded) {
+		r.host.quit(err)
 		return
 	}
-	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(),
-		Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
+	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.host.tasks().Floor(),
+		Life: r.Self.Life(), Settled: int32(r.host.tasks().SettledEpochs())}
 	if len(w.Sources) == 0 {
-		world.Base = wireBase(r.m.checkpoints.base.Base)
+		world.Base = wireBase(r.checkpoints.base.Base)
 	}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address,
 			Crew: r.seats[m.Worker].arrival.GetCrew()})
 	}
-	if r.m.program != nil {
-		judge := r.m.program.judge
-		world.PauseMs = r.m.program.formed(world.Members).Milliseconds()
+	if r.program != nil {
+		judge := r.program.judge
+		world.PauseMs = r.program.formed(world.Members).Milliseconds()
 		world.Restarts, world.Beginning = int32(judge.Again()), w.Formation
 		world.MaxRestarts = world.Restarts + int32(judge.Left())
-		if len(w.Sources) > 0 && !r.m.program.loaded {
+		if len(w.Sources) > 0 && !r.program.loaded {
 			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Beginning
 		}
 	}
@@ -193,13 +232,13 @@ func (r *ring) form(w rendezvous.World, reason string) {
 // leaving reports whether one of the members was asked to leave.
 func (r *ring) leaving(members []rendezvous.Member) bool {
 	return slices.ContainsFunc(members, func(m rendezvous.Member) bool {
-		return r.m.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves
+		return r.host.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves
 	})
 }
 
 // beginning returns what a world begins with: as text, its records, and its version.
 func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, version int64) {
-	base := r.m.checkpoints.base
+	base := r.checkpoints.base
 	switch {
 	case len(w.Sources) > 0:
 		source := w.Members[w.Sources[0]]
@@ -210,7 +249,7 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 		return fmt.Sprintf("from checkpoint %d at version %s", base.Number,
 			logline.Thousands(base.version())), base.had().Clone(), base.version()
 	}
-	if r.m.program != nil { // what it begins with it alone knows
+	if r.program != nil { // what it begins with it alone knows
 		return "the program starts", had, 0
 	}
 	return "from the initial values", had, 0
@@ -235,7 +274,7 @@ func (r *ring) seated(m rendezvous.Member) bool {
 func (r *ring) settle(all []custody.Settlement) {
 	for _, s := range all {
 		progress := make(map[int64]int64)
-		for _, l := range r.m.queue.Held(s.Worker) {
+		for _, l := range r.host.tasks().Held(s.Worker) {
 			if l.Kind == task.Training {
 				n, whole := s.Had.Had(ledger.Task{Epoch: l.Epoch, Number: l.Number})
 				if whole {
@@ -244,7 +283,7 @@ func (r *ring) settle(all []custody.Settlement) {
 				progress[l.ID] = n
 			}
 		}
-		r.m.lose(s.Worker, progress, s.Charge)
+		r.host.lose(s.Worker, progress, s.Charge)
 	}
 }
 
@@ -260,32 +299,32 @@ func workers(n int) string {
 // this life, the life begins again.
 func (r *ring) anew(reason string) {
 	life := r.custody.Life()
-	began := r.m.checkpoints.base.records()
+	began := r.checkpoints.base.records()
 	why := "every worker was lost, and the model with them: " + reason
 	switch {
 	case r.damage != "":
 		why = r.damage
-	case r.m.program != nil && r.m.program.ended():
+	case r.program != nil && r.program.ended():
 		why = "a process was lost, or failed, after the training, before all processes had ended"
-	case r.m.program != nil && r.survives():
+	case r.program != nil && r.survives():
 		why = "no process has kept its state"
-	case r.m.program != nil:
+	case r.program != nil:
 		why = "every worker was lost"
 	}
-	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.stage.Recovering() && !r.m.untouched()
-	gone := r.custody.Lost(begun, r.m.checkpoints.covered())
+	begun := r.host.tasks().Stats().Done > began || r.damage != "" || r.stage.Recovering() && !r.host.untouched()
+	gone := r.custody.Lost(begun, r.checkpoints.covered())
 	r.damage = ""
 	switch now := r.custody.Life(); {
-	case now != life && r.m.stage.Recovering():
-		r.m.lostMeanwhile(now, why)
+	case now != life && r.stage.Recovering():
+		r.host.lostMeanwhile(now, why)
 		return
 	case now != life:
-		r.m.anew(now, why)
+		r.host.anew(now, why)
 		return
 	}
 	// including workers that have ended and whose leases are not taken back yet
-	for _, worker := range r.m.queue.Workers() {
-		r.m.lose(worker, nil, gone[worker])
+	for _, worker := range r.host.tasks().Workers() {
+		r.host.lose(worker, nil, gone[worker])
 	}
 }
 
@@ -305,7 +344,7 @@ func (r *ring) broadcast(members []rendezvous.Member, word *wire.Assembly) {
 	}
 }
 
-func (r *ring) now() time.Time { return r.m.clock(time.Now()) }
+func (r *ring) now() time.Time { return r.host.clock(time.Now()) }
 
 func (r *ring) version() int64   { return r.custody.Version() }
 func (r *ring) applied(int) bool { return true }
@@ -313,7 +352,7 @@ func (r *ring) applied(int) bool { return true }
 // whole reports that nothing is left in the accumulators of --global_batch_size, and has it applied
 // if there is. The flush also reports the version of the trained model.
 func (r *ring) whole() bool {
-	if r.m.queue.Stats().Done == 0 {
+	if r.host.tasks().Stats().Done == 0 {
 		return true
 	}
 	if r.custody.Flush() > 0 {
@@ -331,7 +370,7 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 // heard handles a worker's report of its state.
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	formation := beat.Formation
-	if r.m.program != nil && r.m.program.dataset != nil {
+	if r.program != nil && r.program.dataset != nil {
 		// a process is in its world before it has the state
 		formation = beat.Met
 	}
@@ -339,20 +378,20 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 	snapshot, settled := r.custody.Heard(custody.State{Formation: formation, Version: beat.Version,
 		Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
-		r.m.snapshot(0, snapshot)
+		r.host.snapshot(0, snapshot)
 	}
 	r.settle(settled)
-	if r.m.program != nil {
-		if err := r.m.program.begunWith(beat.Origin); err != nil {
-			r.m.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", id.Index, err), time.Now())
+	if r.program != nil {
+		if err := r.program.begunWith(beat.Origin); err != nil {
+			r.host.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", id.Index, err), time.Now())
 			return
 		}
 	}
 	r.recover(beat, reply)
-	reply.ReleaseSnapshot, reply.Settled = r.m.evals.Release(), int32(r.m.queue.SettledEpochs())
+	reply.ReleaseSnapshot, reply.Settled = r.host.measures().Release(), int32(r.host.tasks().SettledEpochs())
 	if id.Index == r.copier {
-		r.m.checkpoints.heard(0, beat.Cut, r.now())
-		reply.Cut = r.m.checkpoints.ended()
+		r.checkpoints.heard(0, beat.Cut, r.now())
+		reply.Cut = r.checkpoints.ended()
 	}
 }
 
@@ -360,7 +399,7 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 func (r *ring) copy(o custody.CutOrder) {
 	var copier *seat
 	for _, member := range r.custody.World().Members {
-		leaves := r.m.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
+		leaves := r.host.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
 		if r.seated(member) && (copier == nil || !leaves) {
 			if copier = r.seats[member.Worker]; !leaves {
 				break
@@ -368,7 +407,7 @@ func (r *ring) copy(o custody.CutOrder) {
 		}
 	}
 	if copier == nil {
-		r.m.checkpoints.giveUp("no worker has the model", r.now())
+		r.checkpoints.giveUp("no worker has the model", r.now())
 		return
 	}
 	r.copier = copier.worker
@@ -385,14 +424,14 @@ func (r *ring) kept(custody.Base) {}
 // damaged handles an arrival from a world that cannot begin, as its checkpoint cannot be read. The
 // state of its other members is void.
 func (r *ring) damaged(a *wire.Arrival) {
-	base := r.m.checkpoints.base
-	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.m.stage.Over() {
+	base := r.checkpoints.base
+	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.stage.Over() {
 		return
 	}
 	r.void = a.Formation
 	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s",
 		base.Number, a.Damage)
-	r.m.checkpoints.damaged(base.Base, errors.New(a.Damage))
+	r.checkpoints.damaged(base.Base, errors.New(a.Damage))
 }
 
 // seek finds what is before the checkpoint with which a worker could not begin, ahead of handling
@@ -401,26 +440,26 @@ func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
 	if a.Damage == "" {
 		return
 	}
-	r.m.mu.Lock()
-	base := r.m.checkpoints.base.Base
-	r.m.mu.Unlock()
-	r.m.checkpoints.seek(ctx, base)
+	r.mu.Lock()
+	base := r.checkpoints.base.Base
+	r.mu.Unlock()
+	r.checkpoints.seek(ctx, base)
 }
 
 // wanted returns how many members a world has when all workers are there.
 func (r *ring) wanted() int {
-	if most := r.m.Job.MaxWorkers; most > 0 {
-		return min(r.m.table.Workers(), most)
+	if most := r.Job.MaxWorkers; most > 0 {
+		return min(r.host.wanted(), most)
 	}
-	return r.m.table.Workers()
+	return r.host.wanted()
 }
 
 func (r *ring) update() {
-	if writer := r.writer; writer >= 0 && !r.m.checkpoints.copied() {
+	if writer := r.writer; writer >= 0 && !r.checkpoints.copied() {
 		r.writer = -1
 		r.release(writer)
 	}
-	if n := r.m.table.Workers(); n != r.expected {
+	if n := r.host.wanted(); n != r.expected {
 		r.expected = n
 		r.perform(r.meeting.Expect(n, r.now()))
 	}
@@ -437,7 +476,7 @@ func (r *ring) tick() {
 		r.waiting, r.told = why, false
 	case why != "" && !r.told && !r.works():
 		r.told = true
-		r.m.Log.Info("The ring does not work", "reason", why)
+		r.Log.Info("The ring does not work", "reason", why)
 	}
 }
 
@@ -461,11 +500,11 @@ func (r *ring) remain() (n int32) {
 
 func (r *ring) describe(s *wire.JobStatus) {
 	s.World, s.WorldSize = r.custody.World().ID, r.remain()
-	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.stage.Over() && !r.works() {
+	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.stage.Over() && !r.works() {
 		s.Waiting = why
 		if at, ok := r.meeting.Deadline(); ok && why != "" && r.meeting.Gathers() {
 			s.Waiting += fmt.Sprintf(", for at most %v more: then the program starts without "+
-				"(--gather_timeout=%v)", max(0, at.Sub(r.now())).Round(time.Second), r.m.Job.Program.Gather)
+				"(--gather_timeout=%v)", max(0, at.Sub(r.now())).Round(time.Second), r.Job.Program.Gather)
 		}
 	}
 }

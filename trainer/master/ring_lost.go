@@ -18,25 +18,25 @@ import (
 // what is in the model for good.
 func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	w := r.custody.World()
-	if !r.m.stage.Recovering() || w.Formation == 0 || beat.Formation != w.Formation {
+	if !r.stage.Recovering() || w.Formation == 0 || beat.Formation != w.Formation {
 		return
 	}
 	var had ledger.Ledger
 	var err error
-	if r.m.program == nil || r.m.program.dataset != nil { // otherwise there are no records
+	if r.program == nil || r.program.dataset != nil { // otherwise there are no records
 		if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
 			return
 		}
 		had, err = ledger.Parse(beat.Ledger)
 	}
 	if err == nil {
-		err = r.m.restoreQueue(&had)
+		err = r.host.restoreQueue(&had)
 	}
 	if err != nil { // the ledger is not of this training
-		r.m.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", beat.Index, err), time.Now())
+		r.host.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", beat.Index, err), time.Now())
 		return
 	}
-	r.m.gathered(fmt.Sprintf("world %d works", w.ID))
+	r.host.gathered(fmt.Sprintf("world %d works", w.ID))
 	r.settle(r.custody.Recovered(had))
 }
 
@@ -49,7 +49,7 @@ func (r *ring) bereft(worker int) {
 		r.writer = -1
 	}
 	if worker == r.copier {
-		r.m.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, was lost", worker), r.now())
+		r.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, was lost", worker), r.now())
 	}
 }
 
@@ -57,7 +57,7 @@ func (r *ring) bereft(worker int) {
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
 	r.bereft(id.Index)
-	if !r.m.stage.Over() {
+	if !r.stage.Over() {
 		r.perform(r.meeting.Leave(id.Index, 0, reason, r.now()))
 	}
 }
@@ -66,7 +66,7 @@ func (r *ring) gone(id pod.ID, _ int, reason string) {
 func (r *ring) departs(worker int) {
 	s := r.seats[worker]
 	switch {
-	case r.m.stage.Over():
+	case r.stage.Over():
 		return
 	case s == nil: // it has not come yet
 		r.release(worker)
@@ -74,7 +74,7 @@ func (r *ring) departs(worker int) {
 	}
 	r.perform(r.meeting.Depart(worker, r.now()))
 	if r.meeting.Last(worker, s.session) {
-		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another "+
+		r.Log.Warn("The only worker that has the model was asked to leave: it stays until another "+
 			"has the model, or its grace period ends", "worker", worker)
 	}
 }
@@ -82,13 +82,13 @@ func (r *ring) departs(worker int) {
 // release lets a worker leave that was asked to, once the checkpoint that it writes is complete. It
 // does not wait for the worker's leases.
 func (r *ring) release(worker int) {
-	if worker == r.copier && r.m.checkpoints.copied() {
+	if worker == r.copier && r.checkpoints.copied() {
 		r.writer = worker
 		r.reclaim(worker, "")
 		return
 	}
-	r.m.Log.Info("Worker released", "worker", worker)
-	r.m.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
+	r.Log.Info("Worker released", "worker", worker)
+	r.host.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
 }
 
 // dismiss takes back the leases of a worker that is not part of the ring any more, even if it runs:
@@ -100,18 +100,18 @@ func (r *ring) dismiss(id pod.ID, reason string) {
 
 // takeBack takes back the leases of a worker that has ended.
 func (r *ring) takeBack(_ context.Context, worker int, charge string) {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	if !r.m.stage.Over() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stage.Over() {
 		r.reclaim(worker, charge)
-		r.m.advance(time.Now())
+		r.host.advance(time.Now())
 	}
 }
 
 // reclaim takes back a worker's leases, at once or when it is known which of their records are in
 // the model.
 func (r *ring) reclaim(worker int, charge string) {
-	if held := r.m.queue.Held(worker); len(held) > 0 {
+	if held := r.host.tasks().Held(worker); len(held) > 0 {
 		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
 		r.settle(r.custody.Reclaim(worker, trains, charge))
 	}
@@ -122,7 +122,7 @@ func (r *ring) reclaim(worker int, charge string) {
 // waits only for its members.
 func (r *ring) away() bool {
 	w := r.custody.World()
-	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.m.checkpoints.base.Number > 0 && r.rounds < w.Formation
+	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.checkpoints.base.Number > 0 && r.rounds < w.Formation
 	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
 }
 
@@ -131,7 +131,7 @@ func (r *ring) away() bool {
 // cause, that one does not arrive. No worker is a straggler before the limit has passed since the
 // last world was formed or aborted.
 func (r *ring) stragglers(overdue []int) []int {
-	rested := r.now().Sub(r.turned) >= r.m.Job.TaskTimeout.Duration
+	rested := r.now().Sub(r.turned) >= r.Job.TaskTimeout.Duration
 	named := false
 	return slices.DeleteFunc(overdue, func(worker int) bool {
 		s := r.seats[worker]
@@ -153,5 +153,5 @@ func (r *ring) silence(role pod.Role) time.Duration {
 	if role != pod.Worker {
 		return 0
 	}
-	return r.m.Job.HeartbeatTimeout.Duration
+	return r.Job.HeartbeatTimeout.Duration
 }

@@ -90,9 +90,9 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 // enter gives a worker its seat. If it had one, the stream of that seat is broken: the same process
 // takes over the seat, another process becomes another member.
 func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	if err := r.m.known(ctx); err != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.host.known(ctx); err != nil {
 		return nil, err
 	}
 	if caller := rpc.Caller(ctx).ID(); caller.Index != int(first.Worker) {
@@ -111,7 +111,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
 		s.waits = before.waits && !before.away // otherwise it has yet to arrive again
 		// the order may be lost
-		if o := r.m.checkpoints.order(); o.Number > 0 && s.worker == r.copier {
+		if o := r.checkpoints.order(); o.Number > 0 && s.worker == r.copier {
 			s.send(cutOrder(o))
 		}
 	} else {
@@ -122,8 +122,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		s.session = r.session
 	}
 	r.seats[s.worker] = s
-	r.m.enqueue(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker},
-		Phase: pod.Running, Address: first.Address}, time.Now()))
+	r.host.runs(s.worker, first.Address)
 	if first.Works {
 		r.present(s, first.Formation)
 	} else {
@@ -136,8 +135,8 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 // members of that world. A worker in any other world is recalled from it. The caller holds the
 // mutex.
 func (r *ring) present(s *seat, formation int64) {
-	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
-	if r.m.stage.Over() {
+	r.host.heardFrom(r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	if r.stage.Over() {
 		return
 	}
 	m := rendezvous.Member{Worker: s.worker, Session: s.session}
@@ -152,20 +151,20 @@ func (r *ring) present(s *seat, formation int64) {
 // without that process is formed. The caller holds the mutex.
 func (r *ring) sameProcess(ctx context.Context, s *seat) error {
 	id := pod.ID{Role: pod.Worker, Index: s.worker}
-	c := r.m.contact(id)
-	if c.process == 0 || s.process == 0 || c.process == s.process || r.m.stage.Over() {
+	c := r.host.contact(id)
+	if c.process == 0 || s.process == 0 || c.process == s.process || r.stage.Over() {
 		c.process = cmp.Or(s.process, c.process)
 		return nil
 	}
-	r.m.replace(id, "started again in its pod", time.Now())
-	r.m.advance(time.Now())
-	return r.m.known(ctx)
+	r.host.replace(id, "started again in its pod", time.Now())
+	r.host.advance(time.Now())
+	return r.host.known(ctx)
 }
 
 // arrive handles what a worker sends on its stream after the first arrival.
 func (r *ring) arrive(s *seat, a *wire.Arrival) error {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.seats[s.worker] != s {
 		return status.Errorf(codes.Aborted, "worker-%d has lost its seat", s.worker)
 	}
@@ -204,18 +203,18 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 		return
 	}
 	s.arrival, s.waits = a, true
-	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
-	if r.m.stage.Over() {
+	r.host.heardFrom(r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	if r.stage.Over() {
 		return // GetTask tells it so
 	}
 	r.damaged(a)
-	if r.m.program != nil && r.m.program.arrives(a) {
-		r.m.advance(time.Now())
+	if r.program != nil && r.program.arrives(a) {
+		r.host.advance(time.Now())
 		return
 	}
 	position := rendezvous.Position{Beginning: a.Beginning, Round: a.Round}
 	// what a program has read from a checkpoint of its own is of no world: see source
-	if a.Formation <= r.void || r.m.program != nil && a.Beginning == 0 {
+	if a.Formation <= r.void || r.program != nil && a.Beginning == 0 {
 		position = rendezvous.NoState
 	}
 	suspect := -1
@@ -234,31 +233,31 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 // departed makes the others go on without a worker that was asked to leave before it had this
 // stream. The caller holds the mutex.
 func (r *ring) departed(s *seat) {
-	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
+	if r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
 		r.perform(r.meeting.Depart(s.worker, r.now()))
 	}
-	r.m.advance(time.Now())
+	r.host.advance(time.Now())
 }
 
 // closeStream ends a stream. The worker keeps its seat if it may return as the same member: it
 // works in a world, or no other worker has the model.
 func (r *ring) closeStream(s *seat, err error) {
 	close(s.left)
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.seats[s.worker] != s {
 		return
 	}
 	reason := fmt.Sprintf("its stream ended: %v", err)
-	if s.process == 0 || r.m.stage.Over() {
+	if s.process == 0 || r.stage.Over() {
 		r.vacate(s, reason)
 	} else {
-		r.m.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
+		r.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
 		s.away, s.words = true, nil
 		r.perform(r.meeting.Away(s.worker, s.session, reason, r.now()))
 		r.forgo()
 	}
-	r.m.advance(time.Now())
+	r.host.advance(time.Now())
 }
 
 // forgo vacates the seats of workers that are away and not waited for any more. The caller holds
@@ -275,8 +274,8 @@ func (r *ring) forgo() {
 func (r *ring) vacate(s *seat, reason string) {
 	delete(r.seats, s.worker)
 	r.bereft(s.worker)
-	if !r.m.stage.Over() {
-		r.m.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
+	if !r.stage.Over() {
+		r.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
 		r.perform(r.meeting.Leave(s.worker, s.session, reason, r.now()))
 	}
 }
@@ -289,10 +288,10 @@ func (r *ring) speak(s *seat, stream grpc.BidiStreamingServer[wire.Arrival, wire
 		case <-s.left:
 			return
 		}
-		r.m.mu.Lock()
+		r.mu.Lock()
 		words := s.words
 		s.words = nil
-		r.m.mu.Unlock()
+		r.mu.Unlock()
 		for _, word := range words {
 			if stream.Send(word) != nil {
 				return // Recv returns the reason

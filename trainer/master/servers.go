@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
+	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
@@ -32,11 +35,37 @@ const (
 
 // servers is the strategy of parameter servers: the custody decides, this type talks to them.
 type servers struct {
-	m       *master
-	custody *custody.Servers
-	lines   []*line
+	shared
+	host        serversHost
+	checkpoints *checkpoints
+	custody     *custody.Servers
+	lines       []*line
 	// a restored master is asking them what they have
 	asking bool
+}
+
+// serversHost is what the servers ask of the master. The caller of each method but spawn and
+// lifetime holds the mutex.
+type serversHost interface {
+	tasks() *task.Queue
+	measures() *evaluation.Schedule
+	pod(id pod.ID) (pod.Pod, bool)
+	contact(id pod.ID) *contact
+	clock(now time.Time) time.Time
+	// what follows from what the servers say
+	advance(now time.Time)
+	lose(worker int, progress map[int64]int64, charge string)
+	snapshot(server int, version int64)
+	anew(life int64, reason string)
+	end(state job.State, err error, now time.Time)
+	// of a restored master
+	untouched() bool
+	restoreQueue(had *ledger.Ledger) error
+	gathered(how string)
+	lostMeanwhile(life int64, reason string)
+
+	spawn(f func())
+	lifetime() context.Context
 }
 
 // line is the master's connection to one server. The master's mutex guards all fields but index and
@@ -51,7 +80,7 @@ type line struct {
 }
 
 func newServers(m *master) *servers {
-	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS)}
+	s := &servers{shared: m.share(), host: m, checkpoints: m.checkpoints, custody: custody.NewServers(m.Job.NumPS)}
 	for i := range m.Job.NumPS {
 		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1), orders: m.firstNumber()})
 	}
@@ -67,7 +96,7 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 		reason = "it was started again in its pod"
 	}
 	if l.client == nil || l.incarnation != incarnation {
-		conn, err := rpc.Connect(address, s.m.Dial, s.m.Self,
+		conn, err := rpc.Connect(address, s.Dial, s.Self,
 			rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
 		if err != nil {
 			return fmt.Errorf("connect to ps-%d at %s: %w", index, address, err)
@@ -91,7 +120,7 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 // mutex.
 func (s *servers) disconnect(l *line) {
 	if conn := l.conn; conn != nil {
-		s.m.background.Go(func() { conn.Close() })
+		s.host.spawn(func() { conn.Close() })
 	}
 	l.conn, l.client = nil, nil
 }
@@ -120,7 +149,7 @@ func (s *servers) addresses() []*wire.Server {
 // lostValues begins the life of the model that the custody has begun because a server was lost with
 // its values.
 func (s *servers) lostValues(index int, reason string) {
-	s.m.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
+	s.host.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
 	}
@@ -131,15 +160,15 @@ func (s *servers) version() int64 { return s.custody.Version() }
 // update sends the servers the orders that follow from the current state.
 func (s *servers) update() {
 	contributors := 0
-	if s.m.Job.Synchronous() {
-		contributors = s.m.queue.Holders()
+	if s.Job.Synchronous() {
+		contributors = s.host.tasks().Holders()
 	}
 	s.order(contributors, 0)
 }
 
 // order sets how the servers are to be, and tells them.
 func (s *servers) order(contributors, settled int) {
-	s.custody.Want(contributors, settled, s.m.evals.Release(), s.m.checkpoints.order())
+	s.custody.Want(contributors, settled, s.host.measures().Release(), s.checkpoints.order())
 	for i, l := range s.lines {
 		if _, _, due := s.custody.Due(i); due {
 			signal(l.wake)
@@ -151,8 +180,8 @@ func (s *servers) order(contributors, settled int) {
 // asynchronous job there is nothing to apply, but the version is still learnt.
 func (s *servers) applied(epoch int) bool {
 	contributors := 0
-	if s.m.Job.Synchronous() {
-		contributors = s.m.queue.Holders()
+	if s.Job.Synchronous() {
+		contributors = s.host.tasks().Holders()
 	}
 	s.order(contributors, epoch)
 	return s.custody.Applied(epoch)
@@ -169,9 +198,9 @@ func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *
 	}
 	_, _, here := s.custody.At(id.Index)
 	reply.Join = !here
-	if p, ok := s.m.table.Get(id); ok && s.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
-		s.m.snapshot(id.Index, r.Snapshot)
-		s.m.checkpoints.heard(id.Index, r.Cut, s.m.clock(time.Now()))
+	if p, ok := s.host.pod(id); ok && s.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
+		s.host.snapshot(id.Index, r.Snapshot)
+		s.checkpoints.heard(id.Index, r.Cut, s.host.clock(time.Now()))
 	}
 }
 
@@ -184,14 +213,15 @@ func (s *servers) kept(base custody.Base) { s.custody.Kept(base) }
 
 // damaged begins another life because a server cannot read what this one was to begin with.
 func (s *servers) damaged(index int, o custody.Order, reason error) {
-	if o.Life != s.custody.Life() || s.m.stage.Over() {
+	if o.Life != s.custody.Life() || s.stage.Over() {
 		return
 	}
-	if s.m.checkpoints.damaged(o.Base, reason); s.m.stage.Over() {
+	if s.checkpoints.damaged(o.Base, reason); s.stage.Over() {
 		return
 	}
-	s.custody.Rebase(s.m.checkpoints.newest())
-	s.m.anew(s.custody.Life(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index, o.Base.Number, reason))
+	s.custody.Rebase(s.checkpoints.newest())
+	s.host.anew(s.custody.Life(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index,
+		o.Base.Number, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
 	}
@@ -206,7 +236,7 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 	if l.incarnation <= launch {
 		s.disconnect(l)
 	}
-	if s.m.stage.Over() {
+	if s.stage.Over() {
 		return
 	}
 	if s.custody.Leave(id.Index, launch) {
@@ -217,38 +247,38 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 // takeBack takes back the leases of a worker that has ended, when the servers have said which of
 // their records they have.
 func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
-	s.m.mu.Lock()
-	held := s.m.queue.Held(worker)
-	if s.m.stage.Over() {
+	s.mu.Lock()
+	held := s.host.tasks().Held(worker)
+	if s.stage.Over() {
 		held = nil
 	}
 	clients := make([]wire.ParameterServerClient, len(s.lines))
 	for i, l := range s.lines {
 		clients[i] = l.client
 	}
-	life := s.m.Self.Life()
-	s.m.mu.Unlock()
+	life := s.Self.Life()
+	s.mu.Unlock()
 	if len(held) == 0 {
 		return
 	}
 	progress := s.progress(ctx, clients, held)
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	// the answers are void, and no lease is held any more
-	if s.m.Self.Life() != life {
+	if s.Self.Life() != life {
 		return
 	}
-	s.m.lose(worker, progress, charge)
-	s.m.advance(time.Now())
+	s.host.lose(worker, progress, charge)
+	s.host.advance(time.Now())
 }
 
 func (s *servers) stragglers(overdue []int) []int { return overdue }
 
 // away reports whether a server is missing, or was silent for some time.
 func (s *servers) away() bool {
-	now := s.m.clock(time.Now())
+	now := s.host.clock(time.Now())
 	for i := range s.lines {
-		if c := s.m.contact(pod.ID{Role: pod.PS, Index: i}); !c.heard.IsZero() && now.Sub(c.heard) > hush {
+		if c := s.host.contact(pod.ID{Role: pod.PS, Index: i}); !c.heard.IsZero() && now.Sub(c.heard) > hush {
 			return true
 		}
 	}
@@ -256,13 +286,13 @@ func (s *servers) away() bool {
 }
 
 func (s *servers) silence(pod.Role) time.Duration {
-	return max(s.m.Job.TaskTimeout.Duration, silenceLeast)
+	return max(s.Job.TaskTimeout.Duration, silenceLeast)
 }
 
 // command sends a server its orders, one at a time, until it accepts them.
 func (s *servers) command(ctx context.Context, l *line) {
 	for ctx.Err() == nil {
-		s.m.mu.Lock()
+		s.mu.Lock()
 		want, incarnation, due := s.custody.Due(l.index)
 		client := l.client
 		due = due && client != nil && l.incarnation == incarnation
@@ -270,7 +300,7 @@ func (s *servers) command(ctx context.Context, l *line) {
 			l.orders++
 		}
 		number := l.orders
-		s.m.mu.Unlock()
+		s.mu.Unlock()
 		if !due {
 			select {
 			case <-l.wake:
@@ -280,22 +310,22 @@ func (s *servers) command(ctx context.Context, l *line) {
 		}
 		reply, err := control(ctx, client, want, number)
 		if status.Code(err) == codes.DataLoss {
-			s.m.checkpoints.seek(ctx, want.Base)
-			s.m.mu.Lock()
+			s.checkpoints.seek(ctx, want.Base)
+			s.mu.Lock()
 			s.damaged(l.index, want, errors.New(status.Convert(err).Message()))
-			s.m.advance(time.Now())
-			s.m.mu.Unlock()
+			s.host.advance(time.Now())
+			s.mu.Unlock()
 			continue
 		}
 		if err != nil {
-			s.m.Log.Debug("Server does not answer", "server", l.index, "error", err)
+			s.Log.Debug("Server does not answer", "server", l.index, "error", err)
 			pause(ctx, controlPause)
 			continue
 		}
-		s.m.mu.Lock()
+		s.mu.Lock()
 		s.custody.Told(l.index, incarnation, want, reply.Version)
-		s.m.advance(time.Now())
-		s.m.mu.Unlock()
+		s.host.advance(time.Now())
+		s.mu.Unlock()
 	}
 }
 
@@ -350,7 +380,7 @@ func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerCl
 				err = fmt.Errorf("answered for %d of %d tasks", len(reply.Done), len(leases))
 			}
 			if err != nil {
-				s.m.Log.Warn("A server did not report how far a lost worker came", "server", i, "error", err)
+				s.Log.Warn("A server did not report how far a lost worker came", "server", i, "error", err)
 				return
 			}
 			answers[i] = reply.Done
