@@ -57,8 +57,8 @@ func (g *processGroup) connect(store exchange, limit time.Duration) error {
 	p := g.process
 	timer := time.AfterFunc(limit, func() { g.condemn(errors.New("the group was not made in time")) })
 	defer timer.Stop()
-	p.note(func() { p.program.ports++ })
-	own := fmt.Sprintf("%s:%d", p.host.name, p.program.ports)
+	p.groups++
+	own := fmt.Sprintf("%s/%d/%d", p.host.name, p.pid, p.groups)
 	listener := p.network.listen(p.host, own)
 	g.mu.Lock()
 	if g.listener = listener; g.err != nil {

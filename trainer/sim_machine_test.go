@@ -23,6 +23,9 @@ import (
 type machine struct {
 	*simulation
 	pod *process
+	// of the agent: what is drawn or named goes by this number, so that a seed is replayed whatever
+	// happens at the same time
+	number int
 	// of the listener for the processes of the program
 	address string
 	random  *rand.Rand
@@ -38,9 +41,9 @@ type machine struct {
 	unforked bool
 	// of processes killed as memory was used up
 	ooms int
-	// stores that were listened for
-	stores int
-	procs  []*fakeProcess
+	// stores that were listened for, and processes that were started
+	stores, started int
+	procs           []*fakeProcess
 }
 
 // errLost is what an agent hears of a machine that is lost.
@@ -51,11 +54,11 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 	p := s.program
 	m := &machine{simulation: s, pod: it}
 	s.note(func() {
-		p.machines++
-		m.address = fmt.Sprintf("%s.%d.%d/agent", it.host.name, it.Launch, p.machines)
-		m.random = s.source(it.host.name, p.machines, "machine")
-		p.all = append(p.all, m)
+		p.starts[it.ID.Index]++
+		m.number = it.ID.Index*mostStarts + p.starts[it.ID.Index]
 	})
+	m.address = fmt.Sprintf("%s.%d/agent", it.host.name, m.number)
+	m.random = s.source(it.host.name, m.number, "machine")
 	defer context.AfterFunc(ctx, m.lose)()
 	who := self(it.ID, it.Launch)
 	client, closing, err := s.master(it.host, who)
@@ -81,6 +84,10 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 	m.lose()
 	return err
 }
+
+// mostStarts is more than how often the agent of a pod is started, or the processes and stores of
+// an agent.
+const mostStarts = 1000
 
 // scriptGrace is how long the processes have to end after SIGTERM when their worker is asked to
 // leave.
@@ -207,8 +214,10 @@ func (a addressed) Addr() net.Addr { return a.address }
 
 // ListenStore implements agent.Backend.
 func (m *machine) ListenStore() (net.Listener, error) {
-	m.note(func() { m.program.ports++ })
-	where := fmt.Sprintf("%s:%d", m.pod.host.name, m.program.ports)
+	m.mu.Lock()
+	m.stores++
+	where := fmt.Sprintf("%s:%d", m.pod.host.name, m.number*mostStarts+m.stores)
+	m.mu.Unlock()
 	return addressed{m.network.listen(m.pod.host, where), address(where)}, nil
 }
 

@@ -84,7 +84,7 @@ func (w *programWatch) runPlain(p *fakeProcess) int {
 				w.note(func() { w.complain("%v makes step %d, and rank %d step %d", p, step, r, other) })
 			}
 		}
-		w.moved(p, step+1)
+		w.spring(update, p.host.name)
 		if p.rank == 0 && (step+1)%s.every == 0 {
 			w.save(p, step+1)
 		}

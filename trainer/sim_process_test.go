@@ -3,7 +3,9 @@ package trainer_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +24,9 @@ type fakeProcess struct {
 	host   *host
 	forked bool
 	began  time.Time
+	random *rand.Rand
+	// how many groups it has made
+	groups int
 	// ends with the process
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -56,10 +61,15 @@ type role struct {
 // newProcess makes the process of a local rank, which does not run yet.
 func (m *machine) newProcess(g *group, position program.Position, local int, forked bool) *fakeProcess {
 	p := &fakeProcess{machine: m, group: g, local: local, position: position, forked: forked, began: time.Now()}
+	m.mu.Lock()
+	m.started++
+	p.pid = m.number*mostStarts + m.started
+	m.mu.Unlock()
+	p.random = m.source(m.pod.host.name, p.pid, "process")
 	m.note(func() {
-		m.program.pids++
-		p.pid = m.program.pids
-		m.program.living = append(m.program.living, p)
+		living := append(m.program.living, p)
+		slices.SortFunc(living, func(a, b *fakeProcess) int { return a.pid - b.pid })
+		m.program.living = living
 		if position.Formation > 0 && !m.program.packaged {
 			p.role = role{formation: position.Formation, rank: position.FirstRank + local, size: position.WorldSize}
 		}
@@ -67,6 +77,11 @@ func (m *machine) newProcess(g *group, position program.Position, local int, for
 	p.host = &host{name: m.pod.host.name, launch: p.pid}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
+}
+
+// within returns a random duration.
+func (p *fakeProcess) within(least, most time.Duration) time.Duration {
+	return least + time.Duration(p.random.Int64N(int64(most-least)))
 }
 
 func (p *fakeProcess) String() string { return fmt.Sprintf("process %d of %s", p.pid, p.host.name) }
@@ -146,7 +161,6 @@ func (p *fakeProcess) end(grace time.Duration) {
 	p.asked = true
 	if grace <= 0 {
 		p.state.Unlock()
-		p.program.killed(p, grace)
 		p.kill()
 		return
 	}
@@ -155,10 +169,7 @@ func (p *fakeProcess) end(grace time.Duration) {
 		if p.kick != nil {
 			p.kick.Stop()
 		}
-		p.kick = time.AfterFunc(grace, func() {
-			p.program.killed(p, grace)
-			p.kill()
-		})
+		p.kick = time.AfterFunc(grace, func() { p.kill() })
 	}
 	p.state.Unlock()
 	if first {

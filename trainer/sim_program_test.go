@@ -91,18 +91,15 @@ type programWatch struct {
 	// step with which the program was begun last, and the newest world that began so
 	resumedAt int
 	resumedIn int64
-	// newest step
-	newest int
 	// when a checkpoint was written, in part or whole
 	touched time.Time
 
 	// of failures by its own fault
-	failures              int
-	machines, ports, pids int
-	all                   []*machine
-	living                []*fakeProcess
-	// of the newest world: formation, and the workers in it
-	formation int64
+	failures int
+	// how often the agent of a worker was started
+	starts map[int]int
+	// in the order of their pids
+	living []*fakeProcess
 	// processes that have ended with 0 by themselves, by world and rank
 	ended0 map[int64]map[int]bool
 	sizes  map[int64]int
@@ -110,7 +107,7 @@ type programWatch struct {
 
 func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 	w := &programWatch{simulation: s, packaged: packaged, prints: make(map[mark]uint32),
-		ended0: make(map[int64]map[int]bool), sizes: make(map[int64]int)}
+		starts: make(map[int]int), ended0: make(map[int64]map[int]bool), sizes: make(map[int64]int)}
 	upTo := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
 	w.fetch, w.imports = upTo(2*time.Second), upTo(4*time.Second)
 	w.startup, w.tail, w.saveTime = upTo(2*time.Second), upTo(4*time.Second), upTo(time.Second)
@@ -184,9 +181,6 @@ func (w *programWatch) check(m *machine, position program.Position) {
 	}
 }
 
-// killed hears that an agent kills a process.
-func (w *programWatch) killed(p *fakeProcess, grace time.Duration) {}
-
 // ended hears of the end of a process.
 func (w *programWatch) ended(p *fakeProcess, e program.Exit) {
 	w.note(func() {
@@ -201,13 +195,7 @@ func (w *programWatch) ended(p *fakeProcess, e program.Exit) {
 	})
 }
 
-// moved hears that a process of an unmodified script has made a step.
-func (w *programWatch) moved(p *fakeProcess, step int) {
-	w.note(func() { w.newest = max(w.newest, step) })
-	w.spring(update, p.host.name)
-}
-
-// completed hears that such a process has made the last step.
+// completed hears that a process of an unmodified script has made the last step.
 func (w *programWatch) completed(p *fakeProcess) {
 	w.note(func() { p.trained, w.complete = true, true })
 	w.spring(trainingEnd, p.host.name)
@@ -237,10 +225,7 @@ func (w *programWatch) forget() {
 
 // hearEvent takes an event of the master's. The mutex is held.
 func (w *programWatch) hearEvent(e master.Event) {
-	switch e := e.(type) {
-	case master.WorldFormed:
-		w.formation = e.World.Formation
-	case master.Ended:
+	if e, ok := e.(master.Ended); ok {
 		w.ending = true
 		if e.State == job.Succeeded {
 			w.checkEnd()
