@@ -25,14 +25,10 @@ const labelQueue = "kueue.x-k8s.io/queue-name"
 // makes a checkpoint before. It calls progress with the number of remaining pods whenever that
 // changes.
 func (c *Client) Suspend(ctx context.Context, name string, progress func(pods int)) error {
-	root, err := c.job(ctx, name)
+	root, err := c.alive(ctx, "suspend", name, "")
 	switch {
 	case err != nil:
 		return err
-	case root == nil:
-		return c.notFound(name)
-	case root.DeletionTimestamp != nil:
-		return fmt.Errorf("suspend job %s: it is being deleted", name)
 	case outcomeOf(root) != "":
 		return fmt.Errorf("suspend job %s: it has ended: %s", name, outcomeOf(root))
 	case !observe.Suspended(root):
@@ -68,15 +64,11 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 // the same spec, which continues from the newest checkpoint. The error says why a job cannot be
 // resumed: [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded], [job.ErrNoCheckpoints].
 func (c *Client) Resume(ctx context.Context, name string) error {
-	root, err := c.job(ctx, name)
+	root, err := c.alive(ctx, "resume", name,
+		"; its checkpoints are there: start a job with --checkpoint_dir_for_init")
 	switch {
 	case err != nil:
 		return err
-	case root == nil:
-		return c.notFound(name)
-	case root.DeletionTimestamp != nil:
-		return fmt.Errorf("resume job %s: it is being deleted; its checkpoints are there: start a "+
-			"job with --checkpoint_dir_for_init", name)
 	case outcomeOf(root) != "":
 		return c.again(ctx, name, root)
 	case !observe.Suspended(root):
@@ -86,6 +78,21 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 		c.note("job %s is in queue %s, which suspends it again if it does not admit it", name, queue)
 	}
 	return c.setSuspend(ctx, name, false)
+}
+
+// alive returns the Job of a job that exists and is not being deleted. An error about the latter ends
+// with instead.
+func (c *Client) alive(ctx context.Context, doing, name, instead string) (*batch.Job, error) {
+	root, err := c.job(ctx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case root == nil:
+		return nil, c.notFound(name)
+	case root.DeletionTimestamp != nil:
+		return nil, fmt.Errorf("%s job %s: it is being deleted%s", doing, name, instead)
+	}
+	return root, nil
 }
 
 // outcomeOf returns the state in which a Job has ended, or is about to; "" if it has not.

@@ -8,8 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// stretch is what is wanted of a file: the bytes from one on, as many as into takes.
-type stretch struct {
+// section is a wanted part of a file: the bytes from at on, as many as into takes.
+type section struct {
 	at   int64
 	into []float32
 }
@@ -21,13 +21,13 @@ const block = 1 << 20
 type piece struct {
 	at      int64
 	b       []byte
-	scratch bool // of nobody's stretch
+	scratch bool // of no section
 }
 
 // pass reads a file once, from its first byte to its last, returns its checksum, and fills the
-// stretches, which are in order. Three processors have a part in it: one touches the memory, as
+// sections, which are in order. Three processors have a part in it: one touches the memory, as
 // that takes as long as reading into it, one reads, and one sums up.
-func pass(f io.ReaderAt, size int64, wanted []stretch) (crc uint32, err error) {
+func pass(f io.ReaderAt, size int64, wanted []section) (crc uint32, err error) {
 	p := passing{cut: make(chan piece, 4), read: make(chan piece, 4), free: make(chan []byte, 4),
 		stop: make(chan struct{})}
 	go p.pieces(size, wanted)
@@ -58,7 +58,7 @@ type passing struct {
 }
 
 // pieces cuts a file into pieces, whose memory is there.
-func (p *passing) pieces(size int64, wanted []stretch) {
+func (p *passing) pieces(size int64, wanted []section) {
 	defer close(p.cut)
 	made := 0
 	for at := int64(0); at < size; {

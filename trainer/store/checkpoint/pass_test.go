@@ -20,7 +20,7 @@ func TestPass(t *testing.T) {
 	for i := range file {
 		file[i] = byte(i * 7 / 5)
 	}
-	for name, wanted := range map[string][]stretch{
+	for name, wanted := range map[string][]section{
 		"nothing":         nil,
 		"the first bytes": {{0, make([]float32, 5)}},
 		"the last bytes":  {{int64(len(file) - 8), make([]float32, 2)}},
@@ -63,7 +63,7 @@ var errDisk = errors.New("input/output error")
 func TestPassOverBadDisk(t *testing.T) {
 	const size = 9 * block
 	for from := range int64(10) {
-		for _, wanted := range [][]stretch{nil, {{block / 2, make([]float32, block)}}} {
+		for _, wanted := range [][]section{nil, {{block / 2, make([]float32, block)}}} {
 			var crc uint32
 			var err error
 			synctest.Test(t, func(*testing.T) { // which sees that nobody is left behind

@@ -159,7 +159,7 @@ func (d Dir) Verify(c *Commit) error {
 	return errors.Join(problems...)
 }
 
-// Restore fills a part of the model, of any stretch, from the shards of a commit, each of which it
+// Restore fills a part of the model, of any range, from the shards of a commit, each of which it
 // reads and verifies in one go: after an error nothing of the part is of use. Slots of p that the
 // commit has not are an error; p has none where only the values are wanted.
 func (d Dir) Restore(c *Commit, p Part) error {
@@ -197,7 +197,7 @@ func (d Dir) read(c *Commit, s Shard, p Part) error {
 		return damaged("it has %d bytes, expected %d", size, s.Bytes)
 	}
 	// of a header that is damaged: the checksum tells
-	wanted, problem := stretches(f, size, s, p)
+	wanted, problem := sections(f, size, s, p)
 	crc, err := pass(f, size, wanted)
 	if err != nil {
 		return err
@@ -208,8 +208,8 @@ func (d Dir) read(c *Commit, s Shard, p Part) error {
 	return problem
 }
 
-// stretches returns where in a shard's file the elements of p lie that are in it.
-func stretches(f io.ReaderAt, size int64, s Shard, p Part) ([]stretch, error) {
+// sections returns where in a shard's file the elements of p lie that are in it.
+func sections(f io.ReaderAt, size int64, s Shard, p Part) ([]section, error) {
 	from, end := max(s.Start, p.Start), min(s.End, p.Start+len(p.Values))
 	if from >= end {
 		return nil, nil
@@ -218,14 +218,14 @@ func stretches(f io.ReaderAt, size int64, s Shard, p Part) ([]stretch, error) {
 	if err != nil {
 		return nil, err
 	}
-	var wanted []stretch
+	var wanted []section
 	want := func(tensor string, of []float32) error {
 		to := min(end, p.Start+len(of)) // only trainable elements have slots
 		if from >= to {
 			return nil
 		}
 		at, err := file.Offset(tensor, from-s.Start, to-from)
-		wanted = append(wanted, stretch{at, of[from-p.Start : to-p.Start]})
+		wanted = append(wanted, section{at, of[from-p.Start : to-p.Start]})
 		return err
 	}
 	err = want(valuesName, p.Values)
@@ -235,6 +235,6 @@ func stretches(f io.ReaderAt, size int64, s Shard, p Part) ([]stretch, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(wanted, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(wanted, func(a, b section) int { return cmp.Compare(a.at, b.at) })
 	return wanted, nil
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
 // announcements are models whose gradients become final in different orders.
@@ -43,10 +45,10 @@ var announcements = map[string]func(b *Builder) Module{
 	},
 }
 
-// stretches returns the stretches of gradients that a pass announces, and a copy of all gradients
-// at the first announcement. It checks that the stretches are disjoint, cover all gradients and are
+// ranges returns the ranges of gradients that a pass announces, and a copy of all gradients
+// at the first announcement. It checks that the ranges are disjoint, cover all gradients and are
 // not changed later.
-func stretches(t *testing.T, tape *Tape, m model, module Module) (told []stretch, early []float32) {
+func ranges(t *testing.T, tape *Tape, m model, module Module) (told []param.Range, early []float32) {
 	t.Helper()
 	grads := tape.params.Grads
 	for i := range grads {
@@ -62,7 +64,7 @@ func stretches(t *testing.T, tape *Tape, m model, module Module) (told []stretch
 		if lo >= hi {
 			t.Errorf("told of nothing: %d to %d", lo, hi)
 		}
-		told = append(told, stretch{lo, hi})
+		told = append(told, param.Range{Start: lo, End: hi})
 		copy(copies[lo:hi], grads[lo:hi])
 		for i := lo; i < hi; i++ {
 			covered[i]++
@@ -83,12 +85,12 @@ func stretches(t *testing.T, tape *Tape, m model, module Module) (told []stretch
 	return told, early
 }
 
-// TestOnGrads checks that each gradient is announced once, when it is final, in the same stretches
+// TestOnGrads checks that each gradient is announced once, when it is final, in the same ranges
 // with any number of threads, and that announcements change no gradient.
 func TestOnGrads(t *testing.T) {
 	for name, build := range announcements {
 		t.Run(name, func(t *testing.T) {
-			var first []stretch
+			var first []param.Range
 			for _, threads := range []int{1, 2, 3} {
 				for _, batch := range []int{1, 5, 64} {
 					m := smallModel(batch, threads)
@@ -97,7 +99,7 @@ func TestOnGrads(t *testing.T) {
 					m.pass(t, tape, module)
 					quiet := slices.Clone(tape.params.Grads)
 					tape.SetNoise(m.noise)
-					told, _ := stretches(t, tape, m, module)
+					told, _ := ranges(t, tape, m, module)
 					if !slices.Equal(tape.params.Grads, quiet) {
 						t.Errorf("%d threads, batch %d: other gradients when they are told of", threads, batch)
 					}
@@ -132,19 +134,19 @@ func TestGradsAreToldEarly(t *testing.T) {
 		m := smallModel(6, 2)
 		m.build = c.build
 		tape, module := m.tape(t)
-		told, early := stretches(t, tape, m, module)
+		told, early := ranges(t, tape, m, module)
 		vars := tape.params.vars
 		if !math.IsNaN(float64(early[0])) || !slices.ContainsFunc(early, func(g float32) bool { return g == g }) {
 			t.Errorf("%s: the first layer's gradient is %v when the last's is told", name, early[0])
 		}
 		values := told[:0]
 		for _, s := range told {
-			if s.from < tape.params.Layout.Trainable() {
+			if s.Start < tape.params.Layout.Trainable() {
 				values = append(values, s)
 			}
 		}
-		if len(values) < c.stages || !slices.IsSortedFunc(values, func(a, b stretch) int { return b.from - a.from }) {
-			t.Errorf("%s: told %v of %d variables, want %d stretches or more, from the end", name,
+		if len(values) < c.stages || !slices.IsSortedFunc(values, func(a, b param.Range) int { return b.Start - a.Start }) {
+			t.Errorf("%s: told %v of %d variables, want %d ranges or more, from the end", name,
 				values, len(vars), c.stages)
 		}
 	}

@@ -28,17 +28,18 @@ type Tape struct {
 	ops []op
 	n   int
 	// ops[:ran] have run forward
-	ran int
-	job job
-	// number of examples that go through the job's operations together
+	ran      int
+	teamwork teamwork
+	// number of examples that go through the team's operations together
 	few int
 }
 
-// job is what the team runs, part by part: operations forward in order, then
-// operations backward in reverse order, or folds.
-type job struct{ forward, backward, fold stretch }
+// teamwork is what the team runs, part by part: operations forward in order, then operations
+// backward in reverse order, or folds in reverse order.
+type teamwork struct{ forward, backward, fold opRange }
 
-type stretch struct{ from, to int }
+// opRange is the operations [from, to), or in reverse order those from from-1 down to to.
+type opRange struct{ from, to int }
 
 // Tensor is a value on a tape, valid until the tape's next pass.
 type Tensor struct {
@@ -152,8 +153,8 @@ func (t *Tape) SetNoise(seed uint64) {
 	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // adjacent seeds become distant
 }
 
-// OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final,
-// after each stage. It calls f on its own goroutine; the stretches do not overlap, cover all of
+// OnGrads makes every Backward tell f which ranges [lo, hi) of the parameters' Grads are final,
+// after each stage. It calls f on its own goroutine; the ranges do not overlap, cover all of
 // Grads when Backward returns, and do not depend on the number of threads. Nil: no call.
 func (t *Tape) OnGrads(f func(lo, hi int)) { t.onGrads = f }
 
@@ -294,7 +295,7 @@ func (t *Tape) flush() {
 	t.absorb()
 	for t.ran < t.n {
 		to, last := t.stage()
-		t.runJob(job{forward: stretch{t.ran, to}})
+		t.runTeam(teamwork{forward: opRange{t.ran, to}})
 		t.gather(to, last)
 	}
 }
@@ -337,22 +338,22 @@ func (t *Tape) Backward(loss *Tensor) {
 	t.plan(loss)
 	to, last := t.stage()
 	for ; to < t.n; to, last = t.stage() {
-		t.runJob(job{forward: stretch{t.ran, to}})
+		t.runTeam(teamwork{forward: opRange{t.ran, to}})
 		t.gather(to, last)
 	}
-	// The last stage forward and the first one backward are one job: an example's values are still
+	// The last stage forward and the first one backward are one piece of teamwork: an example's values are still
 	// in the cache. The gradients of the loss do not wait for its value.
-	j := job{forward: stretch{t.ran, to}}
+	j := teamwork{forward: opRange{t.ran, to}}
 	for from, told := t.n, t.n+1; from > 0; told = from {
 		to, last := t.stageBack(from)
-		j.backward = stretch{from, to}
-		t.runJob(j)
-		t.runJob(job{fold: stretch{from, to}})
+		j.backward = opRange{from, to}
+		t.runTeam(j)
+		t.runTeam(teamwork{fold: opRange{from, to}})
 		if last != nil {
 			last.gatherGrad()
 		}
 		t.announceGrads(to, told)
-		from, j = to, job{}
+		from, j = to, teamwork{}
 	}
 	t.gather(t.n, last)
 }
@@ -458,8 +459,8 @@ func (t *Tape) plan(loss *Tensor) {
 	}
 }
 
-func (t *Tape) runJob(j job) {
-	t.job = j
+func (t *Tape) runTeam(j teamwork) {
+	t.teamwork = j
 	if j.fold.from > j.fold.to {
 		t.team.runPieces(parts)
 		return
@@ -480,21 +481,21 @@ func (t *Tape) runJob(j job) {
 }
 
 // len returns how many operations run forward or backward.
-func (j *job) len() int { return j.forward.to - j.forward.from + j.backward.from - j.backward.to }
+func (j *teamwork) len() int { return j.forward.to - j.forward.from + j.backward.from - j.backward.to }
 
-// operation returns the i-th operation that the job runs, and its direction.
+// operation returns the i-th operation that the team runs, and its direction.
 func (t *Tape) operation(i int) (o op, backward bool) {
-	j := &t.job
+	j := &t.teamwork
 	if n := j.forward.to - j.forward.from; i >= n {
 		return t.ops[j.backward.from-1-(i-n)], true
 	}
 	return t.ops[j.forward.from+i], false
 }
 
-// work runs one piece of the job; the team calls it.
+// work runs one piece of the teamwork; the team calls it.
 func (t *Tape) work(worker, piece int) {
 	from, to := piece*parts/t.team.pieces, (piece+1)*parts/t.team.pieces
-	for i, next := 0, 0; i < t.job.len(); i = next {
+	for i, next := 0, 0; i < t.teamwork.len(); i = next {
 		if next = t.together(i); next == i {
 			next++
 			t.apply(i, next, examples{worker, from, t.first(from), t.first(to)})
@@ -508,7 +509,7 @@ func (t *Tape) work(worker, piece int) {
 			}
 		}
 	}
-	for i := t.job.fold.from - 1; i >= t.job.fold.to; i-- {
+	for i := t.teamwork.fold.from - 1; i >= t.teamwork.fold.to; i-- {
 		if o, ok := t.ops[i].(folder); ok && !t.ops[i].base().dead {
 			o.fold(piece)
 		}
@@ -520,7 +521,7 @@ func (t *Tape) first(part int) int { return part * t.batch / parts }
 
 // together returns the end of the run of operations from i on that are not bulkOps.
 func (t *Tape) together(i int) int {
-	for ; i < t.job.len(); i++ {
+	for ; i < t.teamwork.len(); i++ {
 		o, _ := t.operation(i)
 		if _, ok := o.(bulkOp); ok {
 			break
@@ -529,7 +530,7 @@ func (t *Tape) together(i int) int {
 	return i
 }
 
-// apply runs the job's operations [from, to) on the span, if it has examples.
+// apply runs the team's operations [from, to) on the span, if it has examples.
 func (t *Tape) apply(from, to int, s examples) {
 	for i := from; i < to && s.lo < s.hi; i++ {
 		switch o, backward := t.operation(i); {

@@ -9,7 +9,7 @@ import (
 // the batch are sums over parts, folded in order.
 const parts = 8
 
-// team is the threads of a tape: the caller's, and helpers, which sleep between jobs.
+// team is the threads of a tape: the caller's, and helpers, which sleep between pieces of teamwork.
 type team struct {
 	work   func(worker, piece int)
 	pieces int

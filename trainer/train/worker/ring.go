@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/train/mesh"
 	"github.com/elasticdl/elasticdl/trainer/train/ring"
@@ -52,8 +53,8 @@ type member struct {
 	sum     []float32
 	scratch []float32
 	buckets *ring.Buckets
-	// stretches of sum that are complete, in the buckets' order
-	ready chan stretch
+	// ranges of sum that are complete, in the buckets' order
+	ready chan param.Range
 
 	// weight of the gradient that Step announces; 0: it is not for the ring
 	weight float32
@@ -76,9 +77,6 @@ type member struct {
 	// the master has not asked
 	account []byte
 }
-
-// stretch is the range [lo, hi) of the flat arrays.
-type stretch struct{ lo, hi int }
 
 // piece is the unfinished rest of an item.
 type piece struct {
@@ -123,7 +121,7 @@ func newRing(w *worker) (*member, error) {
 		sum: make([]float32, len(values)), scratch: make([]float32, ring.ScratchSize),
 		buckets: ring.NewBuckets(len(values), w.Engine.Layout().Trainable()),
 	}
-	r.ready = make(chan stretch, r.buckets.Len())
+	r.ready = make(chan param.Range, r.buckets.Len())
 	w.Engine.OnGrads(r.contribute)
 	return r, nil
 }

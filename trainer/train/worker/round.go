@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/store/outage"
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
@@ -169,7 +170,7 @@ type collective struct {
 	err    error
 }
 
-// start begins a round. It sums the stretches that come through ready.
+// start begins a round. It sums the ranges that come through ready.
 func (r *member) start(in *world, h header) *collective {
 	c := &collective{agreed: make(chan agreement, 1), done: make(chan struct{})}
 	need := r.need()
@@ -208,7 +209,7 @@ func (r *member) reduce(in *world, buckets int) error {
 	for range buckets {
 		select {
 		case s := <-r.ready:
-			if err := ring.Reduce(in, in.rank, in.size, r.sum[s.lo:s.hi], r.scratch); err != nil {
+			if err := ring.Reduce(in, in.rank, in.size, r.sum[s.Start:s.End], r.scratch); err != nil {
 				return err
 			}
 		case <-in.Broken():
@@ -387,7 +388,7 @@ func (r *member) contribute(lo, hi int) {
 	}
 }
 
-// add adds the stretch [lo, hi) of the gradient, weighted, to the sum.
+// add adds the range [lo, hi) of the gradient, weighted, to the sum.
 func (r *member) add(weight float32, lo, hi int) {
 	grads := r.Engine.Grads()[lo:hi]
 	if i := kernel.FirstNonFinite(grads); i >= 0 {
@@ -405,7 +406,7 @@ func (r *member) announce(lo, hi int) {
 		if !ok {
 			return
 		}
-		r.ready <- stretch{lo, hi}
+		r.ready <- param.Range{Start: lo, End: hi}
 	}
 }
 
