@@ -80,8 +80,8 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 	return c.setSuspend(ctx, name, false)
 }
 
-// alive returns the Job of a job that exists and is not being deleted. An error about the latter ends
-// with instead.
+// alive returns the Job of a job that exists and is not being deleted. An error about the latter
+// ends with instead.
 func (c *Client) alive(ctx context.Context, doing, name, instead string) (*batch.Job, error) {
 	root, err := c.job(ctx, name)
 	switch {

@@ -145,7 +145,8 @@ func TestGradsAreToldEarly(t *testing.T) {
 				values = append(values, s)
 			}
 		}
-		if len(values) < c.stages || !slices.IsSortedFunc(values, func(a, b param.Range) int { return b.Start - a.Start }) {
+		fromEnd := func(a, b param.Range) int { return b.Start - a.Start }
+		if len(values) < c.stages || !slices.IsSortedFunc(values, fromEnd) {
 			t.Errorf("%s: told %v of %d variables, want %d ranges or more, from the end", name,
 				values, len(vars), c.stages)
 		}

@@ -341,8 +341,8 @@ func (t *Tape) Backward(loss *Tensor) {
 		t.runTeam(teamwork{forward: opRange{t.ran, to}})
 		t.gather(to, last)
 	}
-	// The last stage forward and the first one backward are one piece of teamwork: an example's values are still
-	// in the cache. The gradients of the loss do not wait for its value.
+	// The last stage forward and the first one backward are one piece of teamwork: an example's
+	// values are still in the cache. The gradients of the loss do not wait for its value.
 	j := teamwork{forward: opRange{t.ran, to}}
 	for from, told := t.n, t.n+1; from > 0; told = from {
 		to, last := t.stageBack(from)
