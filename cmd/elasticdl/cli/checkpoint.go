@@ -28,10 +28,11 @@ func checkpointCommand() *cobra.Command {
 		Short: "List, show, check and export the checkpoints of a job",
 		Long: `List, show, check and export the checkpoints of a job.
 
-DIR is a directory of commits, the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A name that
-is no path is that of a job of this machine that has no --checkpoint_dir given. A commit
-is the whole model at one version, with the optimizer's slots and the list of the records that are in it. It is complete
-when it has a commit.json, which is written last.`,
+DIR is the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A name without a
+slash also names a job of this machine that has no --checkpoint_dir.
+
+A commit is the model at one version, with the optimizer's slots and the list of the records in it. A
+complete commit has a commit.json, the file that is written last.`,
 		Example: "  elasticdl checkpoint ls ckpt\n" +
 			"  elasticdl checkpoint inspect ckpt 42\n" +
 			"  elasticdl checkpoint verify ckpt\n" +
@@ -246,8 +247,8 @@ func checkpointListCommand() *cobra.Command {
 		Short:   "List the commits, the newest first",
 		Long: `List the commits, the newest first. Shards are not read: elasticdl checkpoint verify does.
 
-STATE is complete, incomplete (no commit.json: a job is writing it, or stopped before its end), damaged (its commit.json), or
-unreadable (for want of permission, say).`,
+STATE is complete, incomplete (without commit.json: a job is writing it, or stopped early), damaged (an
+invalid commit.json) or unreadable (for example, permission denied).`,
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error {
 		all, err := c.list(cmd.Context(), d)
 		if err != nil {
@@ -267,10 +268,10 @@ func checkpointInspectCommand() *cobra.Command {
 	var c commits
 	cmd := c.command(&cobra.Command{
 		Use:   "inspect DIR [NUMBER]",
-		Short: "Show what a commit is: model, job, records, variables, shards",
-		Long: `Show what a commit is: its model and job, how many records are in it, its variables and shards.
+		Short: "Show the model, job, records, variables and shards of a commit",
+		Long: `Show the model, job, number of records, variables and shards of a commit.
 
-Without NUMBER it is the newest complete commit. Shards are not read: elasticdl checkpoint verify does.`,
+Default: the newest complete commit. Shards are not read: see elasticdl checkpoint verify.`,
 	}, 1, func(cmd *cobra.Command, d checkpoint.Dir) error {
 		all, err := c.list(cmd.Context(), d)
 		if err != nil {
@@ -306,10 +307,11 @@ func checkpointVerifyCommand() *cobra.Command {
 	var c commits
 	cmd := c.command(&cobra.Command{
 		Use:   "verify DIR [NUMBER...]",
-		Short: "Read every byte of commits, and say which are whole",
-		Long: `Read every byte of the commits that are named, of all if none are, and compare checksums and lengths.
+		Short: "Verify the checksums of commits",
+		Long: `Read every byte of the named commits, or of all commits, and compare checksums and lengths.
 
-The exit code is 0 if all of them are whole, 1 if one is damaged. An incomplete commit is no damage, unless it is named.`,
+The exit code is 0 if all commits are intact, 1 if one is damaged. An incomplete commit counts as damaged
+only if it is named.`,
 	}, anyNumber, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.verify(cmd, d) })
 	c.format.flags(cmd)
 	return cmd
@@ -364,11 +366,11 @@ func checkpointExportCommand() *cobra.Command {
 	var number int64
 	cmd := c.command(&cobra.Command{
 		Use:   "export DIR OUT",
-		Short: "Write the model of a commit as a job's --output has it",
-		Long: `Write the model of a commit into OUT, a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as ` + checkpoint.ModelFile + `:
-what a job writes into its --output.
+		Short: "Export the model of a commit",
+		Long: `Write the model of a commit into OUT, a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as ` + checkpoint.ModelFile + ` ,
+as a job writes it to its --output.
 
-It is the newest commit that is whole, or the one that --number names. Every byte of it is checked first.`,
+Every byte of the commit is verified first.`,
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.export(cmd, d, number, out) })
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) < 2 {
@@ -388,7 +390,7 @@ It is the newest commit that is whole, or the one that --number names. Every byt
 		return errors.Join(c.parse(cmd, args[:1], 0), wrong, atMost(2, args), problem)
 	}
 	cmd.PreRunE = nil
-	cmd.Flags().Int64Var(&number, "number", 0, "the commit; the newest that is whole if not given")
+	cmd.Flags().Int64Var(&number, "number", 0, "number of the commit; 0 for the newest intact one")
 	return cmd
 }
 

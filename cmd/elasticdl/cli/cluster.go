@@ -27,22 +27,22 @@ type where struct {
 }
 
 func (w *where) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.runtime, "runtime", "", "kubernetes or local; if not given, this machine's jobs go first")
+	cmd.Flags().StringVar(&w.runtime, "runtime", "", "kubernetes or local; default: local if this machine has the job")
 	w.clusterFlags(cmd)
 	w.retryFlags(cmd)
 }
 
 func (w *where) clusterFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&w.at.Namespace, "namespace", "n", "",
-		"namespace of the cluster; the context's if not given")
-	cmd.Flags().StringVar(&w.at.Context, "context", "", "context of the kubeconfig; its current one if not given")
+		"namespace of the job; default: the context's")
+	cmd.Flags().StringVar(&w.at.Context, "context", "", "context of the kubeconfig; default: its current context")
 	cmd.Flags().StringVar(&w.at.Kubeconfig, "kubeconfig", "",
-		"kubeconfig file; $KUBECONFIG or ~/.kube/config if not given")
+		"path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config")
 }
 
 func (w *where) retryFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.retry, retryFlag, kube.DefaultPatience,
-		"how long unanswered requests to the cluster are repeated; 0: not at all")
+		"time for which unanswered requests to the cluster are retried; 0 disables retries")
 }
 
 // retryFlag is the flag with the time for which requests are repeated.

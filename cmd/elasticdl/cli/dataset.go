@@ -26,17 +26,18 @@ func datasetCommand() *cobra.Command {
 		Short: "Write a public data set as RecordIO or as pictures: " + names,
 		Long: "Write a public data set.\n\nNAME is " + strings.Join(dataset.Names(), " or ") + `.
 
-mnist, fashion-mnist and cifar10 are written as RecordIO files, in OUT/train and OUT/test, for the models that are built in.
-The others are written as pictures in a directory for each class, for Python scripts that read them as torchvision's ImageFolder does:
+mnist, fashion-mnist and cifar10 are written as RecordIO files in OUT/train and OUT/test, for the built-in
+models. The others are written as pictures, one directory per class, for torchvision's ImageFolder:
 
-  mnist-png         OUT/training/DIGIT/*.png and OUT/testing/DIGIT/*.png, of the same source as mnist
-  tiny-imagenet     OUT/train/WNID/images/*.JPEG and OUT/val/WNID/images/*.JPEG: 110,000 pictures of 200 classes, 237 MB to download
-  images-synthetic  OUT/train/CLASS/*.jpeg and OUT/val/CLASS/*.jpeg, drawn here and easy to learn, for tests
+  mnist-png         OUT/training/DIGIT/*.png and OUT/testing/DIGIT/*.png, from the source of mnist
+  tiny-imagenet     OUT/train/WNID/images/*.JPEG and OUT/val/WNID/images/*.JPEG: 110,000 pictures of
+                    200 classes, a download of 237 MB
+  images-synthetic  OUT/train/CLASS/*.jpeg and OUT/val/CLASS/*.jpeg: generated, easy to learn, for tests
 
-Without --source a data set is downloaded from the public mirrors, all but cifar10.
+Without --source a data set is downloaded from public mirrors. cifar10 has no mirror.
 
-With --to it is copied to a PersistentVolumeClaim of a cluster, too; OUT may be left out then. A pod that lives for so
-long mounts the claim and runs --image_name. The files are there whole and checked at the end, or not at all.`,
+With --to the data set is copied to a PersistentVolumeClaim of a cluster, by a temporary pod that mounts
+the claim and runs --image_name; OUT is optional. The files appear at the end, complete and verified.`,
 		Example: "  elasticdl dataset mnist data/mnist\n" +
 			"  elasticdl dataset images-synthetic data/images --classes=4 --per_class=50\n" +
 			"  elasticdl dataset mnist --to claim:fileserver-claim/mnist --image_name=REGISTRY/elasticdl:mnist",
@@ -45,15 +46,15 @@ long mounts the claim and runs --image_name. The files are there whole and check
 		RunE:      does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&d.Source, "source", "", "directory or URL of the data set's files, gzip or not")
-	flags.IntVar(&d.RecordsPerShard, "records_per_shard", 4096, "records in a RecordIO file")
-	flags.IntVar(&d.Synthetic.Classes, "classes", 4, "images-synthetic: classes")
+	flags.StringVar(&d.Source, "source", "", "directory or URL of the data set's files, plain or gzip")
+	flags.IntVar(&d.RecordsPerShard, "records_per_shard", 4096, "number of records per RecordIO file")
+	flags.IntVar(&d.Synthetic.Classes, "classes", 4, "images-synthetic: number of classes")
 	flags.IntVar(&d.Synthetic.PerClass, "per_class", 50,
-		"images-synthetic: training images of a class; a fifth as many for validation")
+		"images-synthetic: number of training images per class; validation has a fifth of it")
 	flags.IntVar(&d.Synthetic.Size, "size", 64, "images-synthetic: width and height in pixels")
-	flags.Uint64Var(&d.Synthetic.Seed, "seed", 0, "images-synthetic: the same seed draws the same images")
-	flags.StringVar(&d.to, "to", "", "claim:NAME/PATH: copy it to that directory of a PersistentVolumeClaim")
-	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod that --to needs, as zoo push printed it")
+	flags.Uint64Var(&d.Synthetic.Seed, "seed", 0, "images-synthetic: seed of the generator")
+	flags.StringVar(&d.to, "to", "", "destination claim:NAME/PATH: a directory of a PersistentVolumeClaim")
+	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod of --to, as printed by zoo push")
 	flags.StringVar(&d.copy.Pull, "image_pull_policy", "",
 		"Always, IfNotPresent or Never; the cluster's choice if not given")
 	d.where.clusterFlags(cmd)

@@ -25,13 +25,13 @@ func downloadCommand() *cobra.Command {
 	var d downloading
 	cmd := &cobra.Command{
 		Use:   "download JOB|claim:NAME/PATH OUT",
-		Short: "Fetch the trained model of a job, or a directory of a claim, to this machine",
-		Long: `Fetch the trained model of a job, or a directory of a PersistentVolumeClaim, to this machine.
+		Short: "Copy the trained model of a job, or a directory of a claim, to this machine",
+		Long: `Copy the trained model of a job, or a directory of a PersistentVolumeClaim, to this machine.
 
-The model of a job that has succeeded is what it has exported; of any other job it is that of its newest checkpoint. It is written as
-OUT/` + checkpoint.ModelFile +
-			`, which is there whole and checked at the end, or not at all. From a claim it comes through a pod that lives for
-so long; it runs the job's image, or --image_name.`,
+A job that has succeeded has an exported model; of other jobs the newest checkpoint is copied. The model
+is written to OUT/` + checkpoint.ModelFile +
+			`, which appears at the end, complete and verified. A claim is read by a
+temporary pod with the job's image or --image_name.`,
 		Example: "  elasticdl download test-mnist model\n" +
 			"  elasticdl download claim:fileserver-claim/mnist data/mnist --image_name=REGISTRY/elasticdl:mnist",
 		ValidArgsFunction: d.where.complete,
@@ -41,9 +41,9 @@ so long; it runs the job's image, or --image_name.`,
 	}
 	d.where.flags(cmd)
 	cmd.Flags().StringVar(&d.copy.Image, "image_name", "",
-		"image of the pod that mounts the claim; the job's if not given")
+		"image of the pod that mounts the claim; default: the job's")
 	cmd.Flags().StringVar(&d.copy.Pull, "image_pull_policy", "",
-		"Always, IfNotPresent or Never; the job's, or the cluster's choice if not given")
+		"Always, IfNotPresent or Never; default: the job's, else the cluster's")
 	return cmd
 }
 

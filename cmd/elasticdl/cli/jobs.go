@@ -36,7 +36,7 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List your jobs: of this machine, and of the cluster",
+		Short:   "List the jobs of this machine and of the cluster",
 		Args:    words(0, 0),
 		PreRunE: checks(format.check, where.check),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +57,7 @@ func listCommand() *cobra.Command {
 	}
 	format.flags(cmd)
 	where.flags(cmd)
-	cmd.Flags().BoolVarP(&everywhere, "all_namespaces", "A", false, "jobs of all namespaces of the cluster")
+	cmd.Flags().BoolVarP(&everywhere, "all_namespaces", "A", false, "list jobs of all namespaces")
 	return cmd
 }
 
@@ -109,10 +109,9 @@ func statusCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "status JOB",
-		Short: "Show how a job is, and why pods are pending",
-		Long: "Show how a job is, and why pods are pending.\n\n" +
-			"With --watch it is shown until it has ended, as train shows a job of this machine; the " +
-			"exit code is then that of wait. Ctrl-C leaves the job running.",
+		Short: "Show the state of a job, and why pods are pending",
+		Long: "Show the state of a job, and why pods are pending.\n\n" +
+			"With --watch the output is refreshed until the job ends, and the exit code is that of elasticdl wait. Ctrl-C leaves the job running.",
 		Example:           "  elasticdl status test-mnist --watch",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
@@ -142,7 +141,7 @@ func statusCommand() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), asJSON(s))
 		}),
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the job until it has ended")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh until the job ends")
 	format.flags(cmd)
 	where.flags(cmd)
 	return cmd
@@ -154,10 +153,8 @@ func logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs JOB [POD]",
 		Short: "Print the log of a pod (worker-0, ps-1, master), or of all of them",
-		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them: by time, the " +
-			"lines of each pod in their order.\n\n" +
-			"A terminal gets the colours of a log, and of all other control sequences that they are " +
-			"there, as \\x1b[2J; a pipe or file gets the log as it is.",
+		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them, ordered by time.\n\n" +
+			"On a terminal, colours are kept and other control sequences are escaped, such as \\x1b[2J. A pipe or file gets the unchanged log.",
 		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20 --since=10m",
 		Args:    words(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -201,10 +198,10 @@ func logsCommand() *cobra.Command {
 			return hint(err)
 		}),
 	}
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the job has ended")
-	cmd.Flags().StringVar(&o.Pod, "pod", "", "the same as POD")
-	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "last lines of each pod only")
-	cmd.Flags().DurationVar(&o.Since, "since", 0, "lines that are no older than this, as 90s or 2h; 0: all")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "print new lines until the job ends")
+	cmd.Flags().StringVar(&o.Pod, "pod", "", "alias of POD")
+	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "number of last lines per pod; -1 for all")
+	cmd.Flags().DurationVar(&o.Since, "since", 0, "maximum age of lines, such as 90s or 2h; 0 for all")
 	cmd.Flags().BoolVarP(&o.Previous, "previous", "p", false,
 		"on a cluster: of each container the start before its last")
 	where.flags(cmd)
@@ -230,7 +227,7 @@ func waitCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:               "wait JOB",
-		Short:             "Wait until a job has ended; exit code 0: succeeded, 1: not, 3: no such job, 124: timeout",
+		Short:             "Wait for the end of a job; exit code 0: succeeded, 1: failed, 3: no such job, 124: timeout",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(format.check, where.check, timeout.check),
@@ -269,7 +266,7 @@ func waitCommand() *cobra.Command {
 type timeout time.Duration
 
 func (t *timeout) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar((*time.Duration)(t), "timeout", 0, "how long to wait at most, as 90s or 5m; 0: for ever")
+	cmd.Flags().DurationVar((*time.Duration)(t), "timeout", 0, "time limit, such as 90s or 5m; 0 for none")
 }
 
 func (t *timeout) check(*cobra.Command, []string) error {
@@ -293,10 +290,9 @@ func scaleCommand() *cobra.Command {
 		where   where
 	)
 	cmd := &cobra.Command{
-		Use:   "scale JOB --num_workers=N",
-		Short: "Change how many workers a job has",
-		Long: "Change how many workers a job has, within its --min_workers and " +
-			"--max_workers. Those that stay are not disturbed. To stop all, suspend the job.",
+		Use:               "scale JOB --num_workers=N",
+		Short:             "Change the number of workers of a job",
+		Long:              "Change the number of workers of a job, within its --min_workers and --max_workers. Other workers are not disturbed. To stop all workers, suspend the job.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
@@ -336,7 +332,7 @@ func scaleCommand() *cobra.Command {
 		}),
 	}
 	where.flags(cmd)
-	cmd.Flags().Int32Var(&workers, "num_workers", 0, "workers that there shall be (required)")
+	cmd.Flags().Int32Var(&workers, "num_workers", 0, "new number of workers (required)")
 	return cmd
 }
 
@@ -396,8 +392,9 @@ func stopCommand() *cobra.Command {
 		Short: "Stop jobs, with all their pods; on a cluster, delete them",
 		Long: `Stop jobs, with all their pods; on a cluster, delete them.
 
-What is trained is saved first, as elasticdl suspend does: a job that has checkpoints makes one, and so does a script that declares one by the
-package elasticdl. The processes of any other program get SIGTERM, and have --grace_period to save what they need.`,
+Training state is saved first: a job with checkpoints writes one, and so does a script that declares a
+checkpoint with the package elasticdl. The processes of other programs get SIGTERM and have
+--grace_period to save their state.`,
 		Args:              words(1, -1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(where.check, timeout.check),
@@ -553,8 +550,8 @@ type format struct {
 }
 
 func (f *format) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.name, "output", "o", "text", "text or json")
-	cmd.Flags().BoolVar(&f.asJSON, "json", false, "the same as -o json")
+	cmd.Flags().StringVarP(&f.name, "output", "o", "text", "output format: text or json")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "alias of -o json")
 }
 
 func (f *format) check(*cobra.Command, []string) error {

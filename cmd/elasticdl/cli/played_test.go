@@ -40,8 +40,8 @@ const (
 // of tutorials with their own, smaller jobs.
 var played = []play{
 	{page: "README.md", section: "Install", by: "stacks TestReadmeCloud"},
-	{page: "README.md", section: "One minute on this machine", by: "ci demo, ci test, test/local TestRing"},
-	{page: "README.md", section: "A job that loses a worker", by: byPages},
+	{page: "README.md", section: "Thirty seconds", by: byTorch},
+	{page: "README.md", section: "A model in Go", by: "ci demo, ci test"},
 	{page: "README.md", section: "A job on your cluster",
 		by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance, test/e2e TestNothingIsLeft"},
 	{page: "README.md", section: "A cluster with one command", by: "stacks TestReadmeCloud"},
@@ -182,11 +182,6 @@ type smaller map[string]string
 var patient = [2]string{"mnist.mnist_functional_api.custom_model", pace.Patient.Def()}
 
 var tours = []tour{
-	{
-		page:    "README.md",
-		says:    []string{`(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job first Succeeded`},
-		smaller: smaller{patient[0]: patient[1]},
-	},
 	{
 		page: "docs/tutorials/this-machine.md",
 		says: []string{

@@ -16,15 +16,11 @@ func rbacCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac [JOB...]",
-		Short: "Print the permissions that jobs need, for an administrator to apply",
-		Long: "Print the ServiceAccount, Role and RoleBinding that the masters of jobs in a " +
-			"namespace need, as YAML.\n" +
-			"A job has its own unless it is submitted with --service_account, which is for clusters " +
-			"whose users may not create any.\n\n" +
-			"With the names of jobs, which need not be there yet, only their Jobs, ConfigMaps and " +
-			"Secrets are allowed; without, all of the namespace.\n" +
-			"Pods and events are those of the namespace either way: Kubernetes cannot limit by name " +
-			"what is created, listed or watched.",
+		Short: "Print the Kubernetes permissions that jobs need",
+		Long: "Print the ServiceAccount, Role and RoleBinding for the masters of jobs in a namespace, as YAML.\n" +
+			"Use them where users must not create ServiceAccounts, with --service_account. Otherwise each job creates its own.\n\n" +
+			"With names of jobs, existing or future, access is limited to their Jobs, ConfigMaps and Secrets.\n" +
+			"Access to pods and events covers the namespace: Kubernetes cannot limit create, list and watch by name.",
 		Example: "  elasticdl rbac test-mnist --namespace=training | kubectl apply -f -\n  " +
 			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...",
 		Args: cobra.ArbitraryArgs,

@@ -23,7 +23,7 @@ func launcherCommand() *cobra.Command {
 	var resume bool
 	cmd := &cobra.Command{
 		Use:    "launcher",
-		Short:  "Run a job of this machine that outlives its command (started by train --detach)",
+		Short:  "Run a local job in the background (started by train --detach)",
 		Hidden: true,
 		Args:   words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +31,7 @@ func launcherCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job")
-	cmd.Flags().BoolVar(&resume, "resume", false, "go on from the newest checkpoint")
+	cmd.Flags().BoolVar(&resume, "resume", false, "continue from the newest checkpoint")
 	cmd.MarkFlagRequired("job_dir")
 	return cmd
 }
@@ -57,11 +57,11 @@ func masterCommand() *cobra.Command {
 			return local.RunMaster(cmd.Context(), here)
 		}),
 	}
-	cmd.Flags().StringVar(&here.JobDir, "job_dir", "", "state directory of the job, if it is one of this machine")
-	cmd.Flags().IntVar(&here.Launch, "launch", 1, "which start of that job's master this is, from 1")
-	cmd.Flags().BoolVar(&here.Resume, "resume", false, "go on from the newest checkpoint")
-	cmd.Flags().StringVar(&name, "job_name", "", "of a cluster's job")
-	cmd.Flags().StringVar(&namespace, "namespace", "default", "of that job")
+	cmd.Flags().StringVar(&here.JobDir, "job_dir", "", "state directory of the job, for --runtime=local")
+	cmd.Flags().IntVar(&here.Launch, "launch", 1, "incarnation of the master, from 1")
+	cmd.Flags().BoolVar(&here.Resume, "resume", false, "continue from the newest checkpoint")
+	cmd.Flags().StringVar(&name, "job_name", "", "name of the job, on a cluster")
+	cmd.Flags().StringVar(&namespace, "namespace", "default", "namespace of the job")
 	cmd.MarkFlagsOneRequired("job_dir", "job_name")
 	cmd.MarkFlagsMutuallyExclusive("job_dir", "job_name")
 	return cmd
@@ -69,8 +69,8 @@ func masterCommand() *cobra.Command {
 
 func psCommand() *cobra.Command {
 	cmd, r := roleCommand("ps", "Run a parameter server of a job (started by its master)", role.RunPS)
-	cmd.Flags().StringVar(&r.Address, "address", "", "where to listen; any port of the loopback interface if empty")
-	cmd.Flags().StringVar(&r.Advertise, "advertise", "", "where others find it; where it listens if empty")
+	cmd.Flags().StringVar(&r.Address, "address", "", "address to listen on; default: any port of the loopback interface")
+	cmd.Flags().StringVar(&r.Advertise, "advertise", "", "address for peers; default: --address")
 	return cmd
 }
 
@@ -82,13 +82,13 @@ func workerCommand() *cobra.Command {
 		return run(cmd, args)
 	}
 	cmd.Flags().StringVar(&r.Listen, "listen", "",
-		"where other workers of a ring find it; any port of the loopback interface if empty")
+		"address for the other workers of a ring; default: any port of the loopback interface")
 	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "",
-		"where it makes a directory for its files; one for temporary files if empty")
+		"parent of its directory for temporary files; default: $TMPDIR")
 	cmd.Flags().IntVar(&r.Workers, "workers", 0,
-		"workers of the job that share the processors; 0: this one has them alone")
+		"number of workers that share the CPUs; 0 for one")
 	cmd.Flags().IntVar(&r.Threads, "threads", 1,
-		"of the engine, if the job does not say; 0 = as many as there are processors")
+		"threads of the engine unless the job sets them; 0 for one per CPU")
 	return cmd
 }
 
@@ -128,12 +128,12 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&r.Master, "master_address", "", "where the master listens")
-	cmd.Flags().IntVar(&r.Index, "index", 0, "number of this pod")
-	cmd.Flags().IntVar(&r.Launch, "launch", 1, "which start of that number this is, from 1")
+	cmd.Flags().StringVar(&r.Master, "master_address", "", "address of the master")
+	cmd.Flags().IntVar(&r.Index, "index", 0, "index of this pod")
+	cmd.Flags().IntVar(&r.Launch, "launch", 1, "incarnation of this index, from 1")
 	cmd.Flags().DurationVar(&r.Grace, "grace", 0,
-		"from SIGTERM until it is killed; 0 for the default of --grace_period")
-	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL")
+		"time from SIGTERM to SIGKILL; 0 for the default of --grace_period")
+	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "lowest level: DEBUG, INFO, WARNING, ERROR or CRITICAL")
 	cmd.MarkFlagRequired("master_address")
 	cmd.MarkFlagRequired("index")
 	return cmd, r

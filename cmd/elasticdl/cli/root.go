@@ -27,14 +27,14 @@ const (
 
 // exitCodes is the table of exit codes in the help text.
 const exitCodes = `Exit codes:
-    0  done; of a command that shows or awaits a job to its end: the job has succeeded
-    1  the command has failed, or the job has not succeeded
-    2  the command line is wrong, and nothing was done
-    3  there is no such job
-    4  the job has failed, as its program ended in the same way 3 times in a row without progress
-  124  --timeout has passed
+    0  success; for a command that waits for a job: the job has succeeded
+    1  the command has failed, or the job has failed
+    2  invalid command line; nothing was done
+    3  no such job
+    4  the job has failed: its program ended in the same way 3 times in a row without progress
+  124  --timeout was reached
   130  interrupted by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT
-  143  of a pod: asked to leave by SIGTERM, and left
+  143  for a pod: stopped by SIGTERM as planned
 `
 
 // failure is an error that came of doing what was asked. Any other is one of usage.
@@ -109,7 +109,7 @@ func usage(err error) error {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "elasticdl",
-		Short:         "Train models on machines that come and go",
+		Short:         "Elastic training of deep-learning models",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       cmp.Or(version, "dev"),
@@ -132,7 +132,7 @@ func newRoot() *cobra.Command {
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, and what the engine computes with here",
+		Short: "Print the version and the instruction set of the engine",
 		Args:  words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), versionText())

@@ -30,11 +30,11 @@ func suspendCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "suspend JOB",
-		Short: "Have a job rest: it makes a checkpoint and ends its pods, until elasticdl resume",
-		Long: `Have a job rest: it makes a checkpoint and ends its pods, and goes on from there with elasticdl resume.
+		Short: "Suspend a job: write a checkpoint and stop its pods, until elasticdl resume",
+		Long: `Suspend a job: it writes a checkpoint and stops its pods. Continue it with elasticdl resume.
 
-On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A job without checkpoints begins
-anew when it is resumed.`,
+On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A job without checkpoints starts from the
+beginning when it is resumed.`,
 		Example:           "  elasticdl suspend test-mnist\n  elasticdl resume test-mnist",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
@@ -215,11 +215,13 @@ func resumeCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "resume JOB",
-		Short: "Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint",
-		Long: `Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint. If it has made none yet, it begins anew.
+		Short: "Continue a suspended, stopped, failed or killed job from its newest checkpoint",
+		Long: `Continue a suspended, stopped, failed or killed job from its newest checkpoint, or from the beginning if
+it has none.
 
-On a cluster a suspended job is started again. Of one that has failed the same job is made anew, and goes on from the checkpoints in its
-own directory. A program (elasticdl run) is started again, and goes on from what it has saved itself. On this machine the command shows the job until its end, unless --detach is given.`,
+On a cluster a failed job is created again and continues from the checkpoints in its own directory. A
+program (elasticdl run) continues from its own checkpoints. On this machine the command shows the job
+until its end, unless --detach is given.`,
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           where.check,
@@ -234,7 +236,7 @@ own directory. A program (elasticdl run) is started again, and goes on from what
 			return resumeHere(cmd, args[0], detach)
 		}),
 	}
-	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the job's end; on a cluster nobody waits")
+	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the job's end; always on for a cluster")
 	where.flags(cmd)
 	return cmd
 }

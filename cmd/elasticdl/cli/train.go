@@ -39,14 +39,14 @@ func trainCommand() *cobra.Command {
 func evaluateCommand() *cobra.Command {
 	return jobCommand(job.Evaluate,
 		"evaluate --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH --validation_data=PATH [flags]",
-		"Measure a trained model")
+		"Evaluate a trained model")
 }
 
 func predictCommand() *cobra.Command {
 	return jobCommand(job.Predict,
 		"predict --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH "+
 			"--prediction_data=PATH --prediction_outputs=FILE.csv [flags]",
-		"Write what a trained model makes of records")
+		"Write the predictions of a trained model")
 }
 
 // jobCommand takes its flags from the table in package job, which reports all problems at once.

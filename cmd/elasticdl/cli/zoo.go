@@ -43,23 +43,24 @@ func zooBuildCommand() *cobra.Command {
 	var b zooBuild
 	cmd := &cobra.Command{
 		Use:   "build [PATH]",
-		Short: "Make an image of a model zoo, or of a program's files",
-		Long: `Make an image of a model zoo, or of a program's files, for the pods of a cluster. No Docker is needed.
+		Short: "Build an image of a model zoo, or of a program's files",
+		Long: `Build an image of a model zoo, or of a program's files, for the pods of a cluster. Docker is not needed.
 
-PATH, the current directory if not given, is where zoo init was run, or a Go module with a main package like the one that
-it writes, or a static binary of ElasticDL: build/elasticdl, say, for the built-in models. The image has it at /elasticdl.
-Without --base_image there is nothing else in it but certificate authorities and /tmp. It is kept in the state directory
-(` + "`elasticdl zoo push`" + ` takes it from there) and has the same digest whenever it is made of the same.
+PATH (default: the current directory) is the directory of zoo init, a Go module with such a main package,
+or a static binary of ElasticDL, such as build/elasticdl with the built-in models. The image has the binary
+at /elasticdl and, without --base_image, only certificate authorities and /tmp beside it. The image is kept
+in the state directory (` + "`elasticdl zoo push`" + ` reads it there). The same input gives the same digest.
 
-PATH may also be a directory of any other files, as Python or shell scripts, for elasticdl run. --base_image names the image that has all
-that they need, as Python and what they import, or a shell; the new one has the directory at ` + image.WorkDir + `, where its processes start, and this elasticdl at /elasticdl. Left out are .git, caches of
-Python, virtual environments, .env files, and what a .dockerignore in the directory names. The layers of a base are pulled once.
+PATH may also be a directory of other files, such as Python or shell scripts, for elasticdl run. Then
+--base_image has their dependencies, such as Python and its packages. The new image has the directory at
+` + image.WorkDir + `, the working directory, and elasticdl at /elasticdl. Left out are .git, Python caches, virtual
+environments, .env files, and files listed in the directory's .dockerignore. Base layers are pulled once.
 
-A node of minikube or kind takes an image without a registry, from the file that --output names:
+minikube and kind load an image without a registry, from the file of --output:
   minikube image load FILE    kind load image-archive FILE    docker load -i FILE    ctr -n k8s.io images import FILE
-Jobs then want --image_pull_policy=IfNotPresent or Never. In a shell with ` + "`eval $(minikube " +
-			"docker-env)`" + ` the image is loaded into that
-minikube at once, as docker build would put it there.`,
+Jobs then need --image_pull_policy=IfNotPresent or Never. In a shell with ` + "`eval $(minikube " +
+			"docker-env)`" + ` the
+image is loaded into that minikube, as with docker build.`,
 		Example: "  elasticdl zoo build --image=gcr.io/my-project/elasticdl:mnist .\n" +
 			"  elasticdl zoo build --image=registry/elasticdl:mnist --platform=linux/amd64,linux/arm64\n" +
 			"  elasticdl zoo build --image=registry/mine:1 " +
@@ -76,14 +77,14 @@ minikube at once, as docker build would put it there.`,
 	flags := cmd.Flags()
 	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
 	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH},
-		"what it runs on; several make an image for each")
+		"platforms of the image; one image for each")
 	flags.StringVar(&b.base, "base_image", "",
-		"image to add to, built here or of a registry; that of zoo init if not given, else none")
+		"base image, built here or in a registry; default: that of zoo init, else none")
 	flags.StringSliceVar(&b.binary, "binary", nil,
-		"of scripts: elasticdl for Linux, a static binary for each platform; this one if not given")
+		"for scripts: static elasticdl binaries for Linux, one per platform; default: this binary")
 	flags.BoolVar(&b.insecure, "insecure", false,
-		"the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
-	flags.StringVar(&b.output, "output", "", "write the image to a file, too, for docker load and the like")
+		"allow plain HTTP to the registry of --base_image (always allowed on this machine)")
+	flags.StringVar(&b.output, "output", "", "file for the image, too, for docker load and similar commands")
 	dockerFlags(flags)
 	return cmd
 }
@@ -95,12 +96,12 @@ func atMost(n int, args []string) error {
 	return nil
 }
 
-// check says all that is wrong with the flags.
+// check returns all mistakes in the flags.
 func (b *zooBuild) check() error {
 	var problems []error
 	if b.image == "" {
 		problems = append(problems,
-			errors.New("--image: expected REGISTRY/NAME:TAG, the name that the image shall have"))
+			errors.New("--image: expected REGISTRY/NAME:TAG"))
 	} else if err := image.CheckName(b.image); err != nil {
 		problems = append(problems, fmt.Errorf("--image=%s: %w", b.image, err))
 	}
@@ -230,12 +231,12 @@ func zooPushCommand() *cobra.Command {
 	var p zooPush
 	cmd := &cobra.Command{
 		Use:   "push IMAGE",
-		Short: "Send an image that zoo build has made to its registry",
-		Long: `Send an image that zoo build has made to its registry.
+		Short: "Push an image of zoo build to its registry",
+		Long: `Push an image of zoo build to its registry.
 
-Credentials are those of Docker, from ~/.docker/config.json or its credential helpers: what "docker login REGISTRY",
-"gcloud auth configure-docker" and the like write. With --username they are that and a password from the standard input. What is
-printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:….`,
+Credentials are those of Docker, in ~/.docker/config.json or its credential helpers, as written by "docker
+login REGISTRY" or "gcloud auth configure-docker"; or --username with a password on standard input. The
+command prints the immutable name of the image, REGISTRY/NAME:TAG@sha256:….`,
 		Example: "  elasticdl zoo push gcr.io/my-project/elasticdl:mnist\n" +
 			"  gcloud auth print-access-token | elasticdl zoo push --username=oauth2accesstoken " +
 			"--password-stdin us-central1-docker.pkg.dev/my-project/models/mnist:1\n" +
@@ -258,9 +259,9 @@ printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:…
 		RunE: does(func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) }),
 	}
 	cmd.Flags().BoolVar(&p.insecure, "insecure", false,
-		"the registry may speak plain HTTP (those on this machine may anyway)")
-	cmd.Flags().StringVar(&p.user, "username", "", "user of the registry; goes with --password_stdin")
-	cmd.Flags().BoolVar(&p.password, "password_stdin", false, "read the user's password from the standard input")
+		"allow plain HTTP to the registry (always allowed on this machine)")
+	cmd.Flags().StringVar(&p.user, "username", "", "user of the registry, with --password_stdin")
+	cmd.Flags().BoolVar(&p.password, "password_stdin", false, "read the user's password from standard input")
 	dockerFlags(cmd.Flags())
 	return cmd
 }

@@ -46,14 +46,16 @@ func zooInitCommand() *cobra.Command {
 	var z zooInit
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a Go module with a model to start from",
-		Long: `Write a Go module with a model to start from, and elasticdl.json, which tells zoo build where it is.
+		Short: "Write a Go module with an example model",
+		Long: `Write a Go module with an example model, and elasticdl.json with its location for zoo build.
 
-Without --local_pkg_dir the module needs the release of ElasticDL that this binary is of. A binary that "make build" has made is of
-no release: the module is then built with the checkout that the binary is in, or else the one that the working directory is in.
+Without --local_pkg_dir the module requires the ElasticDL release of this binary. A binary of "make build"
+has no release: then the module is built with the checkout that contains the binary, or else the working
+directory.
 
-A module that is there already is left as it is. The binary of such a module is elasticdl with the models that its main
-lists: "go run . train --runtime=local …" in the module trains them here, zoo build makes the image for a cluster.`,
+An existing module is not changed. The binary of such a module is elasticdl with the models listed in its
+main package: "go run . train --runtime=local …" trains them on this machine, zoo build makes the image
+for a cluster.`,
 		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
 			"  elasticdl zoo init --model_zoo=model_zoo --base_image=debian:stable-slim --local_pkg_dir=../elasticdl",
 		Args: func(_ *cobra.Command, args []string) error { return errors.Join(atMost(0, args), z.check()) },
@@ -61,16 +63,15 @@ lists: "go run . train --runtime=local …" in the module trains them here, zoo 
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&z.zoo, "model_zoo", "model_zoo", "directory of the module")
-	flags.StringVar(&z.base, "base_image", "", "image that zoo build puts the binary on; none if not given")
+	flags.StringVar(&z.base, "base_image", "", "base image for zoo build; default: none")
 	flags.StringVar(&z.local, "local_pkg_dir", "",
-		"checkout of ElasticDL to build with, or a directory in it, instead of the released module; "+
-			"no effect with a directory of Python packages, which no image needs")
+		"checkout of ElasticDL, or a directory in it, to use instead of the release; no effect for Python packages")
 	flags.StringVar(&z.pypi, "extra_pypi_index", "", "no effect: Go modules come from GOPROXY")
-	flags.StringVar(&z.spec, "cluster_spec", "", "no effect: an image holds none; give it to elasticdl train, as YAML")
+	flags.StringVar(&z.spec, "cluster_spec", "", "no effect: see elasticdl train --cluster_spec")
 	return cmd
 }
 
-// check says all that is wrong with the flags.
+// check returns all mistakes in the flags.
 func (z *zooInit) check() error {
 	var problems []error
 	if z.zoo == "" {

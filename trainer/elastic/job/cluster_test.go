@@ -60,7 +60,7 @@ func TestClusterNotes(t *testing.T) {
 		"--output=/out/model --volume=claim_name=c,mount_path=/ --training_data=/d": "",
 		"--max_memory=0":            data,
 		"--cluster_spec_json={}":    "",
-		"--detach --cluster_spec=f": "no effect on Kubernetes, where it is always so: --detach",
+		"--detach --cluster_spec=f": "no effect on Kubernetes, where it is always on: --detach",
 		"--runtime=local --output=/out --max_memory=8Gi --tolerations=operator=Exists " +
 			"--node_selector=a=b --service_account=s --ttl=1 --deadline=1 --suspend --yaml=- " +
 			"--follow --context=c --kubeconfig=k": "no effect with --runtime=local: " +

@@ -288,7 +288,7 @@ func (c *Command) noteFlagsWithoutEffect() {
 		}
 	}
 	if len(here) > 0 {
-		c.Notes = append(c.Notes, "no effect on Kubernetes, where it is always so: "+strings.Join(here, ", "))
+		c.Notes = append(c.Notes, "no effect on Kubernetes, where it is always on: "+strings.Join(here, ", "))
 	}
 	if len(idle) > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("no effect with %s: %s", c.Job.Type, strings.Join(idle, ", ")))

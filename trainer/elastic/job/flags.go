@@ -97,251 +97,247 @@ func Flags() []Flag {
 
 var flags = append([]Flag{
 	{Name: "job_name", Topic: General, Effect: Everywhere,
-		Usage: "name of the job, part of its pods' names (required)", bind: func(c *Command) value {
+		Usage: "name of the job and prefix of its pods' names (required)", bind: func(c *Command) value {
 			return text(&c.Job.Name)
 		}},
 	{Name: "runtime", Topic: General, Effect: Everywhere,
-		Usage: "where pods run: kubernetes, or local for processes of this machine", bind: func(c *Command) value {
+		Usage: "where pods run: kubernetes, or local (processes of this machine)", bind: func(c *Command) value {
 			return text(&c.Runtime)
 		}},
-	{Name: "detach", Topic: General, Effect: Here, Usage: "leave the job running and return",
+	{Name: "detach", Topic: General, Effect: Here, Usage: "return when the job is started, and leave it running in the background",
 		bind: func(c *Command) value {
 			return boolean(&c.Detach)
 		}},
 	{Name: "dry_run", Topic: General, Effect: Everywhere,
-		Usage: "check all that can be checked before a start, print the job as JSON and start nothing",
+		Usage: "check the flags, print the job as JSON, and start nothing",
 		bind: func(c *Command) value {
 			return boolean(&c.DryRun)
 		}},
 	{Name: "log_level", Topic: General, Effect: Everywhere,
-		Usage: "DEBUG, INFO, WARNING, ERROR or CRITICAL", bind: func(c *Command) value {
+		Usage: "lowest level of log lines: DEBUG, INFO, WARNING, ERROR or CRITICAL", bind: func(c *Command) value {
 			return text(&c.Job.LogLevel)
 		}},
 	{Name: "yaml", Topic: General, Effect: Cluster,
-		Usage: "write the job's manifests to this file, - for standard output, and submit nothing",
+		Usage: "file for the job's manifests, - for standard output; nothing is submitted",
 		bind: func(c *Command) value {
 			return filePath(&c.YAML)
 		}},
 	{Name: "follow", Topic: General, Effect: Cluster,
-		Usage: "show the logs of all pods until the job has ended", bind: func(c *Command) value {
+		Usage: "print the logs of all pods until the job ends", bind: func(c *Command) value {
 			return boolean(&c.Follow)
 		}},
 	{Name: "watch", Topic: General, Effect: Cluster,
-		Usage: "show the job until it has ended, as --runtime=local does", bind: func(c *Command) value {
+		Usage: "print the job's progress until it ends", bind: func(c *Command) value {
 			return boolean(&c.Watch)
 		}},
 	{Name: "format", Short: "o", Topic: General, Effect: Everywhere,
-		Usage: "text, or json: the job's status, at its end if the command waits for that",
+		Usage: "output format: text, or json for the job's status",
 		bind: func(c *Command) value {
 			return text(&c.Format)
 		}},
 
 	{Name: "model_def", Topic: Model, Effect: Everywhere,
-		Usage: "the model, as mnist.mnist_functional_api.custom_model (required)", bind: func(c *Command) value {
+		Usage: "model as PACKAGE.FILE.FUNCTION, such as mnist.mnist_functional_api.custom_model (required)", bind: func(c *Command) value {
 			return text(&c.Job.ModelDef)
 		}},
 	{Name: "model_zoo", Topic: Model, Effect: Gone,
-		Usage: "models are in the image's program, where elasticdl zoo build puts them", bind: func(c *Command) value {
+		Usage: "elasticdl zoo build compiles the models into the image", bind: func(c *Command) value {
 			return filePath(&c.Job.ModelZoo)
 		}},
 	{Name: "feed", Topic: Model, Effect: Everywhere,
-		Usage: "the model's function from records to a batch", bind: func(c *Command) value {
+		Usage: "function of the model that turns records into a batch", bind: func(c *Command) value {
 			return onlyDefault(&c.Job.Feed)
 		}},
-	{Name: "loss", Topic: Model, Effect: Everywhere, Usage: "the model's loss function", bind: func(c *Command) value {
+	{Name: "loss", Topic: Model, Effect: Everywhere, Usage: "loss function of the model", bind: func(c *Command) value {
 		return onlyDefault(&c.Job.Loss)
 	}},
-	{Name: "optimizer", Topic: Model, Effect: Everywhere, Usage: "the model's optimizer function",
+	{Name: "optimizer", Topic: Model, Effect: Everywhere, Usage: "optimizer function of the model",
 		bind: func(c *Command) value {
 			return onlyDefault(&c.Job.Optimizer)
 		}},
-	{Name: "callbacks", Topic: Model, Effect: Everywhere, Usage: "the model's callbacks function",
+	{Name: "callbacks", Topic: Model, Effect: Everywhere, Usage: "callbacks function of the model",
 		bind: func(c *Command) value {
 			return onlyDefault(&c.Job.Callbacks)
 		}},
-	{Name: "eval_metrics_fn", Topic: Model, Effect: Everywhere, Usage: "the model's metrics function",
+	{Name: "eval_metrics_fn", Topic: Model, Effect: Everywhere, Usage: "metrics function of the model",
 		bind: func(c *Command) value {
 			return onlyDefault(&c.Job.EvalMetricsFn)
 		}},
 	{Name: "custom_data_reader", Topic: Model, Effect: Everywhere,
-		Usage: "the model's data reader function", bind: func(c *Command) value {
+		Usage: "data reader function of the model", bind: func(c *Command) value {
 			return onlyDefault(&c.Job.CustomDataReader)
 		}},
 	{Name: "output", Topic: Model, Effect: Everywhere,
-		Usage: "directory for the trained model, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+		Usage: "destination of the trained model: a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.Output)
 		}},
 	{Name: "prediction_outputs_processor", Topic: Model, Effect: Everywhere,
-		Usage: "the model's function from outputs to rows", bind: func(c *Command) value {
+		Usage: "function of the model that turns outputs into rows", bind: func(c *Command) value {
 			return onlyDefault(&c.processor)
 		}},
 
 	{Name: "training_data", Topic: Data, Effect: Everywhere,
 		Aliases: []string{"train_data_dir", "training_data_dir"},
-		Usage:   "RecordIO directory or file, or .csv file (required)", bind: func(c *Command) value {
+		Usage:   "training data: a RecordIO directory or file, or a .csv file (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.TrainingData)
 		}},
 	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"},
-		Usage: "the same, to evaluate on (required by evaluate)", bind: func(c *Command) value {
+		Usage: "validation data: a RecordIO directory or file, or a .csv file (required by evaluate)", bind: func(c *Command) value {
 			return filePath(&c.Job.ValidationData)
 		}},
 	{Name: "prediction_data", Topic: Data, Effect: Everywhere,
-		Usage: "RecordIO directory or file, or .csv file, to predict on (required)", bind: func(c *Command) value {
+		Usage: "data to predict on: a RecordIO directory or file, or a .csv file (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.PredictionData)
 		}},
 	{Name: "prediction_outputs", Topic: Data, Effect: Everywhere,
-		Usage: "FILE.csv, in the order of the data, or a directory for parts of it; also s3://, " +
-			"gs:// (required)", bind: func(c *Command) value {
+		Usage: "destination of the predictions: FILE.csv, a directory, or s3:// or gs:// with either (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.PredictionOutputs)
 		}},
 	{Name: "data_reader_params", Topic: Data, Effect: Everywhere,
-		Usage: "of the data reader: reader_type, and of CSV files delimiter, header and columns " +
-			"(see docs/strategies.md)", bind: func(c *Command) value {
+		Usage: "parameters of the data reader: reader_type; for CSV delimiter, header, columns", bind: func(c *Command) value {
 			return params(&c.Job.DataReaderParams)
 		}},
 	{Name: "shuffle", Topic: Data, Effect: Everywhere,
-		Usage: "another order of tasks and records in each epoch", bind: func(c *Command) value {
+		Usage: "new random order of tasks and records in each epoch", bind: func(c *Command) value {
 			return boolean(&c.Job.Shuffle)
 		}},
-	{Name: "seed", Topic: Data, Effect: Everywhere, Usage: "seed of initial values, order and dropout",
+	{Name: "seed", Topic: Data, Effect: Everywhere, Usage: "seed of initial values, record order and dropout [0]",
 		bind: func(c *Command) value {
 			return seed(&c.Job.Seed)
 		}},
 
 	{Name: "distribution_strategy", Topic: Training, Effect: Everywhere,
-		Usage: "or AllreduceStrategy, a ring of workers without servers", bind: func(c *Command) value {
+		Usage: "ParameterServerStrategy, or AllreduceStrategy: a ring of workers without servers", bind: func(c *Command) value {
 			return strategy(&c.Job.Strategy)
 		}},
 	{Name: "num_workers", Topic: Training, Effect: Everywhere, Aliases: []string{"num_worker"},
-		Usage: "workers", bind: func(c *Command) value {
+		Usage: "number of workers", bind: func(c *Command) value {
 			return number(&c.Job.NumWorkers)
 		}},
 	{Name: "min_workers", Topic: Training, Effect: Everywhere,
-		Usage: "the job is not scaled below this, and a ring of fewer waits; 0 for 1", bind: func(c *Command) value {
+		Usage: "minimum number of workers; training pauses below it [1]", bind: func(c *Command) value {
 			return number(&c.Job.MinWorkers)
 		}},
 	{Name: "max_workers", Topic: Training, Effect: Everywhere,
-		Usage: "the job is not scaled beyond this; 0 for no limit", bind: func(c *Command) value {
+		Usage: "maximum number of workers for elasticdl scale [no limit]", bind: func(c *Command) value {
 			return number(&c.Job.MaxWorkers)
 		}},
 	{Name: "num_ps_pods", Topic: Training, Effect: Everywhere, Aliases: []string{"num_ps"},
-		Usage: "parameter servers; 0 is AllreduceStrategy", bind: func(c *Command) value {
+		Usage: "number of parameter servers; 0 means AllreduceStrategy", bind: func(c *Command) value {
 			return number(&c.Job.NumPS)
 		}},
 	{Name: "num_epochs", Topic: Training, Effect: Everywhere, Aliases: []string{"num_epoch"},
-		Usage: "passes over the training data", bind: func(c *Command) value {
+		Usage: "number of passes over the training data", bind: func(c *Command) value {
 			return number(&c.Job.NumEpochs)
 		}},
-	{Name: "minibatch_size", Topic: Training, Effect: Everywhere, Usage: "records per minibatch",
+	{Name: "minibatch_size", Topic: Training, Effect: Everywhere, Usage: "number of records per minibatch",
 		bind: func(c *Command) value {
 			return number(&c.Job.MinibatchSize)
 		}},
 	{Name: "global_batch_size", Topic: Training, Effect: Everywhere,
-		Usage: "records per update of a ring, however many workers; 0 for a minibatch of each",
+		Usage: "records per update of a ring, for any number of workers [one minibatch per worker]",
 		bind: func(c *Command) value {
 			return number(&c.Job.GlobalBatchSize)
 		}},
 	{Name: "scale_learning_rate", Topic: Training, Effect: Everywhere,
-		Usage: "multiply the learning rate by the number of workers in the ring", bind: func(c *Command) value {
+		Usage: "learning rate multiplied by the number of workers in the ring", bind: func(c *Command) value {
 			return boolean(&c.Job.ScaleLearningRate)
 		}},
 	{Name: "num_minibatches_per_task", Topic: Training, Effect: Everywhere,
-		Usage: "minibatches that a worker is given at a time", bind: func(c *Command) value {
+		Usage: "number of minibatches per task, the unit that is leased to a worker", bind: func(c *Command) value {
 			return number(&c.Job.NumMinibatchesPerTask)
 		}},
 	{Name: "max_step", Topic: Training, Effect: Everywhere,
-		Usage: "end after so many minibatches, 0 for never", bind: func(c *Command) value {
+		Usage: "number of minibatches after which training stops [no limit]", bind: func(c *Command) value {
 			return number(&c.Job.MaxStep)
 		}},
 	{Name: "evaluation_steps", Topic: Training, Effect: Everywhere,
-		Usage: "evaluate every so many model versions, and at the end; 0: at the end", bind: func(c *Command) value {
+		Usage: "model versions between evaluations; the final model is always evaluated [final model only]", bind: func(c *Command) value {
 			return number(&c.Job.EvaluationSteps)
 		}},
 	{Name: "grads_to_wait", Topic: Training, Effect: Everywhere,
-		Usage: "gradients that the servers gather for an update; more than 1 is synchronous training",
+		Usage: "gradients that servers average per update; more than 1 makes training synchronous",
 		bind: func(c *Command) value {
 			return number(&c.Job.GradsToWait)
 		}},
 	{Name: "use_async", Topic: Training, Effect: Everywhere,
-		Usage: "apply each gradient as it comes, and refuse none as stale", bind: func(c *Command) value {
+		Usage: "asynchronous training: each gradient is applied at once, none is refused as stale", bind: func(c *Command) value {
 			return boolean(&c.Job.UseAsync)
 		}},
 	{Name: "sync_version_tolerance", Topic: Training, Effect: Everywhere,
-		Usage: "versions that a gradient may be behind; giving it makes training synchronous",
+		Usage: "largest staleness of an accepted gradient, in versions; makes training synchronous",
 		bind: func(c *Command) value {
 			return optionalNumber(&c.Job.SyncVersionTolerance)
 		}},
 	{Name: "lr_staleness_modulation", Topic: Training, Effect: Everywhere,
-		Usage: "divide the learning rate by a gradient's staleness", bind: func(c *Command) value {
+		Usage: "learning rate divided by the staleness of the gradient", bind: func(c *Command) value {
 			return boolean(&c.Job.LRStalenessModulation)
 		}},
 	{Name: "get_model_steps", Topic: Training, Effect: Everywhere,
-		Usage: "minibatches that a worker trains by itself between pulls of the model", bind: func(c *Command) value {
+		Usage: "minibatches that a worker trains locally between two pulls of the model", bind: func(c *Command) value {
 			return number(&c.Job.GetModelSteps)
 		}},
 	{Name: "log_loss_steps", Topic: Training, Effect: Everywhere,
-		Usage: "minibatches between a worker's loss lines, 0 for none", bind: func(c *Command) value {
+		Usage: "minibatches between two loss lines of a worker; 0 disables them", bind: func(c *Command) value {
 			return number(&c.Job.LogLossSteps)
 		}},
 	{Name: "num_threads", Topic: Training, Effect: Everywhere,
-		Usage: "threads of each worker, 0 for a fair share of the cores", bind: func(c *Command) value {
+		Usage: "threads per worker [its share of the cores]", bind: func(c *Command) value {
 			return number(&c.Job.NumThreads)
 		}},
 
 	{Name: "relaunch_on_worker_failure", Topic: Tolerance, Effect: Everywhere,
-		Usage: "replacements of a worker that fails by itself; a lost one is always replaced",
+		Usage: "number of replacements for a worker that crashes; lost workers are always replaced",
 		bind: func(c *Command) value {
 			return number(&c.Job.RelaunchOnWorkerFailure)
 		}},
 	{Name: "max_task_retries", Topic: Tolerance, Effect: Everywhere,
-		Usage: "failures of one task before the job fails", bind: func(c *Command) value {
+		Usage: "number of failures of one task before the job fails", bind: func(c *Command) value {
 			return number(&c.Job.MaxTaskRetries)
 		}},
 	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere,
-		Usage: "a task is given to another worker after this, or 3 times the longest one so far",
+		Usage: "minimum time before a task is leased to another worker; at least 3 times the longest task",
 		bind: func(c *Command) value {
 			return duration(&c.Job.TaskTimeout)
 		}},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere,
-		Usage: "a worker of a ring that is silent for so long is replaced", bind: func(c *Command) value {
+		Usage: "silence after which a worker of a ring is replaced", bind: func(c *Command) value {
 			return duration(&c.Job.HeartbeatTimeout)
 		}},
 
 	{Name: "grace_period", Topic: Tolerance, Effect: Everywhere,
-		Usage: "from SIGTERM to SIGKILL when the job, or a worker, is to end; a checkpoint has as long",
+		Usage: "time from SIGTERM to SIGKILL when a worker or the job stops; also the limit for its checkpoint",
 		bind:  gracePeriod},
 
 	{Name: "data_encryption", Topic: Training, Effect: Everywhere,
-		Usage: "tls, or off where the network encrypts below: who speaks is proved, what is sent is " +
-			"not hidden", bind: func(c *Command) value {
+		Usage: "tls, or off: authenticate peers but send gradients unencrypted", bind: func(c *Command) value {
 			return text(&c.Job.DataEncryption)
 		}},
 
 	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "a path or s3:// or gs://; if not given, on a --volume with a claim_name, or local",
+		Usage: "checkpoint directory: a path, s3:// or gs:// [on a --volume with a claim_name; local: the job's directory]",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.CheckpointDir)
 		}},
 	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "model versions between checkpoints", bind: func(c *Command) value {
+		Usage: "number of model versions between checkpoints", bind: func(c *Command) value {
 			return number(&c.Job.CheckpointSteps)
 		}},
 	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "time between checkpoints; 30s if there are no steps; 0 for none", bind: func(c *Command) value {
+		Usage: "time between checkpoints; 0 disables them [30s without --checkpoint_steps]", bind: func(c *Command) value {
 			return duration(&c.Job.CheckpointInterval)
 		}},
 	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "newest checkpoints to keep, 0 for all", bind: func(c *Command) value {
+		Usage: "number of newest checkpoints to keep; 0 keeps all", bind: func(c *Command) value {
 			return number(&c.Job.KeepCheckpointMax)
 		}},
 	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "begin with the model of another job's checkpoints, of one of them, or with an " +
-			"exported model", bind: func(c *Command) value {
+		Usage: "initial model: a checkpoint directory, one checkpoint, or an exported model", bind: func(c *Command) value {
 			return filePath(&c.Job.CheckpointDirForInit)
 		}},
 	{Name: "checkpoint_dir_take_over", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "use checkpoints that another job owns, which is gone for ever", bind: func(c *Command) value {
+		Usage: "take over checkpoints owned by a job that no longer exists", bind: func(c *Command) value {
 			return boolean(&c.Job.CheckpointDirTakeOver)
 		}},
 }, slices.Concat(programFlags, podFlags, oldFlags)...)
@@ -359,33 +355,33 @@ var podFlags = []Flag{
 			return text(&c.Job.Image)
 		}},
 	{Name: "worker_image", Topic: Pods, Effect: Cluster,
-		Usage: "image of workers and parameter servers", bind: func(c *Command) value {
+		Usage: "image of workers and parameter servers [--image_name]", bind: func(c *Command) value {
 			return both(text(&c.Job.Worker.Image), text(&c.Job.PS.Image))
 		}},
-	{Name: "namespace", Short: "n", Topic: Pods, Effect: Cluster, Usage: "namespace of the cluster",
+	{Name: "namespace", Short: "n", Topic: Pods, Effect: Cluster, Usage: "Kubernetes namespace of the job",
 		bind: func(c *Command) value {
 			return text(&c.Job.Namespace)
 		}},
 	{Name: "master_resource_request", Topic: Pods, Effect: Cluster,
-		Usage: "as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value {
+		Usage: "resource request of the master, such as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value {
 			return resources(&c.Job.Master.Request)
 		}},
 	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster,
-		Usage: "likewise; if not given as requested, with cpu=1 at least", bind: func(c *Command) value {
+		Usage: "resource limit of the master [its request, with cpu=1 or more]", bind: func(c *Command) value {
 			return resources(&c.Job.Master.Limit)
 		}},
-	{Name: "ps_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a parameter server",
+	{Name: "ps_resource_request", Topic: Pods, Effect: Cluster, Usage: "resource request of a parameter server",
 		bind: func(c *Command) value {
 			return resources(&c.Job.PS.Request)
 		}},
-	{Name: "ps_resource_limit", Topic: Pods, Effect: Cluster, Usage: "of a parameter server",
+	{Name: "ps_resource_limit", Topic: Pods, Effect: Cluster, Usage: "resource limit of a parameter server",
 		bind: func(c *Command) value {
 			return resources(&c.Job.PS.Limit)
 		}},
-	{Name: "worker_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a worker", bind: func(c *Command) value {
+	{Name: "worker_resource_request", Topic: Pods, Effect: Cluster, Usage: "resource request of a worker", bind: func(c *Command) value {
 		return resources(&c.Job.Worker.Request)
 	}},
-	{Name: "worker_resource_limit", Topic: Pods, Effect: Cluster, Usage: "of a worker", bind: func(c *Command) value {
+	{Name: "worker_resource_limit", Topic: Pods, Effect: Cluster, Usage: "resource limit of a worker", bind: func(c *Command) value {
 		return resources(&c.Job.Worker.Limit)
 	}},
 	{Name: "master_pod_priority", Topic: Pods, Effect: Cluster, Usage: "PriorityClass of the master",
@@ -393,110 +389,109 @@ var podFlags = []Flag{
 			return priority(&c.Job.Master.Priority)
 		}},
 	{Name: "ps_pod_priority", Topic: Pods, Effect: Cluster,
-		Usage: "PriorityClass of parameter servers; the master's if not given", bind: func(c *Command) value {
+		Usage: "PriorityClass of parameter servers [the master's]", bind: func(c *Command) value {
 			return priority(&c.Job.PS.Priority)
 		}},
 	{Name: "worker_pod_priority", Topic: Pods, Effect: Cluster,
-		Usage: "PriorityClass of workers, or the share of them that is high and not low, as 0.5",
+		Usage: "PriorityClass of workers, or the fraction of workers in class high, such as 0.5; the others are in low",
 		bind: func(c *Command) value {
 			return priority(&c.Job.Worker.Priority)
 		}},
 	{Name: "volume", Topic: Pods, Effect: Cluster,
-		Usage: "as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s",
+		Usage: "volumes, such as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s",
 		bind: func(c *Command) value {
 			return volumes(&c.Job.Volumes)
 		}},
-	{Name: "image_pull_policy", Topic: Pods, Effect: Cluster, Usage: "Always, IfNotPresent or Never",
+	{Name: "image_pull_policy", Topic: Pods, Effect: Cluster, Usage: "image pull policy: Always, IfNotPresent or Never",
 		bind: func(c *Command) value {
 			return text(&c.Job.ImagePullPolicy)
 		}},
 	{Name: "restart_policy", Topic: Pods, Effect: Cluster,
-		Usage: "of workers and servers: Never, OnFailure or Always", bind: func(c *Command) value {
+		Usage: "restart policy of workers and servers: Never, OnFailure or Always", bind: func(c *Command) value {
 			return text(&c.Job.RestartPolicy)
 		}},
-	{Name: "envs", Topic: Pods, Effect: Everywhere, Usage: "environment of every pod, as A=1,B=2",
+	{Name: "envs", Topic: Pods, Effect: Everywhere, Usage: "environment variables of every pod, such as A=1,B=2",
 		bind: func(c *Command) value {
 			return envs(&c.Job.Envs)
 		}},
 	{Name: "env_secret", Topic: Pods, Effect: Everywhere,
-		Usage: "variables with values of Secrets; locally those of this command's environment",
+		Usage: "environment variables from Secrets; with --runtime=local from this command's environment",
 		bind: func(c *Command) value {
 			return envSecrets(&c.Job.EnvSecrets)
 		}},
 	{Name: "allow_plain_secrets", Topic: Pods, Effect: Cluster,
-		Usage: "take what looks like a secret in other flags for none", bind: func(c *Command) value {
+		Usage: "accept values of other flags that look like secrets", bind: func(c *Command) value {
 			return boolean(&c.Job.AllowPlainSecrets)
 		}},
 	{Name: "image_pull_secret", Topic: Pods, Effect: Cluster,
-		Usage: "Secrets for registries, as kubectl create secret docker-registry makes them",
+		Usage: "registry Secrets, made by kubectl create secret docker-registry",
 		bind: func(c *Command) value {
 			return names(&c.Job.ImagePullSecrets)
 		}},
 	{Name: "populate_env_names", Topic: Pods, Effect: Cluster,
-		Usage: "regular expression of variables that pods take over from the master", bind: func(c *Command) value {
+		Usage: "regular expression of variables that pods inherit from the master", bind: func(c *Command) value {
 			return text(&c.Job.PopulateEnvNames)
 		}},
 	{Name: "cluster_spec", Topic: Pods, Effect: Cluster,
-		Usage: "YAML or JSON file that completes manifests", bind: func(c *Command) value {
+		Usage: "YAML or JSON file with fields to merge into the manifests", bind: func(c *Command) value {
 			return filePath(&c.ClusterSpec)
 		}},
 	{Name: "cluster_spec_json", Topic: Pods, Effect: Cluster,
-		Usage: "the same as JSON: {\"worker_pod_spec\": {...}, \"service_spec\": {...}}", bind: func(c *Command) value {
+		Usage: "fields to merge into the manifests: {\"worker_pod_spec\": {...}, \"service_spec\": {...}}", bind: func(c *Command) value {
 			return object(&c.Job.ClusterSpecJSON)
 		}},
 	{Name: "max_memory", Topic: Pods, Effect: Cluster,
-		Usage: "a pod that ran out of memory is given twice as much, up to this; 0: as much as before",
+		Usage: "limit for doubling the memory of a pod that ran out of it [no doubling]",
 		bind: func(c *Command) value {
 			return memory(&c.Job.MaxMemory)
 		}},
 	{Name: "node_selector", Topic: Pods, Effect: Cluster,
-		Usage: "labels of the nodes that pods go to, as disktype=ssd,zone=a", bind: func(c *Command) value {
+		Usage: "node labels that pods require, such as disktype=ssd,zone=a", bind: func(c *Command) value {
 			return selector(&c.Job.NodeSelector)
 		}},
 	{Name: "tolerations", Topic: Pods, Effect: Cluster,
-		Usage: "of taints, as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60",
+		Usage: "tolerations of pods, such as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60",
 		bind: func(c *Command) value {
 			return tolerations(&c.Job.Tolerations)
 		}},
 	{Name: "service_account", Topic: Pods, Effect: Cluster,
-		Usage: "ServiceAccount of the pods, as elasticdl rbac makes it; without it the job gets its own", bind: func(c *Command) value {
+		Usage: "ServiceAccount of the pods, as made by elasticdl rbac [one per job]", bind: func(c *Command) value {
 			return text(&c.Job.ServiceAccount)
 		}},
 	{Name: "run_as_user", Topic: Pods, Effect: Cluster,
-		Usage: "user and group of pods, for namespaces that enforce restricted; 0: the image's",
+		Usage: "user and group ID of pods, for namespaces that enforce restricted [the image's]",
 		bind: func(c *Command) value {
 			return number(&c.Job.RunAsUser)
 		}},
-	{Name: "suspend", Topic: Pods, Effect: Cluster, Usage: "make the job and do not start it",
+	{Name: "suspend", Topic: Pods, Effect: Cluster, Usage: "create the job suspended; elasticdl resume starts it",
 		bind: func(c *Command) value {
 			return boolean(&c.Job.Suspend)
 		}},
 	{Name: "deadline", Topic: Pods, Effect: Cluster,
-		Usage: "the job fails if it takes longer; 0 for never", bind: func(c *Command) value {
+		Usage: "time limit of the job, after which it fails [none]", bind: func(c *Command) value {
 			return duration(&c.Job.Deadline)
 		}},
 	{Name: "pending_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "the job fails if no node can run a role's pods for so long; 1h if not given; 0 " +
-			"for never", bind: func(c *Command) value {
+		Usage: "time for which no node can run a role's pods before the job fails; 0 disables the limit [1h]", bind: func(c *Command) value {
 			return optionalDuration(&c.Job.PendingTimeout)
 		}},
 	{Name: "ttl", Topic: Pods, Effect: Cluster,
-		Usage: "all of the job is deleted so long after its end; if not given, it stays", bind: func(c *Command) value {
+		Usage: "time from the job's end to the deletion of its objects [never deleted]", bind: func(c *Command) value {
 			return optionalDuration(&c.Job.TTL)
 		}},
-	{Name: "context", Topic: Pods, Effect: Cluster, Usage: "context of the kube config file",
+	{Name: "context", Topic: Pods, Effect: Cluster, Usage: "context of the kubeconfig file",
 		bind: func(c *Command) value {
 			return text(&c.Context)
 		}},
-	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "kube config file", bind: func(c *Command) value {
+	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "path of the kubeconfig file", bind: func(c *Command) value {
 		return filePath(&c.Kubeconfig)
 	}},
 	{Name: "retry_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "how long unanswered requests to the cluster are repeated; 0: not at all", bind: func(c *Command) value {
+		Usage: "time for which unanswered requests to the cluster are retried; 0 disables retries", bind: func(c *Command) value {
 			return duration(&c.RetryTimeout)
 		}},
 	{Name: "job_command", Topic: Pods, Effect: Everywhere,
-		Usage: "program that the workers run instead of a model, as elasticdl run does", bind: func(c *Command) value {
+		Usage: "program that workers run instead of a model, as with elasticdl run", bind: func(c *Command) value {
 			return text(&c.jobCommand)
 		}},
 	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
@@ -515,7 +510,7 @@ var oldFlags = []Flag{
 			return number(&c.recordsPerTask)
 		}},
 	{Name: "repository", Topic: Remnants, Effect: Cluster, Aliases: []string{"docker_image_repository"},
-		Usage: "what --image_name begins with", bind: func(c *Command) value {
+		Usage: "prefix of --image_name", bind: func(c *Command) value {
 			return text(&c.repository)
 		}},
 	{Name: "master_cpu_request", Topic: Remnants, Effect: Cluster,
@@ -550,22 +545,22 @@ var oldFlags = []Flag{
 		Usage: "--worker_resource_limit=memory=...", bind: func(c *Command) value {
 			return quantity(&c.Job.Worker.Limit, "memory")
 		}},
-	{Name: "need_elasticdl_job_service", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
-	{Name: "need_task_manager", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
-	{Name: "need_pod_manager", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
-	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "need_elasticdl_job_service", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
+	{Name: "need_task_manager", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
+	{Name: "need_pod_manager", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
+	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
 	{Name: "relaunch_timeout_worker", Topic: Remnants, Effect: Gone,
-		Usage: "always so; see --task_timeout", bind: toBool},
+		Usage: "always on; see --task_timeout", bind: toBool},
 	{Name: "force_use_kube_config_file", Topic: Remnants, Effect: Gone,
-		Usage: "the file goes first where there is one", bind: toBool},
+		Usage: "an existing file is always used first", bind: toBool},
 	{Name: "custom_training_loop", Topic: Remnants, Effect: Gone, Usage: "a program has its own loop", bind: toBool},
-	{Name: "codec_type", Topic: Remnants, Effect: Gone, Usage: "records are read as they are", bind: toNowhere},
-	{Name: "use_go_ps", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "codec_type", Topic: Remnants, Effect: Gone, Usage: "records are not encoded", bind: toNowhere},
+	{Name: "use_go_ps", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
 	{Name: "push_image", Topic: Remnants, Effect: Gone, Usage: "train builds no image", bind: toBool},
-	{Name: "extra_pypi_index", Topic: Remnants, Effect: Gone, Usage: "train installs nothing", bind: toNowhere},
-	{Name: "docker_base_url", Topic: Remnants, Effect: Gone, Usage: "no Docker is needed", bind: toNowhere},
-	{Name: "docker_tlscert", Topic: Remnants, Effect: Gone, Usage: "no Docker is needed", bind: toNowhere},
-	{Name: "docker_tlskey", Topic: Remnants, Effect: Gone, Usage: "no Docker is needed", bind: toNowhere},
+	{Name: "extra_pypi_index", Topic: Remnants, Effect: Gone, Usage: "train installs no packages", bind: toNowhere},
+	{Name: "docker_base_url", Topic: Remnants, Effect: Gone, Usage: "Docker is not used", bind: toNowhere},
+	{Name: "docker_tlscert", Topic: Remnants, Effect: Gone, Usage: "Docker is not used", bind: toNowhere},
+	{Name: "docker_tlskey", Topic: Remnants, Effect: Gone, Usage: "Docker is not used", bind: toNowhere},
 	{Name: "log_file_path", Topic: Remnants, Effect: Later, Usage: "file that logs are copied to",
 		Instead: "; see elasticdl logs", bind: toNowhere},
 	{Name: "aux_params", Topic: Remnants, Effect: Later, Usage: "further parameters",

@@ -84,91 +84,88 @@ const (
 // programFlags are the flags of `elasticdl run`.
 var programFlags = []Flag{
 	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere,
-		Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value {
+		Usage: "processes per worker; auto: one per GPU, without GPUs one per CPU", bind: func(c *Command) value {
 			return processes(&c.Job.Program.Processes)
 		}},
 	{Name: "nnodes", Topic: Processes, Effect: Everywhere,
-		Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers",
+		Usage: "number of workers, or MIN:MAX for --num_workers, --min_workers and --max_workers",
 		bind: func(c *Command) value {
 			return nodes(c)
 		}},
 	{Name: "max_restarts", Topic: Processes, Effect: Everywhere,
-		Usage: "failures of the program that the job survives [0]; changes of the world are not charged", bind: func(c *Command) value {
+		Usage: "retry budget: failures of the program before the job fails; world changes do not count [0]", bind: func(c *Command) value {
 			return number(&c.Job.Program.MaxRestarts)
 		}},
 	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere,
-		Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value {
+		Usage: "run a Python module, as python -m", bind: func(c *Command) value {
 			return boolean(&c.Job.Program.Module)
 		}},
 	{Name: "no_python", Topic: Processes, Effect: Everywhere,
-		Usage: "the first word is a program, not a Python script", bind: func(c *Command) value {
+		Usage: "run a program that is not a Python script", bind: func(c *Command) value {
 			return boolean(&c.Job.Program.NoPython)
 		}},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere,
-		Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value {
+		Usage: "how processes start: fork, from a process that has imported torch; or exec", bind: func(c *Command) value {
 			return startMethod(&c.Job.Program.StartMethod)
 		}},
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere,
-		Usage: "when processes that keep no state start again because a worker joins: now, " +
-			"checkpoint, never", bind: func(c *Command) value {
+		Usage: "when stateless processes restart for a new worker: now, checkpoint (after the next one) or never", bind: func(c *Command) value {
 			return text(&c.Job.Program.RestartOnJoin)
 		}},
 	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere,
-		Usage: "what the program writes, as progress, and for --restart_on_join=checkpoint; may " +
-			"have * and ?", bind: func(c *Command) value {
+		Usage: "checkpoint files of the program, for progress and --restart_on_join; * and ? are wildcards", bind: func(c *Command) value {
 			return filePath(&c.Job.Program.Checkpoint)
 		}},
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere,
-		Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value {
+		Usage: "time from SIGTERM to SIGKILL when processes restart", bind: func(c *Command) value {
 			return duration(&c.Job.Program.Grace)
 		}},
 	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere,
-		Usage: "longest wait for all workers at the start, and for the replacement of a lost one; " +
-			"0: none", bind: func(c *Command) value {
+		Usage: "longest wait for all workers at the start, or for a replacement; 0 disables the wait", bind: func(c *Command) value {
 			return duration(&c.Job.Program.Gather)
 		}},
 	{Name: "role", Topic: Processes, Effect: Everywhere,
-		Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value {
+		Usage: "role of the processes, for ROLE_NAME and log lines", bind: func(c *Command) value {
 			return text(&c.Job.Program.Role)
 		}},
 	{Name: "log_dir", Topic: Processes, Effect: Everywhere,
-		Usage: "keep the output of each process below this directory of its worker [a temporary one]",
+		Usage: "directory of each worker for the output files of its processes [a temporary one]",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.Program.LogDir)
 		}},
 	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere,
-		Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1",
+		Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; per local rank: 0:3,1:1",
 		bind: func(c *Command) value {
 			return text(&c.Job.Program.Redirects)
 		}},
 	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere,
-		Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value {
+		Usage: "output to files and to the worker's log; values as for --redirects", bind: func(c *Command) value {
 			return text(&c.Job.Program.Tee)
 		}},
 	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere,
-		Usage: "local ranks whose output the worker's log has, as 0,1; files have that of all",
+		Usage: "local ranks whose output is in the worker's log, such as 0,1 [all]",
 		bind: func(c *Command) value {
 			return text(&c.Job.Program.LocalRanks)
 		}},
 	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"},
-		Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster",
+		Usage: "working directory of processes; on a cluster, a local directory that is uploaded to the claim of --volume",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.Program.Workdir)
 		}},
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere,
-		Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value {
+		Usage: "SHA-256 of the script or archive at a URL", bind: func(c *Command) value {
 			return text(&c.Job.Program.SHA256)
 		}},
-	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value {
+	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "number of GPUs per worker", bind: func(c *Command) value {
 		return number(&c.Job.Program.GPUs)
 	}},
 	{Name: "network_interface", Topic: Pods, Effect: Everywhere,
-		Usage: "for gloo and NCCL; if not given, the one that leads to the other workers",
+		Usage: "network interface for gloo and NCCL [the one with the route to the other workers]",
 		bind: func(c *Command) value {
 			return text(&c.Job.Program.Interface)
 		}},
 	{Name: "agent_image_name", Topic: Pods, Effect: Cluster,
-		Usage: "has elasticdl, for the master, and workers of any image [$ELASTICDL_AGENT_IMAGE]",
+		Usage: "image with elasticdl for the master, and for workers whose image lacks it [$ELASTICDL_AGENT_IMAGE]",
 		bind: func(c *Command) value {
 			return text(&c.Job.Program.AgentImage)
 		}},
@@ -177,16 +174,16 @@ var programFlags = []Flag{
 	{Name: "rdzv_endpoint", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "rdzv_id", Topic: Remnants, Effect: Gone, Usage: "see --job_name", bind: toNowhere},
 	{Name: "rdzv_conf", Topic: Remnants, Effect: Gone, Usage: "see --heartbeat_timeout", bind: toNowhere},
-	{Name: "monitor_interval", Topic: Remnants, Effect: Gone, Usage: "nothing is polled", bind: toNowhere},
-	{Name: "node_rank", Topic: Remnants, Effect: Gone, Usage: "the master gives workers their ranks", bind: nodeRank},
+	{Name: "monitor_interval", Topic: Remnants, Effect: Gone, Usage: "processes are not polled", bind: toNowhere},
+	{Name: "node_rank", Topic: Remnants, Effect: Gone, Usage: "the master assigns ranks", bind: nodeRank},
 	{Name: "master_addr", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "master_port", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "local_addr", Topic: Remnants, Effect: Gone,
-		Usage: "workers are reached by their pods' addresses; see --network_interface", bind: toNowhere},
+		Usage: "workers use the addresses of their pods; see --network_interface", bind: toNowhere},
 	{Name: "event_log_handler", Topic: Remnants, Effect: Gone,
-		Usage: "see elasticdl status, and the cluster's events", bind: toNowhere},
+		Usage: "see elasticdl status and Kubernetes events", bind: toNowhere},
 	{Name: "signals_to_handle", Topic: Remnants, Effect: Gone,
-		Usage: "a worker that is to end passes SIGTERM on", bind: toNowhere},
+		Usage: "a stopped worker forwards SIGTERM to its processes", bind: toNowhere},
 	{Name: "logs_specs", Topic: Remnants, Effect: Later, Usage: "another kind of logs",
 		Instead: "; see --log_dir, --redirects and --tee", bind: toNowhere},
 	{Name: "run_path", Topic: Remnants, Effect: Later, Usage: "run the script by runpy",

@@ -247,7 +247,7 @@ func TestElasticDLsOwnForm(t *testing.T) {
 	}
 	want := []string{"no effect with run: --distribution_strategy",
 		"no effect: --custom_training_loop (a program has its own loop), --need_pod_manager (always " +
-			"so), --need_task_manager (always so)"}
+			"on), --need_task_manager (always on)"}
 	if !slices.Equal(c.Notes, want) {
 		t.Errorf("notes %q, want %q", c.Notes, want)
 	}
