@@ -11,9 +11,9 @@ ELASTICDL  := $(BUILD)/elasticdl
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
 MODULES    := . tools/lint tools/gen tools/kubernetes tools/pulumi tools/pulumi/language
-# What links Pulumi, whose SDKs take minutes to compile, is not in `make test`, nor are whole jobs: test-infra and test-jobs.
+# `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole jobs: test-infra and test-jobs.
 QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
-# What a test says of memory is not so under the race detector, which takes some of its own.
+# Tests of memory run without the race detector, which uses memory of its own.
 MEMORY      = $$(grep -rl --include='*_test.go' '^//go:build .*!race' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 # Says what a run of tests has skipped, and what took longest.
 REPORT     := $(GO) run ./test/report
@@ -46,7 +46,7 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-# What continuous integration runs, on two cores within 40 minutes when everything is compiled, and within 60 when nothing is.
+# The targets of continuous integration, on two cores within 40 minutes when everything is compiled, and within 60 when nothing is.
 CORE       := check test demo losses torch-job test-infra seeds
 # All tests. `make everything PARTS="test-jobs e2e"` runs some of them.
 PARTS      ?= check test test-jobs test-torch simulation demo accuracy campaign test-infra e2e
@@ -66,7 +66,7 @@ build: ## build/elasticdl, a static binary
 	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(ELASTICDL) ./cmd/elasticdl
 
 # From one commit, by one version of Go, anybody makes the same files, byte by byte.
-release: ## build/release: binaries for linux/amd64 and linux/arm64, beside each what it is made of (CycloneDX), and SHA256SUMS
+release: ## build/release: binaries for linux/amd64 and linux/arm64, each with its bill of materials (CycloneDX), and SHA256SUMS
 	rm -rf $(BUILD)/release
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build $(BUILD_FLAGS) -o $(BUILD)/release/elasticdl-linux-$$arch ./cmd/elasticdl; done
 	$(GO) run ./tools/release $(BUILD)/release
@@ -143,7 +143,7 @@ torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 	  $(TORCH)/bin/python -c 'import torch, torch.distributed; print("PyTorch", torch.__version__)'; \
 	  cp tools/torch/requirements.txt $(TORCH)/; }
 
-simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them, and servers alone; SEED=first, SEEDS=how many
+simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds of faults, and servers alone; SEED=first, SEEDS=how many
 	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/train/ps -schedules 120
 	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
 	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing TestSimulationProgram; do \
@@ -191,7 +191,7 @@ mypy: python3
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...
 
-bench: build ## ratios beside peers and physical limits, into build/bench.json; ONLY=regexp, BENCH_FLAGS=; `make bench-peers torch torchft` first
+bench: build ## ratios to peers and physical limits, into build/bench.json; ONLY=regexp, BENCH_FLAGS=; `make bench-peers torch torchft` first
 	$(GO) run ./test/bench -only '$(ONLY)' -out $(BUILD)/bench.json $(BENCH_FLAGS)
 
 bench-page: ## the tables of docs/benchmarks.md, from build/bench*.json
@@ -219,7 +219,7 @@ cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes
 cluster-down: ## end that cluster, and undo what it changed on this machine
 	@if [ -x $(CLUSTER) ]; then $(CLUSTER) down; else echo "no cluster was made here"; fi
 
-# Goes on with the cluster of cluster-up if it runs, which then stays; else with one that is gone afterwards, also after a
+# Goes on with the cluster of cluster-up if it runs, which then stays; else with a temporary one, deleted also after a
 # failure or Ctrl-C, unless KEEP=1.
 on_cluster = if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
   [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
@@ -227,7 +227,7 @@ on_cluster = if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster tha
 E2E_FLAGS   = -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
 
 # The tests of scale make a cluster of fake nodes for themselves.
-e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
+e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, faults of jobs, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args $(E2E_FLAGS); \
 	$(GO) test -tags e2e -count=1 -v -timeout 40m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
@@ -266,7 +266,7 @@ cc:
 	@command -v cc >/dev/null || { echo "installing a C compiler for the race detector"; \
 	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends gcc libc6-dev; }
 
-# What runs users' programs is tested with scripts that need no package.
+# Tests of users' programs run scripts that need no package.
 python3:
 	@command -v python3 >/dev/null || { echo "installing Python for the tests of users' programs"; \
 	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends python3; }

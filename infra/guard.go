@@ -259,7 +259,7 @@ func (g *Guard) markOf(cluster string) string {
 // marked returns the mark of an object as an input. In a preview it is unknown if a change at one
 // of the fixed paths replaces the object: then the provider does not try to create the new object
 // beside the existing one, which the API server would refuse. The provider handles only some of
-// these cases by itself.
+// these cases on its own.
 func (g *Guard) marked(o *unstructured.Unstructured, wanted pulumi.Map, fixed []string) pulumi.StringOutput {
 	mark := g.cluster.ID.ToStringOutput().ApplyT(g.markOf).(pulumi.StringOutput)
 	if !g.ctx.DryRun() || g.hooks == nil || len(fixed) == 0 {

@@ -118,7 +118,7 @@ func (s *site) testObjects(t *testing.T) {
 }
 
 // A stack on an existing profile, which has objects of others: they are checked before, shared if
-// the settings say so, and kept. Every change that the pages allow can be previewed, also if the
+// the settings report it, and kept. Every change that the pages allow can be previewed, also if the
 // API server refuses to change the object, and after a stop.
 func (s *site) testOthers(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {

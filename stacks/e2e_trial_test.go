@@ -201,7 +201,7 @@ func (tr *trial) source() string {
 	return path
 }
 
-// onCluster writes an elasticdl command that runs on the test's cluster what it is told to run on
+// onCluster writes an elasticdl command that runs on the test's cluster what it is asked to run on
 // the simulated minikube. It loads that one's images first.
 func (s *site) onCluster(t *testing.T) string {
 	t.Helper()

@@ -397,7 +397,7 @@ func (e *engine) resources() []apitype.ResourceV3 {
 }
 
 // gone checks that nothing is left in the clouds and in the state, and that every resource that was
-// created was deleted, by itself or with its cluster.
+// created was deleted, on its own or with its cluster.
 func (e *engine) gone() {
 	e.Helper()
 	if left := e.cloud.Left(); len(left) > 0 {

@@ -51,7 +51,7 @@ func TestDestroyWithoutCluster(t *testing.T) {
 }
 
 // To get the cluster back, its user refreshes, and states that unreachable objects are deleted: the
-// stack must not assume that by itself, because a network failure looks the same.
+// stack must not assume that on its own, because a network failure looks the same.
 func TestUpWithoutCluster(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")

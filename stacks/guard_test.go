@@ -175,7 +175,7 @@ func TestChangesOfObjects(t *testing.T) {
 	// The volume's source can be changed, and the claim is replaced with it, when no job uses the
 	// claim.
 	e.set("elasticdl:minikube.data", t.TempDir())
-	e.refused("the volume and its claim have to be made anew", "elasticdl stop")
+	e.refused("the volume and its claim have to be made again", "elasticdl stop")
 	// as elasticdl stop deletes them
 	if err := cloud.Kubernetes.Remove(jobObject, specObject, stateOf); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestRunningJob(t *testing.T) {
 	loud("suspend", "job.suspend: true: job test-mnist has been running for 2h0m0s", "its pods would be ended by that")
 	e.set("elasticdl:job.suspend", nil)
 	e.set("elasticdl:job.numEpochs", 7)
-	loud("more epochs", "job test-mnist has been running for 2h0m0s", "ended and begun anew", "job.numEpochs (7, was ")
+	loud("more epochs", "job test-mnist has been running for 2h0m0s", "ended and started over", "job.numEpochs (7, was ")
 	e.up()
 	quiet("the new job")
 

@@ -193,7 +193,7 @@ func (e *engine) usesItsProvider() {
 				e.Errorf("%s is asked of %s", r.URN, r.Provider)
 			}
 			if r.DeletedWith == "" {
-				e.Errorf("%s would be deleted by itself when its cluster goes", r.URN)
+				e.Errorf("%s would be deleted on its own when its cluster goes", r.URN)
 			}
 		}
 		if r.Type == "pulumi:providers:kubernetes" {

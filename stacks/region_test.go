@@ -48,7 +48,7 @@ func TestRegion(t *testing.T) {
 	e.set("elasticdl:gke.workerPool.maxNodes", 1)
 	e.set("elasticdl:gke.systemPool.diskGb", 60)
 	if said, err := e.stack.Preview(e.Context()); err != nil ||
-		!strings.Contains(said.StdOut, "warning: pool system: diskSizeGb: Google makes its nodes anew") {
+		!strings.Contains(said.StdOut, "warning: pool system: diskSizeGb: Google makes its nodes again") {
 		e.Errorf("the preview does not warn of nodes that are drained: %v\n%s", err, said.StdOut)
 	}
 	e.set("elasticdl:gke.systemPool.diskGb", nil)

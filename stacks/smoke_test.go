@@ -14,7 +14,7 @@ import (
 )
 
 // Each stack runs as its user runs it: the CLI reads Pulumi.yaml, and builds and runs the program
-// by itself.
+// on its own.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	bin := linksOnce(t)

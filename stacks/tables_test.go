@@ -173,7 +173,7 @@ func outcomeOf(did steps, err error) string {
 	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"):
 		// the policy refuses it
 		return "replaces the cluster"
-	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"):
+	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made again"):
 		// refused because a job is running
 		return "replaces the volume"
 	case err != nil:

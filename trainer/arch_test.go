@@ -23,7 +23,7 @@ const (
 	root   = ".." // of the module
 )
 
-// kind is how much a package may do.
+// kind is the purity of a package.
 type kind string
 
 const (
@@ -47,7 +47,7 @@ var floors = map[string]string{
 	"runtime": "elastic wire store master train run",
 }
 
-// small are packages that stand beside the folders, and that every package may import.
+// small are packages outside the folders that every package may import.
 const small = "console download logline"
 
 // packages is the import law within the folders: what of the trainer each of its packages imports.
@@ -142,7 +142,7 @@ var packages = map[string]struct {
 	"download": {shell, ""},
 }
 
-// confined is what only some packages of the module may import, and why.
+// confined lists imports that only some packages may have, with reasons.
 var confined = []struct{ path, to, why string }{
 	{"k8s.io/client-go", "trainer/runtime/kube infra/live",
 		"one package of a job and one of a stack talk to Kubernetes, so that the rest needs no cluster"},
@@ -152,7 +152,7 @@ var confined = []struct{ path, to, why string }{
 	{"github.com/google/go-containerregistry", "trainer/runtime/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
 	{"os/exec", "trainer/runtime/local trainer/run/program trainer/runtime/image infra/image stacks",
-		"starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
+		"only the runtime starts roles, users' programs are processes, and images need a compiler"},
 	{"google.golang.org/grpc", "trainer/wire trainer/wire/rpc trainer/wire/membership " +
 		"trainer/run/agent trainer/master trainer/train/ps trainer/train/worker " +
 		"trainer/runtime/role trainer/runtime/local trainer/runtime/kube", "the wire ends at the shells"},
@@ -178,7 +178,7 @@ var pureFiles = []string{"train/ps/rule.go", "store/checkpoint/claim.go"}
 // settings is the pure package of the infrastructure.
 const settings = "infra/settings"
 
-// notPure is what a pure package does not import.
+// notPure lists imports that a pure package must not have.
 var notPure = map[string]string{
 	"context": "nothing in it waits", "sync": "the shell holds the lock", "sync/atomic": "the shell holds the lock",
 	"os": "no I/O", "net": "no I/O", "net/http": "no I/O", "syscall": "no I/O", "io/fs": "no I/O",
@@ -188,7 +188,7 @@ var notPure = map[string]string{
 	"testing": "tests are elsewhere",
 }
 
-// excused is what a pure package imports all the same, and why.
+// excused lists exceptions of pure packages, with reasons.
 var excused = map[string]string{
 	"train/nn sync": "its team of threads", "train/nn sync/atomic": "its team of threads",
 	"train/nn go":                             "its team of threads",
@@ -197,10 +197,10 @@ var excused = map[string]string{
 	"train/recordio github.com/golang/snappy": "a compression of the format",
 }
 
-// clock is what of package time a pure package does not use.
+// clock lists the names of package time that a pure package must not use.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// seeded is what of package math/rand/v2 does not draw from the process's own seed.
+// seeded lists the names of package math/rand/v2 that do not use the process's seed.
 var seeded = []string{"New", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "PCG", "ChaCha8", "Zipf", "Source"}
 
 // source is one parsed file of the module.
@@ -349,7 +349,7 @@ func upstairs(name, other string) string {
 		return ""
 	}
 	if below, ok := floors[from]; !ok || !slices.Contains(strings.Fields(below), to) {
-		return fmt.Sprintf("%s may import %q, and what is beside the folders", from, below)
+		return fmt.Sprintf("%s may import %q, and the small packages", from, below)
 	}
 	return ""
 }
@@ -521,8 +521,8 @@ func TestMapIsComplete(t *testing.T) {
 	}
 }
 
-// Generated code has packages of its own, so that what is written is found and read without it.
-// Beside it stands the package's doc, with the command that generates.
+// Generated code has packages of its own, so that what is written is found and read without it. Its
+// package has only the doc in addition, with the command that generates.
 func TestGeneratedStandsApart(t *testing.T) {
 	generated := make(map[string]bool)
 	for _, s := range load(t) {
@@ -530,7 +530,7 @@ func TestGeneratedStandsApart(t *testing.T) {
 	}
 	for _, s := range load(t) {
 		if generated[s.dir] && !s.generated && len(s.Decls) > 0 {
-			t.Errorf("%s declares something beside generated code: put it in a package of its own", s.path)
+			t.Errorf("%s adds declarations to generated code: put it in a package of its own", s.path)
 		}
 	}
 }

@@ -3,7 +3,7 @@
 //	elasticdl train ──> job.Job ──> master ──Pods──> processes (local)
 //	                                  │
 //	           ┌──────────────────────┴──────────────────────────┐
-//	           │ task.Queue             which records are whose  │ one mutex,
+//	           │ task.Queue             which worker has which records  │ one mutex,
 //	           │ pod.Table              who lives, who follows   │ one timer,
 //	           │ evaluation.Schedule    what is measured when    │ one executor of actions
 //	           │ custody.Servers        who holds the model      │
@@ -59,19 +59,19 @@
 // Each pure package states its own in its doc and has them as tests. Together they say:
 //
 //  1. No record is lost or silently skipped: each record of an epoch is credited once, and the job
-//     succeeds only if all of them were. What is predicted of a record is written once. (task,
+//     succeeds only if all of them were. The prediction for a record is written once. (task,
 //     master, prediction)
-//  2. No death of a worker or server ends a job by itself; who fails over and over again by its own
-//     fault does, and is named. (pod)
-//  3. Whoever is alive goes on: nobody waits for a pod that is gone, and no survivor is restarted.
-//     (ps, rendezvous, master)
-//  4. A gradient is applied once on each server, or refused; wrong ones change nothing. What is
-//     credited is on every server, in the life of the model that they are in; where a part of the
-//     model is lost, a new life begins, and it is said. (ps, custody, master)
+//  2. No death of a worker or server ends a job on its own; who fails over and over again by its
+//     own fault does, and is named. (pod)
+//  3. Survivors continue: nobody waits for a lost pod, and no survivor is restarted. (ps,
+//     rendezvous, master)
+//  4. A gradient is applied once on each server, or refused; wrong ones change nothing. Credited
+//     records are on every server, in the model generation that they are in; where a part of the
+//     model is lost, a new generation begins, and it is reported. (ps, custody, master)
 //  5. All members of a ring hold the same bits after every round: parameters, optimizer, averages.
 //     A round is in the state of a member whole or not at all; what is credited is in the state of
 //     every survivor. (ring, worker)
-//  6. What is measured is one version of the model on all records. (evaluation)
+//  6. An evaluation measures one version of the model on all records. (evaluation)
 //  7. A step's result does not depend on the number of threads, a ring's not on timing. (nn, ring)
 //  8. Imports go one way, by the folders. arch_test.go asserts it.
 package trainer

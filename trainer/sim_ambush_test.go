@@ -29,7 +29,8 @@ type trap struct {
 	snap func(pod string)
 }
 
-// ambush has something done at the next such moment, or a little later. It is said when it happens.
+// ambush has something done at the next such moment, or a little later. It is reported when it
+// happens.
 func (s *simulation) ambush(at moment, draw func() (do func(pod string) string)) string {
 	do := draw()
 	var delay time.Duration
@@ -106,7 +107,7 @@ func (s *simulation) allLeased(t task.Task) bool {
 	return t.Kind == task.Training && leased == s.training.total
 }
 
-// What an ambush does is drawn when it is laid.
+// The action of an ambush is drawn when it is laid.
 
 func (s *simulation) killThat() func(string) string {
 	return func(pod string) string {
@@ -143,7 +144,7 @@ func (s *simulation) hauntAny() func(string) string {
 	return func(string) string {
 		id, ok := pick()
 		s.strike(id.String())
-		return said(ok && s.pods.haunt(id, d), "%v is said to be gone, and runs on for %v", id, d)
+		return said(ok && s.pods.haunt(id, d), "%v is reported deleted, and runs on for %v", id, d)
 	}
 }
 

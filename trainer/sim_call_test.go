@@ -129,8 +129,8 @@ func (s *simulation) garbler(p *host) func() garbling {
 	}
 }
 
-// repeater makes calls of one pod once more, as late as packets can be: with the header of who the
-// pod was then, beside what the pod says now.
+// repeater makes calls of one pod once more, as late as packets can be: with the pod's header of
+// that time, among its present calls.
 func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context, wire.MasterClient)) {
 	var mu sync.Mutex
 	r := s.source(h.name, h.launch, "late")

@@ -43,7 +43,7 @@ func newDisk(seed uint64, n *network) *disk {
 }
 
 // open opens the directory of checkpoints from a host, or another, which is one of this machine.
-// What a dead host writes is nowhere.
+// Writes of a dead host are lost.
 func (d *disk) open(h *host) func(dir string) (checkpoint.Dir, error) {
 	return func(dir string) (checkpoint.Dir, error) {
 		if dir != checkpointDir {
@@ -231,7 +231,7 @@ func (d *disk) commit() *checkpoint.Commit {
 	return nil
 }
 
-// share has another job that uses the directory, too, write a commit beside the newest one of the
+// share has another job that uses the directory, too, write a commit next to the newest one of the
 // job: of the same data and the same model, with another state. Its claim has the same number, as
 // if both had claimed at once where that cannot be refused. None of its files may be removed.
 func (d *disk) share(ahead int64) (string, bool) {
@@ -321,7 +321,7 @@ func (d *disk) still() *disk {
 	return &disk{files: maps.Clone(d.files)}
 }
 
-// troubles is what goes wrong with the storage of checkpoints.
+// troubles holds the faults of the storage of checkpoints.
 var troubles = []fault{
 	{name: "disk full", rare: 3, do: func(s *simulation) string {
 		d := s.any(time.Second, 30*time.Second)
@@ -386,13 +386,13 @@ func (s *simulation) drawCheckpoints(seed uint64) {
 	}
 }
 
-// shelf is the checkpoints that a job can go back to, as its events tell. The simulation's mutex
+// shelf is the checkpoints that a job can return to, as its events tell. The simulation's mutex
 // guards it.
 type shelf struct {
 	kept []master.CheckpointWritten
 	// version that the newest model began with
 	base int64
-	// one was found to be, since the last life began
+	// one was found to be, since the last generation began
 	damaged bool
 }
 
@@ -422,14 +422,14 @@ func (s *simulation) shelve(e master.Event) {
 		s.base, s.epochs, s.back = e.Version, int(e.Records/s.training.total), true
 	case master.BegunAnew:
 		if len(s.kept) > 0 {
-			s.complain("the training begins anew (%s), and there is checkpoint %+v", e.Reason, s.kept[len(s.kept)-1])
+			s.complain("the training starts over (%s), and there is checkpoint %+v", e.Reason, s.kept[len(s.kept)-1])
 		}
 		s.base, s.damaged = 0, false
 	case master.RolledBack:
 		s.find(master.Resumed{Number: e.Checkpoint, Version: e.Version, Records: e.Kept})
 		if n := len(s.kept); n == 0 ||
 			s.kept[n-1] != (master.CheckpointWritten{Number: e.Checkpoint, Version: e.Version, Records: e.Kept}) {
-			s.complain("the training goes back to %+v of %v", e, s.kept)
+			s.complain("the training returns to %+v of %v", e, s.kept)
 		}
 		s.base, s.damaged = e.Version, false
 	}
@@ -493,9 +493,8 @@ func readNumber(dir checkpoint.Dir, number int64) (*checkpoint.Commit, error) {
 	return dir.ReadCommit(n)
 }
 
-// look complains if a checkpoint that is written has not, on every part, as many records as it
-// says, each once and the same ones, and beside them what the optimizer keeps of the steps that
-// they made.
+// look complains unless a written checkpoint has, on every part, as many records as it says, each
+// once and the same ones, with the optimizer's state of their steps.
 func (s *simulation) look(e master.CheckpointWritten) {
 	d := s.disk.still()
 	if s.disk.isRotten() {

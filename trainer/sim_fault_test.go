@@ -14,7 +14,7 @@ import (
 // fault is something that goes wrong. It says what it did, or "" if there was nothing to do it to.
 type fault struct {
 	name string
-	// it goes wrong one time in so many; 0: each time
+	// it goes wrong one time in that many; 0: each time
 	rare  int
 	where where
 	do    func(s *simulation) string
@@ -38,7 +38,7 @@ func (f fault) in(of where) bool {
 
 var killed = pod.Exit{Code: 137, Signal: 9}
 
-// faults is what goes wrong: each seed draws some of them.
+// faults holds the faults of a job: each seed draws some of them.
 var faults = []fault{
 	{name: "kill", do: func(s *simulation) string { return s.kill(pod.Worker, killed) }},
 	{name: "preempt", do: func(s *simulation) string {
@@ -161,7 +161,7 @@ var ambushes = []fault{
 	{name: "haunt at the end", rare: 2, do: func(s *simulation) string { return s.ambush(trainingEnd, s.hauntAny) }},
 }
 
-// ask has a worker leave, whether the cluster says so or the worker only.
+// ask has a worker leave, whether the cluster reports it or the worker only.
 var ask = fault{name: "ask to leave", do: func(s *simulation) string {
 	id, ok := s.pick(pod.Worker)
 	return said(ok && s.ask(id), "ask %v to leave", id)
@@ -196,7 +196,7 @@ func (s *simulation) ask(id pod.ID) bool {
 	return s.pods.ask(id, pod.Exit{Preempted: true}, grace, s.random.IntN(2) == 0)
 }
 
-// crashes is how many pods of a job may end by their own fault: more would end a job that is right
+// crashes limits the pods of a job that end by their own fault: more would end a job that is right
 // to end then.
 const crashes = 2
 
@@ -249,7 +249,7 @@ func (s *simulation) haunt(role pod.Role) string {
 	id, ok := s.pick(role)
 	d := s.any(time.Second, time.Minute)
 	s.strike(id.String())
-	return said(ok && s.pods.haunt(id, d), "%v is said to be gone, and runs on for %v", id, d)
+	return said(ok && s.pods.haunt(id, d), "%v is reported deleted, and runs on for %v", id, d)
 }
 
 // linger slows a pair, and returns when there is probably something on the way between them.
@@ -390,7 +390,7 @@ func (s *simulation) strike(names ...string) {
 	})
 }
 
-// least and most are how many workers the job may be given.
+// least and most limit the number of workers.
 func (s *simulation) least() int { return max(1, s.job.MinWorkers) }
 func (s *simulation) most() int  { return cmp.Or(s.job.MaxWorkers, 6) }
 

@@ -24,7 +24,7 @@ type masters struct {
 	record []byte        // of the last
 	deaf   time.Time     // until then nothing can be written
 	away   time.Duration // what passes until the next one
-	lost   int           // so many were
+	lost   int           // that many were
 	lostAt time.Time     // the last
 	zombie sync.WaitGroup
 }
@@ -38,7 +38,7 @@ type reign struct {
 	events chan pod.Event
 }
 
-// errDead is what a master hears that is not the present one.
+// errDead is the answer to a master that is not the present one.
 var errDead = errors.New("this master is not the job's any more")
 
 // is reports whether the reign is the present one.
@@ -76,8 +76,7 @@ func (r *reign) Delete(ctx context.Context, id pod.ID) error {
 	return r.pods.Delete(ctx, id)
 }
 
-// Adopt implements master.Pods. What becomes of the pods afterwards is told to the present master
-// only.
+// Adopt implements master.Pods. Later changes of the pods are reported to the present master only.
 func (r *reign) Adopt(context.Context) ([]pod.Event, error) {
 	if !r.is() {
 		return r.pods.list(), nil
@@ -87,7 +86,7 @@ func (r *reign) Adopt(context.Context) ([]pod.Event, error) {
 
 func (r *reign) Events() <-chan pod.Event { return r.events }
 
-// adopt lists the pods that live, and tells whoever hears at events of them from then on.
+// adopt lists the pods that live, and sends their events to the listener from then on.
 func (p *pods) adopt(events chan pod.Event) []pod.Event {
 	p.mu.Lock()
 	p.events = events
@@ -189,7 +188,7 @@ func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobS
 			switch {
 			case r.is():
 				r.hear(e)
-			case ok: // it is so, whoever gave it
+			case ok: // it is so, for any source
 				r.note(func() { r.noteLease(lease.Lease.Task) })
 			}
 		},
@@ -197,7 +196,7 @@ func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobS
 	})
 }
 
-// coups is what goes wrong with masters.
+// coups holds the faults of masters.
 var coups = []fault{
 	{name: "kill the master", rare: 6, do: func(s *simulation) string {
 		return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
@@ -256,7 +255,7 @@ func (s *simulation) drawMasters(seed uint64, of where) {
 }
 
 // TestWorldOutlivesMasters runs jobs of rings to which nothing happens but that their masters are
-// killed, one after the other, when all workers are in the world and it works: it stays as it is.
+// killed, one after the other, when all workers are in the world and it works: it stays unchanged.
 func TestWorldOutlivesMasters(t *testing.T) {
 	lost, bridged := 0, 0
 	for seed := uint64(1); seed <= 10; seed++ {

@@ -103,7 +103,7 @@ func (r training) ReadAt(shard string, i int64) ([]byte, error) {
 	return record, err
 }
 
-// model is what workers feed and servers optimize.
+// model is the model of workers and servers.
 var model = &zoo.Model{
 	Optimizer: func() optim.Config {
 		return optim.Config{Name: optim.Adagrad, LearningRate: rate, InitialAccumulator: 1e-30}
@@ -149,7 +149,7 @@ func fingerprint(values []float32) uint32 {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// shape is how the model's parameters lie.
+// shape is the layout of the model's parameters.
 type shape struct {
 	parts, columns int
 	// over all epochs

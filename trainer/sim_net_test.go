@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/memnet"
 )
 
-// network is what the simulated pods are connected by. It delays, blocks and cuts
-// connections; what is blocked arrives later, as it does over TCP.
+// network connects the simulated pods. It delays, blocks and cuts connections; what is blocked
+// arrives later, as it does over TCP.
 type network struct {
 	mu sync.Mutex
 	// by address; the last one hears, while it lives
@@ -48,7 +48,7 @@ type listener struct {
 	address string
 }
 
-// pipeSize is what a connection buffers in each direction.
+// pipeSize is the size of a connection's buffer in each direction.
 const pipeSize = 8 << 10
 
 func newNetwork(seed uint64) *network {
@@ -80,7 +80,7 @@ func (n *network) occupied(address string) bool {
 	return len(n.listeners[address]) > 0
 }
 
-// listening is who hears at an address, nil if nobody does. The mutex is held.
+// listening returns the listener at an address, or nil. The mutex is held.
 func (n *network) listening(address string) *listener {
 	if all := n.listeners[address]; len(all) > 0 {
 		return all[len(all)-1]
@@ -118,9 +118,9 @@ func (n *network) dial(from *host) func(context.Context, string) (net.Conn, erro
 	}
 }
 
-// slot is how far apart the instants are at which one direction of a connection delivers. No two
-// connections have the same ones: what arrived at the same time could be handled in any order, and
-// in another each time that a seed is replayed.
+// slot is the interval at which one direction of a connection delivers. No two connections have the
+// same ones: what arrived at the same time could be handled in any order, and in another each time
+// that a seed is replayed.
 const slot = 100 * time.Microsecond
 
 // flow is one direction of a connection. The network's mutex guards it.
@@ -310,8 +310,7 @@ func (c *conn) pass(f *flow, cancel <-chan struct{}) error {
 	return nil
 }
 
-// gate is what somebody has to wait for who began to send then: until nothing blocks, and until
-// when.
+// gate holds back senders that began then: until nothing blocks, and until when.
 func (c *conn) gate(f *flow, began time.Time) (blocked <-chan struct{}, due time.Time) {
 	n := c.network
 	n.mu.Lock()

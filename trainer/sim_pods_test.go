@@ -38,7 +38,7 @@ type pods struct {
 	// closed when the job is over
 	closing chan struct{}
 	live    map[pod.ID]*process
-	// they run, and the cluster says that they are gone
+	// they run, and the cluster reports them deleted
 	ghost []*process
 }
 
@@ -48,7 +48,7 @@ type process struct {
 	cancel context.CancelFunc
 	leave  chan struct{} // closed when it is asked to leave
 	asked  bool
-	runs   bool // it was told that it does
+	runs   bool // it was notified that it does
 }
 
 func newPods(n *network) *pods {
@@ -181,8 +181,8 @@ func (p *pods) isAsked(name string) bool {
 // kill ends a pod as kill -9 does. False: there is none.
 func (p *pods) kill(id pod.ID, exit pod.Exit) bool { return p.end(id, nil, exit) }
 
-// haunt has the cluster say that a pod is gone, as it does of one whose node it cannot reach, while
-// it runs on for a while.
+// haunt has the cluster report a pod as deleted, as for an unreachable node, while the pod runs on
+// for a while.
 func (p *pods) haunt(id pod.ID, d time.Duration) bool {
 	p.mu.Lock()
 	it := p.live[id]

@@ -82,13 +82,13 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 // ringWatch sees the members of a ring train.
 type ringWatch struct {
 	*simulation
-	// pods that left by themselves before the job's end
+	// pods that left on their own before the job's end
 	left map[string]error
 	// formations with which a model began
 	models []int64
 	// worlds
 	formed int
-	// of the last one, but for those whose end was ordered or told since
+	// of the last one, but for those whose end was ordered or reported since
 	members map[string]bool
 	// that a member was in a world
 	first map[string]time.Time
@@ -115,7 +115,7 @@ type ringWatch struct {
 	computed map[int32]int
 }
 
-// mark is an update as a world made it, by its formation. trace is what it left.
+// mark is an update as a world made it, by its formation. trace is the record that it left.
 type mark struct{ world, version int64 }
 
 type trace struct {
@@ -131,7 +131,7 @@ func newRingWatch(s *simulation) *ringWatch {
 	}
 }
 
-// leave hears that a worker leaves by itself.
+// leave hears that a worker leaves on its own.
 func (w *ringWatch) leave(name string, err error) {
 	w.note(func() {
 		if !w.ending {
@@ -189,7 +189,7 @@ func (w *ringWatch) hear(e master.Event) {
 	}
 }
 
-// forget forgets the workers and worlds of a master that is gone. The mutex is held.
+// forget drops the workers and worlds of a lost master. The mutex is held.
 func (w *ringWatch) forget() {
 	w.trained, w.began, w.models = false, nil, nil
 	w.members, w.holders, w.first, w.marks = nil, nil, make(map[string]time.Time), make(map[mark]trace)
@@ -199,13 +199,13 @@ func (w *ringWatch) forget() {
 // hears of itself: then nobody has the model that it was to begin with.
 func (w *ringWatch) bereaved(reason string) {
 	if len(w.holders) > 0 && w.moved && !w.damaged {
-		w.complain("the training goes back (%s), and %v live who had its model", reason,
+		w.complain("the training returns (%s), and %v live who had its model", reason,
 			slices.Collect(maps.Keys(w.holders)))
 	}
 	w.trained, w.moved, w.began = false, false, nil
 }
 
-// atRest is what a checkpoint has, nil if it cannot be read: then nobody begins with it.
+// atRest returns the content of a checkpoint, nil if it cannot be read: then nobody begins with it.
 func (w *ringWatch) atRest(number int64) *trace {
 	dir := w.disk.own()
 	c, err := readNumber(dir, number)
@@ -243,8 +243,8 @@ func (w *ringWatch) lose(id pod.ID) {
 	delete(w.holders, id.String())
 }
 
-// notice is how much longer than the silence that a pod is granted it may take until it is noticed:
-// a round that is being computed, and the master's pulse.
+// notice limits the delay after which a silent pod is noticed: a round that is being computed, and
+// the master's pulse.
 const notice = 2 * time.Second
 
 // mute complains if a member of the world that the master cannot hear for so long is not replaced.
@@ -344,7 +344,7 @@ func (w *ringWatch) update(name string, e *engine, m mark) {
 	}
 }
 
-// last is what the last world that made a version of the last model left.
+// last is the state of the last world that made a version of the last model.
 func (w *ringWatch) last(version int64) (t trace, ok bool) {
 	world := int64(-1)
 	for m, left := range w.marks {
@@ -412,7 +412,7 @@ func (s *simulation) checkCalm(t *testing.T, status *wire.JobStatus) {
 		again += times - 1
 	}
 	if again > 0 {
-		t.Errorf("%d records were computed again, and nothing had gone wrong", again)
+		t.Errorf("%d records were computed again without a fault", again)
 	}
 	if s.shape.ballast > 0 || len(s.faults) > 0 || s.measure > 0 {
 		// the number of writes is another: of one who measures for long the others ask whether it

@@ -49,7 +49,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// simulation is one job and what befalls it.
+// simulation is one job with its faults.
 type simulation struct {
 	job        *job.Job
 	training   *dataset
@@ -65,9 +65,9 @@ type simulation struct {
 	faults []fault
 	// mean, between faults
 	pause time.Duration
-	// one creation in so many is refused, 0: none
+	// one creation in that many is refused, 0: none
 	refuse int
-	// one creation in so many takes long, 0: none
+	// one creation in that many takes long, 0: none
 	delay int
 	// nothing goes wrong
 	calm bool
@@ -319,7 +319,7 @@ func (s *simulation) runOnce(ctx context.Context, resume bool) (*wire.JobStatus,
 	return status, err
 }
 
-// start is what becomes of the creation of a pod: of the first ones of a job less goes wrong.
+// start is the result of a pod's creation: of the first ones of a job less goes wrong.
 func (s *simulation) start(p master.Pod) (delay time.Duration, refused error) {
 	var full bool
 	tries := 0
@@ -366,7 +366,7 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 		s.checkRing(t, status)
 	}
 	if s.gentle && s.lives > 0 {
-		t.Errorf("the training began anew %d times, and all workers that left had the time to hand "+
+		t.Errorf("the training started over %d times, and all workers that left had the time to hand "+
 			"back what they had", s.lives)
 	}
 	n := len(status.Evaluations)
@@ -386,9 +386,9 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	}
 }
 
-// alone is the error after so many updates, each by one minibatch, if one trains alone and nothing
-// goes wrong. What jobs gain is 0.7 of that at least: less where some train on older values, more
-// where updates are by more.
+// alone is the error after that many updates, each by one minibatch, of a single worker without
+// faults. Jobs gain 0.7 of that at least: less where some train on older values, more where updates
+// are by more.
 func (s *simulation) alone(updates int64) float64 {
 	var weights, squares [features]float32
 	miss := func(x [features]float32, y float32) float32 {

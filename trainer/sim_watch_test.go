@@ -9,21 +9,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/master"
 )
 
-// watch is what was seen of a job. The simulation's mutex guards it.
+// watch holds the observations of a job. The simulation's mutex guards it.
 type watch struct {
-	// first leases of training tasks, in order, since the training began (anew)
+	// first leases of training tasks, in order, since the training began (again)
 	leased []task.Task
 	// those of before the job was stopped, unless it has begun with a checkpoint since
 	before []task.Task
 	// finished since then
 	epochs int
-	// how often it began anew
+	// how often it started over
 	lives int
-	// the last that was told
+	// the last that was reported
 	life int64
 	// a server ended since then
 	cause bool
-	// it went back to a checkpoint, and no epoch has ended since
+	// it returned to a checkpoint, and no epoch has ended since
 	back bool
 	// when the last master came back
 	returned time.Time
@@ -71,7 +71,7 @@ func (s *simulation) hear(e master.Event) {
 				// the checkpoint had all of its records, and its end not
 				s.epochs--
 			case s.follows && e.Epoch > s.epochs:
-				// a master before, which may have gone on unheard, has seen the end of the others
+				// a master before, which may have continued unheard, has seen the end of the others
 				s.epochs = e.Epoch
 			}
 			s.back, s.follows = false, false
@@ -111,7 +111,7 @@ func (s *simulation) hear(e master.Event) {
 	s.springs(e)
 }
 
-// noteLife notes that a life of the model begins. The mutex is held.
+// noteLife notes that a model generation begins. The mutex is held.
 func (s *simulation) noteLife(life int64, reason string) {
 	s.lives++
 	if life <= s.life {
@@ -123,7 +123,7 @@ func (s *simulation) noteLife(life int64, reason string) {
 	case s.again > 0 && !s.cause:
 		s.again--
 	case s.ring == nil && !s.cause:
-		s.complain("the training goes back (%s), and no server had ended", reason)
+		s.complain("the training returns (%s), and no server had ended", reason)
 	}
 	s.cause = false
 }

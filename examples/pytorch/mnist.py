@@ -118,7 +118,7 @@ def main():
             if leaving:
                 save(args.checkpoint, model, optimizer, epoch)
                 print(f"rank {rank} leaves in epoch {epoch} after step {step}", flush=True)
-                # the others wait in the next step: nothing is to be said to them
+                # the others wait in the next step: nothing is to be reported to them
                 os._exit(128 + signal.SIGTERM)
         if rank == 0:
             save(args.checkpoint, model, optimizer, epoch + 1)

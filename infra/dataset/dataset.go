@@ -5,7 +5,7 @@
 //
 //  1. The data is copied once. It is copied again only if the data set, its source, its path or the
 //     volume changes. A new image, kubeconfig or elasticdl copies nothing.
-//  2. The data is complete or absent, and files that exist already stay as they are; so the next
+//  2. The data is complete or absent, and files that exist already stay unchanged; so the next
 //     `pulumi up` retries a copy that failed.
 //  3. The kubeconfig may contain a key: it is a secret of the state, and is passed by the
 //     environment into a file that only its owner can read and that is deleted at the end. It is in

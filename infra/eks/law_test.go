@@ -133,7 +133,7 @@ var laws = []law{
 			return append(wrong, count(v.of(mayType), len(want))...)
 		}, func(v *view) { drop(&v.ready, mayType) }},
 
-	{"E04 version and support are said", func(v *view) (wrong []string) {
+	{"E04 version and support are reported", func(v *view) (wrong []string) {
 		c := v.named(clusterType, "cluster")[0]
 		support := v.s.EKS.SupportType
 		if support == "" {
@@ -241,7 +241,7 @@ var laws = []law{
 				if says == nil || len(says.Tolerations) != 1 ||
 					says.Tolerations[0] != (job.Toleration{Key: "elasticdl.org/spot", Operator: "Equal",
 						Value: "true", Effect: "NoSchedule"}) {
-					return append(wrong, fmt.Sprintf("workers are told %+v", says))
+					return append(wrong, fmt.Sprintf("workers are reported %+v", says))
 				}
 				for k, want := range says.NodeSelector {
 					wrong = append(wrong, is(g, `labels["`+k+`"]`, want)...)

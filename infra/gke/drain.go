@@ -37,7 +37,7 @@ func whyDrained(name string, was, is resource.PropertyMap) string {
 		return fmt.Sprintf("gke.nodeZones: without %s: Google takes away the nodes there", strings.Join(zones, ", "))
 	}
 	if changed := remade(was, is); len(changed) > 0 {
-		return fmt.Sprintf("pool %s: %s: Google makes its nodes anew, one after the other", name,
+		return fmt.Sprintf("pool %s: %s: Google makes its nodes again, one after the other", name,
 			strings.Join(changed, ", "))
 	}
 	return ""

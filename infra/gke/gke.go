@@ -12,7 +12,7 @@
 //
 // Laws:
 //
-//  1. What Google changes by itself, such as sizes of pools, versions and its own labels and
+//  1. What Google changes on its own, such as sizes of pools, versions and its own labels and
 //     taints, is no difference for the stack.
 //  2. No name is longer than Google allows, whatever the stack is called. A resource that is
 //     replaced under the same name is deleted first.

@@ -59,10 +59,10 @@ func (p *parts) addNodes() error {
 	return err
 }
 
-// filledIn lists the fields that GKE fills in by itself in the configuration of nodes. The provider
-// does not treat them as computed, so that a value that only GKE has is a difference in every plan:
-// the provider would remove it again, which replaces the pool or recreates its nodes. Which blocks
-// are filled in depends on the machine type and on the defaults of new pools.
+// filledIn lists the fields that GKE fills in on its own in the configuration of nodes. The
+// provider does not treat them as computed, so that a value that only GKE has is a difference in
+// every plan: the provider would remove it again, which replaces the pool or recreates its nodes.
+// Which blocks are filled in depends on the machine type and on the defaults of new pools.
 //
 // GKE adds its own labels to both kinds, such as goog-gke-node-pool-provisioning-model, so both are
 // ignored. Therefore changed Kubernetes labels reach new pools only. Resource labels come from the

@@ -198,7 +198,7 @@ func TestCommands(t *testing.T) {
 	for _, want := range []string{
 		`[zoo][build][--image=` + image +
 			`][--platform=linux/amd64,linux/arm64][--base_image=debian:$(touch owned) '"stable][.] in zoo`,
-		"built, and says so", `[zoo][push][--username=oauth2accesstoken][--password_stdin][` + image +
+		"built, and reports it", `[zoo][push][--username=oauth2accesstoken][--password_stdin][` + image +
 			`] in zoo`, "password secret",
 	} {
 		if !strings.Contains(log, want+"\n") {

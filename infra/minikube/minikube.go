@@ -87,7 +87,7 @@ func (p *parts) result() *infra.Cluster {
 	}
 	c.Volume = p.claim(c.ID)
 	if !p.Adopt {
-		// within an adopted cluster each object is deleted by itself
+		// within an adopted cluster each object is deleted on its own
 		c.Resource = p.cluster
 	}
 	if p.GPUs != "" {

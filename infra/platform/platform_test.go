@@ -189,7 +189,7 @@ func at(r graph.Resource, path ...resource.PropertyKey) resource.PropertyValue {
 	return v
 }
 
-// K10: a user who knows that the cluster is deleted says so for one command.
+// K10: a user who knows that the cluster is deleted reports it for one command.
 func TestDeleteUnreachable(t *testing.T) {
 	t.Setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
 	all, _, err := record(t, configured(settings.CloudMinikube), false)
@@ -306,7 +306,7 @@ func keys(path string) (all []resource.PropertyKey) {
 	return all
 }
 
-// When the stack is destroyed and its cluster is kept, each object is deleted by itself.
+// When the stack is destroyed and its cluster is kept, each object is deleted on its own.
 func TestAdopted(t *testing.T) {
 	all, _, err := record(t, configured(settings.CloudMinikube), false, func(c *infra.Cluster) { c.Resource = nil })
 	if err != nil {

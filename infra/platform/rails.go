@@ -107,7 +107,7 @@ func claimIsUnused(ctx *pulumi.Context, g *infra.Guard) (pulumi.ResourceOption, 
 			return nil
 		}
 		if job := g.Running(); job != "" {
-			return errors.New("the volume and its claim have to be made anew, and " + job +
+			return errors.New("the volume and its claim have to be made again, and " + job +
 				" with the claim: end it first: elasticdl stop, then pulumi up --refresh")
 		}
 		return nil

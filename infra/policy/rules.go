@@ -65,7 +65,7 @@ var Rules = []Rule{
 	{
 		Name: "unpinned-image", What: "images without tag, with the tag latest, and of DaemonSets without digest",
 		Why:    "a replaced worker would run another program than its peers",
-		Remedy: "Give the tag, or better the digest (@sha256:…), which elasticdl:image does by itself",
+		Remedy: "Give the tag, or better the digest (@sha256:…), which elasticdl:image does on its own",
 		judge:  unpinnedImage,
 	},
 	{

@@ -94,7 +94,7 @@ type MaintenanceExclusion struct {
 	Name  string `json:"name"`
 	Start string `json:"start"`
 	End   string `json:"end"`
-	// NO_UPGRADES, NO_MINOR_UPGRADES; default NO_MINOR_OR_NODE_UPGRADES: nodes stay as they are
+	// NO_UPGRADES, NO_MINOR_UPGRADES; default NO_MINOR_OR_NODE_UPGRADES: nodes stay unchanged
 	Scope string `json:"scope,omitempty"`
 }
 

@@ -324,7 +324,7 @@ func lastStep(path string) string {
 	return path[strings.LastIndexAny(path, ".:")+1:]
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func golden(t *testing.T, path, got string) {
 	t.Helper()

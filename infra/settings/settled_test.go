@@ -301,7 +301,7 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%+v: refused to a new cluster: %q; to all: %v", test, e.Unsupported, err)
 		}
 		if test.refused != "" && (len(s.Notes) != 1 || !strings.Contains(s.Notes[0], test.refused)) {
-			t.Errorf("%+v: an existing cluster is told %q", test, s.Notes)
+			t.Errorf("%+v: an existing cluster is reported %q", test, s.Notes)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestOthersProblems(t *testing.T) {
 	_, err := Parse(input(t, "..", config), func(_ *Settings, p *Problems) {
 		p.Check(false, "", "nobody knows where")
 	}, func(_ *Settings, p *Problems) {
-		p.Check(false, "job.numWorkers", "it was told")
+		p.Check(false, "job.numWorkers", "it was reported")
 		p.Check(false, "platform.podSecurity", "baseline: refused")
 		p.Check(true, "platform.quota", "all is well")
 	})

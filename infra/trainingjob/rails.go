@@ -26,7 +26,7 @@ func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.
 		switch {
 		case running == "":
 		case a.OldInputs == nil:
-			return ctx.Log.Warn(running+", and would be ended and begun anew, from its first "+
+			return ctx.Log.Warn(running+", and would be ended and started over, from its first "+
 				"record: what it has trained is lost. That is for a change of "+
 				differences(g, s)+". A change of job.numWorkers does not end it", nil)
 		case !suspends(a.OldInputs) && suspends(a.NewInputs):

@@ -27,7 +27,7 @@ func comebackBenchmarks() []benchmark {
 	}
 }
 
-// comebacks is how many times each kind of process is killed.
+// comebacks is the number of times that each kind of process is killed.
 const comebacks = 4
 
 // kept starts a job of a model of 100 MB on two servers and two workers, with a checkpoint every 3
@@ -40,7 +40,7 @@ func (b *bench) kept(ctx context.Context) (*live, error) {
 }
 
 // serverComesBack kills one of two servers, and measures until all workers train again from the
-// last checkpoint: until each has completed a step after the servers went back to it.
+// last checkpoint: until each has completed a step after the servers returned to it.
 func serverComesBack(ctx context.Context, b *bench) error {
 	l, err := b.kept(ctx)
 	if err != nil {

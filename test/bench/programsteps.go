@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// warmUp is how long a script trains before its steps are measured.
+	// warmUp is the time that a script trains before its steps are measured.
 	warmUp = 3 * time.Second
-	// stepsFor is how long its steps are measured in one turn.
+	// stepsFor is the time that its steps are measured in one turn.
 	stepsFor = 10 * time.Second
 )
 

@@ -257,7 +257,7 @@ func threadsOf(threads int) []string {
 	}
 }
 
-// coreType returns the core type that Debian's OpenBLAS should use for this CPU; by itself it
+// coreType returns the core type that Debian's OpenBLAS should use for this CPU; on its own it
 // treats new CPUs as a Prescott.
 func coreType() string {
 	switch {

@@ -10,7 +10,7 @@
 //	applied  0      1      2      3
 //	moved    0      1      1.7    2.3    learning rates
 //
-// The model waits with each minibatch while [Hold] says so, so that a test can disturb a running
+// The model waits with each minibatch while [Hold] reports it, so that a test can disturb a running
 // job on a machine of any speed.
 package count
 
@@ -183,7 +183,7 @@ func offset(l param.Layout) (at int, ok bool) {
 	return 0, false
 }
 
-// tally compares the displacement of each row with that of so many updates.
+// tally compares the displacement of each row with that of that many updates.
 func tally(rows, initial []float32, epochs int) Tally {
 	t := Tally{Records: len(rows) / classes}
 	least, most := (moved(epochs-1)+moved(epochs))/2, (moved(epochs)+moved(epochs+1))/2

@@ -17,16 +17,16 @@ func (j *submitted) begunAnew(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
 	if s.Life < 2 || !strings.Contains(s.Anew, "lost") {
-		j.t.Errorf("life %d of the model, %q: the status does not say that the training began anew", s.Life, s.Anew)
+		j.t.Errorf("life %d of the model, %q: the status does not say that the training started over", s.Life, s.Anew)
 	}
-	if len(grep(j.log("master"), "The training begins anew")) == 0 {
-		j.t.Error("the master's log does not say that the training began anew")
+	if len(grep(j.log("master"), "The training starts over")) == 0 {
+		j.t.Error("the master's log does not say that the training started over")
 	}
 	if out := j.elasticdl("status", j.job); len(grep(out, "(?i)anew")) == 0 {
-		j.t.Errorf("elasticdl status does not say that the training began anew:\n%s", out)
+		j.t.Errorf("elasticdl status does not say that the training started over:\n%s", out)
 	}
 	if !j.told("Warning", "TrainingBegunAnew") {
-		j.t.Errorf("no event says that the training began anew:\n%s",
+		j.t.Errorf("no event says that the training started over:\n%s",
 			j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
 	if n := len(s.Evaluations); n == 0 {
@@ -55,12 +55,12 @@ func (ns *namespace) checkpoints() []string {
 func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
-	if s.Life < 2 || !strings.Contains(s.Anew, "went back to checkpoint") {
-		j.t.Errorf("life %d of the model, %q: the status does not say that the training went back "+
+	if s.Life < 2 || !strings.Contains(s.Anew, "returned to checkpoint") {
+		j.t.Errorf("life %d of the model, %q: the status does not say that the training returned "+
 			"to a checkpoint", s.Life, s.Anew)
 	}
 	if !j.told("Warning", "TrainingRolledBack") || j.told("Warning", "TrainingBegunAnew") {
-		j.t.Errorf("the events do not say that the training went back to a checkpoint, and only "+
+		j.t.Errorf("the events do not say that the training returned to a checkpoint, and only "+
 			"that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
 	j.t.Log(s.Anew)
@@ -88,11 +88,11 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 	ns.kubectl("delete", "pods", "-l",
 		"elasticdl-job-name=stripped,elasticdl-replica-type in (ps,worker)", "--wait=false",
 		"--grace-period=0", "--force")
-	j.awaits("a new life of the model", patience, func() bool {
+	j.awaits("a new model generation", patience, func() bool {
 		s := j.status()
 		return s != nil && s.Life > 1
 	})
-	took(t, "all but the master deleted to a new life of the model", began)
+	took(t, "all but the master deleted to a new model generation", began)
 	if now := j.uids("master"); !slices.Equal(now, kept) {
 		t.Errorf("the master was disturbed: %v, before %v", now, kept)
 	}
@@ -100,7 +100,7 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 }
 
 // onBoth submits a job as spread does, and moves server 1 to the other node, so that each node has
-// a server and two workers. The move itself begins a new life of the model.
+// a server and two workers. The move itself begins a new model generation.
 func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	j := ns.spread(job, epochs, more...)
@@ -112,7 +112,7 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 		return o.running() && o.Metadata.UID != before && o.Spec.NodeName == ns.nodes[1]
 	})
 	ns.kubectl("uncordon", ns.nodes[0])
-	j.awaits("training in the second life of the model", patience, func() bool {
+	j.awaits("training in the second model generation", patience, func() bool {
 		s := j.status()
 		return s != nil && s.Life == 2 && s.RecordsDone >= trainingDigits/5
 	})
@@ -129,7 +129,7 @@ func TestNodesLost(t *testing.T) {
 	j := ns.onBoth("halved", "40", ns.checkpoints()...)
 	back := killed(t, ns.nodes[1])
 	began := time.Now()
-	j.awaits("server 1 on the node that is left, in a third life of the model", patience, func() bool {
+	j.awaits("server 1 on the node that is left, in a third model generation", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
 		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.Life == 3
 	})
@@ -146,7 +146,7 @@ func TestNodesLost(t *testing.T) {
 		return o.running() && o.Metadata.UID != master && o.Spec.NodeName == ns.nodes[1]
 	})
 	took(t, "the other node killed, with all else, to another master", began)
-	j.awaits("both servers on the other node, and the model's next life", 2*patience, func() bool {
+	j.awaits("both servers on the other node, and the model's next generation", 2*patience, func() bool {
 		s := j.status()
 		return len(j.on(ns.nodes[1], (*object).running)) == 2 && j.pod("ps-0").running() && j.pod("ps-1").running() &&
 			j.pod("ps-0").Spec.NodeName == ns.nodes[1] && j.pod("ps-1").Spec.NodeName == ns.nodes[1] && s.Life > 3
@@ -158,8 +158,8 @@ func TestNodesLost(t *testing.T) {
 	t.Logf("%d records were done before, %d are now", done, j.done())
 	j.hurries()
 	j.rolledBack(epochs)
-	if log := j.log("master"); len(grep(log, "The training goes back to a checkpoint")) == 0 {
-		t.Error("the master's log does not say that the training went back to a checkpoint")
+	if log := j.log("master"); len(grep(log, "The training returns to a checkpoint")) == 0 {
+		t.Error("the master's log does not say that the training returned to a checkpoint")
 	}
 }
 
@@ -174,7 +174,7 @@ func TestKubeletLossWithServer(t *testing.T) {
 	j := ns.onBoth("doubled", "100")
 	back := killed(t, kubelet(ns.nodes[1]))
 	began := time.Now()
-	j.awaits("server 1 on the node that is left, in a third life of the model", patience, func() bool {
+	j.awaits("server 1 on the node that is left, in a third model generation", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
 		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.Life == 3
 	})

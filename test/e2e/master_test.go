@@ -29,7 +29,7 @@ func (j *submitted) back(what string, is func(master *object) bool) (uid string)
 	return j.uids("master")[0]
 }
 
-// undisturbed checks that the loss of masters began no new life of the model.
+// undisturbed checks that the loss of masters began no new model generation.
 func (j *submitted) undisturbed(s *wire.JobStatus) {
 	j.t.Helper()
 	if s.Life != 1 || s.Anew != "" {

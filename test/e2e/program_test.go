@@ -361,7 +361,7 @@ func (r *running) same(now, before steppers, workers []string) {
 	}
 }
 
-// A script that fails by itself fails its job, which reports the first failure, and not those that
+// A script that fails on its own fails its job, which reports the first failure, and not those that
 // followed from it in other processes. When the cause is removed the job continues, also after it
 // was suspended.
 func TestProgramFails(t *testing.T) {

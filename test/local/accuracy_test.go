@@ -91,7 +91,7 @@ func TestAccuracy(t *testing.T) {
 }
 
 // trainOnce trains a job, kills its processes by kill, and checks that every record was trained on
-// and at least so many processes were killed. It returns the accuracy.
+// and at least that many processes were killed. It returns the accuracy.
 func trainOnce(t *testing.T, flags []string, kill func(*launched) int, least int) float64 {
 	t.Helper()
 	began := time.Now()

@@ -35,7 +35,7 @@ const countedRecords = 3001 + 500 + 499
 // modelSeed chooses the initial values of the model that counts.
 const modelSeed = 7
 
-// stillLimit is how long a job may stand still without saying in its status what it waits for.
+// stillLimit is the time that a job may stand still without saying in its status what it waits for.
 const stillLimit = 10 * time.Second
 
 // TestCampaign trains jobs of the model that counts. Each is disturbed by faults that its seed

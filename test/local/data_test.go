@@ -11,8 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 )
 
-// numbered writes a RecordIO file with records of the digits, rotated by so many: each rotation has
-// as many records and bytes.
+// numbered writes a RecordIO file with records of the digits, rotated by that many: each rotation
+// has as many records and bytes.
 func numbered(t *testing.T, path string, rotated int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(digits, "train", "*"))

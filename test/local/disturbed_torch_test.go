@@ -78,7 +78,7 @@ func TestTorchRunDisturbed(t *testing.T) {
 	}
 }
 
-// loseOneAsOthersJoin kills a process at the moment when the world's processes were told to meet
+// loseOneAsOthersJoin kills a process at the moment when the world's processes were asked to meet
 // again after their round, because two others join: the others continue with the model, and at
 // once.
 func (j *launched) loseOneAsOthersJoin(pids []int) {
@@ -110,7 +110,7 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 			j.t.Fatalf("the job is %s after %v: %s", s.State, did, s.Reason)
 		}
 		ranks := j.ranks()
-		// the last process has the only copy of the state: without it the job would begin anew each
+		// the last process has the only copy of the state: without it the job would start over each
 		// time
 		if len(ranks) < 2 {
 			time.Sleep(200 * time.Millisecond)

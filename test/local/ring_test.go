@@ -148,7 +148,7 @@ func TestRingIsScaled(t *testing.T) {
 	nobodyLeft(t)
 }
 
-// The loss of all workers at once loses the state: the training begins anew, and completes.
+// The loss of all workers at once loses the state: the training starts over, and completes.
 func TestRingLosesAll(t *testing.T) {
 	j := trainRing(t, patient, "--num_epochs=10")
 	before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.2)(s) && worldOf(4)(s) })

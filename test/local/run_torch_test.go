@@ -360,7 +360,7 @@ func TestTorchRunResumes(t *testing.T) {
 	}
 }
 
-// A program that fails by itself is started again up to the limit, and its first failure is the
+// A program that fails on its own is started again up to the limit, and its first failure is the
 // job's reason.
 func TestTorchRunFails(t *testing.T) {
 	for _, python := range torch.Pythons(t) {

@@ -255,7 +255,7 @@ func makeECR(_ context.Context, r *Resource, _ Op) (Props, error) {
 
 // deleteLogs refuses to delete a log group while the cluster writes to it.
 func deleteLogs(_ context.Context, r *Resource) error {
-	return needs(r, eksCluster, "the cluster would make it anew")
+	return needs(r, eksCluster, "the cluster would make it again")
 }
 
 // logsReturn creates a deleted log group again, as EKS's own role may do after the cluster is

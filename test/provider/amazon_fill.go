@@ -2,7 +2,7 @@ package provider
 
 import "encoding/json"
 
-// What Amazon fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after
+// What Amazon fills in on its own: [Type.Fill] as soon as a resource is created, [Type.Drift] after
 // a while.
 
 func fillEIP(r *Resource) {

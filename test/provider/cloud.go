@@ -33,7 +33,7 @@ type Cloud struct {
 	AccountWithoutGPUs bool
 	// LogsReturn makes EKS's own role create the log group of a cluster again after it is deleted.
 	LogsReturn bool
-	// GKE does not turn on subsetting for internal load balancers by itself, as before 2025
+	// GKE does not turn on subsetting for internal load balancers on its own, as before 2025
 	NoL4Subsetting bool
 
 	// directory of minikube's profiles, each of them a file

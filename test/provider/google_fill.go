@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What Google fills in by itself: [Type.Fill] as soon as a resource is created, [Type.Drift] after
+// What Google fills in on its own: [Type.Fill] as soon as a resource is created, [Type.Drift] after
 // a while.
 
 // Versions of Kubernetes on GKE, before and after Google's upgrade.

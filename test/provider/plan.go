@@ -302,7 +302,7 @@ func plannedItems(path resource.PropertyPath, a *attribute, state, now any,
 }
 
 // pushed returns the resource after an update: properties in which the plan differs from the state
-// are replaced as a whole by the plan, the others stay as they are.
+// are replaced as a whole by the plan, the others stay unchanged.
 func pushed(is, state, plan Props) Props {
 	out := maps.Clone(is)
 	for k, v := range plan {

@@ -42,7 +42,7 @@ type Type struct {
 	// Fill adds to r.Is what the cloud fills in as soon as a resource is created or updated, so
 	// that the state has it.
 	Fill func(r *Resource)
-	// Drift changes r.Is as the cloud does by itself after a while, which a refresh reads.
+	// Drift changes r.Is as the cloud does on its own after a while, which a refresh reads.
 	Drift func(r *Resource)
 	// Delete returns an error if the resource cannot be deleted.
 	Delete func(ctx context.Context, r *Resource) error

@@ -42,7 +42,7 @@ func (t test) String() string {
 	return strings.TrimPrefix(t.pkg, "github.com/elasticdl/elasticdl/") + " " + t.name
 }
 
-// took is how long a test ran, with its subtests.
+// took is the time that a test ran, with its subtests.
 type took struct {
 	test
 	seconds float64

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// every is how often a log has a line that is drawn again and again.
+// every is the interval at which a log gets a line that is redrawn.
 const every = 10 * time.Second
 
 // Log keeps what one process writes as lines of a log, each by one Write. Of a line that is drawn
@@ -31,7 +31,7 @@ type Log struct {
 }
 
 // NewLog returns a log that writes each line to out behind a prefix, while it holds mu. It leaves
-// out the control sequences that a program writes for a terminal, if that is what it writes to.
+// out the control sequences that a program writes for a terminal, if it writes to one.
 func NewLog(mu *sync.Mutex, out io.Writer, prefix string, terminal bool) *Log {
 	return &Log{mu: mu, out: out, prefix: []byte(prefix), escapes: !terminal}
 }

@@ -9,8 +9,8 @@
 //
 // Laws:
 //
-//  1. What the only source of a stream writes is passed on byte for byte, and at once: half lines,
-//     carriage returns, control sequences.
+//  1. The output of the only source of a stream is passed on byte for byte, and at once: half
+//     lines, carriage returns, control sequences.
 //  2. Lines of several sources are not mixed. The beginning of a line waits for its end, on a
 //     terminal for a moment only.
 //  3. A line that is drawn again and again, as a progress bar, is on a terminal in one place, and
@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// longest is how much of a line is kept until its end comes. What is longer is passed on in
+	// longest limits the part of a line that is kept until its end. Longer lines are passed on in
 	// pieces.
 	longest = 1 << 20
-	// pause is how long the beginning of a line waits for its end where other sources write to the
-	// same terminal.
+	// pause is the time that the beginning of a line waits for its end where other sources write to
+	// the same terminal.
 	pause = 50 * time.Millisecond
 )
 
@@ -103,7 +103,7 @@ func (s *Stream) interrupt(by *Source) {
 	s.open, s.redrawn = nil, false
 }
 
-// Source is what one process writes to a stream.
+// Source is the output of one process to a stream.
 type Source struct {
 	stream *Stream
 	prefix []byte
@@ -137,8 +137,8 @@ func (it *Source) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// complete returns the length of the lines that are complete. A carriage return begins a line anew;
-// it may be the half of "\r\n" at the very end.
+// complete returns the length of the lines that are complete. A carriage return begins a line
+// again; it may be the half of "\r\n" at the very end.
 func complete(text []byte) int {
 	end := bytes.LastIndexByte(text, '\n') + 1
 	if i := bytes.LastIndexByte(text, '\r'); i > end && i+1 < len(text) {

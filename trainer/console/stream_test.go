@@ -90,8 +90,8 @@ func (b *shared) String() string {
 	return b.text.String()
 }
 
-// On a terminal a progress bar of one source makes room for lines of others and of ElasticDL's own,
-// and is drawn again.
+// On a terminal a progress bar of one source frees space for lines of others and of ElasticDL's
+// own, and is drawn again.
 func TestBarAmongLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

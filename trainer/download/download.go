@@ -19,7 +19,7 @@ import (
 // up.
 const Attempts = 3
 
-// Stalled is how long a server may send nothing before its connection counts as broken.
+// Stalled is the time that a server may send nothing before its connection counts as broken.
 const Stalled = 30 * time.Second
 
 // ErrRefused is wrapped by the error of a client's CheckRedirect, so that the request is not

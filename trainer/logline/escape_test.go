@@ -45,7 +45,7 @@ func harmless(text string) bool {
 	return logline.Escape(text) == text
 }
 
-// What others have said is in a log line as text, wherever it stands.
+// Foreign text is escaped in all parts of a log line.
 func TestLogLinesAreHarmless(t *testing.T) {
 	for _, attack := range attacks {
 		var out bytes.Buffer

@@ -127,7 +127,7 @@ var sourced = regexp.MustCompile(
 	`(?m)^((?:\[[a-z]+(?:-\d+)?\] )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[[A-Z]+(?:[+-]\d+)?\] )\[\w+\.go:\d+:\S+\] `)
 
 // WithoutSource returns whole lines without the source files of those of this format. The others,
-// as a program's own, stay as they are.
+// as a program's own, stay unchanged.
 func WithoutSource(lines []byte) []byte { return sourced.ReplaceAll(lines, []byte("$1")) }
 
 // Unsourced is a writer of whole lines, of which those of this format are written without their

@@ -20,7 +20,8 @@ type Line struct {
 //  3. A line waits for another log at most for the window, counted from the other log's last line.
 //     So a log that is silent, or whose clock is wrong, delays no other one for longer.
 type Merge struct {
-	// Window is how long lines wait for a log that has none; 0: until it has one, or has ended.
+	// Window is the time that lines wait for a log that has none; 0: until it has one, or has
+	// ended.
 	Window time.Duration
 
 	logs []merged

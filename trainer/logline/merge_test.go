@@ -31,7 +31,7 @@ func TestMerge(t *testing.T) {
 		{"lines without a time", []string{"a1 b c7", "d3 e f"}, "a b d e f c"},
 		{"no times at all", []string{"a b", "c d"}, "a b c d"},
 		{"lines before the first time", []string{"a5", "b c d1"}, "b c d a"},
-		{"a clock that goes back", []string{"a5 b1 c6", "d3 e4 f7"}, "d e a b c f"},
+		{"a clock that returns", []string{"a5 b1 c6", "d3 e4 f7"}, "d e a b c f"},
 		{"a clock that is behind", []string{"a101 b103", "c1 d2"}, "c d a b"},
 		{"an empty log", []string{"", "a1", ""}, "a"},
 		{"none", nil, ""},

@@ -174,13 +174,13 @@ func (m *master) anew(life int64, reason string) {
 		m.Log.Warn("The program starts again, from what it has saved", "reason", reason, "life", life,
 			"records", stats.Done)
 	case base.commit != nil:
-		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life,
+		m.Log.Warn("The training returns to a checkpoint", "reason", reason, "life", life,
 			"checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
 		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number,
 			Version: base.version(), Records: stats.Done, Kept: base.records()})
 	default:
-		m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
+		m.Log.Warn("The training starts over", "reason", reason, "life", life, "records", stats.Done)
 		m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
 	}
 }
@@ -189,14 +189,14 @@ func (m *master) anew(life int64, reason string) {
 func backWhy(base kept, done int64, begun bool, reason string) string {
 	switch {
 	case base.commit != nil:
-		return fmt.Sprintf("the training went back to checkpoint %d at version %s, with %s of %s records: %s",
+		return fmt.Sprintf("the training returned to checkpoint %d at version %s, with %s of %s records: %s",
 			base.Number, logline.Thousands(base.version()), logline.Thousands(base.records()),
 			logline.Thousands(done), reason)
 	case begun:
-		return fmt.Sprintf("the training began anew: %s; %s records were trained on till then", reason,
+		return fmt.Sprintf("the training started over: %s; %s records were trained on till then", reason,
 			logline.Thousands(done))
 	}
-	return fmt.Sprintf("the training began anew: %s; nothing was trained on since the time before", reason)
+	return fmt.Sprintf("the training started over: %s; nothing was trained on since the time before", reason)
 }
 
 // restart sets the training back to where a checkpoint is.

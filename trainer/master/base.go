@@ -175,7 +175,7 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.Job.CheckpointDir
 	if changes := commit.Changes(c.records(), c.Training); len(changes) > 0 {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s is of other data, or of another cut: %s; "+
-			"restore the data and the flags, or train anew with another --checkpoint_dir, from this "+
+			"restore the data and the flags, or train again with another --checkpoint_dir, from this "+
 			"model with --checkpoint_dir_for_init",
 			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
 	}

@@ -56,7 +56,7 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 			t.Errorf("resumed %t: begins with %+v, %v", resume, l.first, err)
 		}
 		if want := []checkpoint.Ancestor{first, {Job: "second", Number: 7}}; !slices.Equal(l.lineage, want) {
-			t.Errorf("resumed %t: goes back to %v, want %v", resume, l.lineage, want)
+			t.Errorf("resumed %t: returns to %v, want %v", resume, l.lineage, want)
 		}
 	}
 }
@@ -97,9 +97,9 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 		base  int64
 		again string
 	}{
-		{"resumed", false, 2, 1, "went back to checkpoint 1"},
-		{"come back", true, 2, 1, "went back to checkpoint 1"},
-		{"none is left", true, 1, 0, "began anew"},
+		{"resumed", false, 2, 1, "returned to checkpoint 1"},
+		{"come back", true, 2, 1, "returned to checkpoint 1"},
+		{"none is left", true, 1, 0, "started over"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 				it.arrive(&wire.Arrival{Formation: int64(i) + 1, Round: -1, Damage: "its checksum is another"})
 			}
 		}
-		if s := w.look(); !strings.Contains(s.Anew, "began anew") {
+		if s := w.look(); !strings.Contains(s.Anew, "started over") {
 			t.Errorf("the job is at %v", s)
 		}
 	})

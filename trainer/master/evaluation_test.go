@@ -40,7 +40,7 @@ func TestEvaluation(t *testing.T) {
 		w.done(0, second, accuracy(1, 2))
 		for i, s := range w.servers {
 			if got := s.last().ReleaseSnapshot; got != 50 {
-				t.Errorf("server %d was told to release %d", i, got)
+				t.Errorf("server %d was asked to release %d", i, got)
 			}
 		}
 		w.done(0, training)
@@ -170,7 +170,7 @@ func TestEvaluationWithdrawn(t *testing.T) {
 		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1,
 			Address: w.servers[1].address})
 		if err != nil || reply.Life != 2 {
-			t.Errorf("the new server is told of life %d, %v", reply.GetLife(), err)
+			t.Errorf("the new server is notified of life %d, %v", reply.GetLife(), err)
 		}
 		if o := w.servers[1].last(); o.ReleaseSnapshot != 0 || o.Life != 2 {
 			t.Errorf("the new server was told %v", o)

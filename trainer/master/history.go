@@ -93,9 +93,9 @@ func (h *history) hear(e Event, now time.Time) {
 	case ProgramFailed:
 		note(incidentProgram, e.Text)
 	case BegunAnew:
-		note(incidentModel, fmt.Sprintf("the training began anew: %s", e.Reason))
+		note(incidentModel, fmt.Sprintf("the training started over: %s", e.Reason))
 	case RolledBack:
-		note(incidentModel, fmt.Sprintf("the training went back to checkpoint %d: %s", e.Checkpoint, e.Reason))
+		note(incidentModel, fmt.Sprintf("the training returned to checkpoint %d: %s", e.Checkpoint, e.Reason))
 	case ProgramResumed:
 		note(incidentModel, e.Words())
 	case CheckpointDamaged:

@@ -82,7 +82,7 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 			}
 		}
 		if beat := w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER}); beat.Unknown {
-			t.Error("a pod is told to leave before the master knows")
+			t.Error("a pod is asked to leave before the master knows")
 		}
 		w.pods.exist()
 		if s := w.look(); s.State != "Pending" || !strings.Contains(s.Waiting, "60 of 3600 MB") {

@@ -96,11 +96,11 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 		w.done(0, first)
 		for range 2 {
 			if reply := join(8); reply.Life != 3 {
-				t.Errorf("the new process is told of life %d", reply.Life)
+				t.Errorf("the new process is notified of life %d", reply.Life)
 			}
 		}
 		s := w.look()
-		if want := "the training began anew: ps-0 was lost with its part of the model: it was " +
+		if want := "the training started over: ps-0 was lost with its part of the model: it was " +
 			"started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
 			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
 		}
@@ -173,12 +173,12 @@ func TestServerLostAgain(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		s := w.look()
-		if want := "the training began anew: ps-1 was lost with its part of the model: node lost; " +
+		if want := "the training started over: ps-1 was lost with its part of the model: node lost; " +
 			"nothing was trained on since the time before"; s.Life != 3 || s.Rewinds != 2 || s.Anew != want {
 			t.Errorf("life %d, %q, want %q", s.Life, s.Anew, want)
 		}
 		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "ps-1") {
-			t.Errorf("it was told that the training begins anew: %+v", lives)
+			t.Errorf("it was notified that the training starts over: %+v", lives)
 		}
 		w.join()
 		w.train(0)

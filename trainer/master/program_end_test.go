@@ -108,7 +108,7 @@ func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Origin = 2, &wire.Origin{Formation: 2} })
 		if s := w.look(); !strings.HasPrefix(s.Anew,
-			"the training began anew: a process was lost, or failed, after the training") {
+			"the training started over: a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
 	})

@@ -113,7 +113,7 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
 			origin: &wire.Origin{Formation: 2},
 			event:  BegunAnew{Life: 2, Reason: "every worker was lost", Records: 8},
-			says:   "the training began anew: every worker was lost; 8 records were trained on till then",
+			says:   "the training started over: every worker was lost; 8 records were trained on till then",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -468,7 +468,7 @@ func TestProgramKeeps(t *testing.T) {
 			return reply.Keeps
 		}
 		if keeps() {
-			t.Error("a newcomer is told that processes keep their state, and none has said so")
+			t.Error("a newcomer is notified that processes keep their state, and none has reported it")
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Keeps = true })
 		if !keeps() {

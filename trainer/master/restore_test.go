@@ -227,7 +227,7 @@ func TestServerLostWithoutMaster(t *testing.T) {
 					t.Errorf("the values of a server are lost, and the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.Life != 2 {
-					t.Errorf("the server is told of life %d", o.Life)
+					t.Errorf("the server is notified of life %d", o.Life)
 				}
 				r.ends(Leave, ErrLeft)
 				r.follow()
@@ -273,7 +273,7 @@ func TestPodsAreWrittenBeforeTheyAre(t *testing.T) {
 // A superseded master ends, and neither creates nor deletes pods.
 func TestSupersededMasterEndsNothing(t *testing.T) {
 	for name, act := range map[string]func(r *reigned){
-		"by itself":      func(*reigned) {},
+		"on its own":     func(*reigned) {},
 		"at a job's end": func(r *reigned) { r.JobClient.Stop(r.Context(), &wire.StopRequest{}) },
 	} {
 		t.Run(name, func(t *testing.T) {

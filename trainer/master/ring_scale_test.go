@@ -94,7 +94,7 @@ func TestRingLog(t *testing.T) {
 			{`level=INFO msg="World 1 formed: 3 workers [worker-0 worker-1 worker-2], from the initial values"`, 1},
 			{`msg="The ring does not work" reason="waiting for 1 of at least 2 workers"`, 1},
 			{`msg="World 2 formed: 2 workers [worker-2 worker-3], state of worker-2 at version 7"`, 1},
-			{`level=WARN msg="The training begins anew" reason="every worker was lost, and the model with them`, 1},
+			{`level=WARN msg="The training starts over" reason="every worker was lost, and the model with them`, 1},
 			{`msg="World 3 formed: 3 workers [worker-5 worker-6 worker-7], from the initial values"`, 1},
 			{`The ring does not work`, 1},
 			{`World `, 3},

@@ -254,7 +254,7 @@ func TestStrangersLeave(t *testing.T) {
 		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease})
 		wantCode(t, err, codes.FailedPrecondition)
 		if w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2}).Unknown {
-			t.Error("the replacement is told to leave")
+			t.Error("the replacement is asked to leave")
 		}
 	})
 }

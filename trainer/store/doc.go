@@ -7,5 +7,6 @@
 //	prediction/  what was predicted: parts, and the file that they make
 //	outage/      failures of a storage that may go away, and waiting for that
 //
-// Its packages import those of elastic and wire. Who trains, supervises or decides is above them.
+// Its packages import those of elastic and wire. Packages that train, supervise or decide are above
+// them.
 package store

@@ -83,7 +83,7 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 	return errors.Join(append(problems, atMost(1+most, args))...)
 }
 
-// command makes a command about commits, of which it takes so many numbers.
+// command makes a command about commits, of which it takes that many numbers.
 func (c *commits) command(cmd *cobra.Command, most int,
 	run func(cmd *cobra.Command, d checkpoint.Dir) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return c.parse(cmd, args, most) }
@@ -188,7 +188,7 @@ const (
 	commitUnreadable = "unreadable" // for another reason than its bytes
 )
 
-// commitState is a commit as it is found.
+// commitState is the state of a commit in a directory.
 type commitState struct {
 	Number   int64      `json:"number"`
 	State    string     `json:"state"`

@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// lookLimit is how long a cluster may take to answer if it is not known whether the user means it.
+// lookLimit limits the wait for a cluster that the user may not mean.
 const lookLimit = 3 * time.Second
 
 // where is the flags that say where jobs are: on this machine, or on a cluster.
@@ -93,7 +93,7 @@ func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
 	return kube.Connect(w.at)
 }
 
-// home is where a job runs.
+// home is a runtime of jobs: this machine or a cluster.
 type home interface {
 	Status(ctx context.Context, name string) (*wire.JobStatus, error)
 	Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error)

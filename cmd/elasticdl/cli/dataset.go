@@ -62,7 +62,7 @@ the claim and runs --image_name; OUT is optional. The files appear at the end, c
 	return cmd
 }
 
-// datasetRun is what dataset was asked for.
+// datasetRun holds the arguments of the dataset command.
 type datasetRun struct {
 	dataset.Options
 	to    string

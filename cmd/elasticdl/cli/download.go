@@ -47,7 +47,7 @@ temporary pod with the job's image or --image_name.`,
 	return cmd
 }
 
-// downloading is what download was asked for.
+// downloading holds the arguments of the download command.
 type downloading struct {
 	// of the job; "": copy says what
 	name string

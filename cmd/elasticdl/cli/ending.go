@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
-// endingEvery is how often a command says what a job that is being stopped waits for.
+// endingEvery is the interval at which a command prints the pods that a stopping job waits for.
 const endingEvery = 5 * time.Second
 
 // withReader returns a context that also ends when nobody reads the output of this process any

@@ -58,16 +58,16 @@ func TestWhatATrainingSaved(t *testing.T) {
 		checkpoint         *wire.Checkpoint
 		stopped, suspended string
 	}{
-		"without checkpoints": {nil, "", ": it has no checkpoint, and begins anew when it is resumed"},
+		"without checkpoints": {nil, "", ": it has no checkpoint, and starts over when it is resumed"},
 		"saved": {&wire.Checkpoint{Dir: "/c", Number: 3, Version: 40, Records: 1_000, UnixMs: 1_000},
 			"; elasticdl resume goes on from its newest checkpoint, 3, with 1,000 of the 1,200 " +
 				"records that were trained on",
 			" at checkpoint 3 (version 40, 1,000 records), 2s ago, in /c"},
-		"none": {&wire.Checkpoint{Dir: "/c"}, "; it has no checkpoint: elasticdl resume begins anew",
-			": it has no checkpoint, and begins anew when it is resumed"},
+		"none": {&wire.Checkpoint{Dir: "/c"}, "; it has no checkpoint: elasticdl resume starts over",
+			": it has no checkpoint, and starts over when it is resumed"},
 		"failed": {&wire.Checkpoint{Dir: "/c", Problem: "no space left on device"},
-			"; it has no checkpoint, and resume begins anew: no space left on device",
-			": it has no checkpoint, and begins anew when it is resumed"},
+			"; it has no checkpoint, and resume starts over: no space left on device",
+			": it has no checkpoint, and starts over when it is resumed"},
 		"not readable": {&wire.Checkpoint{Dir: "/c", Unread: true, Problem: "reading /c fails: no route to host"},
 			"; whether it has a checkpoint is not known: reading /c fails: no route to host",
 			": whether it has a checkpoint is not known: reading /c fails: no route to host"},

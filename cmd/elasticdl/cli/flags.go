@@ -12,9 +12,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Every command has its flags in cobra's sets. What this file adds: dashes are as good as
-// underscores, booleans are what ElasticDL takes for them, mistyped flags get a suggestion, and all
-// that is wrong with a command line is reported at once.
+// Every command has its flags in cobra's sets. This file adds: dashes are as good as underscores,
+// booleans have ElasticDL's values, mistyped flags get a suggestion, and all mistakes of a command
+// line are reported at once.
 
 // spelling returns how the flags of a command line are spelled: with underscores, by their newest
 // names. A completion that is asked for with dashes is answered with dashes.
@@ -73,7 +73,7 @@ var expected = map[string]string{
 	"uint64": "a whole number of 0 or more", "stringSlice": "values with commas between",
 }
 
-// Set implements pflag.Value. Booleans and durations are what jobs take for them.
+// Set implements pflag.Value. Booleans and durations have the syntax of jobs' flags.
 func (c *checked) Set(text string) error {
 	value, err := text, error(nil)
 	switch c.Type() {
@@ -258,8 +258,8 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// words returns a check that a command has as many words beside its flags as its usage names: least
-// of them have to be there, most (negative: any number) may.
+// words returns a check that a command has as many arguments as its usage names: least of them have
+// to be there, most (negative: any number) may.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		usage := "expected " + cmd.CommandPath() + strings.TrimPrefix(cmd.Use, cmd.Name())
@@ -273,7 +273,7 @@ func words(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// subcommand checks the words of a command that does nothing by itself: the first is a command's
+// subcommand checks the words of a command that does nothing on its own: the first is a command's
 // name that it does not know.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

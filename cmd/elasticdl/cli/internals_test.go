@@ -65,7 +65,7 @@ func TestInternals(t *testing.T) {
 		`elasticdl logs: invalid argument "many" for "--tail" flag: strconv.ParseInt: parsing "many": invalid syntax`, "elasticdl status: accepts 1 arg(s), received 0",
 		"pod &{ID:1}", "at 0xc000123456", "job %!v(MISSING)", "panic: nil pointer dereference",
 		"goroutine 7 [running]:", "list jobs: context deadline exceeded",
-		"rpc error: code = Unavailable desc = gone", `"github.com/elasticdl/elasticdl/trainer"`,
+		"rpc error: code = Unavailable desc = connection lost", `"github.com/elasticdl/elasticdl/trainer"`,
 		"metrics map[loss:1]", "statat train.csv: path escapes from parent", "loss <nil>",
 	} {
 		if found := internals("> ! elasticdl do\n[stderr]\n" + line + "\n> exec other\n" + line +

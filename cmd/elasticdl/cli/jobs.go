@@ -24,7 +24,7 @@ import (
 // The causes of waits that took too long.
 var (
 	errWaited = errors.New("the job has not ended in time")
-	errGone   = errors.New("not all of it is gone in time; the rest follows by itself")
+	errGone   = errors.New("timed out waiting for deletion; the remaining pods are deleted in the background")
 )
 
 func listCommand() *cobra.Command {
@@ -262,7 +262,7 @@ func waitCommand() *cobra.Command {
 	return cmd
 }
 
-// timeout is how long a command waits at most; 0: for ever.
+// timeout limits the wait of a command; 0: for ever.
 type timeout time.Duration
 
 func (t *timeout) flags(cmd *cobra.Command) {
@@ -336,7 +336,7 @@ func scaleCommand() *cobra.Command {
 	return cmd
 }
 
-// scaleLimit is how long scale looks what becomes of it.
+// scaleLimit limits how long scale watches the new workers.
 const scaleLimit = 10 * time.Second
 
 // scaled shows what comes of a change: pods that come and go, until there are as many as wanted, or
@@ -504,7 +504,7 @@ func nearby(err error) string {
 	return ""
 }
 
-// completeLimit is how long a shell waits for names.
+// completeLimit limits the wait of a shell for names.
 const completeLimit = 2 * time.Second
 
 func (w *where) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -543,7 +543,7 @@ func (w *where) completePod(cmd *cobra.Command, job string) ([]string, cobra.She
 	return pods, cobra.ShellCompDirectiveNoFileComp
 }
 
-// format is how a command prints: text or json.
+// format is the output format of a command: text or json.
 type format struct {
 	name   string
 	asJSON bool

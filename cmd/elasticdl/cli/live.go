@@ -15,10 +15,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// lineEvery is how often a job's progress is a line of a log.
+// lineEvery is the interval between progress lines in a log.
 const lineEvery = 2 * time.Second
 
-// watching is how a job is looked at: how it is now, and, when it has ended, how that was.
+// watching prints a job's status until it ends: how it is now, and, when it has ended, how that
+// was.
 type watching struct {
 	status func(context.Context) (*wire.JobStatus, error)
 	wait   func(context.Context) (*wire.JobStatus, error)
@@ -28,8 +29,8 @@ type watching struct {
 	ending func(say func(line string)) (ended func())
 }
 
-// show shows a job until wait returns, which is what it returns. A job is looked at until then,
-// also when ctx has ended.
+// show shows a job until wait returns, and returns the result of wait. A job is looked at until
+// then, also when ctx has ended.
 func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, error) {
 	type end struct {
 		status *wire.JobStatus
@@ -67,7 +68,7 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 	}
 }
 
-// following is how that is looked at which happens to a job, beside its logs.
+// following prints status changes of a job between its log lines.
 type following struct {
 	status func(context.Context) (*wire.JobStatus, error)
 	news   func(before, after *wire.JobStatus) []string

@@ -3,9 +3,9 @@
 //
 //	func main() { cli.Main(mnist.Model) }
 //
-// Such a binary is the user's command and every role of a job, as elasticdl itself is; its images
-// are what the pods of a cluster run. `elasticdl zoo init` writes a module with such a main,
-// `elasticdl zoo build` makes an image of it.
+// Such a binary is the user's command and every role of a job, as elasticdl itself is; the pods of
+// a cluster run its images. `elasticdl zoo init` writes a module with such a main, `elasticdl zoo
+// build` makes an image of it.
 package cli
 
 import (

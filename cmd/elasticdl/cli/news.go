@@ -11,10 +11,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What has happened to a job between two of its statuses, in lines. The status before is nil if
-// there is none.
+// Lines that report the changes between two statuses of a job. The status before is nil if there is
+// none.
 
-// anewNews returns the line to say if the training has begun anew, or gone back, between two
+// anewNews returns the line to say if the training has started over, or returned, between two
 // statuses, none if it has not.
 func anewNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
@@ -107,7 +107,7 @@ func podNews(before, after *wire.JobStatus) []string {
 	for _, p := range before.GetPods() {
 		known[of(p)] = p
 		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
-			// what is said of it later is said of the same end
+			// what is reported of it later is reported of the same end
 			over[podName(p)] = p
 		}
 	}

@@ -22,8 +22,8 @@ func script() *wire.JobStatus {
 	}
 }
 
-// The messages beside a program's output report each loss and its consequence once, and nothing
-// about normal starts and ends.
+// The messages between a program's output lines report each loss and its consequence once, and
+// nothing about normal starts and ends.
 func TestProgramNews(t *testing.T) {
 	const words = "rank 1 of worker-1 (pid 8): killed by SIGKILL; the others go on, it is started again (not charged)"
 	change := func(f func(*wire.JobStatus)) *wire.JobStatus {

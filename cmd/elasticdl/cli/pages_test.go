@@ -128,8 +128,8 @@ func static(parts []syntax.WordPart) string {
 	return s.String()
 }
 
-// tools lists the commands that pages use beside elasticdl and make. The table [played] says which
-// test runs them.
+// tools lists the commands of pages other than elasticdl and make. The table [played] names the
+// test that runs them.
 var tools = []string{
 	"awk", "aws", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export", "gcloud",
 	"gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
@@ -141,8 +141,8 @@ var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe"
 	"exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
 
 // Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and
-// their values, make has the target, and other tools are run by a test or excused in the table
-// [played].
+// their values, make has the target, and other tools are run by a test or excused in the table of
+// played_test.go.
 func TestPagesAreAccepted(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {

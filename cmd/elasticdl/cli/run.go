@@ -33,7 +33,7 @@ func programHere(j *job.Job) error {
 	if g.Processes == "gpu" && agent.GPUs() == 0 {
 		return errors.New("--nproc_per_node=gpu: this machine has no GPU; give a number, auto or cpu")
 	}
-	// it was said, or each worker brings it
+	// it was reported, or each worker brings it
 	if len(g.Command) == 0 || g.Launcher() != "" || strings.Contains(g.Command[0], "://") {
 		return nil
 	}
@@ -58,8 +58,8 @@ func workdirHere(dir string) error {
 	return fmt.Errorf("--workdir=%s: expected a directory of this machine: %s: create it, or name another", dir, found)
 }
 
-// attendProgram says what befalls the processes of a program, among what they write, until its job
-// has ended, which is what it returns. The end of ctx stops the job.
+// attendProgram prints losses and restarts of a program's processes between their output lines
+// until the job ends, and returns its final status. The end of ctx stops the job.
 func attendProgram(ctx context.Context, h *local.Handle, j *job.Job) (*wire.JobStatus, error) {
 	out := h.Notes()
 	watched, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// sameRequest is how soon after the first signal another one is the same request: timeout(1) sends
-// SIGTERM to its child, and then to its process group, and notebooks send SIGINT and SIGTERM.
+// sameRequest is the time after a signal within which another one is the same request: timeout(1)
+// sends SIGTERM to its child, and then to its process group, and notebooks send SIGINT and SIGTERM.
 const sameRequest = 500 * time.Millisecond
 
-// interruption is how signals reach a command.
+// interruption delivers signals to a command.
 type interruption struct {
 	told chan os.Signal
 	// closed by a second request
@@ -28,7 +28,7 @@ type interruptionKey struct{}
 
 // untilSignal returns a context that ends with the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed
 // terminal) or SIGQUIT (Ctrl-\), whose name is its cause. A second one, not sooner than
-// sameRequest, ends the process as it is, or is passed on to a command that wants it: see
+// sameRequest, ends the process at once, or is forwarded to a command that handles it: see
 // [hurried]. SIGHUP stays ignored under nohup(1).
 func untilSignal() context.Context {
 	i := &interruption{told: make(chan os.Signal, 8), hurry: make(chan struct{}), takes: make(chan struct{}, 1)}
@@ -88,7 +88,7 @@ func hurried(ctx context.Context) <-chan struct{} {
 	return i.hurry
 }
 
-// signalled returns how a signal is told of as the cause of an end.
+// signalled returns how a signal is notified of as the cause of an end.
 func signalled(s os.Signal) error {
 	switch s {
 	case os.Interrupt:

@@ -59,8 +59,8 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// A Pulumi stack creates its job again and reverts its changes: a user who stops or scales the job
-// by a command is told what to do instead.
+// A Pulumi stack creates its job again and reverts its changes: a command that stops or scales the
+// job prints the remedy.
 func TestJobsOfAStack(t *testing.T) {
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
 	for _, test := range []struct {

@@ -87,7 +87,7 @@ func readsProgram(command []string) bool {
 	return true
 }
 
-// pipedWait is how long a writer of a pipe has to write something, in milliseconds.
+// pipedWait limits the wait for the first byte of a pipe, in milliseconds.
 const pipedWait = 100
 
 // piped reports whether something was given to the command on its standard input, other than by a

@@ -97,7 +97,7 @@ func rested(s *wire.JobStatus, now time.Time) string {
 		return words + ": whether it has a checkpoint is not known: " + unreadable(c)
 	}
 	if s.RecordsDone > 0 {
-		words += ": it has no checkpoint, and begins anew when it is resumed"
+		words += ": it has no checkpoint, and starts over when it is resumed"
 	}
 	return words
 }
@@ -121,9 +121,9 @@ func stopped(s *wire.JobStatus) string {
 	case c.Number == 0 && c.Unread:
 		return words + "; whether it has a checkpoint is not known: " + unreadable(c)
 	case c.Number == 0 && c.Problem != "":
-		return words + "; it has no checkpoint, and resume begins anew: " + oneLine(c.Problem)
+		return words + "; it has no checkpoint, and resume starts over: " + oneLine(c.Problem)
 	case c.Number == 0:
-		return words + "; it has no checkpoint: elasticdl resume begins anew"
+		return words + "; it has no checkpoint: elasticdl resume starts over"
 	}
 	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the "+
 		"%s that were trained on",
@@ -200,10 +200,10 @@ func goesOn(ctx context.Context, name string) string {
 			return fmt.Sprintf("; it goes on from checkpoint %d, in %s", e.Number, j.CheckpointDir)
 		}
 	}
-	return "; it begins anew: there is no checkpoint in " + j.CheckpointDir
+	return "; it starts over: there is no checkpoint in " + j.CheckpointDir
 }
 
-// resting returns what is said of a job that is waited for and suspended.
+// resting returns what is reported of a job that is waited for and suspended.
 func resting(name string) string {
 	return fmt.Sprintf("job %s is suspended; it goes on with: elasticdl resume %[1]s", name)
 }

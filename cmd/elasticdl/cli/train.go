@@ -28,7 +28,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// refresh is how often a job is looked at.
+// refresh is the interval between two looks at a job.
 const refresh = 250 * time.Millisecond
 
 func trainCommand() *cobra.Command {
@@ -178,7 +178,7 @@ func settleHere(c *job.Command) error {
 }
 
 // makeAbsolute makes the paths of a job absolute, and notes the directory in which its program
-// starts: it may be resumed from elsewhere. The program's own arguments stay as they are, as they
+// starts: it may be resumed from elsewhere. The program's own arguments stay unchanged, as they
 // mean what they mean in that directory.
 func makeAbsolute(j *job.Job) error {
 	paths := []*string{
@@ -255,7 +255,7 @@ func noteFormer(c *job.Command) {
 	}
 }
 
-// noteGPUs says that on this machine, which has so many, workers are given no GPUs of their own.
+// noteGPUs says that on this machine, which has that many, workers are given no GPUs of their own.
 func noteGPUs(c *job.Command, here int) {
 	if n := c.Job.Program.GPUs; c.Job.Runs() && n > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("no effect with --runtime=local: --gpus=%d: all "+
@@ -263,7 +263,7 @@ func noteGPUs(c *job.Command, here int) {
 	}
 }
 
-// crew is who does a job.
+// crew is the set of pods of a job.
 func crew(j *job.Job) string {
 	how := cmp.Or(string(j.Strategy), string(j.Type))
 	if j.Runs() {
@@ -276,7 +276,8 @@ func crew(j *job.Job) string {
 	return strings.Join(parts, ", ")
 }
 
-// attend shows a job until it has ended, which is what it returns. The end of ctx stops the job.
+// attend shows a job until it has ended, and returns its final status. The end of ctx stops the
+// job.
 func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	ctx, release := withReader(ctx)
 	defer release()
@@ -378,8 +379,8 @@ func hasModel(j *job.Job) error {
 	return from.Check(layout)
 }
 
-// unused says that a job's directory of checkpoints is another's. What an earlier job of the name
-// has left in its own is moved aside when the job starts.
+// unused says that a job's directory of checkpoints is another's. The checkpoints of an earlier job
+// of the name are moved aside when the job starts.
 func unused(j *job.Job) error {
 	if own, err := local.CheckpointDir(j.Name); err != nil || own == j.CheckpointDir {
 		return nil

@@ -71,7 +71,7 @@ func (u *uploading) copy(j *job.Job, from string) kube.Copy {
 	}
 }
 
-// pack writes the archive into a directory. It is what the job says.
+// pack writes the archive into a directory. The job has the same one.
 func (u *uploading) pack(j *job.Job, into string) error {
 	file, err := os.Create(filepath.Join(into, u.file))
 	if err != nil {
@@ -88,7 +88,7 @@ func (u *uploading) pack(j *job.Job, into string) error {
 	return nil
 }
 
-// run uploads the code of a job, unless it is there, and says so.
+// run uploads the code of a job, unless it is there, and reports it.
 func (u *uploading) run(ctx context.Context, client *kube.Client, j *job.Job, out, notes io.Writer) error {
 	work, err := os.MkdirTemp("", "elasticdl-upload-")
 	if err != nil {

@@ -130,20 +130,21 @@ func learned(s *wire.JobStatus) []string {
 	return parts
 }
 
-// rewound says how often the training began anew, or went back to a checkpoint; "" if it never did.
+// rewound says how often the training started over, or returned to a checkpoint; "" if it never
+// did.
 func rewound(s *wire.JobStatus) string {
 	switch n := s.GetRewinds(); n {
 	case 0:
 		return ""
 	case 1:
-		return "went back once"
+		return "returned once"
 	default:
-		return fmt.Sprintf("went back %d times", n)
+		return fmt.Sprintf("returned %d times", n)
 	}
 }
 
-// anew says that the training began anew, or went back to a checkpoint, and why, the last time; ""
-// if it never did.
+// again says that the training started over, or returned to a checkpoint, and why, the last time;
+// "" if it never did.
 func anew(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
 
 // saved says which checkpoint is the newest, and where; "" if the job has none ever.
@@ -542,7 +543,7 @@ func podName(p *wire.PodStatus) string {
 	return fmt.Sprintf("%s-%d", strings.ToLower(p.Role.String()), p.Index)
 }
 
-// reason says why a pod is as it is, beside its state.
+// reason returns the cause of a pod's state.
 func reason(p *wire.PodStatus) string {
 	return strings.TrimPrefix(oneLine(p.Reason), strings.ToLower(p.State)+": ")
 }

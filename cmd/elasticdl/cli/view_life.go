@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What is shown of the signs of life of a program's processes, and of what went wrong in a job.
+// Views of the signs of life of a program's processes, and of a job's incidents.
 
 // processTable returns the table of the processes of a program: their pids, how much they compute,
 // and what they have written last; "" if none is known.

@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // golden compares text with testdata/view/<name>.golden.
 func golden(t *testing.T, name, text string) {
@@ -31,7 +31,7 @@ func golden(t *testing.T, name, text string) {
 		t.Fatal(err)
 	}
 	if text != string(want) {
-		t.Errorf("%s (go test -update writes it anew):\ngot:\n%s\nwant:\n%s", path, text, want)
+		t.Errorf("%s (go test -update writes it again):\ngot:\n%s\nwant:\n%s", path, text, want)
 	}
 }
 
@@ -94,7 +94,7 @@ func clustered() *wire.JobStatus {
 // lost changes s to the status after a server was lost with its part of the model, and returns it.
 func lost(s *wire.JobStatus) *wire.JobStatus {
 	s.Life, s.Rewinds, s.Anew = 102, 1,
-		"the training began anew: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
+		"the training started over: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
 	return s
 }
 
@@ -171,7 +171,7 @@ func TestNews(t *testing.T) {
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
 	larger.Life, larger.Rewinds, larger.Anew = 102, 1,
-		"the training began anew: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
+		"the training started over: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
@@ -195,11 +195,11 @@ func TestProblemsShown(t *testing.T) {
 }
 
 // The newest checkpoint is shown, and why the last attempt failed; a rollback is not shown as
-// beginning anew.
+// starting over.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
 	s.Life, s.Rewinds, s.Anew = 102, 1,
-		"the training went back to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
+		"the training returned to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
 	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200,
 		UnixMs: after(56 * time.Second)}
 	const words = "12 (version 340, 35,200 records), 4s ago, in /data/ckpt"
@@ -229,9 +229,9 @@ func TestCheckpointShown(t *testing.T) {
 	}
 }
 
-// Each time that the training begins anew, this is reported once, in every output.
+// Each time that the training starts over, this is reported once, in every output.
 func TestAnew(t *testing.T) {
-	const words = "the training began anew: ps-1 was lost with its part of the model: node lost; " +
+	const words = "the training started over: ps-1 was lost with its part of the model: node lost; " +
 		"50,000 records were trained on till then"
 	for _, before := range []*wire.JobStatus{nil, running()} {
 		if lines := news(before, lost(running())); !slices.Contains(lines, words) {
@@ -241,17 +241,17 @@ func TestAnew(t *testing.T) {
 	if lines := news(lost(running()), lost(running())); len(lines) != 0 {
 		t.Errorf("said again: %q", lines)
 	}
-	// it begins anew for the same reason, after the same number of records
+	// it starts over for the same reason, after the same number of records
 	again := lost(running())
 	again.Rewinds, again.RecordsDone = 2, 0
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
 	}
-	if text := statusText(again, start); !strings.Contains(text, ", went back 2 times\n") {
+	if text := statusText(again, start); !strings.Contains(text, ", returned 2 times\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
 	if text := summary(again, "logs"); !strings.Contains(text,
-		"  model     went back 2 times; the last time: "+words+"\n") {
+		"  model     returned 2 times; the last time: "+words+"\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
 	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+
@@ -272,7 +272,7 @@ func TestAnew(t *testing.T) {
 		Anew          string
 	}
 	if err := json.Unmarshal(text, &of); err != nil || of.Life != 102 || of.Rewinds != 1 ||
-		!strings.HasPrefix(of.Anew, "the training began anew: ps-1 was lost") {
+		!strings.HasPrefix(of.Anew, "the training started over: ps-1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()

@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Everything here is how views write numbers, times and lines.
+// Numbers, times and lines as views print them.
 
 // short is a duration as kubectl writes ages: 35s, 2m3s, 5m, 3h20m, 4d.
 func short(d time.Duration) string {
@@ -37,7 +37,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// oneLine keeps a reason on its line, out of a table's columns, and a terminal as it is.
+// oneLine removes line breaks, tabs and control sequences from a reason.
 func oneLine(reason string) string {
 	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(logline.Escape(reason))
 }
@@ -81,7 +81,7 @@ func escape(m protoreflect.Message) {
 	})
 }
 
-// notes is a writer of what is said beside a command's output; others' words are in it.
+// notes writes notes about a command, apart from its output; others' words are in it.
 type notes struct{ out io.Writer }
 
 func (n notes) Write(text []byte) (int, error) {

@@ -32,7 +32,7 @@ func zooCommand() *cobra.Command {
 	return cmd
 }
 
-// zooBuild is what zoo build was asked for.
+// zooBuild holds the arguments of zoo build.
 type zooBuild struct {
 	path, image, base, output string
 	platforms, binary         []string
@@ -48,7 +48,7 @@ func zooBuildCommand() *cobra.Command {
 
 PATH (default: the current directory) is the directory of zoo init, a Go module with such a main package,
 or a static binary of ElasticDL, such as build/elasticdl with the built-in models. The image has the binary
-at /elasticdl and, without --base_image, only certificate authorities and /tmp beside it. The image is kept
+at /elasticdl and, without --base_image, only certificate authorities and /tmp. The image is kept
 in the state directory (` + "`elasticdl zoo push`" + ` reads it there). The same input gives the same digest.
 
 PATH may also be a directory of other files, such as Python or shell scripts, for elasticdl run. Then
@@ -290,7 +290,7 @@ func noteDocker(cmd *cobra.Command) {
 	}
 }
 
-// zooPush is what zoo push was asked for.
+// zooPush holds the arguments of zoo push.
 type zooPush struct {
 	user               string
 	password, insecure bool
@@ -306,7 +306,7 @@ func (p *zooPush) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// login is who pushes, nil for whom Docker's configuration names. A password has no line end, and
+// login is the user who pushes; nil for Docker's configuration. A password has no line end, and
 // what prints it adds one.
 func (p *zooPush) login(in io.Reader) (*image.Login, error) {
 	if !p.password {

@@ -20,13 +20,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
-// scaffold is what zoo init writes: a Go module.
+// scaffold holds the files of zoo init: a Go module.
 //
 //go:embed scaffold
 var scaffold embed.FS
 
-// recipeFile is where zoo init leaves for zoo build what it was told, as ElasticDL left a
-// Dockerfile.
+// recipeFile keeps the arguments of zoo init for zoo build, as ElasticDL's Dockerfile did.
 const recipeFile = "elasticdl.json"
 
 // recipe says how the image of a model zoo is made.
@@ -35,7 +34,7 @@ type recipe struct {
 	BaseImage string `json:"base_image,omitempty"` // "": none
 }
 
-// zooInit is what zoo init was asked for.
+// zooInit holds the arguments of zoo init.
 type zooInit struct {
 	zoo, base, local, pypi, spec string
 	// --local_pkg_dir if it has no checkout but may have ElasticDL's Python packages
@@ -168,7 +167,7 @@ func checkoutOf(dir string) (string, bool) {
 
 // fromHere is a path as seen from the working directory, so that a module which is built with it
 // names nothing above the two. Where symbolic links lead to the working directory that is not safe,
-// and the path stays as it is.
+// and the path stays unchanged.
 func fromHere(path string) string {
 	here, err := os.Getwd()
 	if err != nil || !filepath.IsAbs(path) {
@@ -224,7 +223,7 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 	for _, note := range z.notes() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: %s\n", note)
 	}
-	what := "there already, left as it is"
+	what := "there already, left unchanged"
 	if !z.there() {
 		if what = "written"; z.local != "" {
 			what = "written, to be built with the checkout " + z.local
@@ -303,7 +302,7 @@ func writeNew(files map[string][]byte) error {
 	return nil
 }
 
-// moduleText is what the templates say of the module.
+// moduleText holds the module's values for the templates.
 type moduleText struct {
 	Module, Go, Path, Version string
 	// directory of a checkout; "": none
@@ -317,8 +316,8 @@ type moduleText struct {
 // notInPaths are characters that the path of a module does not have.
 var notInPaths = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// module is how the new one is built. With a checkout it needs exactly what that needs, so that it
-// builds offline.
+// module describes how to build the new module. With a checkout it needs exactly what that needs,
+// so that it builds offline.
 func (z *zooInit) module() (*moduleText, error) {
 	dir, err := filepath.Abs(z.zoo)
 	if err != nil {

@@ -1,11 +1,11 @@
 """A script that knows nothing of who starts it: DDP over gloo trains the MNIST CNN, or a model of
-so many megabytes of parameters.
+that many megabytes of parameters.
 
     elastic.py UNTIL DIRECTORY MEGABYTES
 
 Each process writes "STEP SIZE WORLD UNIXTIME" to DIRECTORY/PID.steps after every applied step;
 WORLD is the pid of rank 0. The script saves nothing and loads nothing after a restart, which a real
-job has to do in addition. It ends by itself at UNTIL.
+job has to do in addition. It ends on its own at UNTIL.
 """
 import os
 

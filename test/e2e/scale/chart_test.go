@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew; with the tag e2e: the figures of the docs")
+var update = flag.Bool("update", false, "write the golden files again; with the tag e2e: the figures of the docs")
 
 var curve = []Sample{
 	{0, nil},

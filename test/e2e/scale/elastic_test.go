@@ -60,8 +60,8 @@ func (o outcome) makespan() time.Duration { return o.ends[len(o.ends)-1] }
 // utilisation returns the share of the CPUs that is in use.
 func (o outcome) utilisation() float64 { return mean(o.panel.Samples, o.from, o.to) / capacity }
 
-// attempts is how many times the figures are measured until all targets are met: other work on the
-// machine may disturb a measurement.
+// attempts is the number of times that the figures are measured until all targets are met: other
+// work on the machine may disturb a measurement.
 const attempts = 3
 
 func TestElasticScheduling(t *testing.T) {

@@ -95,11 +95,11 @@ func TestKubelet(t *testing.T) {
 				}
 				got := p.Status.ContainerStatuses[0].State.Terminated.ExitCode
 				if p.Status.Phase != phase || got != code {
-					t.Errorf("%s: told %v with code %d, want %v with %d", name, p.Status.Phase, got, phase, code)
+					t.Errorf("%s: reported %v with code %d, want %v with %d", name, p.Status.Phase, got, phase, code)
 				}
 				return
 			case <-limit:
-				t.Fatalf("it is not told that %s has ended", name)
+				t.Fatalf("it is not reported that %s has ended", name)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// errAnew refuses a message about another life of the model.
-var errAnew = errors.New("the model has begun anew")
+// errAnew refuses a message about another model generation.
+var errAnew = errors.New("the model has started over")
 
 // Ledger is the model of a job, as all of its servers have it: which records it contains, how
 // often. A push is on every server or on none. Like a real server, it has the first records of each
@@ -39,7 +39,7 @@ type shard struct {
 	name  string
 }
 
-// NewLedger returns the ledger of a job that has not begun, in the first life of its model.
+// NewLedger returns the ledger of a job that has not begun, in the first model generation.
 func NewLedger() *Ledger {
 	l := new(Ledger)
 	l.clear(1)
@@ -53,7 +53,7 @@ func (l *Ledger) clear(life int64) {
 
 // push adds the records [from, to) of a task, in its order, and returns how many records of the
 // task are in the model. If that is less than to, the push does not begin at the ledger's end of
-// the task, and adds nothing. It returns errAnew if the model is in another life.
+// the task, and adds nothing. It returns errAnew if the model is in another generation.
 func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	return all
 }
 
-// begin begins a life of the model, unless that life or a later one has begun.
+// begin begins a model generation, unless that generation or a later one has begun.
 func (l *Ledger) begin(life int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +100,8 @@ func (l *Ledger) begin(life int64) {
 	}
 }
 
-// settle records that all records of the epochs up to this one are in the model, in that life. It
-// returns errAnew if the model is in another life.
+// settle records that all records of the epochs up to this one are in the model, in that
+// generation. It returns errAnew if the model is in another generation.
 func (l *Ledger) settle(life int64, epochs int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -155,7 +155,7 @@ func TestPlayersDoAJob(t *testing.T) {
 	})
 }
 
-// The loss of a server loses the model: it begins anew, and later pushes of the former life are
+// The loss of a server loses the model: it starts over, and later pushes of the former life are
 // refused.
 func TestPlayersBeginAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestPlayersBeginAnew(t *testing.T) {
 			}
 		})
 		if status.Life != 3 || status.Anew == "" {
-			t.Errorf("life %d after two servers were killed, anew %q", status.Life, status.Anew)
+			t.Errorf("life %d after two servers were killed, again %q", status.Life, status.Anew)
 		}
 	})
 }

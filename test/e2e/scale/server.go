@@ -53,7 +53,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return beaten
 }
 
-// begin begins a life of the model on this server, unless it is in that life or a later one.
+// begin begins a model generation on this server, unless it is in that generation or a later one.
 func (s *Server) begin(life int64) {
 	s.Ledger.begin(life)
 	s.Self.SetLife(max(life, s.Self.Life()))

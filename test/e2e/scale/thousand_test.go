@@ -21,7 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// replacedWithin is how soon 100 workers that are killed at once are to run anew.
+// replacedWithin is how soon 100 workers that are killed at once are to run again.
 const replacedWithin = 10 * time.Second
 
 // A job of 1,000 workers on 200 nodes: the test measures how long it takes until all pods are
@@ -73,10 +73,10 @@ func TestThousandWorkers(t *testing.T) {
 	row("all with a certificate", round(certified), "")
 	row("master until then: largest memory", fmt.Sprintf("%d MB", had>>20), "< 300 MB")
 	row("master until then: processors, mean", fmt.Sprintf("%.2f", until), "< 1")
-	row(fmt.Sprintf("%d killed (deletions took %s): all created anew", killed, round(deleted)), round(replaced), "")
-	row("all running anew", round(again), fmt.Sprint("< ", replacedWithin))
+	row(fmt.Sprintf("%d killed (deletions took %s): all created again", killed, round(deleted)), round(replaced), "")
+	row("all running again", round(again), fmt.Sprint("< ", replacedWithin))
 	row("master: largest memory", fmt.Sprintf("%d MB", peak>>20), "< 300 MB")
-	row("master: processors, mean of its life", fmt.Sprintf("%.2f", cores), "< 1")
+	row("master: processors, mean of its generation", fmt.Sprintf("%.2f", cores), "< 1")
 	row("leases taken back", fmt.Sprint(status.Requeued), "")
 	row("the whole job", round(time.Since(begin)), "")
 	t.Logf("\n%s", &b)
@@ -98,7 +98,7 @@ func TestThousandWorkers(t *testing.T) {
 	}
 }
 
-// strike kills the oldest workers of a job that began with so many. It returns how long their
+// strike kills the oldest workers of a job that began with that many. It returns how long their
 // deletion takes, and until all that were ever killed are replaced by pods that are created, and
 // that run.
 func (s *theatre) strike(job *play, workers, killed, ever int) (deleted, created, up time.Duration) {

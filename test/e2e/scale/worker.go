@@ -17,7 +17,7 @@ import (
 
 const (
 	heartbeat = 500 * time.Millisecond // interval of heartbeats, as in real pods
-	// pause before a worker asks for the state in another life of the model
+	// pause before a worker asks for the state in another model generation
 	anewPause = 100 * time.Millisecond
 )
 
@@ -55,7 +55,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if !errors.Is(err, errAnew) {
 			return err
 		}
-		// the servers may not know of the new life yet
+		// the servers may not know of the new generation yet
 		if err := sleep(ctx, anewPause); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// work trains tasks one after the other, in one life of the model.
+// work trains tasks one after the other, in one model generation.
 func (w *Worker) work(ctx context.Context) error {
 	for {
 		t, err := w.next(ctx)

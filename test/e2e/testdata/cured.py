@@ -1,4 +1,4 @@
-"""Rank 1 fails by itself at step 10, until the file "cured" is there; all end when the file
+"""Rank 1 fails on its own at step 10, until the file "cured" is there; all end when the file
 "enough" is. A snapshot has the step."""
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Ends as it is told: rank 1 by itself, with an exception or early with 0; the others when the file
+"""Ends as it is told: rank 1 on its own, with an exception or early with 0; the others when the file
 "enough" is there."""
 import os
 import sys

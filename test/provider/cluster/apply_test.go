@@ -125,7 +125,7 @@ func newAPI(t *testing.T) (*api, *Provider, pulumirpc.ResourceProviderClient) {
 }
 
 // An object is applied with strict validation, under a field manager of its own that does not
-// change, and by force only if the object says so.
+// change, and by force only if the object reports it.
 func TestApply(t *testing.T) {
 	a, p, client := newAPI(t)
 	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})

@@ -3,7 +3,7 @@
 // 4.24, does, so that a test sees what a user gets:
 //
 //   - It uses server-side apply under a field manager of the object's own, and overwrites conflicts
-//     only where pulumi.com/patchForce says so. Unlike the real provider, it makes the server
+//     only where pulumi.com/patchForce reports it. Unlike the real provider, it makes the server
 //     refuse unknown fields.
 //   - A preview is a dry run on the server, or the unchanged inputs if the server cannot know.
 //   - It compares the live object, as far as the inputs mention it, with the new inputs: a field

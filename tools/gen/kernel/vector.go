@@ -298,7 +298,7 @@ func finitePrefix(m *machine) {
 // transpose moves blocks of 8x8 in both sets: wider blocks gain little.
 func transpose(m *machine) {
 	m.function("Transpose8", "func(dst *float32, dstRow int, src *float32, srcRow, blocks int)",
-		"transposes blocks of 8 by 8 beside each other in src; rows are in bytes.")
+		"transposes blocks of 8 by 8 side by side in src; rows are in bytes.")
 	dst, src, dstRow, srcRow, blocks := m.GP64(), m.GP64(), m.GP64(), m.GP64(), m.GP64()
 	m.Load(m.Param("dst"), dst)
 	m.Load(m.Param("src"), src)

@@ -27,7 +27,7 @@ func TestCheck(t *testing.T) {
 		`--kwok-cpu is "much"`, `--kwok-memory is ""`, "has no kube;", "has no kwok;",
 	} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not told in:\n%v", want, err)
+			t.Errorf("%q is not reported in:\n%v", want, err)
 		}
 	}
 	if err := (&Config{Bin: c.Bin}).check(); err == nil || !strings.Contains(err.Error(), "at least one node") {

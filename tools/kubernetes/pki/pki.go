@@ -122,7 +122,7 @@ func newTemplate(subject pkix.Name, notBefore time.Time) (*x509.Certificate, err
 	}, nil
 }
 
-// sign returns a new key and a certificate for it, signed by parent or, without one, by itself.
+// sign returns a new key and a certificate for it, signed by parent or, without one, on its own.
 func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate,
 	*ecdsa.PrivateKey, Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

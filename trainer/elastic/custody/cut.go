@@ -43,8 +43,8 @@ const (
 	Failed  // the copy could not be written
 )
 
-// Report is what a holder tells of its part of a cut. A single holder may skip Held: whatever it
-// has copied is the cut.
+// Report describes a holder's part of a cut. A single holder may skip Held: whatever it has copied
+// is the cut.
 type Report struct {
 	// of the cut
 	Number int64

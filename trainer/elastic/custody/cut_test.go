@@ -129,7 +129,7 @@ func TestCutModel(t *testing.T) {
 				}
 				for i, s := range done.Shards {
 					if s.Bytes != int64(i+1) || !has[i].Covers(&done.Ledger) {
-						t.Fatalf("holder %d has written %+v, and has not what is said", i, s)
+						t.Fatalf("holder %d has written %+v, and has not what is reported", i, s)
 					}
 				}
 			},

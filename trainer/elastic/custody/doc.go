@@ -1,14 +1,14 @@
 // Package custody decides, from which processes hold the model, what the master does when one of
-// them joins or is lost: which life of the model it is, from which checkpoint a new life begins,
-// when a checkpoint is made, and which records of a lost worker are credited. It does no I/O and
-// reads no clock.
+// them joins or is lost: which model generation it is, from which checkpoint a new generation
+// begins, when a checkpoint is made, and which records of a lost worker are credited. It does no
+// I/O and reads no clock.
 //
-// A life of the model is the time in which nothing of it was lost. Lives are numbered from 1.
+// A model generation is the time in which nothing of it was lost. Lives are numbered from 1.
 //
 // [Servers] is for a job with parameter servers: each holds a range of the values, the optimizer's
 // slots of it, and a ledger of the records that were applied to it.
 //
-//	          Join                     Told(order of this life)
+//	          Join                     Told(order of this generation)
 //	absent ─────────> joined, behind ───────────────────────────> current
 //	  ^                    ^                                         │
 //	  ├── Leave ───────────┼────────────────── Leave, a later Join ──┤
@@ -16,8 +16,8 @@
 //	  │    the life is raised)
 //
 // Parameter servers are not replicated: when one is lost, so are its values and the training steps
-// that made them. Then all servers begin a new life with a [Base], which is the newest complete
-// checkpoint or the initial values, and the master rewinds its ledger to it.
+// that made them. Then all servers begin a new generation with a [Base], which is the newest
+// complete checkpoint or the initial values, and the master rewinds its ledger to it.
 //
 // A checkpoint is an aligned cut ([Cut]). Each holder stops accepting new gradients and reports its
 // ledger. The union of these ledgers is the target: each holder accepts the gradients of it that it
@@ -28,9 +28,9 @@
 //
 // [Ring] is for a job without parameter servers, each worker of which holds the whole model. The
 // model is lost only with the last worker that has it. A record may be credited only when it is in
-// the state of whoever survives. A world is safe when the state that it began with survives the
-// loss of any of its members: when all members that had a state had the same one, or when its
-// members have come through the beginning of a round, in which that state is passed on to all.
+// the state of every survivor. A world is safe when the state that it began with survives the loss
+// of any of its members: when all members that had a state had the same one, or when its members
+// have come through the beginning of a round, in which that state is passed on to all.
 //
 // # Narrated scripts
 //
@@ -48,18 +48,20 @@
 //
 //  2. An incarnation older than one that has joined is refused, and none of its reports counts.
 //
-//  3. Nothing reported or acknowledged in another life counts: no version, no snapshot, no order.
+//  3. Nothing reported or acknowledged in another generation counts: no version, no snapshot, no
+//     order.
 //
 //  4. An order describes a state, not a change. It stays due until the present incarnation of the
 //     server has acknowledged exactly that order, and is due again when the server's reports
 //     contradict it.
 //
-//  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
+//  5. An epoch is applied when every server has acknowledged, in this generation, that it is
+//     settled.
 //
 //  6. A life begins with the base that was noted last before it began, and with nothing else.
 //
 //  7. After a restart of the master the life goes on if every server joins with its values. If not,
-//     the new life is numbered above any that a server knows of, and any that the master's
+//     the new generation is numbered above any that a server knows of, and any that the master's
 //     predecessor may have begun. Until that is decided no order is due.
 //
 // Laws of Cut:
@@ -74,8 +76,8 @@
 // Laws of Ring:
 //
 //  11. The life rises when the last member that had the model is lost after any training, and at no
-//     other time. The first life that begins after a restart of the master is numbered above any
-//     that its predecessor may have begun.
+//     other time. The first generation that begins after a restart of the master is numbered above
+//     any that its predecessor may have begun.
 //  12. The training leases of a lost worker are taken back when a world without it is safe. Exactly
 //     those of their records are credited that are in the state with which that world began.
 //  13. A member's report of a model that is lost does not count.

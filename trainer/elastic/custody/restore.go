@@ -5,8 +5,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
-// SavedRing is the state of a [Ring] without its life and its world, as the master saves it for its
-// successor.
+// SavedRing is the state of a [Ring] without its generation and its world, as the master saves it
+// for its successor.
 type SavedRing struct {
 	// formation with which the life began
 	First int64 `json:"first,omitempty"`
@@ -31,8 +31,9 @@ func (r *Ring) Save() SavedRing {
 }
 
 // RestoreRing returns the custody of a restarted master, in a life, with the last world of its
-// predecessor. Leases are not taken back before a member has told which records are in the model
-// ([Ring.Recovered]) or the next world is formed. The next life is numbered above lives.
+// predecessor. Leases are not taken back before a member has reported which records are in the
+// model ([Ring.Recovered]) or the next world is formed. The next generation is numbered above
+// lives.
 func RestoreRing(life, lives int64, world rendezvous.World, s SavedRing) *Ring {
 	r := NewRing(life, s.Began)
 	r.lives = max(life, lives)

@@ -18,17 +18,17 @@ type Ring struct {
 	lives int64
 	// the last one formed; members of it may be lost since
 	world rendezvous.World
-	// formation with which this life began: reports of earlier ones are of a lost model
+	// formation with which this generation began: reports of earlier ones are of a lost model
 	first int64
 
-	// newest version that any worker had in this life
+	// newest version that any worker had in this generation
 	newest int64
 	// version that the model is at: below newest if the workers that had newest are lost
 	version int64
 	// version of the newest snapshot that a worker has
 	snapshot int64
 
-	// version that this life began with
+	// version that this generation began with
 	began int64
 	// records in the state that the last world began with
 	ledger ledger.Ledger
@@ -63,7 +63,7 @@ func NewRing(life, version int64) *Ring {
 	return &Ring{life: life, lives: life, newest: version, version: version, began: version, lost: make(map[int]string)}
 }
 
-// Life returns the life of the model.
+// Life returns the model generation.
 func (r *Ring) Life() int64 { return r.life }
 
 // Lives returns the highest life that may have begun.
@@ -145,7 +145,7 @@ func (r *Ring) Member(worker int) bool {
 	return slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
 }
 
-// State is what a member reports of its model.
+// State is a member's report of its model.
 type State struct {
 	// of the newest world of which the member is known to have the state that it began with, 0 if
 	// none
@@ -179,9 +179,9 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 }
 
 // Lost notes that every member is lost, and the model with them. Later reports of those members do
-// not count. A new life begins, with a model at version, if begun says that records were credited
-// in this one, or a member has reported an update. It returns the charges of the workers whose
-// leases waited.
+// not count. A new generation begins, with a model at version, if begun says that records were
+// credited in this one, or a member has reported an update. It returns the charges of the workers
+// whose leases waited.
 func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)

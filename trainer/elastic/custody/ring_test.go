@@ -140,7 +140,7 @@ func TestRingModel(t *testing.T) {
 					newest, present, began, snapshot, had = base, base, base, 0, ledger.Ledger{}
 				}
 				if got := r.Lost(begun, base); !maps.Equal(got, before) {
-					t.Fatalf("gone before are %v, want %v", got, before)
+					t.Fatalf("lost before are %v, want %v", got, before)
 				}
 			},
 			"": func(t *rapid.T) {

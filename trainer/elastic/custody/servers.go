@@ -24,7 +24,7 @@ type Order struct {
 	Cut CutOrder
 }
 
-// Base is the checkpoint that a life of the model begins with. The zero value stands for the
+// Base is the checkpoint that a model generation begins with. The zero value stands for the
 // initial values.
 type Base struct {
 	// the directory of the checkpoint
@@ -45,7 +45,7 @@ type Servers struct {
 	life int64
 	// the highest life that may have begun
 	lives int64
-	// what the next life begins with
+	// what the next generation begins with
 	base Base
 	// for all servers
 	want Order
@@ -54,7 +54,7 @@ type Servers struct {
 	asks bool
 }
 
-// server is what the master knows of one server.
+// server holds the master's knowledge of one server.
 type server struct {
 	// the newest that has joined or was lost, 0 if none
 	incarnation int
@@ -66,13 +66,13 @@ type server struct {
 	address string
 	// the life whose values it had when it joined, 0: none
 	holds int64
-	// told is acknowledged, and its reports do not contradict it
+	// told is acknowledged and agrees with its reports
 	knows bool
 	// the last order that it acknowledged
 	told Order
-	// the newest that it reported in this life
+	// the newest that it reported in this generation
 	version int64
-	// version of the snapshot that it holds in this life; 0: none
+	// version of the snapshot that it holds in this generation; 0: none
 	snapshot int64
 }
 
@@ -88,17 +88,17 @@ func (s *Servers) Start(life int64, base Base) {
 }
 
 // Recover sets the state after a restart of the master: the life that its predecessor was in, and
-// its base. The servers join again and report which life's values they hold; until
-// [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next life
-// is numbered above lives.
+// its base. The servers join again and report which generation's values they hold; until
+// [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next
+// generation is numbered above lives.
 func (s *Servers) Recover(life, lives int64, base Base) {
 	s.Start(life, base)
 	s.lives, s.asks = max(life, lives), true
 }
 
 // Recovered ends the recovery, and reports whether the life goes on: every server has joined with
-// its values, in which so many epochs are settled. If not, a new life begins with base, numbered
-// above any that a server knows of.
+// its values, in which that many epochs are settled. If not, a new generation begins with base,
+// numbered above any that a server knows of.
 func (s *Servers) Recovered(settled int, base Base) bool {
 	s.asks, s.base = false, base
 	if s.Holds() {
@@ -116,7 +116,7 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 // gets the base by its next order.
 func (s *Servers) Renew() { s.asks = false }
 
-// Holds reports whether every server has joined with the values of this life.
+// Holds reports whether every server has joined with the values of this generation.
 func (s *Servers) Holds() bool {
 	for _, it := range s.all {
 		if !it.here || it.holds != s.life {
@@ -126,7 +126,7 @@ func (s *Servers) Holds() bool {
 	return true
 }
 
-// Life returns the life of the model.
+// Life returns the model generation.
 func (s *Servers) Life() int64 { return s.life }
 
 // Lives returns the highest life that may have begun.
@@ -134,7 +134,7 @@ func (s *Servers) Lives() int64 { return s.lives }
 
 // Join notes that a process of an incarnation of a server listens at address, and holds the values
 // of the life holds, 0: none. It reports whether values were lost with the process that it
-// replaces, which may have had the same incarnation; then a new life has begun. It returns
+// replaces, which may have had the same incarnation; then a new generation has begun. It returns
 // [ErrReplaced] if a later incarnation has joined, or this one was noted as lost.
 func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
 	it := &s.all[index]
@@ -154,7 +154,7 @@ func (s *Servers) Join(index, incarnation int, process uint64, address string, h
 }
 
 // Leave notes that an incarnation of a server and all earlier ones are lost. It reports whether
-// values were lost; then a new life has begun.
+// values were lost; then a new generation has begun.
 func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	it := &s.all[index]
 	if incarnation < it.incarnation {
@@ -171,10 +171,10 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 // Base returns what the life begins with.
 func (s *Servers) Base() Base { return s.want.Base }
 
-// Kept notes the base of the next life, for when values are lost.
+// Kept notes the base of the next generation, for when values are lost.
 func (s *Servers) Kept(base Base) { s.base = base }
 
-// Rebase begins a new life with base, because the base of this one cannot be read.
+// Rebase begins a new generation with base, because the base of this one cannot be read.
 func (s *Servers) Rebase(base Base) {
 	s.base = base
 	s.anew()
@@ -199,7 +199,8 @@ func (s *Servers) Complete() bool {
 	return true
 }
 
-// Current reports whether every server has joined, and has acknowledged an order of this life.
+// Current reports whether every server has joined, and has acknowledged an order of this
+// generation.
 func (s *Servers) Current() bool { return s.Complete() && s.Applied(0) }
 
 // At returns the address and the incarnation of a server; ok is false if none has joined.
@@ -208,8 +209,8 @@ func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 	return it.address, it.incarnation, it.here
 }
 
-// Want sets the order for all servers, except its life and base, which Servers decides itself. The
-// number of settled epochs never falls in one life.
+// Want sets the order for all servers, except its generation and base, which Servers decides
+// itself. The number of settled epochs never falls in one generation.
 func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors,
 		max(s.want.Settled, settled), release, cut
@@ -235,7 +236,8 @@ func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 }
 
 // Heard takes the version and the snapshot that an incarnation reports, and reports whether that
-// counts. If the server still holds a snapshot that it was told to release, the order is due again.
+// counts. If the server still holds a snapshot that it was asked to release, the order is due
+// again.
 func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) bool {
 	it := &s.all[index]
 	if !it.here || incarnation != it.incarnation || life != s.life {
@@ -248,10 +250,10 @@ func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) b
 	return true
 }
 
-// Snapshot returns the version whose snapshot a server holds in this life, 0 if none.
+// Snapshot returns the version whose snapshot a server holds in this generation, 0 if none.
 func (s *Servers) Snapshot(index int) int64 { return s.all[index].snapshot }
 
-// Version returns the newest version that any server has in this life.
+// Version returns the newest version that any server has in this generation.
 func (s *Servers) Version() int64 {
 	var newest int64
 	for _, it := range s.all {
@@ -260,8 +262,8 @@ func (s *Servers) Version() int64 {
 	return newest
 }
 
-// Applied reports whether every server has acknowledged, in this life, that at least so many epochs
-// are settled.
+// Applied reports whether every server has acknowledged, in this generation, that at least that
+// many epochs are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
 		if !it.here || !it.knows || it.told.Life != s.life || it.told.Settled < epochs {

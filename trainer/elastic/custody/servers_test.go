@@ -21,7 +21,7 @@ func TestServersModel(t *testing.T) {
 		there := make([]process, n)
 		started := make([]int, n)
 		life := int64(1)
-		var kept Base            // the base with which the next life begins
+		var kept Base            // the base with which the next generation begins
 		base := map[int64]Base{} // by life: the base with which it began
 		// by server: the order that its present incarnation has acknowledged
 		acknowledged := make(map[int]Order)
@@ -105,7 +105,7 @@ func TestServersModel(t *testing.T) {
 					t.Fatalf("order %+v is due: %v; acknowledged is %+v of %+v", o, due, acknowledged[i], there[i])
 				}
 				if due && incarnation != there[i].incarnation {
-					t.Fatalf("launch %d is to be told, %d is there", incarnation, there[i].incarnation)
+					t.Fatalf("launch %d is to get the order, %d is present", incarnation, there[i].incarnation)
 				}
 				of := rapid.IntRange(0, started[i]).Draw(t, "launch")
 				s.Told(i, of, o, 1)

@@ -16,7 +16,7 @@
 //     of the model as it stands when training is done, unless that version was measured already.
 //  2. The result is the metric of all records together, whatever the order in which their tasks are
 //     reported. A task that is reported twice counts once.
-//  3. A result contains all its tasks, each measured on that version in that life of the model, or
+//  3. A result contains all its tasks, each measured on that version in that model generation, or
 //     there is no result.
 //  4. A snapshot without use is released: one that was measured or withdrawn, and those of servers
 //     that hold snapshots of different versions. Release never falls. Servers that keep applying

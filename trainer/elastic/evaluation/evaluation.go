@@ -12,7 +12,7 @@ type Policy struct {
 	Steps int64
 	// number of processes that take snapshots
 	Servers int
-	// the life of the model that the schedule is for
+	// the model generation that the schedule is for
 	Life int64
 }
 
@@ -153,8 +153,8 @@ func (s *Schedule) Due() (Run, bool) {
 	return Run{}, false
 }
 
-// Begin starts the evaluation that is due, in so many tasks. It panics if none is due, or tasks is
-// not positive.
+// Begin starts the evaluation that is due, in that many tasks. It panics if none is due, or tasks
+// is not positive.
 func (s *Schedule) Begin(tasks int) Run {
 	r, ok := s.Due()
 	if !ok || tasks <= 0 {
@@ -182,8 +182,8 @@ func (s *Schedule) Running() (Run, bool) {
 // reports.
 //
 // It returns [ErrOther] if the part was measured on another model than the evaluation is of. If an
-// evaluation of the model as it stands meets a later version of the same life, the model has moved
-// on: the evaluation is given up, its reports are dropped, and Final is due again with that
+// evaluation of the model as it stands meets a later version of the same generation, the model has
+// moved on: the evaluation is given up, its reports are dropped, and Final is due again with that
 // version. After this error the caller asks Running, and withdraws the tasks of an evaluation that
 // no longer runs.
 func (s *Schedule) Report(version int64, part Part, states []State) (*Result, error) {

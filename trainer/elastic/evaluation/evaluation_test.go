@@ -62,7 +62,7 @@ func TestSnapshotsOneByOne(t *testing.T) {
 	if s.Release() != 50 || !s.Idle() {
 		t.Fatalf("released %d", s.Release())
 	}
-	hold(s, 50, 50) // told before the release came
+	hold(s, 50, 50) // reported before the release came
 	due(t, s, 0)
 	hold(s, 150, 100) // a server missed 100
 	due(t, s, 0)
@@ -144,7 +144,7 @@ func TestFinalIsTheSnapshot(t *testing.T) {
 	due(t, s, 50)
 }
 
-// What was measured on two models is not folded into one result: neither of two lives, nor of two
+// Measurements of two models are not folded into one result: neither of two lives, nor of two
 // versions.
 func TestPartsOfTwoModels(t *testing.T) {
 	states := []State{{"n", []float64{1}}}
@@ -178,7 +178,7 @@ func TestPartsOfTwoModels(t *testing.T) {
 		}
 	}
 	if _, runs := s.Running(); !runs {
-		t.Fatal("given up for what is older, or of another life")
+		t.Fatal("given up for what is older, or of another generation")
 	}
 	_, err := s.Report(70, Part{"test", 9, Model{2, 71}}, states)
 	const says = "measured on another model: version 71 in life 2, the evaluation is of version 70 in life 2"
@@ -291,11 +291,11 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 }
 
 // holder is a dumb picture of one of those that take snapshots, a parameter server or the ring: it
-// takes one of each even version that it comes to while it holds none, unless it was told that it
-// is of no use.
+// takes one of each even version that it comes to while it holds none, unless it was notified that
+// it is of no use.
 type holder struct {
 	version, held int64
-	// which snapshots are released, as it was told last; one that was started anew knows of none
+	// which snapshots are released, by its last notice; one that was started again knows of none
 	told int64
 }
 
@@ -305,7 +305,7 @@ func (h *holder) update(to int64) {
 	}
 }
 
-// order tells the release, once: if it is what was told before, the holder hears nothing.
+// order tells the release, once: if it repeats the last one, the holder hears nothing.
 func (h *holder) order(release int64) {
 	if release == h.told {
 		return
@@ -315,7 +315,7 @@ func (h *holder) order(release int64) {
 	}
 }
 
-// lawsTest is a schedule beside holders that move, restart and are told late.
+// lawsTest is a schedule with holders that move, restart and are notified late.
 type lawsTest struct {
 	s        *Schedule
 	holders  []holder
@@ -403,7 +403,7 @@ func (l *lawsTest) goOn(t *rapid.T) {
 		for i := range l.holders {
 			h := &l.holders[i]
 			l.s.Snapshot(i, h.held)
-			if rapid.Bool().Draw(t, "told before the update") {
+			if rapid.Bool().Draw(t, "reported before the update") {
 				h.order(l.s.Release())
 			}
 			h.update(top + 1)
@@ -413,8 +413,8 @@ func (l *lawsTest) goOn(t *rapid.T) {
 	t.Fatalf("no evaluation: %+v, released %d", l.holders, l.s.Release())
 }
 
-// TestLaws runs the schedule beside holders that move, restart and are told late, each order once.
-// It never gets stuck.
+// TestLaws runs the schedule with holders that move, restart and are notified late, each order
+// once. It never gets stuck.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(t, "holders") // a ring is one

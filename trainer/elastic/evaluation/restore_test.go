@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kept is what was saved, and what was measured then.
+// kept holds a saved state and its measurements.
 type kept struct {
 	Saved
 	measured map[int64]bool
@@ -33,8 +33,8 @@ func (l *lawsTest) save(t *rapid.T) {
 	l.kept = append(l.kept, kept{through(t, l.s.Save()), maps.Clone(l.measured)})
 }
 
-// comeBack has a master come back with what was saved at some time, or never. What was running is
-// withdrawn.
+// comeBack restarts a master with a saved state of some time, or with none. Running measurements
+// are withdrawn.
 func (l *lawsTest) comeBack(t *rapid.T) {
 	k := rapid.SampledFrom(append(l.kept, kept{through(t, l.s.Save()), l.measured}, kept{})).Draw(t, "saved")
 	l.restore(t, k)
@@ -51,7 +51,7 @@ func (l *lawsTest) restore(t *rapid.T, k kept) {
 }
 
 // replace compares a schedule that is restored with the one that was saved, when the holders have
-// told both what they hold.
+// reported their state to both.
 func (l *lawsTest) replace(t *rapid.T) {
 	before := l.s
 	for i, h := range l.holders {

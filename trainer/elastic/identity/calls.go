@@ -2,7 +2,7 @@ package identity
 
 import "github.com/elasticdl/elasticdl/trainer/elastic/pod"
 
-// Call is what is demanded of whoever makes a call.
+// Call holds the requirements for the caller of an RPC.
 type Call struct {
 	Roles []pod.Role
 	Life  bool // the caller's must be the receiver's

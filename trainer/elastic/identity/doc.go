@@ -10,10 +10,10 @@
 //	incarnation  which start of that pod: a server's successor has its index and a higher
 //	             incarnation
 //	master       the newest incarnation of the master that the speaker has heard
-//	life         of the model: raised whenever values are lost and the training goes back
+//	life         of the model: raised whenever values are lost and the training returns
 //
-// A header is a claim. What proves it is the certificate of the connection that it came by: see
-// [Name] and package credential.
+// A header is a claim. The certificate of its connection proves it: see [Name] and package
+// credential.
 //
 // Laws:
 //
@@ -22,10 +22,10 @@
 //     the error says what was found and what was expected.
 //  2. A call is made by the roles that [Calls] lists for it, and by nobody else. A call that is not
 //     listed does not exist.
-//  3. An older incarnation of a server or of the master is told that it was replaced; a newer one
-//     than is known is never taken for the known one. The newest master that either end of a call
-//     has heard is the one that counts.
-//  4. Whoever states a life other than the receiver's, in a call that depends on it, changes
-//     nothing; the error says both.
+//  3. An older incarnation of a server or of the master is notified that it was replaced; a newer
+//     one than is known is never taken for the known one. The newest master that either end of a
+//     call has heard is the one that counts.
+//  4. A caller with another model generation than the receiver's, in a call that depends on it,
+//     changes nothing; the error says both.
 //  5. [Parse] of [Header.Append] is the header, and Append of Parse is the bytes.
 package identity

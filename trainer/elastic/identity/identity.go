@@ -13,10 +13,10 @@ import (
 // of them does.
 const Protocol = 6
 
-// User is the role of whoever looks at a job or changes it from outside.
+// User is the role of a command that looks at a job or changes it.
 const User pod.Role = 4
 
-// Header is who speaks.
+// Header identifies the sender of a message.
 type Header struct {
 	// 0 is written as [Protocol]
 	Protocol uint16
@@ -47,7 +47,7 @@ func (h Header) String() string {
 	return fmt.Sprintf("%s of job %s in life %d", who, h.Job, h.Life)
 }
 
-// What is wrong with a header.
+// Faults of a header.
 var (
 	// ErrForeign: the speaker is not of this job, or cannot show that it is.
 	ErrForeign = errors.New("not of this job")
@@ -55,8 +55,8 @@ var (
 	ErrForbidden = errors.New("not allowed")
 	// ErrReplaced: a later incarnation of the speaker is known.
 	ErrReplaced = errors.New("replaced")
-	// ErrLife: the speaker works with a model of another life.
-	ErrLife = errors.New("another life of the model")
+	// ErrLife: the speaker works with a model of another generation.
+	ErrLife = errors.New("another model generation")
 )
 
 // MaxSize is the most bytes that a header takes.
@@ -130,8 +130,8 @@ func Admit(self, speaker Header, proved Name, roles ...pod.Role) error {
 	return nil
 }
 
-// Expect returns what is wrong with whoever answers, nil if nothing: it must be admitted, and be
-// the pod that was called. Incarnation 0 is any.
+// Expect returns the fault of the answering peer, or nil: it must be admitted, and be the pod that
+// was called. Incarnation 0 is any.
 func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) error {
 	if err := Admit(self, speaker, proved, called.Role); err != nil {
 		return err

@@ -23,7 +23,7 @@ func TestAdmit(t *testing.T) {
 		"admitted":                        {func(*Header) {}, true, nil},
 		"another job":                     {func(h *Header) { h.Job = "uid-2" }, true, ErrForeign},
 		"another role":                    {func(h *Header) { h.Role = pod.PS }, true, ErrForbidden},
-		"a role beside":                   {func(h *Header) { h.Role = User }, true, ErrForbidden},
+		"the role of a user":              {func(h *Header) { h.Role = User }, true, ErrForbidden},
 		"a job that is not proved":        {func(h *Header) { h.Job = "uid-2" }, false, ErrForeign},
 		"a role that is not proved":       {func(h *Header) { h.Role = pod.Master }, false, ErrForeign},
 		"an index that is not proved":     {func(h *Header) { h.Index++ }, false, ErrForeign},

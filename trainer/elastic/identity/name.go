@@ -8,8 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// Name is whom a certificate names: one start of a pod of a job, or a user of it. The zero Name is
-// nobody.
+// Name is the subject of a certificate: one start of a pod of a job, or a user of it. The zero Name
+// is nobody.
 type Name struct {
 	Job string // UID
 	pod.ID

@@ -38,8 +38,8 @@ func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 func (j *Job) ClaimDir() string { return j.onClaim(path.Join("elasticdl-"+j.Name, "checkpoints")) }
 
 // ResultDir returns where the trained model is on a cluster if the job does not say (--output):
-// beside its checkpoints, as [Job.ClaimDir] has them. It is "" if there is no such place, or no
-// model is trained.
+// next to its checkpoints, in [Job.ClaimDir]. It is "" if there is no such place, or no model is
+// trained.
 func (j *Job) ResultDir() string {
 	if !j.Trains() {
 		return ""
@@ -84,10 +84,10 @@ func (j *Job) Checkpoints() string {
 	}
 	if j.CheckpointDir == "" {
 		if j.Strategy == AllReduce {
-			return "no checkpoints: if all workers are lost at once the training begins anew (give " +
+			return "no checkpoints: if all workers are lost at once the training starts over (give " +
 				"--checkpoint_dir on a --volume)"
 		}
-		return "no checkpoints: a lost parameter server begins the training anew (give --checkpoint_dir on a --volume)"
+		return "no checkpoints: a lost parameter server begins the training again (give --checkpoint_dir on a --volume)"
 	}
 	var when []string
 	switch {
@@ -225,8 +225,8 @@ func (j *Job) checkShared(p *problems) {
 	}
 }
 
-// OutputInPod reports whether the trained model is written, on a cluster, to a directory that is on
-// no volume, and gone with the pod.
+// OutputInPod reports whether the trained model is written, on a cluster, to a directory on no
+// volume, which is deleted with the pod.
 func (j *Job) OutputInPod() bool {
 	return j.Output != "" && !InBucket(j.Output) && j.volumeOf(j.Output) == nil
 }

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Where a job has checkpoints and when, by what was given; and what is said of it.
+// Where a job has checkpoints and when, by what was given; and what is reported of it.
 func TestCheckpoints(t *testing.T) {
 	const here, claim = "--runtime=local",
 		"--image_name=i --volume=host_path=/h,mount_path=/h;claim_name=c,mount_path=/data"
 	const none, ring = "no checkpoints: a lost parameter server begins",
-		"no checkpoints: if all workers are lost at once the training begins"
+		"no checkpoints: if all workers are lost at once the training starts over"
 	for _, test := range []struct {
 		args, dir string
 		steps     int

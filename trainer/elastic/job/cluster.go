@@ -186,7 +186,7 @@ func (j *Job) ValidateCluster() error { return j.validateCluster().err() }
 func (j *Job) validateCluster() (p problems) {
 	const state = "-state"
 	p.check(!strings.HasSuffix(j.Name, state), setting("job_name", j.Name),
-		"expected a name that does not end in %s, which is what job %s has", state, strings.TrimSuffix(j.Name, state))
+		"expected a name that does not end in %s: job %s uses it", state, strings.TrimSuffix(j.Name, state))
 	p.check(dnsLabel(j.Namespace), setting("namespace", j.Namespace),
 		"expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", maxLabel)
 	if j.Runs() {

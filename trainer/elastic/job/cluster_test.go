@@ -55,8 +55,8 @@ func TestClusterFlags(t *testing.T) {
 func TestClusterNotes(t *testing.T) {
 	const data = "--training_data=d is on no --volume: the image has to have it"
 	for args, want := range map[string]string{
-		"--output=/out": "--output=/out is on no --volume: it is gone with the pod that writes it\n" + data,
-		"--output=/output --volume=claim_name=c,mount_path=/out":                    "--output=/output is on no --volume: it is gone with the pod that writes it\n" + data,
+		"--output=/out": "--output=/out is on no --volume: it is deleted with the pod that writes it\n" + data,
+		"--output=/output --volume=claim_name=c,mount_path=/out":                    "--output=/output is on no --volume: it is deleted with the pod that writes it\n" + data,
 		"--output=/out/model --volume=claim_name=c,mount_path=/ --training_data=/d": "",
 		"--max_memory=0":            data,
 		"--cluster_spec_json={}":    "",
@@ -80,10 +80,9 @@ func TestClusterRefused(t *testing.T) {
 		"--image_name=":           "--image_name is missing",
 		"--image_name=Elastic:DL": "--image_name=Elastic:DL: expected an image",
 		"--worker_image=a/b/:c":   "--worker_image=a/b/:c: expected an image",
-		"--job_name=x-state": "--job_name=x-state: expected a " +
-			"name that does not end in -state, which is what job x has",
-		"--namespace=" + long: "expected at most 63",
-		"--namespace=":        "--namespace=: expected at most 63",
+		"--job_name=x-state":      "--job_name=x-state: expected a name that does not end in -state: job x uses it",
+		"--namespace=" + long:     "expected at most 63",
+		"--namespace=":            "--namespace=: expected at most 63",
 		"--envs=A=b,POD_IP=1": "--envs=POD_IP=1: the pods have a " +
 			"variable of that name already",
 		"--env_secret=A=b/c;A=d/e":              "A occurs twice",

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Command is what `elasticdl train`, evaluate or predict was asked to do.
+// Command is a parsed command line of `elasticdl train`, evaluate, predict or run.
 type Command struct {
 	Job *Job
 	// "kubernetes" or "local"
@@ -19,7 +19,7 @@ type Command struct {
 	Detach bool
 	// print the job, start nothing
 	DryRun bool
-	// "text" or "json": how the job is said to be when it was started, or has ended
+	// "text" or "json": how the job is reported to be when it was started, or has ended
 	Format string
 	// what was given and has no effect: a line each
 	Notes []string
@@ -42,7 +42,7 @@ type Command struct {
 	// --kubeconfig: "" = as kubectl finds it
 	Kubeconfig string
 
-	// RetryTimeout is how long requests are repeated that the cluster cannot answer
+	// RetryTimeout limits the retries of requests that the cluster does not answer
 	// (--retry_timeout).
 	RetryTimeout Duration
 
@@ -219,8 +219,8 @@ func (c *Command) finish(p *problems) {
 		"needs %v", setting("distribution_strategy", AllReduce))
 }
 
-// settleCheckpoints is where checkpoints are on a cluster. On one machine the caller knows where
-// they are if that was not given.
+// settleCheckpoints sets the place of checkpoints on a cluster. On one machine the caller knows
+// where they are if that was not given.
 func (c *Command) settleCheckpoints(p *problems) {
 	j, dir := c.Job, "here"
 	if !j.Trains() {
@@ -309,8 +309,7 @@ func (c *Command) notePathsOffVolumes() {
 		return
 	}
 	if j.OutputInPod() {
-		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the "+
-			"pod that writes it", j.Output))
+		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is deleted with the pod that writes it", j.Output))
 	}
 	if c.ClusterSpec != "" || j.ClusterSpecJSON != "" {
 		return
@@ -318,11 +317,9 @@ func (c *Command) notePathsOffVolumes() {
 	switch g := &j.Program; {
 	case !j.Runs():
 	case g.LogDir == "" && toFiles.MatchString(g.Tee):
-		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each "+
-			"worker's pod, and gone with it; elasticdl logs shows what they have", g.Tee))
+		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs shows what they have", g.Tee))
 	case g.LogDir != "" && j.volumeOf(g.LogDir) == nil:
-		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is gone with each "+
-			"worker's pod", g.LogDir))
+		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is deleted with each worker's pod", g.LogDir))
 	}
 	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
@@ -379,7 +376,7 @@ func Nearest(name string, known []string) string {
 	return nearest
 }
 
-// Distance is how many single letters differ between a and b (Levenshtein).
+// Distance returns the Levenshtein distance of a and b.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -66,7 +66,7 @@ func TestTutorials(t *testing.T) {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", name, c.Job, want)
 		}
 		if c.Job.Synchronous() {
-			t.Errorf("%s: synchronous, want each gradient applied as it comes", name)
+			t.Errorf("%s: synchronous, want each gradient applied on arrival", name)
 		}
 	}
 }
@@ -383,8 +383,8 @@ func TestFlagTable(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for kind, want := range map[Type]string{Train: "  --num_workers=N                   workers [2]",
-		Run: "  --num_workers=N                   workers [1]"} {
+	for kind, want := range map[Type]string{Train: "  --num_workers=N                   number of workers [2]",
+		Run: "  --num_workers=N                   number of workers [1]"} {
 		if !strings.Contains(Help(kind), want) {
 			t.Errorf("the help text of %s lacks %q", kind, want)
 		}

@@ -20,7 +20,7 @@ func pathTo(at any, within reflect.Value) string {
 		name, _, _ := strings.Cut(within.Type().Field(i).Tag.Get("json"), ",")
 		if of := within.Type().Field(i); of.Anonymous && of.Type.Kind() == reflect.Struct &&
 			of.IsExported() && name == "" {
-			if path := pathTo(at, field); path != "" { // JSON has its fields beside the others
+			if path := pathTo(at, field); path != "" { // JSON has its fields among the others
 				return path
 			}
 		}

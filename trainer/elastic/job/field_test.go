@@ -46,7 +46,7 @@ func TestFieldsOfFlags(t *testing.T) {
 		}
 		if got := strings.Join(changed, " "); got != want && !strings.HasPrefix(got, want+".") ||
 			want == "" && got != "" {
-			t.Errorf("--%s is said to set %q, and sets %q", f.Name, f.Field(), got)
+			t.Errorf("--%s is reported to set %q, and sets %q", f.Name, f.Field(), got)
 		}
 	}
 }

@@ -36,16 +36,16 @@ const (
 	Remnants  Topic = "Older flags"
 )
 
-// Effect is where a flag has its effect.
+// Effect is the runtime on which a flag has an effect.
 type Effect int
 
 const (
 	Everywhere Effect = iota + 1
-	// on this machine; on Kubernetes what it asks for is always so; said so
+	// on this machine; on Kubernetes what it asks for is always so; reported it
 	Here
 	// on Kubernetes; --runtime=local says that it has none
 	Cluster
-	// nowhere: what it asked for is always so, or has no sense any more; said so
+	// nowhere: what it asked for is always so, or has no sense any more; reported it
 	Gone
 	Later // not in this version: refused
 )
@@ -179,15 +179,15 @@ var flags = append([]Flag{
 
 	{Name: "training_data", Topic: Data, Effect: Everywhere,
 		Aliases: []string{"train_data_dir", "training_data_dir"},
-		Usage:   "training data: a RecordIO directory or file, or a .csv file (required)", bind: func(c *Command) value {
+		Usage:   "RecordIO directory or file, or .csv file (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.TrainingData)
 		}},
 	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"},
-		Usage: "validation data: a RecordIO directory or file, or a .csv file (required by evaluate)", bind: func(c *Command) value {
+		Usage: "RecordIO directory or file, or .csv file (required by evaluate)", bind: func(c *Command) value {
 			return filePath(&c.Job.ValidationData)
 		}},
 	{Name: "prediction_data", Topic: Data, Effect: Everywhere,
-		Usage: "data to predict on: a RecordIO directory or file, or a .csv file (required)", bind: func(c *Command) value {
+		Usage: "RecordIO directory or file, or .csv file (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.PredictionData)
 		}},
 	{Name: "prediction_outputs", Topic: Data, Effect: Everywhere,
@@ -208,7 +208,7 @@ var flags = append([]Flag{
 		}},
 
 	{Name: "distribution_strategy", Topic: Training, Effect: Everywhere,
-		Usage: "ParameterServerStrategy, or AllreduceStrategy: a ring of workers without servers", bind: func(c *Command) value {
+		Usage: "strategy; or AllreduceStrategy: a ring of workers without servers", bind: func(c *Command) value {
 			return strategy(&c.Job.Strategy)
 		}},
 	{Name: "num_workers", Topic: Training, Effect: Everywhere, Aliases: []string{"num_worker"},
@@ -316,7 +316,7 @@ var flags = append([]Flag{
 		}},
 
 	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "checkpoint directory: a path, s3:// or gs:// [on a --volume with a claim_name; local: the job's directory]",
+		Usage: "checkpoint directory, or s3:// or gs:// URL [on a --volume with a claim_name, or local]",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.CheckpointDir)
 		}},
@@ -363,7 +363,7 @@ var podFlags = []Flag{
 			return text(&c.Job.Namespace)
 		}},
 	{Name: "master_resource_request", Topic: Pods, Effect: Cluster,
-		Usage: "resource request of the master, such as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value {
+		Usage: "resources of the master, as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value {
 			return resources(&c.Job.Master.Request)
 		}},
 	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster,
@@ -393,12 +393,12 @@ var podFlags = []Flag{
 			return priority(&c.Job.PS.Priority)
 		}},
 	{Name: "worker_pod_priority", Topic: Pods, Effect: Cluster,
-		Usage: "PriorityClass of workers, or the fraction of workers in class high, such as 0.5; the others are in low",
+		Usage: "PriorityClass of workers, or their fraction in class high, as 0.5; the others are in low",
 		bind: func(c *Command) value {
 			return priority(&c.Job.Worker.Priority)
 		}},
 	{Name: "volume", Topic: Pods, Effect: Cluster,
-		Usage: "volumes, such as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s",
+		Usage: "as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s",
 		bind: func(c *Command) value {
 			return volumes(&c.Job.Volumes)
 		}},
@@ -450,7 +450,7 @@ var podFlags = []Flag{
 			return selector(&c.Job.NodeSelector)
 		}},
 	{Name: "tolerations", Topic: Pods, Effect: Cluster,
-		Usage: "tolerations of pods, such as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60",
+		Usage: "tolerations, as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60",
 		bind: func(c *Command) value {
 			return tolerations(&c.Job.Tolerations)
 		}},
@@ -472,7 +472,7 @@ var podFlags = []Flag{
 			return duration(&c.Job.Deadline)
 		}},
 	{Name: "pending_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "time for which no node can run a role's pods before the job fails; 0 disables the limit [1h]", bind: func(c *Command) value {
+		Usage: "time without a node for a role's pods before the job fails; 0 disables it [1h]", bind: func(c *Command) value {
 			return optionalDuration(&c.Job.PendingTimeout)
 		}},
 	{Name: "ttl", Topic: Pods, Effect: Cluster,

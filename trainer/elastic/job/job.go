@@ -51,12 +51,12 @@ type Job struct {
 	// --num_minibatches_per_task; 0 = a program says, or its package
 	NumMinibatchesPerTask int `json:"numMinibatchesPerTask"`
 
-	// What happens when something dies or hangs.
-	// --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
+	// Fault tolerance. --task_timeout: floor; a task is taken back after max(this, 3 x the longest
+	// completed)
 	TaskTimeout Duration `json:"taskTimeout"`
 	// --max_task_retries: failures of one task before the job fails
 	MaxTaskRetries int `json:"maxTaskRetries"`
-	// --relaunch_on_worker_failure: replacements of a worker that failed by itself
+	// --relaunch_on_worker_failure: replacements of a worker that failed on its own
 	RelaunchOnWorkerFailure int `json:"relaunchOnWorkerFailure"`
 	// GracePeriod is --grace_period: from SIGTERM to SIGKILL when the job, or one of its workers,
 	// is to end; 0: the default, see [Job.TimeToEnd]. A job without it is written as before there
@@ -103,7 +103,7 @@ type Job struct {
 	TTL *Duration `json:"ttl,omitempty"`
 	// --deadline: the job fails if it runs for longer; 0 = never
 	Deadline Duration `json:"deadline,omitzero"`
-	// PendingTimeout is how long pods of a role may fit no node before the job fails
+	// PendingTimeout limits the time for which pods of a role fit no node before the job fails
 	// (--pending_timeout); nil = [DefaultPendingTimeout], 0 = without limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
 	// --suspend: the job is made, and does not start yet
@@ -112,7 +112,7 @@ type Job struct {
 	LogLevel string `json:"logLevel,omitzero"`
 }
 
-// Type is what a job is for.
+// Type is the type of a job: train, evaluate, predict or run.
 type Type string
 
 const (
@@ -122,7 +122,7 @@ const (
 	Run      Type = "run" // a program of the user's
 )
 
-// Strategy is how workers share what they learn; values are ElasticDL's.
+// Strategy is the distribution strategy of a training job; values are ElasticDL's.
 type Strategy string
 
 const (
@@ -130,7 +130,7 @@ const (
 	AllReduce       Strategy = "AllreduceStrategy"
 )
 
-// Pod is what is particular to the pods of one role.
+// Pod holds the settings of the pods of one role.
 type Pod struct {
 	Image    string    `json:"image,omitzero"`    // "" = the job's
 	Request  Resources `json:"request,omitzero"`  // guaranteed
@@ -138,8 +138,8 @@ type Pod struct {
 	Priority Priority  `json:"priority,omitzero"` // zero = the cluster's default
 }
 
-// DefaultPendingTimeout is how long a job waits for a node that fits its pods, which an autoscaler
-// may add, if it does not say.
+// DefaultPendingTimeout is the default of Job.PendingTimeout; an autoscaler may add a node within
+// it.
 const DefaultPendingTimeout = time.Hour
 
 // Duration is a [time.Duration] that JSON holds as text, "5m0s".
@@ -191,20 +191,19 @@ func DefaultOf(t Type) *Job {
 	return j
 }
 
-// RecordsPerTask is how many records a task has, but the last of a shard. Of a program it has no
-// meaning: what the program declares counts.
+// RecordsPerTask returns the number of records of a task; the last of a shard may have fewer. Of a
+// program it has no meaning: what the program declares counts.
 func (j *Job) RecordsPerTask() int64 {
 	return int64(j.MinibatchSize) * int64(max(1, j.NumMinibatchesPerTask))
 }
 
-// MaxRecords is how many records --max_step allows; 0 = no limit.
+// MaxRecords returns the number of records that --max_step allows; 0 = no limit.
 func (j *Job) MaxRecords() int64 { return int64(j.MaxStep) * int64(j.MinibatchSize) }
 
-// Synchronous tells whether the servers gather gradients and refuse stale ones.
-// Without --use_async a job is synchronous if it waits for more than one
-// gradient or says how stale one may be. One gradient and no word of staleness,
-// the tutorials' case, is not: each gradient is applied as it comes and none is
-// thrown away.
+// Synchronous tells whether the servers gather gradients and refuse stale ones. Without --use_async
+// a job is synchronous if it waits for more than one gradient or says how stale one may be. One
+// gradient and no word of staleness, the tutorials' case, is not: each gradient is applied on
+// arrival and none is dropped.
 func (j *Job) Synchronous() bool {
 	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
 }

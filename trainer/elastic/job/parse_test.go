@@ -176,7 +176,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// What a parser takes, it writes, and takes again as the same.
+// A parsed value is written in a form that parses to the same value.
 func FuzzParsers(f *testing.F) {
 	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1",
 		"claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f",

@@ -13,7 +13,7 @@ func program(flags ...string) []string {
 		[]string{"--", "main.py"})
 }
 
-// What Kubernetes, or the workers there, would refuse of a program is said at once.
+// What Kubernetes, or the workers there, would refuse of a program is reported at once.
 func TestProgramOnCluster(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -52,8 +52,8 @@ func TestProgramOnCluster(t *testing.T) {
 	}
 }
 
-// The directory of --workdir is where processes of this machine start. For a cluster it is
-// uploaded, to a claim that can be written to.
+// Processes of this machine start in the directory of --workdir. For a cluster it is uploaded, to a
+// claim that can be written to.
 func TestWorkdir(t *testing.T) {
 	here, err := Parse(Run, []string{"--runtime=local", "--working-dir=code", "main.py"})
 	if err != nil || here.Job.Program.Workdir != "code" || here.Upload != "" {
@@ -133,7 +133,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// What a URL is signed with is in no message, and in no name.
+// The signature of a URL is in no message and in no name.
 func TestTitleOfAProgram(t *testing.T) {
 	c, err := Parse(Run, []string{"--runtime=local", "--", "https://host/train/main.py?signature=a/b.c", "--epochs=2"})
 	if err != nil {
@@ -144,7 +144,7 @@ func TestTitleOfAProgram(t *testing.T) {
 	}
 }
 
-// GPUs are asked for beside all else, and the workers' other limits stay what they were.
+// Requests for GPUs leave the workers' other limits unchanged.
 func TestGPUsOfAProgram(t *testing.T) {
 	c, err := Parse(Run, program("--gpus=2"))
 	if err != nil {

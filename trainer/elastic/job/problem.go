@@ -166,7 +166,7 @@ type either struct{ flags, fields string }
 func (e either) String() string   { return e.flags }
 func (e either) inFields() string { return e.fields }
 
-// theClusterSpec is what completes manifests: a file for who gives flags.
+// theClusterSpec completes manifests: a file for who gives flags.
 var theClusterSpec = either{"--cluster_spec", "clusterSpecJSON"}
 
 // problems gathers what is wrong.

@@ -78,7 +78,7 @@ const (
 // How processes are started.
 const (
 	StartFork = "fork" // by a process that has imported torch
-	StartExec = "exec" // each by itself
+	StartExec = "exec" // each on its own
 )
 
 // programFlags are the flags of `elasticdl run`.
@@ -148,7 +148,7 @@ var programFlags = []Flag{
 			return text(&c.Job.Program.LocalRanks)
 		}},
 	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"},
-		Usage: "working directory of processes; on a cluster, a local directory that is uploaded to the claim of --volume",
+		Usage: "working directory; for a cluster, a local one to upload to the claim of --volume",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.Program.Workdir)
 		}},
@@ -165,7 +165,7 @@ var programFlags = []Flag{
 			return text(&c.Job.Program.Interface)
 		}},
 	{Name: "agent_image_name", Topic: Pods, Effect: Cluster,
-		Usage: "image with elasticdl for the master, and for workers whose image lacks it [$ELASTICDL_AGENT_IMAGE]",
+		Usage: "image with elasticdl, for the master and images without it [$ELASTICDL_AGENT_IMAGE]",
 		bind: func(c *Command) value {
 			return text(&c.Job.Program.AgentImage)
 		}},
@@ -265,7 +265,7 @@ func nodeRank(*Command) value {
 	return value{kind: "0", at: new(int), set: set, get: func() string { return "" }}
 }
 
-// sha256 is what a checksum looks like.
+// sha256 matches a checksum.
 var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // checkProgram refuses what cannot be run.
@@ -361,7 +361,7 @@ var (
 	toFiles = regexp.MustCompile(`(^|:)[1-3]`) // of which some goes to files
 )
 
-// shellSigns are what only a shell understands.
+// shellSigns are characters that only a shell interprets.
 const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
 
 // settleCommand makes a job to train with a --job_command one that runs a program. One that runs
@@ -462,8 +462,8 @@ func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
 // gpu is how Kubernetes calls the GPUs that --gpus asks for.
 const gpu = "nvidia.com/gpu"
 
-// settleGPUs has workers ask for the GPUs that their program needs. What is not limited is limited
-// to that.
+// settleGPUs has workers ask for the GPUs that their program needs. A missing limit is set to the
+// request.
 func (j *Job) settleGPUs() {
 	if n := j.Program.GPUs; n > 0 && j.Worker.Request[gpu] == "" && j.Worker.Limit[gpu] == "" {
 		asked := maps.Clone(j.Worker.Request)
@@ -482,7 +482,7 @@ func (j *Job) checkProgramPods(p *problems) {
 		"name an image that has what the program needs, as pytorch/pytorch, and with %v one that "+
 			"has elasticdl", setting("agent_image_name"))
 	p.check(g.LogDir != "" || !toFiles.MatchString(g.Redirects), setting("redirects", g.Redirects),
-		"without %v the output would be gone with the pods; give a directory on a %v, or %v, by "+
+		"without %v the output would be deleted with the pods; give a directory on a %v, or %v, by "+
 			"which the workers' logs have it, too",
 		setting("log_dir"), setting("volume"), setting("tee"))
 	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage),
@@ -497,5 +497,5 @@ func (j *Job) checkProgramPods(p *problems) {
 	}
 }
 
-// AgentDir is where a worker of an image of the user's finds the elasticdl binary.
+// AgentDir is the directory of the elasticdl binary in a worker with a user's image.
 const AgentDir = "/elasticdl-bin"

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What stands before the program are flags, and what stands after its name is its own.
+// Words before the program are flags; words after its name are its arguments.
 func TestRunForms(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -110,7 +110,7 @@ func TestRunForms(t *testing.T) {
 	}
 }
 
-// Every problem is said at once, with its flag.
+// Every problem is reported at once, with its flag.
 func TestRunProblems(t *testing.T) {
 	_, err := Parse(Run, strings.Fields(
 		`--runtime=local --nproc_per_node=many --nnodes=4:1 --max_restarts=-1 --module --no_python --start_method=thread --restart_on_join=checkpoint
@@ -261,7 +261,8 @@ func TestElasticDLsOwnForm(t *testing.T) {
 	}
 }
 
-// Flags of models have no effect on a program, and those of programs none on a model: it is said.
+// Flags of models have no effect on a program, and those of programs none on a model: it is
+// reported.
 func TestRunNotes(t *testing.T) {
 	for _, f := range Flags() {
 		if f.With(Run) || f.Effect == Later {
@@ -301,17 +302,14 @@ func TestRunNotes(t *testing.T) {
 	}
 }
 
-// Output that goes to files needs a place that outlives the pods: it is said where it is gone with
-// them, and refused where it would be lost.
+// Output that goes to files needs a place that outlives the pods: a note reports output that is
+// deleted with the pods, and output that would be lost is refused.
 func TestLogsOfPods(t *testing.T) {
 	for args, want := range map[string]string{
-		"--redirects=3": "--redirects=3: without --log_dir the output would be gone with " +
-			"the pods; give a directory on a --volume, or --tee, by which the workers' logs have it, too",
+		"--redirects=3":           "--redirects=3: without --log_dir the output would be deleted with the pods; give a directory on a --volume, or --tee, by which the workers' logs have it, too",
 		"--redirects=0:1 --tee=3": "--redirects=0:1: without --log_dir ", "--redirects=0:0": "",
-		"--tee=0:2": "note: --tee=0:2: without --log_dir the files are in " +
-			"each worker's pod, and gone with it; elasticdl logs shows what they have",
-		"--log_dir=/data/logs --tee=3": "note: --log_dir=/data/logs is on no --volume: it is " +
-			"gone with each worker's pod",
+		"--tee=0:2":                          "note: --tee=0:2: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs shows what they have",
+		"--log_dir=/data/logs --tee=3":       "note: --log_dir=/data/logs is on no --volume: it is deleted with each worker's pod",
 		"--log_dir=/c/logs --redirects=3":    "",
 		"--log_dir=/c/logs --tee=1":          "",
 		"--cluster_spec_json={} --tee=1":     "",
@@ -353,7 +351,7 @@ func TestFromEnviron(t *testing.T) {
 		t.Errorf("%+v, %v", j, err)
 	}
 	if want := []string{"no effect: --standalone (no endpoint is needed), --node_rank (the master " +
-		"gives workers their ranks), --master_addr (the master is the rendezvous)"}; !slices.Equal(c.Notes, want) {
+		"assigns ranks), --master_addr (the master is the rendezvous)"}; !slices.Equal(c.Notes, want) {
 		t.Errorf("notes %q, want %q", c.Notes, want)
 	}
 	for said, want := range map[string]string{"PET_NODE_RANK=1": "--node_rank=1: expected 0",

@@ -25,7 +25,7 @@ func ParseSecretRef(s string) (SecretRef, error) {
 	return SecretRef{secret, key}, nil
 }
 
-// secretKey is what Kubernetes takes for a key of a Secret.
+// secretKey matches a key of a Kubernetes Secret.
 var secretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
 
 func (r SecretRef) String() string { return r.Secret + "/" + r.Key }
@@ -174,7 +174,7 @@ func (j *Job) checkPlain(p *problems) {
 }
 
 // plainInCommand looks at a program's words: --password=x, --password x and PASSWORD=x, and what is
-// a secret by itself. The URL of the program is checkCode's to look at.
+// a secret on its own. The URL of the program is checkCode's to look at.
 func plainInCommand(words []string) (found []string) {
 	before := ""
 	for i, word := range words {
@@ -250,11 +250,11 @@ func PlainSecret(name, value string) (why string) {
 }
 
 var (
-	// secretWord is what names of secrets end with: HF_TOKEN, PGPASSWORD. TOKENIZERS_PARALLELISM,
-	// MAX_TOKENS and TOKEN_FILE do not.
+	// secretWord matches the last word of a secret's name: HF_TOKEN, PGPASSWORD.
+	// TOKENIZERS_PARALLELISM, MAX_TOKENS and TOKEN_FILE do not.
 	secretWord = regexp.MustCompile(
 		`^(.*PASSWORD|.*PASSWD|PASSPHRASE|PASS|PWD|TOKEN|.*SECRET|CREDENTIALS?|.*APIKEY|ACCESSKEY|SECRETKEY|PRIVATEKEY)$`)
-	// secretKind is what stands before KEY in them: WANDB_API_KEY, AWS_SECRET_ACCESS_KEY.
+	// secretKind matches the word before KEY: WANDB_API_KEY, AWS_SECRET_ACCESS_KEY.
 	secretKind = regexp.MustCompile(`^(API|ACCESS|SECRET|PRIVATE|AUTH|ENCRYPTION|SIGNING|ACCOUNT|MASTER|STORAGE)$`)
 	camel      = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 	// harmless is a value that tells nothing: nothing, a number, a truth value, a path, a variable

@@ -132,7 +132,7 @@ func TestPlainSecretsRefused(t *testing.T) {
 	}
 }
 
-// What is not a secret is not refused, and neither is what is said to be none; words say what they
+// Other values are not refused, nor are secrets with --allow_plain_secrets; words say what they
 // are.
 func TestNoPlainSecrets(t *testing.T) {
 	for _, args := range [][]string{

@@ -1,10 +1,10 @@
 package job
 
-// State is how a job is as a whole. Statuses carry its text.
+// State is the state of a job. Statuses carry its text.
 type State string
 
-// The states of a job. A master knows all but Stopping, which is what a cluster says of a job whose
-// master does not run.
+// The states of a job. A master knows all but Stopping: a cluster reports it for a job whose master
+// does not run.
 const (
 	Pending   State = "Pending"   // no worker has been given a task yet
 	Running   State = "Running"   // a worker has
@@ -13,7 +13,7 @@ const (
 	Stopped   State = "Stopped"   // a user ended it
 	// it is to wait, before it begins or until it goes on; it has no pods
 	Suspended State = "Suspended"
-	Stopping  State = "Stopping" // it is deleted, and not all of it is gone
+	Stopping  State = "Stopping" // it is being deleted
 )
 
 // Ended reports whether the job is over: nothing follows the state.

@@ -20,7 +20,7 @@ func TestUnkept(t *testing.T) {
 		// it has the data alone
 		{Train, train + "--volume=claim_name=c,mount_path=/data/train", "nowhere"},
 		{Train, train + "--output=s3://b/m", ""},
-		{Train, train + "--output=/model", ""}, // which is said by another note
+		{Train, train + "--output=/model", ""}, // which is reported by another note
 		{Train, train + "--volume=claim_name=c,mount_path=/data", ""},
 		{Run, run + "-- main.py", "deleted with its pods"},
 		{Run, run + "--num_workers=4 -- main.py --out /tmp/model.pt", "deleted with its pods"},

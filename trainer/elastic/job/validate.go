@@ -13,10 +13,10 @@ import (
 // MaxName is the longest job name: elasticdl-<job>-worker-<n> is a label of at most 63 characters.
 const MaxName = 40
 
-// MostServers is how many parameter servers a job may have: each has a Service.
+// MostServers is the largest number of parameter servers: each has a Service.
 const MostServers = 1000
 
-// MostWorkers is how many workers a job may want: more is a slip of the hand.
+// MostWorkers is the largest number of workers: more is a slip of the hand.
 const MostWorkers = 10_000
 
 var (
@@ -219,7 +219,7 @@ func (j *Job) checkServers(p *problems) {
 	}
 	if j.UseAsync {
 		p.check(j.GradsToWait <= 1, setting("grads_to_wait", j.GradsToWait),
-			"with %v each gradient is applied by itself; drop one of the two", setting("use_async"))
+			"with %v each gradient is applied on its own; drop one of the two", setting("use_async"))
 		p.check(j.SyncVersionTolerance == nil, setting("sync_version_tolerance", tolerance),
 			"with %v no gradient is refused; drop one of the two", setting("use_async"))
 	}

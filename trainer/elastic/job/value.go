@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// value is where a flag's text goes: set reads it, get writes it as a user would.
+// value parses and holds a flag's text: set reads it, get writes it as a user would.
 type value struct {
 	// what the help text shows: number, text, ...
 	kind string

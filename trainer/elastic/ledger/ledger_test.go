@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Tasks of the tests have so many records each.
+// Tasks of the tests have that many records each.
 const records = 3
 
 // dumb is a ledger as a table: how many records of each task are had.

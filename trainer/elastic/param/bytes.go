@@ -21,8 +21,8 @@ func swap(b []byte) {
 	}
 }
 
-// Encoded returns the bytes of x as they are in files and on the wire: the memory of x itself on a
-// little-endian machine, else a copy.
+// Encoded returns the bytes of x in the format of files and of the wire: the memory of x itself on
+// a little-endian machine, else a copy.
 func Encoded(x []float32) []byte {
 	b := Bytes(x)
 	if !LittleEndian {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// creation is how far a pod is in coming to be.
+// creation is the progress of a pod's creation.
 type creation struct {
 	due     time.Time // Wanted: when it is to be tried
 	refused int       // how often in a row it was refused
@@ -15,8 +15,8 @@ type creation struct {
 	full    bool      // the last refusal was for want of room
 }
 
-// refusals is how long the creation of a server may be refused. Without one nothing is done, and
-// the workers only hold what others could use.
+// refusals limits the time for which the creation of a server may be refused. Without one nothing
+// is done, and the workers only hold what others could use.
 const refusals = 10 * time.Minute
 
 // Refusal is why a Create could not be performed.
@@ -26,7 +26,7 @@ type Refusal struct {
 	Full bool
 	// by a rule of the cluster, which somebody may change
 	Denied bool
-	// no cluster takes the pod as it is described, unless its rules are changed
+	// no cluster accepts the pod's manifest unless its rules are changed
 	Hopeless bool
 }
 
@@ -109,11 +109,11 @@ func (t *Table) makeRoom(now time.Time) []Action {
 // tried again.
 func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.Phase == Wanted && e.creation.full }
 
-// accounted is how long it may take until a cluster has noticed that a pod which has ended, such as
-// a server's former launch, needs its room no more.
+// accounted is the time within which a cluster frees the resources of a pod that has ended, such as
+// a server's former incarnation.
 const accounted = 3 * time.Second
 
-// makesRoom reports whether the pod is a worker that is going, or has just gone.
+// makesRoom reports whether the pod is a worker that is stopping, or has just ended.
 func (e *entry) makesRoom(now time.Time) bool {
 	switch {
 	case e.ID.Role != Worker || e.Phase == Wanted || e.Phase == Cancelled:

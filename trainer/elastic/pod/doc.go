@@ -1,6 +1,6 @@
 // Package pod decides who lives, and who is replaced.
 //
-// A [Table] holds the pods of one job. It is told what became of them (Observe, Refused), and
+// A [Table] holds the pods of one job. The shell reports their phases (Observe, Refused), and
 // answers with [Action]s, which the master's shell performs outside its lock. Each launch of a pod
 // is in one [Phase]:
 //
@@ -20,22 +20,22 @@
 //	  worker: next number, Wanted  │             │              └─ Err: the job fails
 //	  server: next launch, Wanted <┘             └─ this line ends; the others go on
 //
-// What is observed may skip phases, and comes also of a pod that is Wanted, if the answer to its
-// creation was lost. What the picture does not show is:
+// An observation may skip phases. It may also be of a pod that is Wanted, if the answer to its
+// creation was lost. The picture leaves out:
 //
 //   - how far a creation is (when it is due, how often it was refused, since when, whether for want
 //     of room): only Wanted and Creating have it;
 //   - the order, the reason of a Delete that was handed out: only what is there, or may be, has it
 //     (Creating to Leaving). It is observed as Leaving, or as the end. A creation that is refused
-//     because it was deleted meanwhile goes back to Wanted;
+//     because it was deleted meanwhile returns to Wanted;
 //   - the line, which is a pod and those that replaced it: worker-4 after worker-0. It keeps the
 //     slot of its first, which priorities go by, its charges, how often it ran out of memory, and
 //     how often nodes rejected it. One pod of it is the current one. A worker that is leaving has a
-//     successor at once, which is the current one then; a server is succeeded when it is gone,
-//     since the next has its name. A line that is scaled down has no current pod, and whoever is
-//     not current is not replaced.
+//     successor at once, which is the current one then; a server is replaced only when it has
+//     ended, since the next has its name. A line that is scaled down has no current pod. Only
+//     current pods are replaced.
 //
-// The table as a whole is going, ending (after End: workers may leave by themselves) or swept (what
+// The table as a whole is going, ending (after End: workers may leave on their own) or swept (what
 // was left is deleted).
 //
 // # A master that comes back
@@ -51,13 +51,13 @@
 //	else              -                   [Lost]; followed under another number (a server: launch).
 //	                                      If it comes late: deleted
 //	-                 a live worker       in the place of one that is lost; without such a place it
-//	                                      is deleted, if it does not leave by itself
+//	                                      is deleted, if it does not leave on its own
 //	-                 an ended one        nothing
 //
-// What a restored table does not know: orders to delete that were not performed (whoever is silent
-// or slow is found again), how long a pod has run (as long as the master), why a creation was
-// refused. If the end of the job was written, the shell sets Over. If more or fewer workers were
-// asked for since than the snapshot wants, it calls [Table.Scale].
+// What a restored table does not know: orders to delete that were not performed (silent and slow
+// pods are found again), the time that a pod has run (from then on the master's), the cause of a
+// refused creation. If the end of the job was written, the shell sets Over. If more or fewer
+// workers were asked for since than the snapshot wants, it calls [Table.Scale].
 //
 // # Narrated scripts
 //
@@ -70,16 +70,16 @@
 //  1. At most one pod per role and index is live, and at most one of a line that is not leaving.
 //     Worker numbers are never used twice; a server keeps its index and its address, and its launch
 //     number grows.
-//  2. A pod that was killed, deleted, evicted or preempted, or whose node is gone, is replaced at
-//     once and without limit, a worker as soon as it is asked to go. One that failed by itself is
-//     charged, and replaced Relaunches times a line, each time after twice the delay; one that ran
-//     out of memory also as long as there is more to give.
+//  2. A pod that was killed, deleted, evicted or preempted, or whose node is lost, is replaced at
+//     once and without limit, a worker as soon as it is asked to stop. One that failed on its own
+//     is charged, and replaced Relaunches times a line, each time after twice the delay; one that
+//     ran out of memory also as long as there is more to give.
 //  3. Two launches of one line are never closer than Backoff, so that nothing spins. One that its
 //     node rejects is replaced without limit and charge, after twice the delay each time up to a
 //     minute, until one has run for a minute.
-//  4. Phases only go forward, but for a creation that is refused: an event told twice, late, or
-//     about a former launch changes nothing.
-//  5. The loss of a pod is told once ([Lost]), when it has ended and however it did. One that was
+//  4. Phases only go forward, but for a creation that is refused: an event that is repeated, late,
+//     or about a former incarnation changes nothing.
+//  5. The loss of a pod is reported once ([Lost]), when it has ended, for any cause. One that was
 //     cancelled never was.
 //  6. With the actions performed and observed there is nothing more to do.
 //  7. A creation that is refused, for whatever reason, is tried again, later each time up to half a
@@ -90,11 +90,10 @@
 //     room one is given up.
 //  8. After End nobody is replaced, and every pod that does not leave is deleted.
 //  9. Laws 1 to 8 hold over restarts, with any snapshot that was written since the last creation
-//     that was performed, whatever happened to pods meanwhile; but a loss may be told once by each
-//     master, and is not told of a pod that nobody knew any more.
-//  10. A table that is restored from its snapshot, with all pods listed as they are, has the same
-//     pods, lines, charges, numbers, due times, number of workers and error as the one that was
-//     saved.
+//     that was performed, whatever happened to pods meanwhile; but each master may report a loss
+//     once, and none reports the loss of a pod that it did not know.
+//  10. A table that is restored from its snapshot, with a list of all pods, has the same pods,
+//     lines, charges, numbers, due times, number of workers and error as the one that was saved.
 //  11. A snapshot is of the size of the job: 64 KiB for 1,000 workers. One that cannot be is an
 //     error.
 package pod

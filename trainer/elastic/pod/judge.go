@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Exit is how a pod ended, as far as the shell can tell.
+// Exit describes the end of a pod, as far as the shell knows it.
 type Exit struct {
 	Code int
 	// that ended it; 128 + Signal in Code says the same
 	Signal int
-	// What the cluster says about it.
+	// Reported by the cluster.
 	OOM, Evicted, Preempted, NodeLost, Deleted bool
 	// its node would not have it: it has not run at all
 	Rejected bool
@@ -57,8 +57,8 @@ type cause struct {
 	is      func(Exit) bool
 }
 
-// causes: the first that applies does. Whoever sends KILL, TERM, INT or HUP is not the pod itself;
-// a signal that a program earns (SEGV, ABRT, FPE, …) is.
+// causes: the first that applies does. A pod does not send KILL, TERM, INT or HUP to itself; a
+// signal that a program earns (SEGV, ABRT, FPE, …) is.
 var causes = []cause{
 	{"node lost", false, func(e Exit) bool { return e.NodeLost }},
 	{"preempted", false, func(e Exit) bool { return e.Preempted }},
@@ -86,7 +86,7 @@ func (e Exit) cause() cause {
 	panic("pod: no cause applies")
 }
 
-// Policy is how a table behaves.
+// Policy holds the settings of a table.
 type Policy struct {
 	Servers, Workers int
 	// the job does not go on with fewer (--min_workers); 0: 1
@@ -99,7 +99,7 @@ type Policy struct {
 	Backoff time.Duration
 }
 
-// What doubling stops at.
+// Limit of the doubling.
 const (
 	maxBackoff = 5 * time.Minute
 	// the node may be as it should be at any time,
@@ -107,7 +107,7 @@ const (
 	maxRefused  = 30 * time.Second // or resources be free
 )
 
-// steady is how long a pod has to run until its line's rejections are forgotten.
+// steady is the time that a pod has to run until its line's rejections are forgotten.
 const steady = time.Minute
 
 // delay returns what a line waits after its n-th charge, or, up to lower limits, its n-th rejection
@@ -122,17 +122,17 @@ func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	return d
 }
 
-// Past is what befell a pod's line before.
+// Past is the history of a pod's line.
 type Past struct {
 	// launches that failed by their own fault
 	Charged int
 	// those of them that ran out of memory and were followed by one with more
 	OOMs int
-	// Rejected is how many launches were rejected by their nodes since one ran for a while.
+	// Rejected counts the pods of the line that their nodes rejected since one ran for a while.
 	Rejected int
 }
 
-// Verdict is what to do about a pod that ended while the job had work for it.
+// Verdict is the decision on a pod that ended while the job had work for it.
 type Verdict struct {
 	Relaunch bool
 	Charged  bool

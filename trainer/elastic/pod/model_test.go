@@ -16,7 +16,7 @@ type life struct {
 	told []Event // what happened to it, in order
 }
 
-// cluster performs actions, in order but late, and is where pods die.
+// cluster performs actions, in order but late, and ends pods.
 type cluster struct {
 	t      *rapid.T
 	table  *Table
@@ -48,7 +48,7 @@ type cluster struct {
 	flight []Action
 	// ended while no master was there, or came late
 	untold map[*life]bool
-	// told lost to a master before
+	// reported lost to a master before
 	again map[*life]bool
 	// lines of workers
 	givenUp  int
@@ -85,7 +85,7 @@ func newCluster(t *rapid.T) *cluster {
 	return c
 }
 
-// take checks actions as they are handed out, and keeps them to be performed.
+// take checks actions when they are handed out, and keeps them to be performed.
 func (c *cluster) take(actions []Action) {
 	for _, a := range actions {
 		name := launchName(a.ID, a.Launch)
@@ -180,7 +180,7 @@ func (c *cluster) Perform(t *rapid.T) {
 			case l.ID == a.ID && c.untold[l]:
 				// a launch of a master before that came late: it has to go
 				l.Phase = Deleted
-				c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "its predecessor is not gone yet"}, c.now))
+				c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "its predecessor has not ended yet"}, c.now))
 				return
 			case l.ID == a.ID:
 				t.Fatalf("%v while launch %d is live", a, l.Launch)
@@ -328,10 +328,10 @@ func (c *cluster) Again(t *rapid.T) {
 	}
 	ev := rapid.SampledFrom(l.told).Draw(t, "event")
 	if e := c.table.byID[l.ID]; c.untold[l] && (e == nil || e.Phase == Cancelled) {
-		t.Skip("a deletion is ordered as often as it is there")
+		t.Skip("a deletion is ordered as often as it exists")
 	}
 	if actions := c.table.Observe(ev, c.now); len(actions) > 0 {
-		t.Fatalf("%+v told again: %v", ev, actions)
+		t.Fatalf("%+v reported again: %v", ev, actions)
 	}
 }
 
@@ -353,7 +353,7 @@ func (c *cluster) Scale(t *rapid.T) {
 	}
 }
 
-// Squeeze has others take or leave room. What is there stays.
+// Squeeze lets others take or free resources. Existing pods stay.
 func (c *cluster) Squeeze(t *rapid.T) {
 	c.room = c.policy.Servers + rapid.IntRange(0, 6).Draw(t, "room")
 }
@@ -383,7 +383,7 @@ func (c *cluster) Check(t *rapid.T) {
 		}
 	}
 	if c.over && c.table.Gone() && len(c.live()) > 0 {
-		t.Fatalf("gone, but %d are live", len(c.live()))
+		t.Fatalf("ended, but %d are live", len(c.live()))
 	}
 }
 
@@ -452,7 +452,7 @@ func (c *cluster) settle(t *rapid.T) {
 	t.Fatal("does not settle")
 }
 
-// TestLaws runs the table beside a cluster where anything happens at any time.
+// TestLaws runs the table with a cluster where anything happens at any time.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster(t)
@@ -495,7 +495,7 @@ func TestLaws(t *testing.T) {
 		}
 		for _, l := range c.lives {
 			if c.lost[launchName(l.ID, l.Launch)] != 1 && !c.untold[l] && !c.again[l] {
-				t.Fatalf("%v was not told lost", l.ID)
+				t.Fatalf("%v was not reported lost", l.ID)
 			}
 		}
 	})

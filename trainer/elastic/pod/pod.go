@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Role is what a pod does in the job.
+// Role is the role of a pod: master, parameter server or worker.
 type Role int
 
 const (
@@ -39,8 +39,8 @@ func (id ID) String() string {
 	return fmt.Sprintf("%v-%d", id.Role, id.Index)
 }
 
-// Phase is how far a pod is in its life. Each launch goes through its phases once, forward; only a
-// creation that is refused goes back, from Creating to Wanted.
+// Phase is a pod's phase. Each incarnation goes through its phases once, forward; only a creation
+// that is refused returns, from Creating to Wanted.
 type Phase int
 
 const (
@@ -50,7 +50,7 @@ const (
 	Creating
 	Pending   // there, and not running
 	Running   //
-	Leaving   // asked to go, and not gone yet
+	Leaving   // asked to stop, and not ended yet
 	Cancelled // given up before it was ever seen
 	Succeeded // ended with code 0
 	Failed    // ended otherwise
@@ -87,8 +87,8 @@ func (p Phase) Is(text string) bool { return text == p.String() }
 // Ended reports whether the pod's life is over.
 func (p Phase) Ended() bool { return p >= Cancelled }
 
-// moves is what a cluster can do to a pod: the phases that can be observed after each. What is not
-// in it changes nothing.
+// moves holds the transitions that a cluster can make: the phases that can be observed after each.
+// Other observations change nothing.
 var moves = map[Phase][]Phase{
 	// created, and the answer was lost
 	Wanted:   {Pending, Running, Leaving, Succeeded, Failed, Deleted},
@@ -98,7 +98,7 @@ var moves = map[Phase][]Phase{
 	Leaving:  {Leaving, Succeeded, Failed, Deleted},
 }
 
-// Event is what became of a pod.
+// Event reports a change of a pod.
 type Event struct {
 	ID ID
 	// which launch of the pod it is about; 0: the latest
@@ -143,13 +143,13 @@ type Pod struct {
 	Created, Started, Ended time.Time
 }
 
-// Verb is what an [Action] does.
+// Verb is the kind of an [Action].
 type Verb int
 
 const (
 	Create Verb = iota + 1 // start the pod
 	Delete                 // end the pod, if it is still there
-	Lost                   // the pod is gone: take its leases back
+	Lost                   // the pod has ended: take its leases back
 )
 
 func (v Verb) String() string {
@@ -164,7 +164,7 @@ func (v Verb) String() string {
 	return fmt.Sprintf("Verb(%d)", int(v))
 }
 
-// Action is what the shell has to do, in the order given.
+// Action is an order for the shell. Actions are performed in their order.
 type Action struct {
 	Verb   Verb
 	ID     ID

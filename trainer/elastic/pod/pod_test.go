@@ -100,8 +100,8 @@ func TestServerKeepsIndexAndAddress(t *testing.T) {
 	}
 }
 
-// A pod runs since its runtime says so, whenever it is observed first, as by a master that has come
-// back.
+// A pod runs since its runtime reports it, whenever it is observed first, as by a master that has
+// come back.
 func TestStartIsTheRuntimes(t *testing.T) {
 	table := New(Policy{Workers: 1})
 	table.Start(start)
@@ -138,5 +138,5 @@ func TestTableForgetsWhoEndedLongAgo(t *testing.T) {
 	if _, ok := table.Get(worker(0)); ok {
 		t.Error("the first worker is still known")
 	}
-	expect(t, table.Observe(Event{ID: worker(0), Phase: Failed}, now)) // told again
+	expect(t, table.Observe(Event{ID: worker(0), Phase: Failed}, now)) // reported again
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Snapshot is what a table knows that nobody else does: the numbers that were given out, and what
-// befell each line before. It is of the size of the job: about 40 bytes for each worker, and some
-// for each server.
+// Snapshot is the state of a table that only the table knows: the numbers that were given out, and
+// what befell each line before. It is of the size of the job: about 40 bytes for each worker, and
+// some for each server.
 type Snapshot struct {
 	// number of the next worker: those below it may have been given out
 	Next int `json:"next"`
@@ -49,7 +49,7 @@ type Line struct {
 	Since int64 `json:"since,omitempty"`
 }
 
-// What a snapshot holds at most of texts.
+// The longest texts of a snapshot.
 const (
 	keptErr = 1000 // bytes of an error
 	// lines that ended, as many as an error names
@@ -93,7 +93,7 @@ func (t *Table) Snapshot() Snapshot {
 	return s
 }
 
-// most is what no number in a snapshot can be.
+// most is the limit of all numbers in a snapshot.
 const most = 1 << 30
 
 // validate names everything in a snapshot that cannot be.
@@ -134,13 +134,13 @@ const absent = "it ended while the master was away"
 
 // Restore makes the table of a master that comes back. Observed is all pods of the job that the
 // runtime lists, each once, those that have ended and are listed still included; the list was taken
-// after the master before had been told to end.
+// after the master before had been asked to end.
 //
-// A pod of the snapshot is where the list says; one that is not listed is told lost and replaced,
-// under another number: its creation may have been under way, and if it comes later it is deleted.
-// A worker that the snapshot does not name takes the place of one that is not listed; without such
-// a place it is deleted, unless it leaves already. Times of the snapshot are no later than the
-// longest wait from now.
+// The list has the phase of a pod of the snapshot; one that is not listed is reported lost and
+// replaced, under another number: its creation may have been under way, and if it comes later it is
+// deleted. A worker that the snapshot does not name takes the place of one that is not listed;
+// without such a place it is deleted, unless it leaves already. Times of the snapshot are no later
+// than the longest wait from now.
 func Restore(p Policy, s Snapshot, observed []Event, now time.Time) (*Table, []Action, error) {
 	if err := s.validate(p); err != nil {
 		return nil, nil, fmt.Errorf("restore the pods: snapshot: %w", err)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// write keeps a snapshot, as it is read again.
+// write keeps a snapshot in the form in which it is read again.
 func (c *cluster) write() {
 	text, err := json.Marshal(c.table.Snapshot())
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *cluster) restart(t *rapid.T) {
 			continue
 		}
 		switch rapid.IntRange(0, 5).Draw(t, "meanwhile") {
-		case 0: // it is gone without a trace
+		case 0: // it vanished
 			l.Phase, c.untold[l] = Deleted, true
 		case 1:
 			exit := rapid.SampledFrom(exits).Draw(t, "exit")
@@ -81,10 +81,10 @@ func (c *cluster) comeBack(ended []Event) {
 	c.restarts++
 	c.table, c.todo, c.before, c.ran = table, nil, make(map[string]Phase), maps.Clone(table.ran)
 	for _, l := range c.lives {
-		// what the runtime said before is said to nobody again
+		// what the runtime said before is reported to nobody again
 		l.told = nil
 		if c.lost[launchName(l.ID, l.Launch)] > 0 {
-			c.again[l] = true // or told again, by this master
+			c.again[l] = true // or reported again, by this master
 		}
 	}
 	c.lost = make(map[string]int)
@@ -138,7 +138,7 @@ func (c *cluster) rekey(before *Table, saved Snapshot) {
 	}
 }
 
-// Land performs a creation that a master ordered which is gone.
+// Land performs a creation that an earlier master ordered.
 func (c *cluster) Land(t *rapid.T) {
 	if len(c.flight) == 0 {
 		t.Skip("none is under way")

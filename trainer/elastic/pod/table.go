@@ -16,7 +16,7 @@ type Table struct {
 	byID map[ID]*entry
 	// worker number
 	next int
-	// workers, as it was said last
+	// workers, as it was reported last
 	desired    int
 	relaunched int
 	// the roles of which a pod has run
@@ -33,12 +33,12 @@ type Table struct {
 	held bool
 }
 
-// course is how far the job is.
+// course is the progress of the job.
 type course int
 
 const (
 	going course = iota
-	// End was called: workers leave by themselves until leaveBy
+	// End was called: workers leave on their own until leaveBy
 	ending
 	swept // every pod that had not left was deleted
 )
@@ -215,7 +215,7 @@ func (t *Table) impossible(e *entry, why string) {
 }
 
 // leaving schedules a successor for a worker that was asked to go. A server's is scheduled when it
-// is gone: it has its name.
+// has ended: it has its name.
 func (t *Table) leaving(e *entry, why Exit, now time.Time) []Action {
 	e.Exit = why
 	e.Exit.Deleted = true
@@ -278,7 +278,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	return append([]Action{lost}, t.Tick(now)...)
 }
 
-// close notes how a pod ended. If it was told to go, how it went is no matter.
+// close notes how a pod ended. If it was asked to go, how it went is no matter.
 func (e *entry) close(exit Exit, asked bool, now time.Time) {
 	why, order := e.Exit, e.order
 	e.Exit, e.Ended, e.order = exit, now, ""
@@ -294,7 +294,7 @@ func (e *entry) close(exit Exit, asked bool, now time.Time) {
 }
 
 // settle books a verdict with the pod's line. It answers when the line's next pod is due, and what
-// is to be said of it until then.
+// is to be reported of it until then.
 func (t *Table) settle(e *entry, v Verdict, now time.Time) (due time.Time, waiting string) {
 	l := e.line
 	if v.Grow {
@@ -320,8 +320,8 @@ func (e *entry) forgive(now time.Time) {
 	}
 }
 
-// remembered is how many ended workers the table keeps: a job may lose one every few seconds, for
-// weeks.
+// remembered is the number of ended workers that the table keeps: a job may lose one every few
+// seconds, for weeks.
 const remembered = 100
 
 // forget drops the oldest of the workers that have ended, if there are too many.
@@ -371,7 +371,7 @@ func (t *Table) endLine(e *entry, v Verdict) {
 }
 
 // Replace deletes a pod that is there and does not do its work: a straggler, one that is silent.
-// When it is gone, it is replaced as any deleted pod is.
+// When it has ended, it is replaced like any deleted pod.
 func (t *Table) Replace(id ID, reason string, now time.Time) []Action {
 	e := t.byID[id]
 	if e == nil || e.Phase == Wanted || e.order != "" {
@@ -383,8 +383,8 @@ func (t *Table) Replace(id ID, reason string, now time.Time) []Action {
 // Hold notes that the job is about to end: no pod is created any more, in the place of none.
 func (t *Table) Hold() { t.held = true }
 
-// End notes that the job is over. Workers may leave by themselves for as long as grace lasts; then,
-// or when the last of them is gone, what is still there is deleted.
+// End notes that the job is over. Workers may leave on their own for as long as grace lasts; then,
+// or when the last of them has ended, the remaining pods are deleted.
 func (t *Table) End(grace time.Duration, now time.Time) []Action {
 	if by := now.Add(grace); t.course == going || by.Before(t.leaveBy) {
 		t.course, t.leaveBy = max(t.course, ending), by

@@ -1,9 +1,9 @@
 // Package rendezvous decides which workers form the ring, with which ranks, and whose state they
 // take.
 //
-// A [Rendezvous] is told which processes arrive and which have left. It returns [Action]s, which
-// the master performs outside its lock. It has no goroutines and no timers: [Rendezvous.Deadline]
-// returns when [Rendezvous.Tick] is to be called.
+// The shell reports to a [Rendezvous] which processes arrive and which have left. It returns
+// [Action]s, which the master performs outside its lock. It has no goroutines and no timers:
+// [Rendezvous.Deadline] returns when [Rendezvous.Tick] is to be called.
 //
 //	     all expected workers have arrived, or     a newcomer waits, a member departs
 //	     at least Min, and Settle (Gather) is      or was aside: Recall; a member left,
@@ -46,7 +46,7 @@
 //   - A process that is between two rounds when its stream ends has strayed. The others go on
 //     without it, unless it alone has the state. Strays are not in the snapshot.
 //   - The master numbers the sessions, from its incarnation · 2³² on, so that they rise over
-//     restarts. Beside the snapshot it keeps which process the session of each member belongs to.
+//     restarts. It also keeps which process the session of each member belongs to.
 //   - Arrivals, and the heartbeats of members, report which records are in the state. The custody
 //     of a ring is restored from the world. It is safe again as soon as the heartbeat of a member
 //     names the formation of that world.
@@ -55,7 +55,7 @@
 //
 // testdata/*.txt tell what happens, as commands and the actions that the rendezvous returns:
 // a_worker_is_lost.txt, a_worker_joins.txt, a_worker_departs.txt, a_link_breaks.txt, the_end.txt,
-// master_restarts.txt and others. TestNarration plays them, and rewrites them with -rewrite.
+// master_restarts.txt and others. TestNarration runs them, and rewrites them with -rewrite.
 //
 // Laws:
 //
@@ -91,12 +91,12 @@
 //     once. Until then it does not count against Max.
 //  10. The same calls return the same actions.
 //  11. A member that works and has no stream stays in its world, for at most Absence. All members
-//     that are away for so long leave together. A member that is present again is told once more
-//     if it has been called back.
+//     that are away for so long leave together. A member that is present again is notified again if
+//     it has been called back.
 //  12. Laws 1 to 11, 14 and 15 hold over restarts, whatever happens to processes meanwhile. A
 //     restored rendezvous to which all processes report where they are has the same world,
 //     members, calls, suspicions and guests as the one that was saved. Waits of laws 6 and 15
-//     begin anew.
+//     start over.
 //  13. The size of a snapshot is proportional to that of the world: 64 KiB for 1,000 members.
 //     Restore refuses an impossible snapshot.
 //  14. When a member has finished, the others are at their end, too: nobody is called back for a
@@ -107,7 +107,7 @@
 //     finished, nothing more is formed. A member that takes no part in the rounds need not finish,
 //     and is as little missed as one that has.
 //  15. A world in which nobody has a state waits for workers: the first for all that are expected,
-//     a later one for as many as the last world had, as far as so many are expected. It is formed
+//     a later one for as many as the last world had, as far as that many are expected. It is formed
 //     at once when they are there, or are expected no more, and Gather after the last member has
 //     come back at the latest. A loss costs such a world its work anyway, so that starting twice
 //     would cost more than waiting. If a member has the state, nobody waits for a worker that was

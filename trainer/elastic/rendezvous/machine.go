@@ -409,7 +409,7 @@ func (r *Rendezvous) Gathers() bool {
 func (r *Rendezvous) gathered() int { return len(r.members) + r.room() }
 
 // goal returns how many processes a world without a state waits for: as many as the last world had,
-// as far as they are still expected.
+// if they are still expected.
 func (r *Rendezvous) goal() int {
 	if r.world.Formation == 0 {
 		return r.wanted()
@@ -417,8 +417,8 @@ func (r *Rendezvous) goal() int {
 	return min(r.wanted(), len(r.world.Members))
 }
 
-// room returns for how many of the guests there is room beside the members. Members that depart
-// take none: otherwise the last member could not pass on its state.
+// room returns how many of the guests fit into the world in addition to the members. Members that
+// depart take none: otherwise the last member could not pass on its state.
 func (r *Rendezvous) room() int {
 	if r.policy.Max > 0 {
 		return max(0, min(len(r.guests), r.policy.Max-len(r.staying())))

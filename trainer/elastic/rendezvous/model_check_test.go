@@ -34,7 +34,7 @@ func (m *model) Check(t *rapid.T) {
 		t.Fatalf("all are back, and there is no world: %q", why)
 	}
 	if changing && back < len(m.old) && m.told == 0 {
-		t.Fatalf("nobody was told to come back: %q", why)
+		t.Fatalf("nobody was asked to come back: %q", why)
 	}
 	if changing && back < len(m.old) && m.told != Abort && m.divided() {
 		t.Fatalf("some have finished, and others that came back wait for them: %q", why)

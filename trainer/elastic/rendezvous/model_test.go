@@ -32,8 +32,7 @@ type peer struct {
 	// it takes no part in the rounds of its worlds
 	stands bool
 
-	// What the rendezvous knows of it.
-	// formation of the last world that it is in
+	// The rendezvous's knowledge of it. formation of the last world that it is in
 	given int64
 	// by the formation that it came from: the state with which it arrived; NoState: it has none, or
 	// only the one that it brought
@@ -120,7 +119,8 @@ func (m *model) all(do func(r *Rendezvous) []Action) []Action {
 		m.take(a, i > 0 && did[i-1].Verb == Anew)
 	}
 	if !slices.ContainsFunc(m.old, func(p *peer) bool { return !p.arrived() }) {
-		m.told = m.r.told // by no action: nobody is there to be told
+		// by no action: nobody is present to be notified
+		m.told = m.r.told
 	}
 	return did
 }
@@ -132,7 +132,7 @@ func (m *model) take(a Action, anew bool) {
 		m.form(a.World, anew)
 	case Recall, Abort:
 		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
-			m.t.Fatalf("%v, told %v before, in %+v", a, m.told, m.last())
+			m.t.Fatalf("%v, notified of %v before, in %+v", a, m.told, m.last())
 		}
 		if settled := !m.joinable.IsZero() &&
 			!m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.comes &&
@@ -422,7 +422,7 @@ func (m *model) hear(p *peer) {
 		return !o.arrived()
 	}; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) &&
 		!m.aside[p.Member] && m.told != Abort && slices.ContainsFunc(m.old, waits) {
-		m.t.Fatalf("%+v broke off, and the others wait for it: told %v", p, m.told)
+		m.t.Fatalf("%+v broke off, and the others wait for it: notified of %v", p, m.told)
 	}
 }
 
@@ -466,7 +466,7 @@ func (m *model) Again(t *rapid.T) {
 
 // Read delivers the oldest message to a process.
 func (m *model) Read(t *rapid.T) {
-	m.read(m.some("was told something", func(p *peer) bool { return p.alive && len(p.down) > 0 }))
+	m.read(m.some("was notified", func(p *peer) bool { return p.alive && len(p.down) > 0 }))
 }
 
 func (m *model) read(p *peer) {

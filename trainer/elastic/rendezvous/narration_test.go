@@ -13,7 +13,7 @@ import (
 
 var start = time.Unix(1e9, 0)
 
-// TestNarration plays the stories of testdata, whose narration are the actions of the rendezvous.
+// TestNarration runs the stories of testdata, which narrate the actions of the rendezvous.
 //
 //	policy min=2 settle=1s          parameters; the first command of a story
 //	expect 4                        4 workers are expected
@@ -49,7 +49,7 @@ func TestNarration(t *testing.T) {
 	})
 }
 
-// stage plays a story.
+// stage runs a story.
 type stage struct {
 	t      *testing.T
 	policy Policy

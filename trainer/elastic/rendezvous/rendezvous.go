@@ -91,7 +91,7 @@ const (
 	Evict
 	// let Member end, which was asked to leave: it is no member any more
 	Release
-	// the state is lost: training begins anew in the world of the Form that follows
+	// the state is lost: training starts over in the world of the Form that follows
 	Anew
 )
 

@@ -104,7 +104,7 @@ func (s *Snapshot) validate() error {
 			m.Worker, m.Brought-1, m.Since, m.Suspected)
 		workers[m.Worker], left = true, left || m.Left && !m.Finished && !(m.Aside && finished)
 	}
-	check(!left || s.Told == Abort || s.alone(), "a member left that the others miss, and they were not told")
+	check(!left || s.Told == Abort || s.alone(), "a member left that the others miss, and they were not notified")
 	return errors.Join(problems...)
 }
 
@@ -168,8 +168,8 @@ func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Tim
 }
 
 // Present notes that a process has a stream again, and works in a formation. It returns the order
-// that the members got meanwhile, for this process. A process that is not in that world any more is
-// told to come back from it; it arrives in another session then.
+// that the members got meanwhile, for this process. A process that is no longer in that world is
+// called back from it; it arrives in another session then.
 func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action {
 	verb, reason := Abort, "the others went on without it"
 	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && formation == p.given {

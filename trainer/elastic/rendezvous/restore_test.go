@@ -196,7 +196,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}},
 			"worker 1 brought round -2 since formation 0, suspected 0 times"},
 		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true},
-			{Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not told"},
+			{Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not notified"},
 	} {
 		if _, err := Restore(Policy{}, tt.snapshot, start); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %s", tt.snapshot, err, tt.want)

@@ -17,7 +17,7 @@
 //
 // Laws:
 //
-//  1. What is fetched over the web comes by https. It comes by http from this machine, or with a
+//  1. Files from the web are fetched by https. It comes by http from this machine, or with a
 //     checksum from a private network.
 //  2. A script in an archive is below the directory into which the archive is unpacked.
 //  3. No secret is in a name that is printed: what follows a question mark stays out.
@@ -34,7 +34,7 @@ import (
 	"strings"
 )
 
-// Program is where a program comes from, and how it is called.
+// Program holds the source of a program and its arguments.
 type Program struct {
 	Kind Kind
 	// path or URL, without the checksum
@@ -62,7 +62,7 @@ const (
 	Web Kind = "web"
 )
 
-// Archive is how files are packed.
+// Archive is the format of an archive.
 type Archive string
 
 // The kinds of archives.
@@ -89,14 +89,14 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Reason }
 
 // ErrTwoChecksums is returned for a program with two different checksums.
-var ErrTwoChecksums = errors.New("differs from the checksum that was given beside it; leave one of them out")
+var ErrTwoChecksums = errors.New("differs from the checksum given separately; leave one of them out")
 
 const expected = "expected a path, s3://BUCKET/FILE, gs://BUCKET/FILE or https://HOST/FILE"
 
 const mark = "#sha256="
 
-// Parse reads a command. sha256 is the checksum that was given beside it, as by --program_sha256;
-// "" if none was.
+// Parse reads a command. sha256 is a checksum given separately, as by --program_sha256; "" if none
+// was.
 func Parse(command []string, sha256 string) (Program, error) {
 	if len(command) == 0 || command[0] == "" {
 		return Program{}, &Error{"", errors.New("none given; " + expected)}

@@ -52,10 +52,10 @@ func TestParse(t *testing.T) {
 		}
 	}
 	if p, err := Parse([]string{"http://10.0.0.5/m.py"}, sum); err != nil || p.Kind != Web {
-		t.Errorf("http with a checksum beside it: %+v, %v", p, err)
+		t.Errorf("http with a separate checksum: %+v, %v", p, err)
 	}
 	if p, err := Parse([]string{"s3://b/m.py"}, sum); err != nil || p.SHA256 != sum {
-		t.Errorf("checksum beside it: %+v, %v", p, err)
+		t.Errorf("separate checksum: %+v, %v", p, err)
 	}
 	if p, err := Parse([]string{"s3://b/m.py#sha256=" + sum}, strings.ToUpper(sum)); err != nil || p.SHA256 != sum {
 		t.Errorf("the same checksum twice: %+v, %v", p, err)

@@ -68,8 +68,8 @@ func (c *cut) task(number int, like Task) Task {
 	return like
 }
 
-// within returns the smallest number of tasks, taken in the given order, that have at least so many
-// records, and by how many records they exceed that.
+// within returns the smallest number of tasks, taken in the given order, that have at least that
+// many records, and by how many records they exceed that.
 func (c *cut) within(order *permutation, records int64) (tasks int, more int64) {
 	if records >= c.records {
 		return c.tasks, 0
@@ -145,7 +145,7 @@ func newTodo(c *cut, order permutation, like Task) *todo {
 	return &todo{like: like, cut: c, order: order, end: c.tasks}
 }
 
-// limit leaves out the tasks, and the end of the last task, that exceed so many records.
+// limit leaves out the tasks, and the end of the last task, that exceed that many records.
 func (t *todo) limit(records int64) { t.end, t.more = t.cut.within(&t.order, records) }
 
 // skip leaves out the records of the epoch that are in a ledger. It returns the number of complete
@@ -198,7 +198,7 @@ func (t *todo) pop() Task {
 	return task
 }
 
-// position returns the place that follows so many passed places.
+// position returns the place that follows that many passed places.
 func (t *todo) position(passed int) int {
 	if place := t.from + passed; place < t.end {
 		return place

@@ -11,7 +11,7 @@
 //	q.Lose(worker, progress, charge, now)         // the worker ended
 //	q.Overdue(now), at the time of q.Deadline()   // stragglers, which the master replaces
 //	if q.Settled() { more := q.NextEpoch() }      // after the model has all gradients of the epoch
-//	q.Rewind(ledger)                              // the model went back to a checkpoint
+//	q.Rewind(ledger)                              // the model returned to a checkpoint
 //
 //	              Lease                      Done
 //	   todo ─────────────────────> leased ─────────────> settled

@@ -130,7 +130,7 @@ func (m *model) credit(l Lease, done int64) {
 	}
 }
 
-// upTo returns l with so many records done. Only those of training count.
+// upTo returns l with that many records done. Only those of training count.
 func (l Lease) upTo(done int64) Lease {
 	if l.Kind == Training && done > l.Done {
 		l.Done, l.Returned = done, 0

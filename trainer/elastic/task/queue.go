@@ -417,7 +417,7 @@ func (q *Queue) NextEpoch() bool {
 }
 
 // Rewind sets the training back to a model with the given ledger: exactly the records that are not
-// in the ledger are to be trained on. With an empty ledger the training begins anew.
+// in the ledger are to be trained on. With an empty ledger the training starts over.
 //
 // All leases, and all queued evaluations and exports, are dropped, and no earlier lease is adopted
 // any more. Numbers of leases go on, so that earlier reports are stale. Limits that were doubled
@@ -578,8 +578,8 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 	}
 }
 
-// Export queues the task that writes the model or, if parts > 0, the task that joins so many parts
-// of a prediction. It is leased when all else is settled.
+// Export queues the task that writes the model or, if parts > 0, the task that joins that many
+// parts of a prediction. It is leased when all else is settled.
 func (q *Queue) Export(version int64, parts int) {
 	q.exports.like = Task{Kind: Export, Version: version, Of: parts}
 	q.exports.later = append(q.exports.later, q.exports.like)

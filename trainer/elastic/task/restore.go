@@ -54,7 +54,7 @@ const (
 	mostErr   = 1000 // bytes of Err
 )
 
-// numbers is how many lease numbers each incarnation of a master has: it gives out those from
+// numbers is the number of lease numbers of each incarnation of a master: it gives out those from
 // incarnation·2³² on, so that no number is given out twice. Only the incarnation has to be stored
 // for that.
 const numbers = 1 << 32
@@ -178,7 +178,7 @@ func (q *Queue) recall(t *todo) {
 }
 
 // Adopt restores the lease of a training task that a worker announces as granted by an earlier
-// master. done is how many records of the task are done, including those of earlier leases. It
+// master. done counts the records of the task that are done, including those of earlier leases. It
 // returns the lease. A repeated call changes nothing.
 //
 // It returns [ErrStale], upon which the worker drops the lease, if the task is settled or leased to

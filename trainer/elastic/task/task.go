@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind is what a worker does with the records of a task.
+// Kind is the purpose of a task: training, evaluation or prediction.
 type Kind int
 
 const (
@@ -132,7 +132,7 @@ type Policy struct {
 // Timeout is less.
 const stragglerFactor = 3
 
-// maxSlow is how often the limit of a task is doubled at most, to 64 times the limit.
+// maxSlow limits how often the limit of a task is doubled, to 64 times the limit.
 const maxSlow = 6
 
 // validate returns an error that names every field with an impossible value.

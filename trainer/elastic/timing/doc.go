@@ -30,7 +30,7 @@
 //  7. A worker that is asked to leave can complete its minibatch and report it before its grace is
 //     over: Drain + Call ≤ Leave(Grace) < Grace. The processes of a program end before their worker
 //     does: Script(t) ≤ Leave(t) < t.
-//  8. The workers of a completed job leave by themselves before its pods are ended, and pods that
+//  8. The workers of a completed job leave on their own before its pods are ended, and pods that
 //     use their grace period to the end are waited for: Farewell < Grace, and GraceSlack <
 //     EndSlack.
 //  9. Only the queue at a parameter server may delay a worker longer than a call does, and less

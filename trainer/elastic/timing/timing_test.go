@@ -24,7 +24,7 @@ func TestLaws(t *testing.T) {
 		{4, "Connect + Greeting < Call", Connect+Greeting < Call},
 		{5, "KernelAlive < Vanish", KernelAlive < Vanish},
 		{5, "Vanish <= Call", Vanish <= Call},
-		{5, "Alive >= 10s, which is what gRPC makes of less", Alive >= 10*time.Second},
+		{5, "Alive >= 10s, the least that gRPC accepts", Alive >= 10*time.Second},
 		{6, "4·Call <= Abandoned", 4*Call <= Abandoned},
 		{7, "Drain + Call <= Leave(Grace)", Drain+Call <= Leave(Grace)},
 		{7, "Leave(Grace) < Grace", Leave(Grace) < Grace},

@@ -77,7 +77,7 @@ func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	a = h.arrival()
 	h.told(a, 1, 1)
 	if a.BrokeOff {
-		t.Error("the others are told to break off")
+		t.Error("the others are asked to break off")
 	}
 	h.give(a)
 	if again := h.hear("it", 0); again[0] == before[0] {

@@ -33,7 +33,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// maxFile is how many bytes a program, or an archive, may have.
+// maxFile is the number of bytes that a program, or an archive, may have.
 const maxFile = 512 << 20
 
 // Options say how to fetch.

@@ -27,14 +27,14 @@ type family struct {
 	starting sync.RWMutex
 
 	mu sync.Mutex
-	// children that this process waits for by itself
+	// children that this process waits for on its own
 	known map[int]bool
 	// programs that are open
 	users int
 	stop  func()
 }
 
-// know notes that this process waits for a child by itself. The caller holds starting, or has not
+// know notes that this process waits for a child on its own. The caller holds starting, or has not
 // let the child end yet.
 func (f *family) know(pid int) {
 	f.mu.Lock()

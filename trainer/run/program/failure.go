@@ -134,7 +134,7 @@ func parseSecond(raw json.RawMessage) time.Time {
 // ErrorFile returns the text of an error file about the end of a process, which torchrun's agent
 // writes to its own TORCHELASTIC_ERROR_FILE: that of the process, with the exit code as
 // message.errorCode, or if it wrote none, one in the form of torch's @record with what ended it. A
-// message that is plain text has no place for the code and stays as it is.
+// message that is plain text has no place for the code and stays unchanged.
 func (e Exit) ErrorFile() []byte {
 	content := make(map[string]json.RawMessage)
 	if e.Failure != nil {
@@ -153,7 +153,7 @@ func (e Exit) ErrorFile() []byte {
 	return encoded(content)
 }
 
-// encoded returns a value as JSON, in which signs of HTML stay as they are.
+// encoded returns a value as JSON, in which signs of HTML stay unchanged.
 func encoded(v any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -128,7 +128,7 @@ def installed(name):
 
 # variables that modules have read while they were imported
 READ = set()
-# modules that the script imports by itself
+# modules that the script imports on its own
 HIDDEN = []
 
 

@@ -24,9 +24,9 @@ const (
 	deathLimit = time.Minute
 	// mostDeaths is how many young fork servers may die.
 	mostDeaths = 3
-	// longImport is how long torch may be imported before it is said.
+	// longImport is the time that torch may be imported before it is reported.
 	longImport = 3 * time.Second
-	// mostLearned is how many modules are imported beside torch.
+	// mostLearned is the number of modules that are imported beside torch.
 	mostLearned = 10000
 	// learnAfter is how long after the start the imported modules are read, to replace the fork
 	// server by one that has imported them.

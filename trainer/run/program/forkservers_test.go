@@ -27,7 +27,7 @@ func TestImportIsSaid(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if got := strings.Count(log.String(), "Importing torch"); got != c.said {
-				t.Errorf("an import of %v is said %d times, want %d", c.takes, got, c.said)
+				t.Errorf("an import of %v is reported %d times, want %d", c.takes, got, c.said)
 			}
 		})
 	}

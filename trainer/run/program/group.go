@@ -358,7 +358,7 @@ func (it *process) reap(at time.Time) Exit {
 	return e
 }
 
-// outputGrace is how long the last output may take to arrive once no process of the session is
+// outputGrace is the time that the last output may take to arrive once no process of the session is
 // left: a daemon may hold the pipe without limit.
 const outputGrace = time.Second
 
@@ -458,8 +458,8 @@ func (g *Group) Kill(local int, grace time.Duration) {
 	}
 }
 
-// stopLimit is how long Stop waits after SIGKILL: a process in a driver that does not answer cannot
-// be ended.
+// stopLimit is the time that Stop waits after SIGKILL: a process in a driver that does not answer
+// cannot be ended.
 const stopLimit = 30 * time.Second
 
 // Stop sends the signal to all processes, SIGKILL after the grace, and returns when nothing of them

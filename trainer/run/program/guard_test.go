@@ -35,7 +35,7 @@ func TestGuardianFinds(t *testing.T) {
 		if dies {
 			g.in.Close()
 			g.cmd.Wait()
-			await(t, "the end of a process that the guardian was not told of", func() bool { return !alive(own) })
+			await(t, "the end of a process that the guardian was not reported of", func() bool { return !alive(own) })
 		} else if g.close(); !alive(own) {
 			t.Error("a daemon of a program that was closed is ended")
 		}

@@ -82,7 +82,7 @@ func newest(streams []written, secrets []string) (o Output) {
 }
 
 // lastLine returns the last line of a text that a terminal would not show as blank. A carriage
-// return begins a line anew, as in progress bars. Of a line that is too long it returns the
+// return begins a line again, as in progress bars. Of a line that is too long it returns the
 // beginning, or the end if the text does not have its beginning.
 func lastLine(text []byte, cut bool, secrets []string) string {
 	for len(text) > 0 {

@@ -21,7 +21,7 @@ type StartMethod int
 const (
 	// Fork forks processes from the fork server, and falls back to Exec.
 	Fork StartMethod = iota
-	// Exec starts the interpreter or program anew for each process.
+	// Exec starts the interpreter or program again for each process.
 	Exec
 )
 

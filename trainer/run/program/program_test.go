@@ -66,7 +66,7 @@ func TestContractOfEnvironment(t *testing.T) {
 }
 
 // The variable that enables NCCL's error handling is set under the name that the version of PyTorch
-// reads. If the user sets it, under either name, it is left as it is.
+// reads. If the user sets it, under either name, it is left unchanged.
 func TestNCCLErrorHandling(t *testing.T) {
 	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 	for _, c := range []struct{ version, user, want string }{
@@ -117,7 +117,7 @@ func TestExits(t *testing.T) {
 	}
 	// The error file of an earlier start is not read.
 	if e := b.ends(b.startAt(Position{WorldSize: 8, LocalSize: 4, FirstRank: 4})); e[3].Failure != nil {
-		t.Errorf("an older failure is told: %+v", e[3].Failure)
+		t.Errorf("an older failure is reported: %+v", e[3].Failure)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestLogs(t *testing.T) {
 }
 
 // Without a directory for logs there is a temporary one, which stays if it has output or an error
-// file, and it is said where that is.
+// file, and it is reported where that is.
 func TestTemporaryLogs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for name, c := range map[string]struct {

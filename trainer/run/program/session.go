@@ -41,8 +41,8 @@ func reap(pid int) (code, signal int) {
 	}
 }
 
-// sweepLimit is how long sweep waits for processes that were killed: those in a system call that
-// cannot be interrupted may stay.
+// sweepLimit is the time that sweep waits for processes that were killed: those in a system call
+// that cannot be interrupted may stay.
 const sweepLimit = 10 * time.Second
 
 // sweep kills the remaining processes of a session whose leader has ended and was reaped, and

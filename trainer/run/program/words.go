@@ -18,8 +18,8 @@ const (
 	wordsKept = 16 << 10
 	// wordsMost is how many characters of it are reported at most.
 	wordsMost = 240
-	// wordsLimit is how long the last output of an ended process may take to arrive: a process that
-	// it has started may hold the pipe.
+	// wordsLimit is the time that the last output of an ended process may take to arrive: a process
+	// that it has started may hold the pipe.
 	wordsLimit = 100 * time.Millisecond
 )
 
@@ -113,7 +113,7 @@ func lastWords(text string) string {
 				return brief(words)
 			}
 		}
-		// what follows the exception is said at the end of the interpreter
+		// what follows the exception is reported at the end of the interpreter
 		if strings.TrimSpace(line) == traceback {
 			stack := slices.IndexFunc(lines[i+1:], func(line string) bool { return line[0] != ' ' })
 			if stack >= 0 {

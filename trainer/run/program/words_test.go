@@ -112,7 +112,7 @@ func TestInterpreterIsNamed(t *testing.T) {
 	}
 }
 
-// The last error message of a process that fails by itself is reported, whether its standard error
+// The last error message of a process that fails on its own is reported, whether its standard error
 // is shown, shown and kept, or only kept. The message of an error file, and of a signal, has
 // precedence.
 func TestWords(t *testing.T) {

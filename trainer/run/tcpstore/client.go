@@ -14,7 +14,7 @@ import (
 // prefix is what PyTorch's clients put before each key.
 const prefix = "/"
 
-// cancelLimit is how long the server may take to confirm that a wait is cancelled.
+// cancelLimit is the time that the server may take to confirm that a wait is cancelled.
 const cancelLimit = 5 * time.Second
 
 // Client is a connection to a store, in the protocol of 2.x. Its keys are those of PyTorch's

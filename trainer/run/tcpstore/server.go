@@ -17,8 +17,8 @@ type Options struct {
 	Connections int
 	// Bytes is the largest number of bytes that the store may hold; 0: 1 GiB.
 	Bytes int
-	// Linger is how long a client has, after the server has announced the end of its connection, to
-	// end it too; 0: one second.
+	// Linger is the time that a client has, after the server has announced the end of its
+	// connection, to end it too; 0: one second.
 	Linger time.Duration
 	// Log takes warnings about clients that were disconnected; nil: none.
 	Log *slog.Logger
@@ -83,8 +83,8 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// backlogLimit is how long connections are accepted that were made before the server was closed:
-// the kernel would reset them with the listener, which aborts processes of PyTorch 1.x.
+// backlogLimit is the time that connections are accepted that were made before the server was
+// closed: the kernel would reset them with the listener, which aborts processes of PyTorch 1.x.
 const backlogLimit = 50 * time.Millisecond
 
 func (s *Server) accept() {
@@ -211,7 +211,7 @@ func (c *conn) ended() bool {
 	return c.over
 }
 
-// end announces the end to the client when all is written, and gives reading and writing so much
+// end announces the end to the client when all is written, and gives reading and writing that much
 // time from the first call on.
 func (c *conn) end(linger time.Duration) {
 	c.mu.Lock()

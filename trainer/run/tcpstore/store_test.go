@@ -136,7 +136,7 @@ func said(answers []answer, err error) string {
 	return strings.Join(all, " ")
 }
 
-// dumb is a store without an index, which computes everything anew.
+// dumb is a store without an index, which computes everything again.
 type dumb struct {
 	values map[string]string
 	queues map[string][]string
@@ -148,7 +148,7 @@ type dumbWait struct {
 	lack []string
 }
 
-// appeared crosses the key out in all waits, until so many are over.
+// appeared crosses the key out in all waits, until that many are over.
 func (d *dumb) appeared(key string, most int) string {
 	var over []string
 	var rest []dumbWait

@@ -41,7 +41,7 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
-// What the compiler says is the error.
+// The compiler's output is the error.
 func TestCompileErrors(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "go.mod"), "module broken\n\ngo 1.26\n")

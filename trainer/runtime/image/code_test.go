@@ -110,6 +110,6 @@ func TestCode(t *testing.T) {
 	}
 	os.Remove(filepath.Join(c.Code.Dir, "main.py"))
 	if _, err := Assemble(t.Context(), c, t.TempDir(), quiet); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is gone: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -19,7 +19,7 @@
 //     ElasticDL's) is refused when the image is made, not when the pod starts.
 package image
 
-// Progress is how far one step of building or pushing is.
+// Progress is the progress of one step of building or pushing.
 type Progress struct {
 	// "compile for linux/amd64", "push"
 	Step string

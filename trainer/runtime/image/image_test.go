@@ -185,8 +185,7 @@ func pull(t *testing.T, image, platform string) (*v1.ConfigFile, map[string]stri
 	}
 }
 
-// What comes out of a registry is what was put into the image, through the store; also for several
-// platforms.
+// A registry returns the content of the image, through the store; also for several platforms.
 func TestPushedImageRuns(t *testing.T) {
 	authorities := write(t, filepath.Join(t.TempDir(), "ca.pem"), "authorities")
 	for _, all := range [][]Binary{programs(t, 1), binaries(t, 2)} {
@@ -338,7 +337,7 @@ func TestRefusalsAreExplained(t *testing.T) {
 	}
 }
 
-// corrupt is a registry that sends other layers than were asked for, once it is told to.
+// corrupt is a registry that sends other layers than were asked for, once it is asked to.
 type corrupt struct {
 	next http.Handler
 	now  bool

@@ -17,7 +17,7 @@ type Node struct {
 }
 
 // ActiveNode returns the node whose container engine a shell uses after `eval $(minikube
-// docker-env)` or podman-env, or nil. What docker builds in such a shell is on the node. getenv is
+// docker-env)` or podman-env, or nil. Docker builds images on the node in such a shell. getenv is
 // [os.Getenv].
 func ActiveNode(getenv func(string) string) *Node {
 	for _, by := range []string{"MINIKUBE_ACTIVE_DOCKERD", "MINIKUBE_ACTIVE_PODMAN"} {

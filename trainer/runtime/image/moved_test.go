@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A module that imports packages by the paths that they had before is told the new ones.
+// For a module that imports packages by their former paths the error names the new ones.
 func TestFormerImportPaths(t *testing.T) {
 	dir := t.TempDir()
 	root, err := filepath.Abs("../../..")

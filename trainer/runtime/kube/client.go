@@ -46,8 +46,8 @@ const (
 	noteEvery = 30 * time.Second
 )
 
-// DefaultPatience is how long a request is repeated to a cluster that has answered before, unless
-// [Place.Patience] says otherwise.
+// DefaultPatience is the time that a request is repeated to a cluster that has answered before,
+// unless [Place.Patience] says otherwise.
 const DefaultPatience = 10 * time.Minute
 
 // ask makes one request, and repeats it while the cluster cannot answer. doing is the beginning of
@@ -181,7 +181,7 @@ func (c *Client) explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// remedy is what there is to do about what is forbidden.
+// remedy returns the remedy for a forbidden request.
 func (c *Client) remedy(err error) string {
 	switch why, kind := observe.Denied(err); {
 	case why == observe.OverQuota:

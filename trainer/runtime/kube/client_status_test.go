@@ -118,7 +118,7 @@ func TestStatus(t *testing.T) {
 			"Job has reached the specified backoff limit"),
 			[]*core.Pod{podOf(master, core.PodFailed, exited(1, "Error", "bye"))},
 			&wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
-		{"failed by its own word, and its pod is gone",
+		{"failed by its own report, and its pod is deleted",
 			conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
 			nil, &wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
 		{"the master moves", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, training,
@@ -133,7 +133,7 @@ func TestStatus(t *testing.T) {
 			"Job was active longer than specified deadline"),
 			nil, &wire.JobStatus{State: "Failed", Reason: "terminated"},
 			"Failed: it has run for longer than its --deadline"},
-		{"master gone", conditioned(batch.JobFailed, "BackoffLimitExceeded",
+		{"master lost", conditioned(batch.JobFailed, "BackoffLimitExceeded",
 			"Job has reached the specified backoff limit"), nil, training,
 			"Failed: Job has reached the specified backoff limit"},
 		{"being deleted", func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} },
@@ -455,7 +455,7 @@ func TestStop(t *testing.T) {
 			}
 			if took := time.Since(began); err != nil || took < want || took > want+4*goneEvery ||
 				!slices.Equal(told, []int{1}) {
-				t.Errorf("owned %t: %v after %v, told %v", owned, err, took, told)
+				t.Errorf("owned %t: %v after %v, reported %v", owned, err, took, told)
 			}
 			var deleted *kubetesting.DeleteActionImpl
 			for _, a := range set.Actions() {

@@ -30,12 +30,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// collectLimit is how long the deletion of an earlier job's objects may take.
+// collectLimit is the time that the deletion of an earlier job's objects may take.
 const collectLimit = 30 * time.Second
 
 // Preflight returns, joined, all problems that would keep a job from running on this cluster and
-// can be known before. What it may not read counts as correct. err says that the cluster does not
-// answer.
+// can be known before. Objects that it may not read count as correct. err says that the cluster
+// does not answer.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
 	s, flaws := manifest.Submit(j)
 	namespace, problem, err := c.checkNamespace(ctx)
@@ -247,7 +247,7 @@ func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission,
 	case j.Suspend:
 		return created, nil
 	case withheld:
-		c.note("the cluster suspends job %s: whoever admits jobs there, as a queue, starts it", j.Name)
+		c.note("the cluster suspends job %s: a queue or another controller that admits jobs there starts it", j.Name)
 		return created, nil
 	}
 	return created, c.setSuspend(ctx, j.Name, false)
@@ -342,7 +342,7 @@ func (c *Client) remove(ctx context.Context, name string, uid types.UID) error {
 		err := c.set.BatchV1().Jobs(c.namespace).Delete(ctx, manifest.MasterName(name), meta.DeleteOptions{
 			PropagationPolicy: new(meta.DeletePropagationBackground), Preconditions: &meta.Preconditions{UID: &uid},
 		})
-		if api.IsNotFound(err) || api.IsConflict(err) { // gone, or another by now
+		if api.IsNotFound(err) || api.IsConflict(err) { // deleted, or replaced by now
 			err = nil
 		}
 		return nil, err

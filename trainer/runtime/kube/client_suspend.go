@@ -137,7 +137,7 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 		return err
 	}
 	if spec == nil {
-		return fmt.Errorf("resume job %s: configmap %s, which says what the job is, is gone; start "+
+		return fmt.Errorf("resume job %s: configmap %s, the description of the job, does not exist; start "+
 			"a job with --checkpoint_dir_for_init", name, manifest.SpecName(name))
 	}
 	j, err := resumed(spec, outcomeOf(root))
@@ -177,8 +177,7 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	}
 	switch {
 	case err != nil && j.Runs():
-		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: what the program "+
-			"has saved is where it was", name, err)
+		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: files of the program stay in their place", name, err)
 	case err != nil:
 		return fmt.Errorf("resume job %s: %w; its checkpoints are in %s: start a job with "+
 			"--checkpoint_dir_for_init", name, err, j.CheckpointDir)

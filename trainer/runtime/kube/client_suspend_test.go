@@ -127,7 +127,7 @@ func TestResumeSuspended(t *testing.T) {
 }
 
 // Resume replaces the Job of a failed job by another, which goes on from the checkpoints, or begins
-// the program again. Objects that the Job does not own stay as they are, and the annotations that a
+// the program again. Objects that the Job does not own stay unchanged, and the annotations that a
 // stack has set on the Job are kept.
 func TestResumeFailed(t *testing.T) {
 	for n, is := range []func(*job.Job){withCheckpoints, withCheckpoints, asProgram} {

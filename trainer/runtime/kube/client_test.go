@@ -244,8 +244,7 @@ func TestPreflight(t *testing.T) {
 	c, _ := testClient(append(objects, namespace, there, registry)...)
 	problems, err := c.Preflight(t.Context(), j)
 	want := []string{
-		"--env_secret=A=gone/key: namespace default has no Secret gone: kubectl create secret " +
-			"generic gone --from-literal=key=...",
+		"--env_secret=A=absent/key: namespace default has no Secret absent: kubectl create secret generic absent --from-literal=key=...",
 		"--env_secret=C=there/other: the Secret has no key other: it has key, more",
 		"--image_pull_secret=nowhere: namespace default has no such Secret; make it with kubectl " +
 			"create secret docker-registry nowhere",

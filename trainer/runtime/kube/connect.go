@@ -38,7 +38,7 @@ type Place struct {
 	Namespace string
 	// for warnings, and for what is waited for; nil: none
 	Notes io.Writer
-	// Patience is how long a request is repeated that the cluster cannot answer. 0:
+	// Patience is the time that a request is repeated that the cluster cannot answer. 0:
 	// [DefaultPatience] for a cluster that has answered before, otherwise a second. Below 0: each
 	// is made once.
 	Patience time.Duration

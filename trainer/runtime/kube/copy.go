@@ -80,7 +80,7 @@ type CopyProgress struct {
 type stream func(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error
 
 // CopyToClaim copies a directory to a claim, where it is whole or not there. The same files that
-// are there already are left as they are (existed). The pod that it needs is deleted at the end,
+// are there already are left unchanged (existed). The pod that it needs is deleted at the end,
 // whatever the end is.
 func (c *Client) CopyToClaim(ctx context.Context, what Copy, progress func(CopyProgress)) (existed bool, err error) {
 	return c.copyToClaim(ctx, what, c.exec, progress)
@@ -196,7 +196,7 @@ func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool)
 }
 
 // copyPod returns the pod that receives. If the command is killed before it deletes the pod, the
-// pod ends by itself after some time.
+// pod ends on its own after some time.
 func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	const slowest = 1 << 20 // bytes per second
 	confined := manifest.Confined()
@@ -332,7 +332,7 @@ func (f *files) send(ctx context.Context, pod, to string, run stream,
 		return false, nil
 	case got == existing:
 		return true, nil
-	case unread != nil && !errors.Is(unread, io.ErrClosedPipe): // it is what the pod complains of
+	case unread != nil && !errors.Is(unread, io.ErrClosedPipe): // the pod reports it
 		return false, exec.CodeExitError{Err: unread, Code: 1}
 	case strings.HasPrefix(got, failed):
 		return false, exec.CodeExitError{Err: errors.New(strings.TrimPrefix(got, failed)), Code: 1}

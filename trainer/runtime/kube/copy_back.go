@@ -21,7 +21,7 @@ import (
 )
 
 // CopyFromClaim copies a directory of a claim, or the model that is in it, to this machine, where
-// it is whole and checked or not there. The same files that are there already are left as they are
+// it is whole and checked or not there. The same files that are there already are left unchanged
 // (existed). The pod that it needs is deleted at the end, whatever the end is.
 func (c *Client) CopyFromClaim(ctx context.Context, what Copy, progress func(CopyProgress)) (existed bool, err error) {
 	return c.copyFromClaim(ctx, what, c.exec, progress)
@@ -69,7 +69,7 @@ func fetch(ctx context.Context, pod string, command []string, to string, run str
 		// the stream broke
 		return false, errors.Join(sent, err)
 	}
-	return false, exec.CodeExitError{Err: err, Code: 1} // it is what this side complains of
+	return false, exec.CodeExitError{Err: err, Code: 1} // this side reports it
 }
 
 // Fetch makes a directory of this machine of what [Send] finds at a location, as
@@ -94,7 +94,7 @@ func Fetch(ctx context.Context, open checkpoint.Opener, location, to string,
 }
 
 // Send writes a stream of files, as [Receive] takes them: those of a directory, or the model at a
-// location, as it is exported. Of a checkpoint every byte is checked.
+// location, in the format of an export. Of a checkpoint every byte is checked.
 func Send(ctx context.Context, open checkpoint.Opener, location string, model bool, w io.Writer) error {
 	if !model {
 		found, err := listFiles(ctx, location, func(done, total int64) {})
@@ -129,7 +129,7 @@ func Send(ctx context.Context, open checkpoint.Opener, location string, model bo
 	return archive.Close()
 }
 
-// exported returns what writes a model as it is exported, the same bytes each time.
+// exported returns a writer of the model in the format of an export, the same bytes each time.
 func exported(from checkpoint.Source) (func(*sink) error, error) {
 	if from.File != "" {
 		if err := from.Check(nil); err != nil {

@@ -216,8 +216,8 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // Receive takes a stream of files and makes a directory of them: all of them with the sums that
-// were announced, or none. A directory that has them already is left as it is. The sender is told
-// on w how it went.
+// were announced, or none. A directory that has them already is left unchanged. The sender gets the
+// result on w.
 func Receive(r io.Reader, w io.Writer, dir string) error {
 	answer, err := receive(r, dir, func(done, total int64) {})
 	if err != nil {
@@ -226,7 +226,7 @@ func Receive(r io.Reader, w io.Writer, dir string) error {
 	if _, e := fmt.Fprintln(w, answer); e != nil {
 		return errors.Join(err, e)
 	}
-	// until the sender has read the answer, or is gone
+	// until the sender has read the answer, or has ended
 	io.Copy(io.Discard, r)
 	return err
 }

@@ -1,7 +1,7 @@
 // Package kube is the user's side of jobs on Kubernetes: it submits them, reads their status,
-// changes and stops them, and copies data to claims and back. What runs in the master's pod is
-// package incluster; what both read out of objects and errors is package observe. No other package
-// of the trainer talks to Kubernetes.
+// changes and stops them, and copies data to claims and back. Package incluster runs in the
+// master's pod; what both read out of objects and errors is package observe. No other package of
+// the trainer talks to Kubernetes.
 //
 //	user's side                            API server                          the master's pod
 //	───────────                            ──────────                          ────────────────
@@ -28,7 +28,7 @@
 //     created, none remains.
 //  3. A creation whose answer is lost is done once. A deletion affects the job that was read, and
 //     no other of its name.
-//  4. What a state says counts only if it is of the Job that is there; what a Job says of its end
-//     counts more than its state.
+//  4. A state counts only if it is of the existing Job; what a Job says of its end counts more than
+//     its state.
 //  5. A copy is complete or absent: the receiver renames what it has received when the sums agree.
 package kube

@@ -30,12 +30,12 @@ const (
 	podsMore  = 10 * time.Millisecond // for each
 )
 
-// followWindow is how long a follower waits for the lines of other pods before it shows one.
+// followWindow is the time that a follower waits for the lines of other pods before it shows one.
 const followWindow = time.Second
 
 // Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
-// them: those of several pods by the time of their lines. What a connection that breaks has not
-// brought is asked for again; no line comes twice.
+// them: those of several pods by the time of their lines. Lines lost by a broken connection are
+// requested again; no line comes twice.
 func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool),
 		feeds: make(map[string]*feed), fresh: make(chan struct{}, 1)}
@@ -77,7 +77,7 @@ func (f *follower) follow(ctx context.Context, name string) error {
 	}
 }
 
-// follower copies the logs of pods as they come.
+// follower copies the lines of pods on arrival.
 type follower struct {
 	client *Client
 	o      role.LogOptions
@@ -101,7 +101,7 @@ type follower struct {
 	why error
 }
 
-// feed is the lines of one pod: of one life of its container after the other.
+// feed is the lines of one pod: of one generation of its container after the other.
 type feed struct {
 	lines chan logline.Line
 	// closed when the log of the last known life is copied
@@ -168,7 +168,7 @@ func (f *follower) begin(ctx context.Context, sources []source) {
 	if f.o.Follow {
 		return
 	}
-	for _, d := range f.order { // no other life will be looked for
+	for _, d := range f.order { // no other generation will be looked for
 		f.streams.Go(func() {
 			<-d.copied
 			f.end(d)

@@ -45,7 +45,7 @@ func podsOf(j *job.Job, s *manifest.Submission) ([]*core.Pod, error) {
 }
 
 // checkPods asks the cluster, in a dry run, whether it would create pods like those of the job, and
-// looks whether a node has room for them. What the user may not ask counts as correct.
+// looks whether a node has room for them. A check that the user may not make counts as passed.
 func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submission) error {
 	pods, err := podsOf(j, s)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 	return errors.Join(append(problems, c.checkNodes(ctx, j, pods))...)
 }
 
-// refusal reports whether an error says that a pod can never be created as it is described, or not
+// refusal reports whether an error says that a pod can never be created by its manifest, or not
 // before others are deleted.
 func refusal(err error) (refused, waits bool) {
 	switch why, _ := observe.Denied(err); why {
@@ -148,7 +148,7 @@ func misfit(p *core.Pod, nodes []core.Node) string {
 }
 
 // tolerates reports whether a pod can be scheduled to a node with the taints. Those that Kubernetes
-// sets and removes by itself, as while a node is not ready, do not count.
+// sets and removes on its own, as while a node is not ready, do not count.
 func tolerates(tolerations []core.Toleration, taints []core.Taint) bool {
 	return !slices.ContainsFunc(taints, func(taint core.Taint) bool {
 		if taint.Effect == core.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/") {

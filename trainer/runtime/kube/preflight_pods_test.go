@@ -22,7 +22,7 @@ import (
 var theNamespace = &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default"}}
 
 // A pod that the cluster would never create is refused at submission, with the cluster's reason.
-// What the user may not try, what passes, and what cannot be tried is not.
+// Pods that pass, and pods that the user may not or cannot try, are accepted.
 func TestPreflightTriesPods(t *testing.T) {
 	forbidden := func(text string) error {
 		return api.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(text))
@@ -224,8 +224,8 @@ func TestPreflightNotesPriorities(t *testing.T) {
 	}
 }
 
-// What counts is the pod as the cluster's admission makes it: a webhook, or the defaults of a
-// LimitRange, may set what it asks for.
+// The pod counts after the cluster's admission: a webhook, or the defaults of a LimitRange, may set
+// what it asks for.
 func TestPreflightLooksForNodesOfTheAdmittedPod(t *testing.T) {
 	for name, c := range map[string]struct{ asks, admitted, want string }{
 		"less": {"64", "1", ""},

@@ -102,7 +102,7 @@ func TestRepeatedRequestsAreReported(t *testing.T) {
 }
 
 // After a note on a request that is repeated, an answer is noted, once. Of a request that is
-// answered before any note nothing is said.
+// answered before any note nothing is reported.
 func TestAnAnswerIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int // number of attempts
@@ -139,8 +139,8 @@ func TestAnAnswerIsReported(t *testing.T) {
 	}
 }
 
-// Whoever interrupts a submission is told what was created, and whether it is still there. So is
-// one whose submission fails.
+// An interrupted submission reports the created objects, and whether they still exist. So is one
+// whose submission fails.
 func TestSubmitSaysWhatItLeaves(t *testing.T) {
 	refuses := map[string]error{"webhook": webhookFails,
 		"API server": &url.Error{Op: "Post", URL: "https://cluster", Err: kubetest.Refused.Err}}
@@ -201,7 +201,7 @@ func TestSubmitSaysWhatItLeaves(t *testing.T) {
 	}
 }
 
-// If it is not known whether the Job was created, that is said.
+// If it is not known whether the Job was created, that is reported.
 func TestSubmitSaysWhatIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, set := testClient()

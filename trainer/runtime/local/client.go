@@ -450,7 +450,7 @@ func existing(name string) (dir, error) {
 // stored returns the last status that was written, completed by what is known without a master: a
 // job without a status is starting, or its launcher has died.
 func (d dir) stored() (*wire.JobStatus, error) {
-	// asked first: the last status is written before the lock is let go
+	// asked first: the last status is written before the lock is released
 	alive := d.alive()
 	status := &wire.JobStatus{Name: d.name(), State: string(job.Pending)}
 	written, _ := os.Stat(d.path("status.json"))

@@ -16,7 +16,7 @@ import (
 // SIGTERM: a checkpoint, and then the pods, may each take their grace period.
 func stopLimit(j *job.Job) time.Duration { return j.TimeToEnd() + killGrace(j) + timing.EndSlack }
 
-// termGrace is how long stopping a job then waits before it kills.
+// termGrace is the time that stopping a job then waits before it kills.
 const termGrace = 6 * time.Second
 
 // stopFile has a [stopRecord] once the launcher was asked to stop the job.
@@ -27,9 +27,9 @@ type stopRecord struct {
 	Reason string `json:"reason"`
 }
 
-// Stop ends a job with all its processes and returns when they have ended. What it has trained on
-// is saved first, as [Suspend] does. It asks the master, then sends the launcher SIGTERM, then
-// kills it. It does not change a job that has ended.
+// Stop ends a job with all its processes and returns when they have ended. Its training state is
+// saved first, as by [Suspend]. It asks the master, then sends the launcher SIGTERM, then kills it.
+// It does not change a job that has ended.
 func Stop(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {

@@ -132,7 +132,7 @@ func TestStopKillsAMasterThatDoesNotAnswer(t *testing.T) {
 	if err := Stop(t.Context(), "hung"); err != nil {
 		t.Fatal(err)
 	}
-	l.gone(t)
+	l.ended(t)
 	if s, err := h.Wait(t.Context()); err != nil || s.State != "Stopped" || s.Reason != "stopped: by the user" {
 		t.Errorf("final status: %v, %v", s, err)
 	}
@@ -148,7 +148,7 @@ func TestStatusOfADeadLauncher(t *testing.T) {
 		starter.signal(syscall.SIGKILL)
 		starter.wait()
 	}
-	l.gone(t)
+	l.ended(t)
 	for _, name := range []string{"killed", "vanished"} {
 		if _, err := Wait(t.Context(), name, nil); err != nil {
 			t.Fatal(err)

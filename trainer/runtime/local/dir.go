@@ -144,7 +144,7 @@ func (d dir) lock() (*os.File, error) {
 	}
 }
 
-// goneLimit is how long the processes of a job that has ended may take to go.
+// goneLimit is the time in which the processes of an ended job end.
 const goneLimit = 10 * time.Second
 
 // lockOver locks the job as lock does. If it has ended or is suspended, by its status, its last

@@ -14,13 +14,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// What is in a job's directory lets its reader into the job: it is for the job's user only,
-// whatever the user's umask, and also where an older version has made the directory. Not even the
-// jobs' names are for others.
+// The files of a job's directory give access to the job: it is for the job's user only, whatever
+// the user's umask, and also where an older version has made the directory. Not even the jobs'
+// names are for others.
 func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 	useHome(t)
 	newLife(t)
-	// of this process and those that it starts; no test here runs beside another
+	// of this process and those that it starts; no two tests of this package run at the same time
 	before := syscall.Umask(0)
 	t.Cleanup(func() { syscall.Umask(before) })
 	d, err := openDir("a")
@@ -151,7 +151,8 @@ func TestEachJobHasAnIdentityOfItsOwn(t *testing.T) {
 }
 
 // The checkpoints of an ended job are moved aside for the next one of its name, which may have none
-// itself; those that were moved before are gone when there are others. What moves is said before.
+// itself; those that were moved before are deleted when there are others. A note reports a move
+// before it happens.
 func TestCheckpointsAreMovedAside(t *testing.T) {
 	useHome(t)
 	d, err := openDir("a")
@@ -196,7 +197,7 @@ func TestCheckpointsAreMovedAside(t *testing.T) {
 	}
 }
 
-// What a launcher has left that was killed, the next job of the name removes.
+// The next job of the name removes the files of a killed launcher.
 func TestSweep(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	scratch, err := newScratch()

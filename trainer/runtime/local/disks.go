@@ -20,8 +20,8 @@ const (
 	roomAgain = 1 << 20
 )
 
-// disks looks at the disks of the directories that a job writes to, so that its status says which
-// is full, whoever is hindered by that.
+// disks looks at the disks of the directories that a job writes to, so that its status names a full
+// one.
 type disks struct {
 	dirs []string
 	free func(dir string) (disk string, bytes uint64, ok bool)

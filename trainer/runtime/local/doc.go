@@ -14,12 +14,11 @@
 //	elasticdl worker   --master_address=HOST:PORT --index=N          [role.RunWorker]
 //	                   [--launch=1] [--threads=N] [--workers=N] [--log_level=INFO]
 //
-// A master reads its job from DIR/job.json; servers and workers get it from the master's
-// JoinReply. --address is where a server listens; a server that replaces another gets the same
-// address. Processes listen on the loopback interface only, on ports that the kernel chooses: at
-// 127.0.0.1, or at ::1 if the machine has no IPv4. A role writes its log to standard error, which
-// is its log file, and exits 0 when its work is done and 1 otherwise. Servers and workers start
-// with
+// A master reads its job from DIR/job.json; servers and workers get it from the master's JoinReply.
+// --address is a server's address; a server that replaces another gets the same address. Processes
+// listen on the loopback interface only, on ports that the kernel chooses: at 127.0.0.1, or at ::1
+// if the machine has no IPv4. A role writes its log to standard error, which is its log file, and
+// exits 0 when its work is done and 1 otherwise. Servers and workers start with
 //
 //	ctx, stop := local.Lifeline(cmd.Context())
 //	defer stop()
@@ -33,11 +32,11 @@
 //
 // A lifeline is a pipe: the child holds the read end, its parent alone the write end. However the
 // parent dies, kill -9 included, the kernel closes the write end, and the child reads the end of
-// the file. A server or worker then cancels its context with [role.ErrOrphaned] and is gone a
-// second later at most; a master ends at once. When a planned stop begins, the launcher writes a
-// byte into each lifeline: if it is killed from then on, as by a notebook, a worker that runs a
-// program still gives that its grace period. The launcher of a detached job has no lifeline; only
-// the end of its job, a signal or [Stop] ends it.
+// the file. A server or worker then cancels its context with [role.ErrOrphaned] and ends a second
+// later at most; a master ends at once. When a planned stop begins, the launcher writes a byte into
+// each lifeline: if it is killed from then on, as by a notebook, a worker that runs a program still
+// gives that its grace period. The launcher of a detached job has no lifeline; only the end of its
+// job, a signal or [Stop] ends it.
 //
 // Every role leads a process group of its own, so that its children end with it, and so that Ctrl-C
 // reaches only the launcher, which stops the job. A launcher that is stopped (Ctrl-Z) starts and
@@ -83,8 +82,7 @@
 //	lock           held (flock) by the launcher and by each process that it has started
 //	job.json       job.Job, written by the command that starts the job
 //	uid            of the job, written by that command too
-//	authority.pem  certificate and key that sign the certificates of the job: whoever has it can
-//	               pose as any process of the job
+//	authority.pem  certificate and key that sign the certificates of the job: its reader can pose as any process of the job
 //	launcher.json  pid of the launcher, and the scratch directory for its workers' sockets and
 //	               packages, which is a temporary one because the path of a socket must be short.
 //	               The launcher removes the files of a worker that has ended; if the launcher was

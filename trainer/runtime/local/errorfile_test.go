@@ -52,8 +52,8 @@ func TestErrorFileOfTheLauncher(t *testing.T) {
 	}
 }
 
-// Whose variable counts: the job's before the launcher's, and only for a program. Each worker has a
-// file of its own.
+// The variable that counts: the job's before the launcher's, and only for a program. Each worker
+// has a file of its own.
 func TestErrorFileIsNamed(t *testing.T) {
 	t.Setenv(program.ErrorFileVariable, "/launcher")
 	j := job.DefaultOf(job.Run)

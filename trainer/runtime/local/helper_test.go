@@ -54,7 +54,7 @@ func helper(what string) int {
 		code, _ := strconv.Atoi(index)
 		fmt.Fprintln(os.Stderr, "the last word")
 		return code
-	case "who": // says what it was told, and fails
+	case "who": // prints its arguments, and fails
 		return sayWho()
 	case "parent": // of a child with a lifeline
 		_, err := command{binary: os.Args[0], log: os.DevNull,
@@ -80,7 +80,7 @@ func helper(what string) int {
 		}
 		select {}
 	case "starter":
-		// the job's name is what its child would be
+		// the job's name is that of its child
 		j := job.Default()
 		j.Name, _ = strings.CutPrefix(os.Getenv(childEnv), "detached ")
 		if j.Name == "killed" { // the others cannot be resumed
@@ -126,8 +126,8 @@ func helper(what string) int {
 	select {}
 }
 
-// sayWho says what a process was told, and that nothing of what it proves itself with is where
-// others see it, its own children among them.
+// sayWho prints the identity of a process, and checks that its credentials are not visible to
+// others, its own children among them.
 func sayWho() int {
 	seen := strings.Join(append(os.Environ(), os.Args...), " ")
 	pipe := os.Getenv(cardEnv)
@@ -170,7 +170,7 @@ func holdLife() *os.File {
 }
 
 // fakeMaster does what RunMaster does, as its job's name says, but for the job. Two workers are all
-// that the first incarnation of a keeper has, and the next ones go on with them.
+// that the first incarnation of a master has, and the next ones continue with them.
 func fakeMaster(d dir, incarnation int) int {
 	lock.Store(inherited(lockEnv))
 	endWithParent()
@@ -368,8 +368,8 @@ func (l life) begun(t *testing.T) {
 	openLife(t, l.path, 0)
 }
 
-// gone returns what the helpers wrote until the last of them was gone. One of them has begun.
-func (l life) gone(t *testing.T) string {
+// ended returns the output of the helpers until the last of them ended. One of them has begun.
+func (l life) ended(t *testing.T) string {
 	t.Helper()
 	text, err := io.ReadAll(l.end)
 	if err != nil {

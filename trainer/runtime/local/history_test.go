@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What went wrong in a job is known to the masters of the resumed job, as often as it is resumed,
-// and not to those of another job of its name.
+// The masters of a resumed job know its incidents, after any number of resumes. Those of another
+// job of its name do not.
 func TestHistoryOfAResumedJob(t *testing.T) {
 	d := resting(t)
 	ends := func(s *wire.JobStatus) []*wire.Incident {

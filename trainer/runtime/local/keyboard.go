@@ -37,7 +37,7 @@ type keyboard struct {
 	stopped bool
 }
 
-// look is how often a command in the background looks whether it is in the foreground.
+// look is the interval at which a command in the background checks whether it is in the foreground.
 const look = 200 * time.Millisecond
 
 func newKeyboard(terminal *os.File, keys bool) (*keyboard, error) {

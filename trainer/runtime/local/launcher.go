@@ -302,7 +302,7 @@ func (l *launcher) settle() {
 	}
 }
 
-// settleLimit is how long a job that has ended waits until its end can be written.
+// settleLimit is the time that a job that has ended waits until its end can be written.
 const settleLimit = 5 * time.Second
 
 // stopped returns why the job is to end; is reports whether it is.
@@ -313,7 +313,7 @@ func (l *launcher) stopped() (reason string, is bool) {
 }
 
 // stop ends the job, and returns when no process of it is left. It asks the master, then sends it
-// SIGTERM, then kills it. It writes down first that it was asked to: whoever asks may kill this
+// SIGTERM, then kills it. It writes down first that it was asked to: the caller may kill this
 // process the next moment, as notebooks do.
 func (l *launcher) stop(reason string) {
 	l.mu.Lock()

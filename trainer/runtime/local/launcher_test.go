@@ -32,7 +32,7 @@ func until(t *testing.T, name, what string, is func(s *wire.JobStatus) bool) *wi
 	return nil
 }
 
-// learned awaits that the master of a job has learned so many things, and returns them.
+// learned awaits that the master of a job has learned that many things, and returns them.
 func learned(t *testing.T, name string, n int) []string {
 	t.Helper()
 	s := until(t, name, fmt.Sprintf("%d events", n), func(s *wire.JobStatus) bool {
@@ -41,7 +41,7 @@ func learned(t *testing.T, name string, n int) []string {
 	return strings.Split(s.Waiting, "\n")
 }
 
-// location is what master.json says.
+// location is the content of master.json.
 func location(t *testing.T, name string) (at address) {
 	t.Helper()
 	d, err := openDir(name)
@@ -70,7 +70,7 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	if err != nil || len(s.Pods) != 1 || s.Pods[0].Launch != 1 || int(s.Pods[0].Pid) != before.PID {
 		t.Errorf("status: %v, %v", s, err)
 	}
-	// It does not notice the end of worker-1, which is told to the next one then.
+	// It does not notice the end of worker-1, which is asked to the next one then.
 	syscall.Kill(before.PID, syscall.SIGSTOP)
 	syscall.Kill(podPID(t, "keeper", 1), syscall.SIGKILL)
 	awaitEnd(t, "keeper", 1)
@@ -96,7 +96,7 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	if err := Stop(t.Context(), "keeper"); err != nil {
 		t.Fatal(err)
 	}
-	life.gone(t)
+	life.ended(t)
 	log, err := os.ReadFile(home(t, "keeper").logFile("master"))
 	if err != nil || strings.Count(string(log), "listening") != 2 ||
 		!strings.Contains(string(log), "The master died and is started again") {
@@ -141,7 +141,7 @@ func awaitEnd(t *testing.T, name string, index int) {
 	}
 }
 
-// What is killed without warning leaves nothing behind.
+// A job that is killed without warning leaves nothing behind.
 func TestLauncherIsTheLifeline(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -184,7 +184,7 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 			awaitMaster(t, "keeper")
 			learned(t, "keeper", 3)
 			tt.kill(t, starter)
-			l.gone(t)
+			l.ended(t)
 			if s, err := Wait(t.Context(), "keeper", nil); err != nil || s.State != tt.state || s.Reason != tt.reason {
 				t.Errorf("final status: %v, %v", s, err)
 			}
@@ -232,7 +232,7 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 			if err := Stop(t.Context(), "crashes"); err != nil {
 				t.Fatal(err)
 			}
-			l.gone(t)
+			l.ended(t)
 			reason := map[bool]string{false: "stopped: by the user", true: "stopped: terminated"}[detached]
 			if s, err := Status(t.Context(), "crashes"); err != nil || s.State != "Stopped" ||
 				!strings.HasPrefix(s.Reason, reason) {
@@ -260,7 +260,7 @@ func TestRestarts(t *testing.T) {
 			[]time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5,
 				10 * s, 10 * s}, false},
 		{"one was steady", []life{young, young, {lived: 10 * s}, young}, []time.Duration{0, s / 10, 0, s / 10}, false},
-		{"killed, and not by itself", []life{young, young, {0, true, true}, {0, true, true}, young,
+		{"killed, and not on its own", []life{young, young, {0, true, true}, {0, true, true}, young,
 			young}, []time.Duration{0, s / 10, 0, 0, 0, s / 10}, false},
 		{"killed before it is ready", slices.Repeat([]life{{killed: true}}, 10),
 			slices.Repeat([]time.Duration{0}, 10), true},
@@ -285,7 +285,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A pod's end that one master was not told is told to the next, once; a master that is dead does
+// A pod's end that one master was not told is asked to the next, once; a master that is dead does
 // nothing any more.
 func TestPodsOutlastTheirMaster(t *testing.T) {
 	l := newLife(t)
@@ -356,7 +356,7 @@ func TestPodsThatNoMasterKnowsAreForgotten(t *testing.T) {
 	l.begun(t)
 	c.nextMaster(t)
 	c.forget()
-	l.gone(t)
+	l.ended(t)
 	if all, err := c.Adopt(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("adopted %v, %v", all, err)
 	}

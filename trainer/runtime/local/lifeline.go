@@ -32,7 +32,7 @@ var inheritances = []string{
 // means that no process of the job is left.
 var lock atomic.Pointer[os.File]
 
-// orphanGrace is how long a process whose parent has died may take to end by itself.
+// orphanGrace is the time that a process whose parent has died may take to end on its own.
 const orphanGrace = time.Second
 
 // Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the parent of this

@@ -34,7 +34,7 @@ func TestLifelineEndsTheChildrenOfAKilledParent(t *testing.T) {
 			if err := syscall.Kill(parent.pid(), syscall.SIGKILL); err != nil { // and not its group
 				t.Fatal(err)
 			}
-			if said := l.gone(t); said != want {
+			if said := l.ended(t); said != want {
 				t.Errorf("the child said %q, want %q", said, want)
 			}
 		})
@@ -48,7 +48,7 @@ func TestLifelineInAPlannedStop(t *testing.T) {
 	l.begun(t)
 	child.announce()
 	child.letGo()
-	if said := l.gone(t); said != role.ErrStopped.Error()+"\n" {
+	if said := l.ended(t); said != role.ErrStopped.Error()+"\n" {
 		t.Errorf("the child said %q", said)
 	}
 	child.wait()
@@ -71,7 +71,7 @@ func TestLifelineIsNotInheritedBySiblings(t *testing.T) {
 	t.Setenv(lifeEnv, newLife(t).path)
 	other := startHelper(t, "stubborn")
 	first.letGo()
-	if said := l.gone(t); !strings.Contains(said, role.ErrOrphaned.Error()) {
+	if said := l.ended(t); !strings.Contains(said, role.ErrOrphaned.Error()) {
 		t.Errorf("the child said %q", said)
 	}
 	other.signal(syscall.SIGKILL)

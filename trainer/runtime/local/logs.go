@@ -31,7 +31,7 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 	return d.copyLogs(ctx, o, w)
 }
 
-// followWindow is how long a follower waits for the lines of other pods before it shows one.
+// followWindow is the time that a follower waits for the lines of other pods before it shows one.
 const followWindow = 2 * pollInterval
 
 // copyLogs copies logs of a job, until ctx is done: those of several pods by the time of their
@@ -122,7 +122,7 @@ func (c *copier) find(first bool) error {
 	return nil
 }
 
-// outputGrain is how many bytes are written at once.
+// outputGrain is the number of bytes that are written at once.
 const outputGrain = 64 << 10
 
 // copy writes the lines that are due; at the end all of them, also incomplete ones.

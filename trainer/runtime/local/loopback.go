@@ -10,8 +10,8 @@ import (
 // loopbacks are the addresses of the loopback interface, in the order in which they are tried.
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// reachLimit is how long a connection to this process itself may take: it is made by the kernel
-// alone.
+// reachLimit is the time that a connection to this process itself may take: it is made by the
+// kernel alone.
 const reachLimit = 5 * time.Second
 
 // listenLocally listens on the loopback interface, at an address at which connections arrive.

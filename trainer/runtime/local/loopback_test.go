@@ -131,7 +131,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 			return
 		}
 		_, err = Start(t.Context(), &job.Job{Name: "full"}, StartOptions{})
-		want := "make room, or set ELASTICDL_HOME to a directory with more"
+		want := "free space, or set ELASTICDL_HOME to a directory with more"
 		if err == nil || strings.Count(err.Error(), want) != 1 || strings.Contains(err.Error(), "\n") ||
 			!strings.Contains(err.Error(), "no space left on "+home) {
 			t.Errorf("%v, want %q", err, want)

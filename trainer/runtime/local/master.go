@@ -71,7 +71,7 @@ func joined(state, disks []string) []string {
 	})...)
 }
 
-// heir is what a master gets from its launcher, and from earlier masters.
+// heir holds the state that a master gets from its launcher, and from earlier masters.
 type heir struct {
 	dir   dir
 	state *state
@@ -169,7 +169,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.state}
 	if config.History, err = h.dir.readHistory(); err != nil {
-		log.Warn("What went wrong before the job was resumed is not shown", "error", err)
+		log.Warn("Incidents before the resume are not shown", "error", err)
 	}
 	watched, over := newDisks(h.dir, &j), make(chan struct{})
 	defer close(over)
@@ -188,7 +188,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	defer onSuspend(func() {
 		select {
 		case notices <- master.Suspend:
-		default: // it was told already
+		default: // it was notified already
 		}
 	})()
 	if err := h.ready(); err != nil {

@@ -11,10 +11,10 @@ import (
 )
 
 // A job whose status says that it is over is started or resumed again as soon as its last processes
-// have gone, and not refused because they have not.
+// have ended, and is not refused before.
 func TestLockOfAJobThatIsOver(t *testing.T) {
 	for state, want := range map[job.State]struct {
-		away time.Duration // until the lock is let go
+		away time.Duration // until the lock is released
 		took time.Duration
 		err  error
 	}{

@@ -37,7 +37,7 @@ func TestStandingOfAnOwner(t *testing.T) {
 	}{
 		"its launcher lives":               {alive, "uid", job.Running, checkpoint.Alive},
 		"and its state is deleted":         {alive, "", "", checkpoint.Alive},
-		"its launcher is gone":             {dead, "uid", job.Running, checkpoint.Dead},
+		"its launcher has ended":           {dead, "uid", job.Running, checkpoint.Dead},
 		"before it had a status":           {dead, "uid", "", checkpoint.Dead},
 		"it has failed":                    {dead, "uid", job.Failed, checkpoint.Dead},
 		"it is suspended":                  {dead, "uid", job.Suspended, checkpoint.Suspended},

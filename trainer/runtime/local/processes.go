@@ -216,7 +216,7 @@ func (r *processes) workers(starts pod.ID) int {
 	return max(n+1, r.config.Workers)
 }
 
-// args returns the command line of a pod, where so many workers share this machine.
+// args returns the command line of a pod, where that many workers share this machine.
 func (c podConfig) args(p master.Pod, workers int) []string {
 	args := []string{
 		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index),

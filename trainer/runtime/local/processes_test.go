@@ -76,7 +76,7 @@ func create(t *testing.T, r *crew, role pod.Role, index int) (pid int) {
 	return e.PID
 }
 
-// A worker that is killed removes nothing; whoever started it does.
+// A worker that is killed removes nothing; its starter does.
 func TestKilledWorkerLeavesNoFiles(t *testing.T) {
 	r := newCrew(t, "hang")
 	scratch := r.config.scratch(pod.ID{Role: pod.Worker, Index: 2})
@@ -86,7 +86,7 @@ func TestKilledWorkerLeavesNoFiles(t *testing.T) {
 	}
 	syscall.Kill(pid, syscall.SIGKILL)
 	if e := <-r.Events(); e.Phase != pod.Failed {
-		t.Fatalf("it is told %+v", e)
+		t.Fatalf("it is reported %+v", e)
 	}
 	if _, err := os.Stat(scratch); !os.IsNotExist(err) {
 		t.Errorf("its files are left: %v", err)
@@ -128,7 +128,7 @@ func TestHowPodsEndIsTold(t *testing.T) {
 				t.Errorf("event %+v, want %v %+v", e, tt.phase, tt.exit)
 			}
 			if err := r.Delete(t.Context(), id); err != nil {
-				t.Errorf("deleting what is gone: %v", err)
+				t.Errorf("deleting an ended pod: %v", err)
 			}
 		})
 	}
@@ -144,10 +144,10 @@ func TestWhatAPodLeavesBehindIsKilled(t *testing.T) {
 				l.begun(t)
 				syscall.Kill(pid, syscall.SIGKILL)
 			} else if e := <-r.Events(); e.Phase != pod.Succeeded {
-				// its child had begun, and may be gone
+				// its child had begun, and may have ended
 				t.Fatalf("event %+v", e)
 			}
-			l.gone(t)
+			l.ended(t)
 		})
 	}
 }
@@ -164,7 +164,7 @@ func TestCloseKillsEverybody(t *testing.T) {
 		t.Errorf("creating a pod that runs: %v", err)
 	}
 	r.processes.close()
-	l.gone(t)
+	l.ended(t)
 	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 4}}); err == nil {
 		t.Error("a pod was created after Close")
 	}
@@ -202,7 +202,7 @@ func TestPodsAreToldWhoTheyAre(t *testing.T) {
 		want += " as " + identity.Name{Job: "uid-1", ID: id, Incarnation: 7}.String()
 		create(t, r, role, 4)
 		if e := <-r.Events(); e.Exit.Reason != want {
-			t.Errorf("%v was told %q, expected %q", role, e.Exit.Reason, want)
+			t.Errorf("%v was reported %q, expected %q", role, e.Exit.Reason, want)
 		}
 	}
 }

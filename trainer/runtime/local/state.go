@@ -33,7 +33,7 @@ var rooms = map[string]int{statusFile: 64 << 10, masterFile: 4 << 10}
 // roomSuffix ends the name of the file that keeps the room for another.
 const roomSuffix = ".room"
 
-// reserve makes room on the disk for later versions of the files of rooms.
+// reserve frees space on the disk for later versions of the files of rooms.
 func (d dir) reserve() error {
 	for file, size := range rooms {
 		if err := d.reserveFor(file, size); err != nil {
@@ -151,7 +151,7 @@ func (d dir) trouble(err error) string {
 func (d dir) unwritable(err error) error {
 	home := filepath.Dir(filepath.Dir(string(d)))
 	if noSpace(err) != nil {
-		return fmt.Errorf("write the state of job %s: %s: make room, or set ELASTICDL_HOME to a "+
+		return fmt.Errorf("write the state of job %s: %s: free space, or set ELASTICDL_HOME to a "+
 			"directory with more: %w", d.name(), d.trouble(err), err)
 	}
 	return fmt.Errorf("write the state of job %s to %s: %w: set ELASTICDL_HOME to a directory that "+
@@ -168,7 +168,7 @@ func (d dir) full() string {
 	return ""
 }
 
-// keeper has the files of a job's state that could not be written. It belongs to the launcher,
+// keeper holds the files of a job's state that could not be written. It belongs to the launcher,
 // which outlives all masters: what it keeps the next master reads, and the launcher writes it as
 // soon as that is possible.
 type keeper struct {
@@ -254,14 +254,14 @@ func (k *keeper) run(done <-chan struct{}) {
 	}
 }
 
-// state is how a master writes the state of its job: to the disk or, if that fails, to the
-// keeper, which has the file to itself until it has written it.
+// state writes the state of a master's job: to the disk or, if that fails, to memory, from which
+// the file is written later.
 type state struct {
 	dir  dir
-	give func(file string, text []byte) (written bool, err error) // to the keeper
+	give func(file string, text []byte) (written bool, err error) // to memory
 
 	mu      sync.Mutex
-	given   map[string]bool // files that the keeper has
+	given   map[string]bool // files in memory
 	problem string          // why
 }
 

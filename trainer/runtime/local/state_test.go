@@ -111,7 +111,7 @@ func TestStateOnAFullDisk(t *testing.T) {
 	if on, err := os.ReadFile(d.path(recordFile)); err != nil || string(on) != `{"launch": 4}` {
 		t.Errorf("on the disk the record is %q, %v", on, err)
 	}
-	// What is kept of a dead master is written without another.
+	// The unwritten state of a dead master is written without another master.
 	fill(d)
 	write(second, 5)
 	free(d)
@@ -121,7 +121,7 @@ func TestStateOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A job whose disk is full ends as it would have otherwise, says so to who waits and to who asks
+// A job whose disk is full ends as it would have otherwise, reports it to who waits and to who asks
 // later, and its master is not given up.
 func TestJobOnAFullDisk(t *testing.T) {
 	for name, c := range map[string]struct {

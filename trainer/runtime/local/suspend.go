@@ -19,10 +19,10 @@ import (
 // ErrSuspended is returned if a job cannot be replaced because it is suspended.
 var ErrSuspended = errors.New("is suspended")
 
-// suspendSignal is the signal by which a master is told to suspend its job.
+// suspendSignal is the signal by which a master is asked to suspend its job.
 const suspendSignal = syscall.SIGUSR1
 
-// onSuspend calls f whenever this process, a master, is told to suspend its job, until stop is
+// onSuspend calls f whenever this process, a master, is asked to suspend its job, until stop is
 // called.
 func onSuspend(f func()) (stop func()) {
 	told := make(chan os.Signal, 1)
@@ -68,7 +68,7 @@ func Suspend(ctx context.Context, name string) error {
 	}
 	tick := time.NewTicker(pollInterval / 2)
 	defer tick.Stop()
-	// the next master is told, too, if one dies
+	// the next master gets it, too, if one dies
 	for told := 0; d.alive(); {
 		var at address
 		if d.readJSON("master.json", &at) == nil && at.PID != told && !at.dead() &&

@@ -65,7 +65,7 @@ func TestSuspendedJob(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(d.path(result), "model.safetensors")); err != nil ||
 		string(text) != "of before" {
-		t.Errorf("the model of the job before is gone before there is another: %v", err)
+		t.Errorf("the model of the earlier job is deleted before there is another: %v", err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestStoppedJobReleasesCheckpoints(t *testing.T) {
 // or the first master.
 func TestFailedResumeLeavesTheJob(t *testing.T) {
 	for name, o := range map[string]StartOptions{
-		"check":             {Check: func(*job.Job) error { return errors.New("--training_data=/gone: no such file") }},
+		"check":             {Check: func(*job.Job) error { return errors.New("--training_data=/absent: no such file") }},
 		"master":            {Binary: "/bin/false"},
 		"no binary":         {Binary: "/no/such/elasticdl"},
 		"detached launcher": {Binary: "/bin/false", Detach: true},
@@ -118,7 +118,7 @@ func TestFailedResumeLeavesTheJob(t *testing.T) {
 	}
 }
 
-// Who waits for a suspended job is told once, and waits for its end.
+// A command that waits for a suspended job prints that once, and waits for its end.
 func TestWaitForASuspendedJob(t *testing.T) {
 	d := resting(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestWaitForASuspendedJob(t *testing.T) {
 		told := 0
 		s, err := Wait(t.Context(), "rests", func() { told++ })
 		if err != nil || s.State != "Succeeded" || told != 1 {
-			t.Errorf("%v, %v; told %d times", s, err, told)
+			t.Errorf("%v, %v; reported %d times", s, err, told)
 		}
 	})
 }

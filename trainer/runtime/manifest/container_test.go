@@ -8,8 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// kubectl chooses the container of the role in every pod: beside an init container, a sidecar of
-// the job's, and one that admission adds. A job may choose another.
+// kubectl chooses the container of the role in every pod: in addition to an init container, a
+// sidecar of the job's, and one that admission adds. A job may choose another.
 func TestDefaultContainer(t *testing.T) {
 	const sidecar = `--cluster_spec_json={"pod_spec":{"containers":[{"name":"a-sidecar","image":"proxy"}]}}`
 	const other = `--cluster_spec_json={"pod_spec":{"annotations":{"kubectl.kubernetes.io/default-container":"a-sidecar"},"containers":[{"name":"a-sidecar","image":"proxy"}]}}`

@@ -33,7 +33,7 @@ func TestGracePeriod(t *testing.T) {
 				return !strings.HasPrefix(arg, "--grace=")
 			})
 			if got := *p.Spec.TerminationGracePeriodSeconds; got != c.worker || strings.Join(told, " ") != c.told {
-				t.Errorf("a worker has %d s and is told %q, want %d and %q", got, told, c.worker, c.told)
+				t.Errorf("a worker has %d s and is reported %q, want %d and %q", got, told, c.worker, c.told)
 			}
 			m, err := masterTemplate(j)
 			if err != nil || *m.Spec.TerminationGracePeriodSeconds != c.master {

@@ -183,7 +183,7 @@ func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
 		}
 		t.Spec.Tolerations = tolerations
 		if !slices.ContainsFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == role.String() }) {
-			return refused(fmt.Errorf("%s.containers: the container %s is gone", part.name, role))
+			return refused(fmt.Errorf("%s.containers: the container %s is missing", part.name, role))
 		}
 	}
 	for i := range t.Spec.Containers { // also those that the parts have added

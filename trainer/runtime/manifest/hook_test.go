@@ -31,8 +31,7 @@ func TestHooksRefused(t *testing.T) {
 			"job's is found by this label",
 		`{"job_spec":{"backoffLimit":3}}`:                `unknown field "job_spec.backoffLimit"`,
 		`{"master_pod_spec":{"restartPolicy":"Always"}}`: "master_pod_spec.restartPolicy: expected OnFailure",
-		`{"worker_pod_spec":{"containers":null}}`: "worker_pod_spec.containers: the " +
-			"container worker is gone",
+		`{"worker_pod_spec":{"containers":null}}`:        "worker_pod_spec.containers: the container worker is missing",
 	} {
 		_, err := Submit(parse(t, little, "--cluster_spec_json="+spec))
 		if err == nil || !strings.HasPrefix(err.Error(), "--cluster_spec_json: ") ||

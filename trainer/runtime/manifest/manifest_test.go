@@ -23,7 +23,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // everything has each flag that a manifest shows; little is the tutorial's second job.
 const (
@@ -126,7 +126,7 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not as before (go test -update writes it anew):\n%s", name, got)
+		t.Errorf("%s is not as before (go test -update writes it again):\n%s", name, got)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestTolerations(t *testing.T) {
 		}
 		got = append(got, text)
 	}
-	// What the job says about a key stands; the rest is added.
+	// The job's value of a key stands; the rest is added.
 	want := []string{"node.kubernetes.io/unreachable:NoExecute:5", ":", "amd.com/gpu:",
 		"node.kubernetes.io/not-ready:NoExecute", "nvidia.com/gpu:NoSchedule"}
 	if !slices.Equal(got, want) {
@@ -355,8 +355,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// Whoever runs them, containers get no more rights than they begin with; with --run_as_user the
-// pods of all roles, and all of their containers, are what Kubernetes calls restricted.
+// Containers of any user get no more rights than they begin with; with --run_as_user the pods of
+// all roles, and all of their containers, meet the restricted standard of Kubernetes.
 func TestRestricted(t *testing.T) {
 	for _, user := range []int64{0, 1000} {
 		flag := "--run_as_user=" + strconv.FormatInt(user, 10)
@@ -397,9 +397,9 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// No image of a role of ours can be written to, unless the job says so, or has its model written
+// No image of a role of ours can be written to, unless the job reports it, or has its model written
 // there. It has a /tmp, which is the job's own if it mounts one. A user's program writes where its
-// image lets it, and what brings the binary beside it does not.
+// image lets it. The container that brings the binary does not.
 func TestRootsAreReadOnly(t *testing.T) {
 	const own, undo = "--volume=claim_name=c,mount_path=/tmp/",
 		`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"readOnlyRootFilesystem":false}}]}}`
@@ -440,7 +440,7 @@ func TestRootsAreReadOnly(t *testing.T) {
 				return strings.TrimSuffix(m.MountPath, "/") == "/tmp"
 			})
 			if runs := tt.job.Runs() && role == "worker"; runs != (at < 0) {
-				t.Errorf("%s: the %s has a /tmp beside its image's: %t", name, role, at >= 0)
+				t.Errorf("%s: the %s has a /tmp other than its image's: %t", name, role, at >= 0)
 				continue
 			} else if runs {
 				continue
@@ -480,8 +480,8 @@ func TestPermissionsByName(t *testing.T) {
 	}
 }
 
-// No pod is told an address of IPv4, which a cluster of IPv6 has none of: servers and masters
-// listen on all that they have.
+// No pod gets an address of IPv4, which a cluster of IPv6 lacks: servers and masters listen on all
+// that they have.
 func TestNoAddressOfIPv4(t *testing.T) {
 	for _, j := range []*job.Job{parse(t, everything), parse(t, little), running(t)} {
 		for _, id := range []pod.ID{worker(0), ps(0)} {
@@ -495,8 +495,8 @@ func TestNoAddressOfIPv4(t *testing.T) {
 	}
 }
 
-// What the master has of a Secret is never in the spec of another pod, whatever
-// --populate_env_names says.
+// The master's values of Secrets are never in the spec of another pod, with any
+// --populate_env_names.
 func TestInheritedSecrets(t *testing.T) {
 	ref := func(name, secret string) core.EnvVar {
 		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: secret}, Key: "key"}

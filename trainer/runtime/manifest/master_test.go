@@ -59,8 +59,8 @@ func TestNoLiveness(t *testing.T) {
 	}
 }
 
-// A container may use what its limit leaves beside what the kernel charges; where the job says so
-// itself, that stands.
+// A container may use its limit less the kernel's share; where the job reports it itself, that
+// stands.
 func TestMemoryLimits(t *testing.T) {
 	for _, test := range []struct {
 		more []string
@@ -125,7 +125,7 @@ func TestMasterHasRoom(t *testing.T) {
 	}
 }
 
-// A checkpoint may take half of what the master has, which is what its pod says in the end.
+// A checkpoint may take half of the master's grace period, as its pod reports in the end.
 func TestGrace(t *testing.T) {
 	for hook, want := range map[string]time.Duration{
 		"": 45 * time.Second,

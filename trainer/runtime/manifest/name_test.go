@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// names are what --job_name takes, the longest included.
+// names are values of --job_name, the longest included.
 var names = rapid.OneOf(rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,12}[a-z0-9])?`),
 	rapid.StringMatching(fmt.Sprintf(`[a-z0-9][-a-z0-9]{%d}[a-z0-9]`, job.MaxName-2)))
 
@@ -180,7 +180,7 @@ func TestJobsDoNotMeet(t *testing.T) {
 	})
 }
 
-// What the flags take for labels is what Kubernetes does.
+// The flags accept the labels that Kubernetes accepts.
 func TestLabelsAsKubernetes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.StringMatching(`([a-zA-Z0-9.-]{0,5}/)?[a-zA-Z0-9._-]{0,64}(/)?`).Draw(t, "key")

@@ -40,8 +40,9 @@ type PodSpec struct {
 // evicted.
 const lostAfter = 5
 
-// masterGraces is how many times the grace period of the other pods that of a master is: half of it
-// is for a checkpoint, see [Grace], and then the pods have theirs, in case they are to end.
+// masterGraces is the number of times that the grace period of the other pods that of a master is:
+// half of it is for a checkpoint, see [Grace], and then the pods have theirs, in case they are to
+// end.
 const masterGraces = 3
 
 // EnvMemory is the environment variable with the soft memory limit of a Go program.
@@ -176,7 +177,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 }
 
 // defaultContainer is the annotation with the container that kubectl logs, exec and attach choose
-// if they are told none.
+// by default.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
 // namesMain makes kubectl choose the container of the role, unless the job says otherwise. Pods of
@@ -334,7 +335,7 @@ func field(name, path string) core.EnvVar {
 const (
 	tokenVolume = "elasticdl-identity"
 	tokenDir    = "/var/run/secrets/elasticdl"
-	// tokenSeconds is how long a token is valid; the kubelet renews it before.
+	// tokenSeconds is the time that a token is valid; the kubelet renews it before.
 	tokenSeconds = 3600
 )
 

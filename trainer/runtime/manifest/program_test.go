@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// asks is what a pod asks for, as Kubernetes reckons: the larger of all its containers together and
-// of each init container.
+// asks holds the request of a pod, as Kubernetes computes it: the larger of all its containers
+// together and of each init container.
 func asks(p *core.Pod) core.ResourceList {
 	sum := make(core.ResourceList)
 	for _, c := range p.Spec.Containers {

@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// abandoned is how long a master may be away before its pods end by themselves: the Job that owns
-// them may stay, failed, for ever. On this machine the lifeline of package local ends them.
+// abandoned is the time that a master may be away before its pods end on their own: the Job that
+// owns them may stay, failed, for ever. On this machine the lifeline of package local ends them.
 const abandoned = timing.Abandoned
 
 // ErrLeft is returned by a pod that was asked to leave and did. Its process ends as if the signal
@@ -19,12 +19,12 @@ const abandoned = timing.Abandoned
 var ErrLeft = membership.ErrLeft
 
 // ErrOrphaned is the cause with which the context of a process ends when its parent has died.
-var ErrOrphaned = errors.New("parent process is gone")
+var ErrOrphaned = errors.New("parent process has ended")
 
 // ErrStopped is the cause with which the context of a process ends when its parent has died in a
 // planned stop of the job. Only a program has something to end: its processes have their grace
 // period.
-var ErrStopped = errors.New("the job is stopped, and the parent process is gone")
+var ErrStopped = errors.New("the job is stopped, and the parent process has ended")
 
 // work returns a context for the work of a role. The end of ctx asks the role to leave; the
 // returned context ends a grace later, or at once if the cause is [ErrOrphaned], or [ErrStopped]

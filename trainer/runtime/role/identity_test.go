@@ -29,7 +29,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// card is what a launcher gives a process.
+// card holds the credentials of a process from its launcher.
 func card(t *testing.T, n identity.Name) []byte {
 	t.Helper()
 	c, err := prove.Authority(n.Job).Issue(n, time.Now(), credential.Lasting)
@@ -89,7 +89,7 @@ func TestNoRoleBeginsWithoutAnIdentity(t *testing.T) {
 	}
 }
 
-// certification answers what a master does, as it is told.
+// certification answers like a master, as the test sets it.
 type certification struct {
 	wire.UnimplementedCertificationServer
 	mu     sync.Mutex
@@ -134,7 +134,7 @@ func (c *certification) listen(t *testing.T) Role {
 
 var third = identity.Name{Job: "uid", ID: pod.ID{Role: pod.Worker, Index: 3}, Incarnation: 2}
 
-// A master that does not know the pod yet is asked again, and then the pod is who it says.
+// A master that does not know the pod yet is asked again, and then accepts the pod's identity.
 func TestProveByAToken(t *testing.T) {
 	c := &certification{name: third, answer: func(n int) error {
 		if n < 3 {
@@ -152,8 +152,8 @@ func TestProveByAToken(t *testing.T) {
 	}
 }
 
-// What a master refuses for good ends the role, with what it said; what it says is another pod's
-// certificate, too.
+// A final refusal of the master ends the role, with the master's reason; what it says is another
+// pod's certificate, too.
 func TestProveRefused(t *testing.T) {
 	refuses := &certification{answer: func(int) error {
 		return status.Error(codes.Unauthenticated, "a token of pod x, which has ended")
@@ -173,7 +173,7 @@ func TestProveRefused(t *testing.T) {
 	}
 }
 
-// Who pretends to be the master, of another authority, is told nothing: no token.
+// A false master, of another authority, gets no token: no token.
 func TestProveToTheMasterOnly(t *testing.T) {
 	c := &certification{name: third, answer: func(int) error { return nil }}
 	r := c.listen(t)
@@ -181,7 +181,7 @@ func TestProveToTheMasterOnly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log := slog.New(stops{slog.DiscardHandler, cancel})
 	if _, _, err := r.prove(ctx, pod.Worker, log); !errors.Is(err, ErrLeft) || len(c.tokens) != 0 {
-		t.Errorf("%v, and %d tokens were told", err, len(c.tokens))
+		t.Errorf("%v, and %d tokens were reported", err, len(c.tokens))
 	}
 }
 

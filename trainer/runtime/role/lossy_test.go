@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// disk is a file on a disk with room for so many bytes.
+// disk is a file on a disk with room for that many bytes.
 type disk struct {
 	bytes.Buffer
 	room int

@@ -9,8 +9,8 @@
 // links them.
 //
 // On an object store no file is renamed. An object appears, whole, when its upload is complete, and
-// not before, which is what [checkpoint.Files] asks for. Large files are uploaded in parts while
-// they are written, and read in ranges.
+// not before, as [checkpoint.Files] requires. Large files are uploaded in parts while they are
+// written, and read in ranges.
 package bucket
 
 import (
@@ -32,15 +32,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/outage"
 )
 
-// partSize is how much of a file is uploaded at a time. S3 takes 10,000 parts, so that the largest
+// partSize is the size of an uploaded part of a file. S3 takes 10,000 parts, so that the largest
 // file is 160 GB.
 const partSize = 16 << 20
 
-// uploads is how many parts of a file are uploaded to S3 at the same time. A file that is written
-// takes partSize × (uploads + 1) of memory.
+// uploads is the number of parts of a file that are uploaded to S3 at the same time. A file that is
+// written takes partSize × (uploads + 1) of memory.
 const uploads = 4
 
-// patience is how long a request without content may take, with its repetitions.
+// patience limits a request without content, with its retries.
 const patience = time.Minute
 
 // files are the objects of a bucket whose names begin with a prefix.

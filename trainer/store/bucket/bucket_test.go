@@ -25,7 +25,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/outage"
 )
 
-// sometimes damages one byte of so many where each takes several requests.
+// sometimes damages one byte of that many where each takes several requests.
 const sometimes = 61
 
 func TestMemory(t *testing.T) {
@@ -208,7 +208,7 @@ func TestUploadsWhileWritten(t *testing.T) {
 	}
 }
 
-// What is read in order is one request, however small the pieces; a stretch is a range.
+// Reads in order are one request, however small the pieces; a stretch is a range.
 func TestReadsRanges(t *testing.T) {
 	s := newStore(t)
 	f := s.open(t, "p")
@@ -243,7 +243,7 @@ func TestReadsRanges(t *testing.T) {
 	}
 }
 
-// cut answers with so many bytes of what the store would send, and breaks the connection.
+// cut answers with that many bytes of what the store would send, and breaks the connection.
 type cut struct {
 	http.ResponseWriter
 	left int
@@ -343,7 +343,7 @@ func TestRefusedUpload(t *testing.T) {
 	}
 }
 
-// Who opened the place ends its work.
+// The opener of the place ends its work.
 func TestEndOfContext(t *testing.T) {
 	s := newStore(t)
 	f := s.open(t, "p")
@@ -384,7 +384,7 @@ func TestNoBucket(t *testing.T) {
 	}
 }
 
-// Who is not known to a store is told what is expected.
+// An unknown user of a store gets an error that says what is expected.
 func TestNoCredentials(t *testing.T) {
 	s := newStore(t)
 	list := func(location string) error {
@@ -447,7 +447,7 @@ func TestOpenRefuses(t *testing.T) {
 		"gs://b/p#1":                  "a # in it",
 		"s3://b/p?prefix=q":           "write it after the bucket: s3://b/q",
 		"s3://b/p?regoin=x":           "open s3://b/p?regoin=x: ",
-		"gs://b/p?region=r":           "nothing can be said of Google Cloud Storage after a question mark",
+		"gs://b/p?region=r":           "nothing can be reported of Google Cloud Storage after a question mark",
 		"s3://b/%zz":                  "expected a directory",
 		"s3://b?use_path_style=maybe": "maybe",
 	} {

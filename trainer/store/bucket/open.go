@@ -20,7 +20,7 @@ import (
 // gs://BUCKET/PREFIX. Nothing need be there yet. All reading and writing in a bucket ends with ctx.
 //
 // Credentials are those of the environment, as each cloud's own tools find them: variables, files,
-// the identity of the pod or machine. What follows a question mark is for S3's client: region,
+// the identity of the pod or machine. The part after a question mark is for S3's client: region,
 // endpoint and use_path_style=true for a store that speaks S3's protocol, and others that
 // https://pkg.go.dev/gocloud.dev/aws#V2ConfigFromURLParams lists.
 func Open(ctx context.Context, location string) (checkpoint.Files, error) {
@@ -74,7 +74,7 @@ func openS3(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 // none.
 func openGoogle(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	if u.RawQuery != "" {
-		return nil, fmt.Errorf("%q: nothing can be said of Google Cloud Storage after a question mark", u.RawQuery)
+		return nil, fmt.Errorf("%q: nothing can be reported of Google Cloud Storage after a question mark", u.RawQuery)
 	}
 	client := gcp.NewAnonymousHTTPClient(gcp.DefaultTransport())
 	if os.Getenv("STORAGE_EMULATOR_HOST") == "" {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// attempts is how often a range is asked for before a reader gives up, without a byte of it.
+// attempts is the number of requests without a byte of a range before a reader gives up.
 const attempts = 4
 
 // reader reads an object in ranges. It goes on with the response that it has as long as what is

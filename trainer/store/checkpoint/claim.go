@@ -63,7 +63,7 @@ func hashOf(job string) string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// Standing is what is known about the life of an owner.
+// Standing tells whether an owner is alive, as far as is known.
 type Standing int
 
 const (
@@ -78,14 +78,14 @@ const (
 type Permit struct {
 	// Ancestors has the UIDs of the jobs that this one goes on from (elasticdl resume).
 	Ancestors []string
-	// TakeOver states that the user has confirmed that the owner is gone
+	// TakeOver states that the user has confirmed that the owner no longer exists
 	// (--checkpoint_dir_take_over).
 	TakeOver bool
 	// Look finds out whether an owner lives; nil: that cannot be found out.
 	Look func(Owner) Standing
 }
 
-// Use is what a job may do with a directory.
+// Use is the permission of a job for a directory.
 type Use int
 
 const (
@@ -95,7 +95,7 @@ const (
 )
 
 // MayUse decides whether a job may use a directory whose last claim is given, nil if there is none.
-// standing is what is known about that claim's owner. why completes the sentence "the directory …".
+// standing is that of the claim's owner. why completes the sentence "the directory …".
 //
 //	last claim                                              the job
 //	none                                                    takes it: it is new, or older than
@@ -103,7 +103,7 @@ const (
 //	released: its owner has ended                           takes it
 //	its own, made by the process that it is                 keeps it
 //	its own, made by a process before; of an ancestor       takes it: it inherits
-//	of a job that is dead, or that the user says is gone    takes it
+//	of a job that is dead, or that the user calls dead      takes it
 //	of any other                                            is refused
 func MayUse(me Owner, p Permit, last *Claim, released bool, standing Standing) (use Use, why string) {
 	if last == nil {
@@ -120,7 +120,7 @@ func MayUse(me Owner, p Permit, last *Claim, released bool, standing Standing) (
 	case slices.Contains(p.Ancestors, owner.Job):
 		return Take, fmt.Sprintf("is inherited from %v", owner)
 	case standing == Dead:
-		return Take, fmt.Sprintf("was left by %v, which is gone", owner)
+		return Take, fmt.Sprintf("was left by %v, which no longer exists", owner)
 	case p.TakeOver:
 		return Take, fmt.Sprintf("is taken over from %v", owner)
 	}

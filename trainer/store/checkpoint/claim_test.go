@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Who may use a directory.
+// Permissions for a directory.
 func TestMayUse(t *testing.T) {
 	at := func(pid int) Owner { return Owner{Job: "a", Name: "a", Host: "h", Boot: "b", PID: pid, Started: "7"} }
 	a, there := Owner{Job: "a", Name: "a"}, Owner{Job: "a", Name: "a", Namespace: "n", Cluster: "c"}
@@ -22,7 +22,7 @@ func TestMayUse(t *testing.T) {
 	}{
 		{"a new directory, or one from before", a, Permit{}, nil, false, Unknown, Take, "has no owner"},
 		{"its own", a, Permit{}, &a, false, Alive, Keep, "own"},
-		{"its own on a cluster, whoever its master is", there, Permit{}, &there, false, Alive, Keep, "own"},
+		{"its own on a cluster, with any master", there, Permit{}, &there, false, Alive, Keep, "own"},
 		{"its own, released by a user or at its end", a, Permit{}, &a, true, Unknown, Take, "released"},
 		{"its own from an earlier launcher", at(2), Permit{}, new(at(1)), false, Dead, Take, "earlier start"},
 		{"another's that has ended", b, Permit{}, &a, true, Alive, Take, "released by job a"},
@@ -34,8 +34,8 @@ func TestMayUse(t *testing.T) {
 		{"another's that runs", b, Permit{}, &a, false, Alive, Refuse, "which runs"},
 		{"another's that is suspended", b, Permit{}, &a, false, Suspended, Refuse, "which is suspended"},
 		{"another's, of which nothing is known", b, Permit{}, &there, false, Unknown, Refuse, "job a in namespace n"},
-		{"another's that is dead", b, Permit{}, &a, false, Dead, Take, "which is gone"},
-		{"another's, and the user confirms that it is gone", b, Permit{TakeOver: true}, &a, false,
+		{"another's that is dead", b, Permit{}, &a, false, Dead, Take, "which no longer exists"},
+		{"another's, and the user confirms that it no longer exists", b, Permit{TakeOver: true}, &a, false,
 			Unknown, Take, "taken over"},
 		{"another's of the same name", Owner{Job: "c", Name: "a"}, Permit{}, &a, false, Unknown, Refuse, "UID a"},
 	} {
@@ -50,7 +50,7 @@ func TestMayUse(t *testing.T) {
 	}
 }
 
-// A process of this machine is known to live, or to be gone, while the machine runs; elsewhere
+// A process of this machine is known to live, or to have ended, while the machine runs; elsewhere
 // neither is known.
 func TestGone(t *testing.T) {
 	here := Here("a", "a", "", 1)
@@ -75,7 +75,7 @@ func TestGone(t *testing.T) {
 		"a job of a cluster":                        {Owner{Job: "a", Cluster: "c"}, false, false},
 	} {
 		if gone, known := c.owner.Gone(); gone != c.gone || known != c.known {
-			t.Errorf("%s: gone %t, known %t", name, gone, known)
+			t.Errorf("%s: ended %t, known %t", name, gone, known)
 		}
 	}
 }

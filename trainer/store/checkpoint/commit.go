@@ -28,7 +28,7 @@ type Commit struct {
 	JobName string `json:"job_name"`
 	// UID of the job that wrote it
 	Job string `json:"job"`
-	// commits of other jobs that this one goes back to, the first one first
+	// commits of other jobs that this one returns to, the first one first
 	Lineage  []Ancestor `json:"lineage"`
 	ModelDef string     `json:"model_def"`
 

@@ -14,15 +14,15 @@ import (
 // five to fifty times as long as copying into it. As the training waits for a copy, its memory is
 // made ready before ([Copy.Prepare]).
 //
-// The zero value is ready to use. One goroutine at a time calls its methods; Part may be read
-// beside them while nothing is copied.
+// The zero value is ready to use. One goroutine at a time calls its methods; Part may be read by
+// others while nothing is copied.
 type Copy struct {
 	Part
 	// closed when the memory is; nil: there is none
 	ready chan struct{}
 }
 
-// soon is how many elements have their memory so soon that nobody need wait for it elsewhere.
+// soon is the number of elements whose memory is ready before anybody has to wait for it.
 const soon = 1 << 20
 
 // Prepare begins to make the memory for a copy of src ready, and reports whether it is. If not, it
@@ -78,7 +78,7 @@ func copyFloats(dst, src []float32) {
 	inParallel(len(src), func(a, b int) { copy(dst[a:b], src[a:b]) })
 }
 
-// atOnce is how many elements one processor copies while others copy others.
+// atOnce is the number of elements that one CPU copies at a time.
 const atOnce = 1 << 20
 
 // inParallel has all processors do something with n elements, each with a stretch [a, b) of them.

@@ -22,7 +22,7 @@ func equal(a, b Part) bool {
 		slices.EqualFunc(a.Slots, b.Slots, slices.Equal[[]float32])
 }
 
-// A copy is what was copied, whatever it was before, and in the same memory if that has its size.
+// A copy equals its source, and reuses the memory if the size fits.
 func TestCopy(t *testing.T) {
 	var c Copy
 	for i, p := range []Part{part(3, 100, 2, 0), part(4, 100, 2, 7), part(0, atOnce+5, 1, 0), part(9, 10, 0, 0), {}} {
@@ -38,7 +38,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// Who prepares much memory is told when it is there; nothing is prepared twice.
+// A caller that prepares much memory is notified when it is ready; nothing is prepared twice.
 func TestPrepare(t *testing.T) {
 	var c Copy
 	large := part(0, soon+1, 0, 0)

@@ -8,8 +8,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
-// Cut is how the epoch that is not complete was cut into tasks: an epoch that was begun ends with
-// its cut.
+// Cut describes how the open epoch was cut into tasks: an epoch that was begun ends with its cut.
 type Cut struct {
 	RecordsPerTask int64  `json:"records_per_task"`
 	Shuffle        bool   `json:"shuffle"`
@@ -29,7 +28,7 @@ type DataFile struct {
 	Sum     string `json:"sum"` // of the content
 }
 
-// mostFiles is how many files a commit names. Of data with more files it has the hash only.
+// mostFiles limits the files that a commit names. Of data with more files it has the hash only.
 const mostFiles = 4096
 
 // FilesOf returns the files of shards, as a commit has them: none if there are too many.
@@ -80,7 +79,7 @@ func (c *Commit) Changes(is Cut, shards []task.Shard) []string {
 	return changes
 }
 
-// namedFiles is how many files a message names.
+// namedFiles limits the files that a message names.
 const namedFiles = 3
 
 // ChangedFiles returns which shards are not those of before, and in what they differ, as text.

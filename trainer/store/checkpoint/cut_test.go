@@ -25,8 +25,7 @@ func shardsOf(n int) []task.Shard {
 	return shards
 }
 
-// A commit is of one cut of one data set. What is different is named, and times of files are not
-// looked at.
+// A commit is of one cut of one data set. Differences are named, and times of files are ignored.
 func TestChanges(t *testing.T) {
 	for _, c := range []struct {
 		name   string

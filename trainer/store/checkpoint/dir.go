@@ -13,25 +13,25 @@ import (
 const recordFile = "commit.json"
 
 // Files is a place for files: a directory ([Local]), or a prefix in a bucket of an object store
-// (package bucket). Names have slashes, and no dots that lead elsewhere. Package laws tests what is
-// said here.
+// (package bucket). Names have slashes, and no dots that lead elsewhere. Package laws tests this
+// contract.
 //
 // A file appears whole, in one moment, and what was there before under its name is replaced in the
 // same moment. A disk does so by a rename; an object store has none and needs none, as an object
-// appears when its upload is complete. Beside that a place creates a file only if there is none
+// appears when its upload is complete. Also, a place creates a file only if there is none
 // ([Files.CreateNew]). Nothing more is asked: two files do not appear together, and nothing is
 // locked.
 type Files interface {
-	// Create begins a file. It is not there before its Commit. Directories are made as they are
-	// needed.
+	// Create begins a file. It is not there before its Commit. Directories are created when they
+	// are needed.
 	Create(name string) (Writer, error)
 	// CreateNew begins a file that is not there yet. If there is one when the file appears, its
 	// Commit changes nothing, and returns [fs.ErrExist]. A place that cannot do so replaces the
 	// file: some stores that speak S3's protocol.
 	CreateNew(name string) (Writer, error)
-	// Open opens a file, of so many bytes. The error of one that is not there is [fs.ErrNotExist].
-	// Several may read from the file at the same time; reading in order is cheap everywhere, and
-	// any other order costs a request on an object store.
+	// Open opens a file, of that many bytes. The error of one that is not there is
+	// [fs.ErrNotExist]. Several may read from the file at the same time; reading in order is cheap
+	// everywhere, and any other order costs a request on an object store.
 	Open(name string) (io.ReaderAt, int64, io.Closer, error)
 	// List returns the names in a directory, in any order; none if there is no such directory.
 	List(dir string) ([]string, error)
@@ -168,8 +168,8 @@ func (d Dir) Find(number int64) (Name, error) {
 		"of them", d, number, found)
 }
 
-// Highest returns the highest number of a commit that was begun in the directory, whoever has begun
-// it; 0: there is none.
+// Highest returns the highest number of a commit that was begun in the directory, by any job; 0:
+// there is none.
 func (d Dir) Highest() (int64, error) {
 	names, err := d.List("")
 	if err != nil {
@@ -222,8 +222,8 @@ func (d Dir) WriteCommit(c Commit) error {
 	return nil
 }
 
-// Retain removes all commits but the newest that are complete, so many; 0 keeps all of those. Also
-// what is older than those and was never completed goes. It removes nothing of which it is not
+// Retain removes all commits but the newest that are complete, that many; 0 keeps all of those.
+// Also what is older than those and was never completed goes. It removes nothing of which it is not
 // known what it is.
 func (d Dir) Retain(keep int) error {
 	all, err := d.Commits()

@@ -13,22 +13,22 @@
 //	  commit-00000042-2-5f3a9c1b/
 //	    shard-0-of-2.safetensors   no commit.json: nothing, yet or for ever
 //
-// Whoever holds a stretch of the model writes its shard ([WriteShard]); the master writes the
+// Each holder of a stretch of the model writes its shard ([WriteShard]); the master writes the
 // record ([Commit]) when all of them are there. A shard is a safetensors file of flat tensors:
-// "values", and "slot/0" and so on of the trainable elements. As the record says which elements are
-// where, a commit is read by any number of holders ([Dir.Restore]), each its own stretch.
+// "values", and "slot/0" and so on of the trainable elements. The record names the elements of each
+// shard, so any number of holders reads a commit ([Dir.Restore]), each its own stretch.
 //
 // Laws:
 //
 //  1. A commit is there whole or not at all, whenever the writers are killed: its record appears
 //     last, after everything that it names is there to stay. A file appears at once: on a disk by a
 //     rename, on an object store when its upload is complete.
-//  2. What is read is what was written, bit for bit, or an error that names the file: each shard's
-//     checksum and length are in the record, and the record's own checksum is in it.
+//  2. A read returns the written bits, or an error that names the file: each shard's checksum and
+//     length are in the record, and the record's own checksum is in it.
 //  3. Retention removes no commit that is one of the newest that were asked for, and none that is
 //     newer than the last complete one.
-//  4. A directory has one owner ([Dir.Claim]). Who may follow an owner is decided by [MayUse].
-//  5. What two owners write stays apart even if both hold a claim at the same time: the claim is in
+//  4. A directory has one owner ([Dir.Claim]). [MayUse] decides which job may follow an owner.
+//  5. Files of two owners stay apart even if both hold a claim at the same time: the claim is in
 //     the name of a commit, an owner sees and removes only its own commits and those of earlier
 //     claims ([Dir.Under]), and a commit is read by the checksum of its record ([Dir.ReadNamed]).
 //     Another commit under its name is damage.

@@ -26,7 +26,7 @@ type Model struct {
 }
 
 // Export writes a model to a place, as [ModelFile], which appears whole or not at all. The bytes
-// that are written so far are told to progress, if it is not nil.
+// that are written so far are asked to progress, if it is not nil.
 func (m Model) Export(to Files, progress func(bytes int64)) error {
 	f, err := to.Create(ModelFile)
 	if err != nil {
@@ -48,7 +48,7 @@ func (m Model) Export(to Files, progress func(bytes int64)) error {
 	return f.Commit()
 }
 
-// told counts what goes to a file.
+// told counts the bytes of a file.
 type told struct {
 	w        io.Writer
 	bytes    int64

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is prepared is copied into without another page of memory: of those it takes the kernel many
-// times as long as the copying.
+// Copies into prepared memory need no other page: of those it takes the kernel many times as long
+// as the copying.
 func TestMemoryIsPrepared(t *testing.T) {
 	const elements = 8 << 20 // 32 MiB
 	src := part(0, elements, 1, 0)

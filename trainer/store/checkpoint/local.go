@@ -21,7 +21,7 @@ type local struct {
 	disk *disk
 }
 
-// disk is what a test replaces.
+// disk holds the calls that a test replaces.
 type disk struct {
 	// returns when a file, or the names in a directory, are on the disk
 	sync func(*os.File) error

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// lastingDisk is what a disk has when its machine loses power: of each file what it had when it was
+// lastingDisk holds the bytes that survive a loss of power: of each file what it had when it was
 // last synchronized, and of each directory the names that it had then. Nothing else is sure to be
 // there.
 type lastingDisk struct {
@@ -60,8 +60,7 @@ func (d *lastingDisk) after(t *testing.T, dir uint64, to string) {
 	}
 }
 
-// What was written, and said to be, is there after a loss of power: a shard, the record of a
-// commit, a claim.
+// Acknowledged writes survive a loss of power: a shard, the record of a commit, a claim.
 func TestLossOfPower(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "ckpt")
 	power := &lastingDisk{content: make(map[uint64][]byte), names: make(map[uint64]map[string]uint64)}

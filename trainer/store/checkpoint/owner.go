@@ -23,7 +23,7 @@ const (
 	releasedMark = ".released"
 )
 
-// claimTries is how often a claim is tried while others are made at the same time.
+// claimTries limits the attempts to claim while others claim at the same time.
 const claimTries = 20
 
 // claimFile names the record of a claim.
@@ -127,8 +127,8 @@ func (d Dir) Owned() (*Claim, error) {
 // ErrUsed is wrapped by errors about a directory that is expected to have no checkpoints.
 var ErrUsed = errors.New("it has checkpoints already")
 
-// Unused returns an [ErrUsed] if a commit was begun in the directory, whoever has begun it. The
-// error names the job that made the last claim, if that can be read.
+// Unused returns an [ErrUsed] if a commit was begun in the directory, by any job. The error names
+// the job that made the last claim, if that can be read.
 func (d Dir) Unused() error {
 	all, err := Dir{Files: d.Files}.Commits()
 	if err != nil {
@@ -161,8 +161,7 @@ func (d Dir) use(me Owner, p Permit, l lastClaim) (Use, string, error) {
 	}
 	use, why := MayUse(me, p, l.claim, l.released, standing)
 	if use == Refuse {
-		return use, why, fmt.Errorf("%w: it %s; expected a directory for this job alone; if that "+
-			"job is gone for ever, confirm that with --checkpoint_dir_take_over", ErrOwned, why)
+		return use, why, fmt.Errorf("%w: it %s; expected a directory for this job alone; if that job no longer exists, confirm with --checkpoint_dir_take_over", ErrOwned, why)
 	}
 	return use, why, nil
 }
@@ -218,8 +217,8 @@ func (d Dir) Claim(me Owner, p Permit, now time.Time) (Claimed, error) {
 	return Claimed{}, fmt.Errorf("%w: other jobs claim it at the same time, over and over", ErrOwned)
 }
 
-// writeClaim creates the record of a claim, unless there is one of that number. Whose it is has to
-// be read: the answer to a creation may be lost. weak reports that the place creates a file that is
+// writeClaim creates the record of a claim, unless there is one of that number. Its owner has to be
+// read: the answer to a creation may be lost. weak reports that the place creates a file that is
 // there.
 func (d Dir) writeClaim(c Claim) (weak bool, err error) {
 	text, err := json.MarshalIndent(c, "", "  ")
@@ -271,7 +270,7 @@ func (d Dir) Holds(c Claim) error {
 	case l.damage != nil:
 		return fmt.Errorf("%w: %w", ErrOwned, l.damage)
 	}
-	return fmt.Errorf("%w: the record of claim %d is gone", ErrOwned, c.Number)
+	return fmt.Errorf("%w: the record of claim %d no longer exists", ErrOwned, c.Number)
 }
 
 // is reports whether two claims are one, or such as two processes of one job make at the same time
@@ -300,8 +299,8 @@ func (d Dir) Release(c Claim) error {
 	return nil
 }
 
-// Here returns the owner that a job of this machine is, whose process of that ID lives as long as
-// the job. What this system does not tell is empty: then nobody can prove that the job is gone.
+// Here returns the owner of a local job whose process with that ID lives as long as the job. Fields
+// that this system does not report are empty: then nobody can prove that the job has ended.
 func Here(job, name, state string, pid int) Owner {
 	o := Owner{Job: job, Name: name, State: state, PID: pid}
 	o.Host, _ = os.Hostname()
@@ -312,8 +311,8 @@ func Here(job, name, state string, pid int) Owner {
 	return o
 }
 
-// Gone reports whether the process of an owner is proved to be gone: it was on this machine, since
-// whose start it ended. known is false if that cannot be told from here.
+// Gone reports whether the process of an owner is proved to have ended: it was on this machine,
+// since whose start it ended. known is false if this machine cannot tell.
 func (o Owner) Gone() (gone, known bool) {
 	here := Here(o.Job, o.Name, o.State, o.PID)
 	if o.Boot == "" || o.PIDs == "" || o.Started == "" || o.Boot != here.Boot || o.PIDs != here.PIDs {

@@ -14,7 +14,7 @@ type section struct {
 	into []float32
 }
 
-// block is how many bytes are read at a time.
+// block is the number of bytes per read.
 const block = 1 << 20
 
 // piece is a part of a file with its place in memory.
@@ -118,7 +118,7 @@ func (p *passing) sum() (crc uint32) {
 // page is the least that a processor maps memory by.
 const page = 4 << 10
 
-// touch writes to memory that may never have been used, so that it is there. What is in it is lost.
+// touch writes to memory that may never have been used, so that it is mapped. Its content is lost.
 func touch(b []byte) {
 	for i := 0; i < len(b); i += page {
 		b[i] = 0

@@ -13,8 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
 
-// What is wanted of a file is there after one pass over it, wherever it lies, and the checksum is
-// that of all bytes.
+// One pass over a file yields all wanted parts, in any place, and the checksum of all bytes.
 func TestPass(t *testing.T) {
 	file := make([]byte, 3*block+17)
 	for i := range file {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// ownersSuffix is what follows the path of a checkpoint that a program writes itself in the name of
-// the directory of its claims.
+// ownersSuffix is appended to the path of a program's own checkpoint to name the directory of its
+// claims.
 const ownersSuffix = ".owner"
 
 // OwnersOf returns the directory with the claims of a checkpoint that a program writes itself.

@@ -16,8 +16,8 @@ import (
 // ErrNone is returned where there is no commit.
 var ErrNone = errors.New("there is no checkpoint")
 
-// ErrDamaged is returned for a commit that is there, and whose bytes are not those that were
-// written, or that is gone. Other errors may pass: the storage cannot be read now.
+// ErrDamaged is returned for a commit whose bytes differ from the written ones or are missing.
+// Other errors may pass: the storage cannot be read now.
 var ErrDamaged = errors.New("the checkpoint is damaged")
 
 // damage is an error that is ErrDamaged, and says what is wrong.
@@ -67,8 +67,8 @@ func (d Dir) ReadCommit(n Name) (*Commit, error) {
 	return c, nil
 }
 
-// ReadNamed reads the record of the commit that has that checksum. What is there under its name and
-// has another one is damage.
+// ReadNamed reads the record of the commit that has that checksum. A record of that name with
+// another checksum is damaged.
 func (d Dir) ReadNamed(n Name, checksum string) (*Commit, error) {
 	c, err := d.ReadCommit(n)
 	if err == nil && c.Checksum != checksum {

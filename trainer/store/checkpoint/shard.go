@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
 )
 
-// Part is what a holder has of a model: the elements [Start, Start+len(Values)) of its flat array.
+// Part is a holder's part of a model: the elements [Start, Start+len(Values)) of its flat array.
 type Part struct {
 	Start  int
 	Values []float32
@@ -47,7 +47,7 @@ func WriteShard(d Dir, n Name, file string, p Part) (Shard, error) {
 	}
 	crc := crc32.New(castagnoli)
 	summed := make(chan error)
-	go func() { summed <- safetensors.WriteTensors(crc, tensors, metadata) }() // beside the writing
+	go func() { summed <- safetensors.WriteTensors(crc, tensors, metadata) }() // during the writing
 	written := &told{w: f}
 	err = safetensors.WriteTensors(written, tensors, metadata)
 	if err = errors.Join(err, <-summed); err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
 )
 
-// Source is where a model is found at rest: a commit, or an exported model.
+// Source is a saved model: a commit, or an exported model.
 type Source struct {
 	Dir Dir
 	// Dir's, as an [Opener] takes it
@@ -170,7 +170,7 @@ func (s Source) Check(layout param.Layout) error {
 	})
 }
 
-// exported opens the exported model. What is no failure of the storage is one of the file.
+// exported opens the exported model. Every error that is not of the storage is of the file.
 func (s Source) exported(with func(*safetensors.File) error) error {
 	f, size, closer, err := s.Dir.Files.Open(s.File)
 	if errors.Is(err, fs.ErrNotExist) {

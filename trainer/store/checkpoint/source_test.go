@@ -109,7 +109,7 @@ func TestSourceDamaged(t *testing.T) {
 	}
 }
 
-// A location is of one commit, or it stays as it is.
+// A location is of one commit, or it stays unchanged.
 func FuzzWithin(f *testing.F) {
 	for _, s := range []string{"ckpt/commit-00000042", "s3://b/commit-00000042/?region=x", "commit-0",
 		"", "a?b/commit-00000001"} {

@@ -78,7 +78,7 @@ type Patience struct {
 	Futile func() bool
 }
 
-// lasts is how long the storage may fail before a warning is logged.
+// lasts is the time for which the storage fails before a warning is logged.
 const lasts = 2 * time.Second
 
 // Reach calls try until it returns nil or an error that is not an [Error], and returns that. The

@@ -86,7 +86,7 @@ func (p *Place) create(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// Finish completes the result of so many parts, all of which must have been written. For one file
+// Finish completes the result of that many parts, all of which must have been written. For one file
 // it joins the parts; for a directory it removes the parts that an earlier job has left there.
 // Headed parts begin with the same header line, which the file gets once. While it joins, progress
 // is called with the number of bytes read so far, unless it is nil. Finish may be repeated.

@@ -109,8 +109,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// In a directory the parts stay. What an earlier job has left under such names goes, and nothing
-// else.
+// In a directory the parts stay. Files of an earlier job under such names are deleted, and no
+// others.
 func TestDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, open(t, dir, "before"), 3, 0, 1, 2)

@@ -74,7 +74,7 @@ func TestSumsAreOfContents(t *testing.T) {
 }
 
 // A file that is replaced after it was indexed is not read, neither by who has indexed it nor by
-// who was told of the index.
+// who was notified of the index.
 func TestReplacedFileIsNotRead(t *testing.T) {
 	for _, c := range replaced {
 		if c.blocksAreTheSame {

@@ -20,7 +20,7 @@ var errCR = errors.New(
 // errUTF16 describes a file that a spreadsheet has saved as "Unicode text".
 var errUTF16 = errors.New("the text is UTF-16: expected UTF-8; convert the file: iconv -f UTF-16 -t UTF-8 OLD > NEW")
 
-// first returns the first row of a file as it is, "" if there is none.
+// first returns the unchanged first row of a file, "" if there is none.
 func (c csvFormat) first(r io.ReaderAt, size int64) ([]byte, error) {
 	s, err := c.scan(r, size, 4<<10)
 	if err != nil {

@@ -42,7 +42,7 @@ type Files struct {
 	known map[string][]task.Block
 	// blocks read last
 	cache cache
-	// by CSV file: which fields of its rows become those of records; nil: all as they are
+	// by CSV file: which fields of its rows become those of records; nil: all unchanged
 	orders map[string][]int
 	// of CSV files; nil: not known yet
 	want *columns
@@ -74,7 +74,8 @@ func (f *Files) within(use func(*os.Root) error) error {
 // Looked implements [Reader].
 func (f *Files) Looked() int64 { return f.looked.Load() }
 
-// indexers is how many files are indexed at once, to hide the latency of network file systems.
+// indexers is the number of files that are indexed at once, to hide the latency of network file
+// systems.
 const indexers = 8
 
 // Shards indexes all files, and lists those that have records.

@@ -19,8 +19,7 @@
 //     returns other records.
 //
 // A record of a RecordIO file is any bytes, usually a tf.train.Example (package example). A record
-// of a CSV file is one row as it is in the file, with its quotes and without its line end: see
-// [Fields].
+// of a CSV file is one unchanged row, with its quotes and without its line end: see [Fields].
 package data
 
 import "github.com/elasticdl/elasticdl/trainer/elastic/task"

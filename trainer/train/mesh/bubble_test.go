@@ -102,7 +102,7 @@ func (w *town) connect(formation int64, workers ...int) []*Mesh {
 	return meshes
 }
 
-// rounds makes at most so many rounds, as workers do, and checks their sums.
+// rounds makes at most that many rounds, as workers do, and checks their sums.
 func rounds(m *Mesh, most int) error {
 	w := m.Group()
 	scratch := make([]float32, ring.ScratchSize)
@@ -275,7 +275,7 @@ func TestSilentPeer(t *testing.T) {
 		defer w.close()
 		meshes := w.connect(3, 0, 1, 2, 3)
 		defer closeAll(meshes)
-		why := errors.New("the master says so")
+		why := errors.New("the master reports it")
 		go func() {
 			time.Sleep(time.Hour)
 			meshes[0].Break(why)

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// cut is a connection that breaks after so many bytes were written or read, from the hello on.
+// cut is a connection that breaks after that many bytes were written or read, from the hello on.
 type cut struct {
 	net.Conn
 	mu   sync.Mutex

@@ -13,8 +13,8 @@
 // Laws:
 //
 //  1. A mesh carries the bytes of one formation. A connection of an older one is refused, one of a
-//     newer one is parked until this worker hears of that world. Who listens under an address and
-//     is not the worker that the world has there refuses.
+//     newer one is parked until this worker hears of that world. A listener that is not the worker
+//     of that world at the address refuses.
 //  2. The first failure, or Break, closes every connection of the mesh, so the neighbours' calls
 //     fail too, and theirs: one broken link ends every rank's collective, also of ranks that wait
 //     for another, silent one, and Broken tells those that are computing. From then on every call
@@ -23,9 +23,9 @@
 //     answer for longer than Config.Silence while somebody waits for it, or whose bytes do not
 //     arrive for so long, breaks the mesh, and is named: no kernel's word is needed for that.
 //     (silence.go)
-//  4. Whoever says hello or answers shows with a header of package identity that it is that worker
-//     of this job. Others take nobody's place, hear nothing but why, and hold a bounded number of
-//     connections for a bounded time. (hello.go)
+//  4. Both ends identify themselves as workers of this job with a header of package identity.
+//     Others take nobody's place, hear nothing but why, and hold a bounded number of connections
+//     for a bounded time. (hello.go)
 //  5. Nothing is copied from the memory of a process that did not take part in the connection.
 //     (near.go)
 //  6. Close waits for all that was started.

@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 )
 
-// Both ends have proved by TLS who they are. Who dials says hello, and is answered. Each says who
+// Both ends are authenticated by TLS. The dialling end says hello, and is answered. Each says who
 // it is with a header of package identity. Numbers are little endian.
 //
 //	hello   0 "EDLM"        4 order u16       6 header u16    8 the header
@@ -20,8 +20,7 @@ import (
 //
 // order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words
 // header and text are followed by as many bytes, which are bounded before memory is taken for them.
-// Who does not belong to the job gets an answer without a header, and with a text that says what is
-// wrong.
+// A peer of another job gets an answer without a header, and with an error text.
 const (
 	helloStart = 8
 	helloRest  = 28
@@ -39,7 +38,7 @@ var (
 // errStrange is of bytes that are no hello, and get no answer.
 var errStrange = errors.New("not a worker of this program")
 
-// errand is what a connection is for.
+// errand is the purpose of a connection.
 type errand uint32
 
 const (
@@ -82,8 +81,8 @@ func (h hello) append(b []byte) []byte {
 	return b
 }
 
-// readHello reads a hello as far as who says it passes the check. An error of check is returned as
-// it is.
+// readHello reads a hello as far as who says it passes the check. An error of check is returned
+// unchanged.
 func readHello(r io.Reader, check func(identity.Header) error) (h hello, err error) {
 	le := binary.LittleEndian
 	var start [helloStart]byte

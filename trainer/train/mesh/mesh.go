@@ -33,7 +33,7 @@ type Mesh struct {
 	heard   bool          // and it is closed
 }
 
-// BrokenError is what every call returns once a mesh is broken, and why it cannot be connected.
+// BrokenError is returned by every call on a broken mesh, and by a failed connect.
 type BrokenError struct {
 	Formation int64
 	// whose connection failed first, seen from here: it may itself have closed because of another;
@@ -57,9 +57,9 @@ var ErrClosed = errors.New("mesh closed")
 // readAhead is the buffer of a link: what is shorter is read through it.
 const readAhead = 4 << 10
 
-// quiet is how long after the last Recv all links are watched: who waits for one peer, or computes,
-// then hears that the link to another broke. Between the Recvs of a collective nobody is to be
-// started.
+// quiet is the time after the last Recv from which all links are watched: who waits for one peer,
+// or computes, then hears that the link to another broke. Between the Recvs of a collective nobody
+// is to be started.
 const quiet = 20 * time.Millisecond
 
 // keep has the kernel tell when the other machine has vanished; best effort.
@@ -119,7 +119,7 @@ func newMesh(w Group, conns map[int]net.Conn, nears map[int]near) *Mesh {
 	return m
 }
 
-// Group is what was connected.
+// Group is the connected world.
 func (m *Mesh) Group() Group { return m.world }
 
 // Send implements [ring.Link].
@@ -199,7 +199,7 @@ func (l *link) receive(b []byte) error {
 	return l.near.memory.read(b, uintptr(binary.NativeEndian.Uint64(place[:])))
 }
 
-// claim makes Recv the only reader of a link, after whoever looks is done.
+// claim makes Recv the only reader of a link, after a look has ended.
 func (m *Mesh) claim(l *link) (seen <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -379,8 +379,8 @@ func (l *link) close() {
 	l.changed.Broadcast()
 }
 
-// Close breaks the mesh with [ErrClosed] and waits for its goroutines. What was flushed still
-// reaches the peers.
+// Close breaks the mesh with [ErrClosed] and waits for its goroutines. Flushed data still reaches
+// the peers.
 func (m *Mesh) Close() {
 	m.Break(ErrClosed)
 	m.wg.Wait()

@@ -31,8 +31,8 @@ import (
 // see the same: there may be a translation of addresses between them.
 //
 // Who leaves a world goes on with its memory, while a peer may still copy from it. So the guard is
-// cleared first, and the receiver looks at it after each copy: what was copied while it was whole
-// is what was sent.
+// cleared first, and the receiver looks at it after each copy: a copy made while it was whole
+// equals the sent data.
 const (
 	nonceSize   = 16
 	cardSize    = 16
@@ -65,7 +65,7 @@ func (g *guard) clear() {
 	}
 }
 
-// card is what a process says of a guard: where it is.
+// card describes a guard to the peer: where it is.
 type card struct {
 	pid   int     // from 1; 0: nowhere
 	guard uintptr // its address
@@ -105,7 +105,7 @@ func (m memory) read(b []byte, address uintptr) error {
 	return nil
 }
 
-// near is what one end of a connection within a machine may do.
+// near holds the permissions of one end of a connection within a machine.
 type near struct {
 	reads  bool   // this end copies from
 	memory memory // of the other

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// strangersMost is how many connections may have said nothing yet, beside one of each member of
-	// the world. One more ends the oldest: who belongs here speaks at once.
+	// strangersMost limits the unidentified connections, in addition to one of each member of the
+	// world. One more ends the oldest: who belongs here speaks at once.
 	strangersMost = 64
 	// redial is the pause before a peer that cannot be reached is dialled again.
 	redial = 5 * time.Millisecond
-	// redialMost is how long the pause becomes.
+	// redialMost limits the pause.
 	redialMost = 100 * time.Millisecond
-	// parkedMost is how many connections wait for worlds that this worker has not heard of.
+	// parkedMost limits the connections that wait for worlds unknown to this worker.
 	parkedMost = 256
 )
 
-// Config is what a node is made of.
+// Config holds the settings of a node.
 type Config struct {
 	Listener net.Listener // owned by the node
 	// Self returns who this worker is now.
@@ -38,8 +38,7 @@ type Config struct {
 	Credential *credential.Credential
 	// Plain has connections leave TLS when both ends are proved, on a network that encrypts below.
 	Plain bool
-	// Silence is how long a link that is waited for may be dead until its world breaks; 0: for
-	// ever.
+	// Silence is the time without progress after which a link breaks its world; 0: for ever.
 	Silence time.Duration
 	// Dial connects to a peer's address; nil: TCP, within timing.Connect.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -52,7 +51,7 @@ type Peer struct {
 	Address string
 }
 
-// Group is who is connected.
+// Group is the connected world.
 type Group struct {
 	// above 0; each greater than the one before
 	Formation int64

@@ -14,14 +14,14 @@ import (
 
 // A peer that computes says nothing for as long as that takes, and reads nothing either, so that no
 // kernel can tell it from one that is cut off: TCP_USER_TIMEOUT breaks a healthy connection whose
-// reader lets its window fill up. So who waits for a link that does not move asks, on a new
-// connection and beside the collective, whether the other is there and how many bytes it has sent.
-// While links move, nothing is sent, and nobody wakes up but a ticker.
+// reader lets its window fill up. So a rank that waits for a link without progress asks on a new
+// connection whether the peer is alive and how many bytes it has sent. While links move, nothing is
+// sent, and nobody wakes up but a ticker.
 //
 // Time is counted in looks: a process that was stopped itself has looked at nothing meanwhile.
 const (
-	// unanswered is how many looks in a row a peer does not answer until it counts as silent. With
-	// the one that finds that the link does not move, that is the limit.
+	// unanswered is the number of unanswered looks in a row after which a peer counts as silent.
+	// With the one that finds that the link does not move, that is the limit.
 	unanswered = timing.Beats - 1
 	// undelivered is in how many looks in a row bytes are missing that the peer has sent.
 	undelivered = timing.Beats
@@ -47,7 +47,7 @@ func (c counting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// vigil is what is known of a link that does not move.
+// vigil holds the observations of a link without progress.
 type vigil struct {
 	// at the last look
 	got, sent int64
@@ -148,7 +148,7 @@ func (v *vigil) judge() error {
 	return nil
 }
 
-// ask asks a peer once. Who answers that it is no peer any more, has left.
+// ask asks a peer once. A peer that answers that it is no longer a member has left.
 func (m *Mesh) ask(ctx context.Context, rank int, v *vigil, limit time.Duration,
 	ask func(context.Context, int) (answer, error)) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -40,7 +40,7 @@
 //  3. A pass depends on the parameters, the batch and the noise's seed and count alone, not on
 //     earlier passes.
 //  4. Passes that do the same as earlier ones allocate nothing.
-//  5. What does not fit (a shape, a label, an empty batch) is an error of the pass that names the
-//     layer or the example, and the tape can be used again.
+//  5. A misfit (a shape, a label, an empty batch) is an error of the pass that names the layer or
+//     the example, and the tape can be used again.
 //  6. A gradient that nothing needs, such as that of the first layer's input, is not computed.
 package nn

@@ -62,7 +62,7 @@ func ranges(t *testing.T, tape *Tape, m model, module Module) (told []param.Rang
 			early = slices.Clone(grads)
 		}
 		if lo >= hi {
-			t.Errorf("told of nothing: %d to %d", lo, hi)
+			t.Errorf("reported of nothing: %d to %d", lo, hi)
 		}
 		told = append(told, param.Range{Start: lo, End: hi})
 		copy(copies[lo:hi], grads[lo:hi])
@@ -76,7 +76,7 @@ func ranges(t *testing.T, tape *Tape, m model, module Module) (told []param.Rang
 	for _, p := range tape.params.vars {
 		for i := range p.Len() {
 			if covered[at] != 1 || copies[at] != grads[at] {
-				t.Fatalf("%s[%d] is told %d times, of %v, and %v in the end", p.Name, i, covered[at],
+				t.Fatalf("%s[%d] is reported %d times, of %v, and %v in the end", p.Name, i, covered[at],
 					copies[at], grads[at])
 			}
 			at++
@@ -101,13 +101,13 @@ func TestOnGrads(t *testing.T) {
 					tape.SetNoise(m.noise)
 					told, _ := ranges(t, tape, m, module)
 					if !slices.Equal(tape.params.Grads, quiet) {
-						t.Errorf("%d threads, batch %d: other gradients when they are told of", threads, batch)
+						t.Errorf("%d threads, batch %d: other gradients when they are notified of", threads, batch)
 					}
 					if first == nil {
 						first = told
 					}
 					if !slices.Equal(told, first) {
-						t.Errorf("%d threads, batch %d: told %v, first %v", threads, batch, told, first)
+						t.Errorf("%d threads, batch %d: reported %v, first %v", threads, batch, told, first)
 					}
 				}
 			}
@@ -137,7 +137,7 @@ func TestGradsAreToldEarly(t *testing.T) {
 		told, early := ranges(t, tape, m, module)
 		vars := tape.params.vars
 		if !math.IsNaN(float64(early[0])) || !slices.ContainsFunc(early, func(g float32) bool { return g == g }) {
-			t.Errorf("%s: the first layer's gradient is %v when the last's is told", name, early[0])
+			t.Errorf("%s: the first layer's gradient is %v when the last's is reported", name, early[0])
 		}
 		values := told[:0]
 		for _, s := range told {
@@ -157,7 +157,7 @@ func TestGradsAreToldEarly(t *testing.T) {
 func TestFailedPassTellsNothing(t *testing.T) {
 	m := smallModel(3, 1)
 	tape, module := m.tape(t)
-	tape.OnGrads(func(lo, hi int) { t.Errorf("told of %d to %d", lo, hi) })
+	tape.OnGrads(func(lo, hi int) { t.Errorf("reported of %d to %d", lo, hi) })
 	err := tape.Pass(true, []Array{m.input}, func(t *Tape) {
 		t.Backward(t.SoftmaxCrossEntropy(module.Forward(t, t.Input(0)), []int32{0, 1, 4}))
 	})

@@ -34,7 +34,7 @@ func New(c Config) (*Optimizer, error) {
 // Config returns the configuration, with defaults in place of zeros.
 func (o *Optimizer) Config() Config { return o.c }
 
-// NewSlots returns the slots of n parameters as they are before the first update.
+// NewSlots returns the slots of n parameters before the first update.
 func (o *Optimizer) NewSlots(n int) [][]float32 {
 	slots := make([][]float32, o.c.Slots())
 	for i := range slots {
@@ -53,7 +53,7 @@ func (o *Optimizer) NewSlots(n int) [][]float32 {
 const leastRate = 1e-200
 
 // Rate returns the learning rate for [Optimizer.Apply] that a schedule gives for the update of a
-// version with so many workers. A nil schedule gives that of the configuration. If the schedule
+// version with that many workers. A nil schedule gives that of the configuration. If the schedule
 // gives 0 or less, the update changes no parameter.
 func (o *Optimizer) Rate(schedule func(version int64, workers int) float64, version int64, workers int) float64 {
 	if schedule == nil {

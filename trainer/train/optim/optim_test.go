@@ -196,7 +196,7 @@ func TestFirstSteps(t *testing.T) {
 	}
 }
 
-// What is not given is as Keras has it.
+// Defaults are those of Keras.
 func TestDefaults(t *testing.T) {
 	for _, want := range []Config{
 		{Name: SGD, LearningRate: 0.01},

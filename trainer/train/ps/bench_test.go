@@ -16,8 +16,8 @@ import (
 
 const benchElements = 25 << 20 // 100 MiB
 
-// beside runs ours and a peer in turn and reports, of bytes moved by each, the
-// median rates and the ratios of the best and of the median runs.
+// beside runs ours and a peer in turn and reports, of bytes moved by each, the median rates and the
+// ratios of the best and of the median runs.
 func beside(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 	b.Helper()
 	times := [2][]float64{}
@@ -102,8 +102,8 @@ func echo(tb testing.TB, bytes int) func() {
 	}
 }
 
-// BenchmarkPushPull moves 100 MiB to the server and back, an update in between,
-// beside a plain TCP connection.
+// BenchmarkPushPull moves 100 MiB to the server and back, an update in between, compared with a
+// plain TCP connection.
 func BenchmarkPushPull(b *testing.B) {
 	for _, name := range []string{optim.SGD, optim.Adam} {
 		b.Run(name, func(b *testing.B) {
@@ -122,8 +122,8 @@ func BenchmarkPushPull(b *testing.B) {
 	}
 }
 
-// BenchmarkApply is an update of 100 MiB of parameters beside a memory copy, by
-// the bytes that each reads and writes.
+// BenchmarkApply compares an update of 100 MiB of parameters with a memory copy, by the bytes that
+// each reads and writes.
 func BenchmarkApply(b *testing.B) {
 	for _, c := range []struct {
 		optimizer string

@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	// ErrAnew: the model has begun anew, or a server has been replaced: what the worker holds is of
-	// no use, and the master says how things stand.
-	ErrAnew = errors.New("the model has begun anew")
+	// ErrAnew: the model has started over, or a server has been replaced: what the worker holds is
+	// of no use, and the master says how things stand.
+	ErrAnew = errors.New("the model has started over")
 	// ErrNoSnapshot: a server does not hold the snapshot, which was released or never taken.
 	ErrNoSnapshot = errors.New("no such snapshot")
 	// ErrRefused: what was sent can never be accepted: a layout that is not the
@@ -26,7 +26,7 @@ var (
 // Versions is one version per server, in order of their index.
 type Versions []int64
 
-// Address is where a server listens, and which start of it that is.
+// Address is the address of a server, with its incarnation.
 type Address struct {
 	Address     string
 	Incarnation int // 0: any
@@ -34,7 +34,7 @@ type Address struct {
 
 // ClientConfig is a worker's end of the servers.
 type ClientConfig struct {
-	// the worker, in the life of the model that it works in
+	// the worker, in the model generation that it works in
 	Self *rpc.Self
 	// all of them, in order of their index
 	Servers []Address
@@ -102,18 +102,18 @@ type PullOptions struct {
 	Snapshot int64
 }
 
-// wholeTries is how often a pull is repeated for Whole: where updates follow each
-// other faster than a pull takes, there is no end to it.
+// wholeTries limits the pulls of Whole: where updates follow each other faster than a pull takes,
+// there is no end to it.
 const wholeTries = 4
 
 // Pull writes all values into dst, which has the layout's length, and returns
 // the version at each server. After an error dst holds old and new values.
 //
-// With several servers, fewer gradients in an update than workers, and one of
-// them gone, a worker's gradient may wait at one server for another worker, whose own
-// waits for the first at another server. So once After is met at one server the
-// others have a quarter of a second: if all workers waited at all servers, each server
-// would have as many gradients as there are workers, which is an update.
+// With several servers, fewer gradients in an update than workers, and one worker lost, a worker's
+// gradient may wait at one server for another worker, whose own waits for the first at another
+// server. So once After is met at one server the others have a quarter of a second: if all workers
+// waited at all servers, each server would have as many gradients as there are workers, which is an
+// update.
 func (c *Client) Pull(ctx context.Context, dst []float32, o PullOptions) (Versions, error) {
 	if len(dst) != c.layout.Len() {
 		return nil, fmt.Errorf("pull: room for %d values, the layout has %d", len(dst), c.layout.Len())
@@ -161,20 +161,20 @@ type Gradient struct {
 	// of the values that it was computed with, as Pull returned them
 	Versions Versions
 	// Epoch and Task name the training task, From and To the records of its order, Of how many it
-	// has. A server has each record of a task once, whoever pushes it. Epoch 0 is no task: a repeat
-	// is another gradient.
+	// has. A server has each record of a task once, pushed by any worker. Epoch 0 is no task: a
+	// repeat is another gradient.
 	Epoch    int
 	Task     int64
 	From, To int64
 	Of       int64
 }
 
-// Pushed is what became of a gradient.
+// Pushed is the result of a push.
 type Pushed struct {
 	// Accepted: every server has it now, or had it.
 	Accepted bool
-	// Cut is where a server is within the gradient's records, or where the one that is farthest
-	// behind is before them; -1: they all are at its beginning or past its end. The worker computes
+	// Cut is the position of a server within the gradient's records, or of the server that is
+	// farthest behind them; -1: they all are at its beginning or past its end. The worker computes
 	// the records from there again.
 	Cut      int64
 	Versions Versions // of the servers, after it
@@ -217,7 +217,7 @@ func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed,
 	return pushed, nil
 }
 
-// checkValues refuses what no server would take. One server alone checks by itself;
+// checkValues refuses what no server would take. One server alone checks on its own;
 // of several, one would apply its part before another refuses.
 func (c *Client) checkValues(values []float32) error {
 	if len(values) != c.layout.Len() {

@@ -58,8 +58,8 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 	return reply, nil
 }
 
-// Control takes the master's order. It says how things are to be, so that it may be told again; an
-// older one that comes late changes nothing.
+// Control takes the master's order. It states the wanted state, so it may be repeated; an older one
+// that comes late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
 	if err := s.beginLife(ctx, req.Life, baseOf(req.Base)); err != nil {
@@ -92,7 +92,8 @@ func baseOf(b *wire.Base) custody.Base {
 		Checksum: b.GetChecksum(), Fresh: b.GetFresh()}
 }
 
-// beginError is why a life is not begun, as the master is told: [codes.DataLoss] if it cannot be.
+// beginError is the reason for the master why a generation is not begun: [codes.DataLoss] if it
+// cannot be.
 func beginError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -22,9 +22,9 @@ import (
 //
 // The server's mu guards it.
 type copying struct {
-	// what the master is told; Number 0: nothing of any
+	// reported to the master; Number 0: nothing of any
 	report custody.Report
-	// nil: not told
+	// nil: not reported
 	target *ledger.Ledger
 	// of the directory, under which the copy is written
 	claim string
@@ -81,7 +81,7 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	}
 }
 
-// releaseCut ends the hold, with what the master is told. mu is held.
+// releaseCut ends the hold, with a report for the master. mu is held.
 func (s *Server) releaseCut(r custody.Report) {
 	if s.cut.end != nil {
 		s.cut.end.Stop()
@@ -112,7 +112,7 @@ func (s *Server) enter(p push) error {
 	}
 }
 
-// notifyMaster has the master told.
+// notifyMaster schedules a report to the master.
 func (s *Server) notifyMaster() {
 	if s.config.OnCut != nil {
 		s.config.OnCut()
@@ -127,7 +127,7 @@ func (s *Server) Report() custody.Report {
 	return s.cut.report
 }
 
-// tooLate ends a hold that the master has forgotten: it may be gone.
+// tooLate ends a hold that the master has forgotten: it may have ended.
 func (s *Server) tooLate(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Server) write(r custody.Report, n checkpoint.Name, life int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.copyBusy = false
-	// another is being made, or the model has begun anew
+	// another is being made, or the model has started over
 	if s.life != life || s.cut.report.Number != r.Number {
 		s.wg.Go(func() { s.withdraw(n, file) })
 		return

@@ -113,7 +113,7 @@ func TestCheckpoint(t *testing.T) {
 		})
 		for i := range f.servers {
 			f.tell(i, &wire.ControlRequest{Cut: 3, Target: target.Append(nil)})
-			f.tell(i, &wire.ControlRequest{Cut: 3, Target: target.Append(nil)}) // told again
+			f.tell(i, &wire.ControlRequest{Cut: 3, Target: target.Append(nil)}) // repeated
 		}
 		synctest.Wait()
 		if done || f.server(0).Report().Phase != custody.Held || f.progress(0, 2) > 0 {
@@ -126,7 +126,7 @@ func TestCheckpoint(t *testing.T) {
 		if commit.Version != 2 || f.server(0).Version() != 3 {
 			t.Fatalf("the checkpoint is of version %d; version %d now", commit.Version, f.server(0).Version())
 		}
-		// All servers go back to it, and begin again with what is in it: values, slots, markers,
+		// All servers return to it, and begin again with what is in it: values, slots, markers,
 		// version.
 		f.anew(f.base(commit))
 		again := f.client(3, layout)
@@ -146,7 +146,7 @@ func (f *fleet) base(c checkpoint.Commit) custody.Base {
 	return custody.Base{Dir: f.config.CheckpointDir, Number: c.Number, Claim: c.Claim, Checksum: c.Checksum}
 }
 
-// anew has the servers begin another life.
+// again has the servers begin another generation.
 func (f *fleet) anew(base custody.Base) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -214,7 +214,7 @@ func TestHoldEnds(t *testing.T) {
 	})
 }
 
-// A server that cannot read what it is to begin with says so, and begins with another.
+// A server that cannot read what it is to begin with reports it, and begins with another.
 func TestDamagedBase(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -252,7 +252,7 @@ func TestDamagedBase(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// the same life: what was said stands
+		// the same generation: what was reported stands
 		if err := order(2, 12, 5); grpcstatus.Code(err) != codes.DataLoss {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestCheckpointOfGathered(t *testing.T) {
 	})
 }
 
-// A copy waits for the turn, as whoever changes the values does: it is never of half an update.
+// A copy waits for the turn, as changes of the values do: it is never of half an update.
 func TestCopyTakesTheTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{CheckpointDir: t.TempDir()})
@@ -323,8 +323,8 @@ func TestCopyTakesTheTurn(t *testing.T) {
 	})
 }
 
-// Who begins with a checkpoint goes on bit for bit as who made it: how far a step of Adam goes
-// depends on how many there were before.
+// A server that begins with a checkpoint continues bit for bit as its writer: how far a step of
+// Adam goes depends on how many there were before.
 func TestCheckpointKeepsTheStep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam, LearningRate: 0.5},

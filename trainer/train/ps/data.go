@@ -14,15 +14,14 @@ import (
 )
 
 const (
-	// stall is how long a sender may take for the next chunk of values. The others
-	// wait that long for one that hangs.
+	// stall limits a sender's time for the next chunk of values. The others wait that long for one
+	// that hangs.
 	stall = 2 * time.Second
-	// drag is how long a reader may take for the next chunk; it keeps nobody waiting.
+	// drag limits a reader's time for the next chunk; it keeps nobody waiting.
 	drag = 30 * time.Second
-	// leastRate is how fast a sender must be, in bytes per second, beside that: it keeps the others
-	// waiting.
+	// leastRate is the minimum rate of a sender, in bytes per second: it keeps the others waiting.
 	leastRate = 1 << 20
-	// afterWait is how long a pull waits for an update before it answers: not yet.
+	// afterWait limits a pull's wait for an update before it answers: not yet.
 	afterWait = 250 * time.Millisecond
 )
 
@@ -31,7 +30,7 @@ type dataConn struct {
 	server *Server
 	// as it was accepted
 	raw net.Conn
-	// what is said
+	// what is reported
 	conn net.Conn
 	// who has dialled
 	peer identity.Name
@@ -63,7 +62,7 @@ func (d *dataConn) serve() error {
 
 var (
 	errUnopened = errors.New("a request before the connection says whose it is, or another after")
-	errLife     = errors.New("the model has begun anew")
+	errLife     = errors.New("the model has started over")
 )
 
 func (d *dataConn) answer(req request) error {
@@ -268,7 +267,7 @@ func (d *dataConn) send(snapshot int64) error {
 		b := min(a+chunk, n)
 		part := d.scratch[replySize/4:][:b-a]
 		if !s.store.read(part, a, snapshot, begun) {
-			return fmt.Errorf("send snapshot %d of life %d: gone meanwhile", snapshot, d.life)
+			return fmt.Errorf("send snapshot %d of life %d: closed meanwhile", snapshot, d.life)
 		}
 		// to the order of the wire is the same turn
 		param.Decode(part)

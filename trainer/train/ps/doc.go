@@ -7,7 +7,7 @@
 //
 // Control is gRPC (wire.ParameterServer): a worker declares its whole layout, which is checked by
 // name and shape; the master asks for progress, and says how many workers contribute, which epochs
-// are settled, and which life of the model it is. Data is raw frames (frame.go) on connections
+// are settled, and which model generation it is. Data is raw frames (frame.go) on connections
 // whose two ends have said who they are ([identity.Header]): a fixed header, then the server's
 // slice of the float32 values, little endian, exactly as they lie in memory. The first four bytes
 // of a connection tell which it is. gRPC's own unary calls moved 0.85 to 1.0 GB/s where one TCP
@@ -17,18 +17,17 @@
 //
 // # Lives of the model
 //
-// A server makes the initial values itself, from the model and the job's seed. What it has is of
-// one life of the model. Where a server is lost, the master raises the life: each server drops all
-// that it has, and begins again from the initial values, or with its elements of a checkpoint,
-// whoever wrote them (life.go). It serves nobody who works in another life than its own, and says
-// both.
+// A server makes the initial values itself, from the model and the job's seed. Its state is of one
+// model generation. Where a server is lost, the master raises the life: each server drops all that
+// it has, and begins again from the initial values, or with its elements of a checkpoint of any
+// writer (life.go). It serves nobody who works in another generation than its own, and says both.
 //
 // # Checkpoints
 //
 // On the master's order a server takes nothing new, says what it has, takes what it lacks of what
 // the others have, copies its values and slots, and goes on while it writes the copy (cut.go).
-// [custody.Cut] is the other side. A server that is asked to leave ([Config].Leave) says so to the
-// master, and goes when a checkpoint has what it holds.
+// [custody.Cut] is the other side. A server that is asked to leave ([Config].Leave) reports it to
+// the master, and goes when a checkpoint has what it holds.
 //
 // # The rule
 //
@@ -45,27 +44,28 @@
 //     its own, is within the bound. Without a bound none is refused for its age.
 //  2. An update is the mean of exactly min(wait, contributors) gradients, or, at a
 //     flush, of what there is. No update waits for more gradients than contributors.
-//  3. The version counts the updates of this life, and never falls in it.
-//  4. Each record of a training task is in the values once, whoever pushes it and however often.
-//     What a server has of a task is a stretch of the task's order from its first record, its
-//     marker. A gradient is taken that begins at the marker's end; one that the marker covers had
-//     its effect; any other is answered with where the server is. A push that did not arrive whole,
-//     or holds a NaN or an infinity, has no effect.
+//  3. The version counts the updates of this generation, and never falls in it.
+//  4. Each record of a training task is in the values once, from any worker and after any number of
+//     pushes. A server's records of a task are a stretch of the task's order from its first record,
+//     its marker. A gradient is taken that begins at the marker's end; one that the marker covers
+//     had its effect; any other is answered with where the server is. A push that did not arrive
+//     whole, or holds a NaN or an infinity, has no effect.
 //  5. With --lr_staleness_modulation a gradient of age a > 1 weighs 1/a: its
-//     learning rate if it is an update by itself, its part of the mean otherwise.
+//     learning rate if it is an update on its own, its part of the mean otherwise.
 //  6. Elements past the layout's trainable ones are moving averages, moved by the
 //     mean of what was observed ([param.Layout.Average]): no optimizer, no slots.
 //  7. A pull that is not torn is the state between two updates. A torn one (an
-//     update fell between its first byte and its last) is said to be so; each of its
+//     update fell between its first byte and its last) is reported to be so; each of its
 //     elements is of its version or newer.
-//  8. Nothing of one life is in another: no value, slot, marker, gathered gradient or snapshot.
+//  8. Nothing of one generation is in another: no value, slot, marker, gathered gradient or
+//     snapshot.
 //  9. An order of the master says how things are to be, so a repeat changes nothing, and neither
 //     does an older one that comes late.
 //  10. No memory is taken for a peer before it has said who it is, and a sender that holds others
 //     up has a deadline for all of its values.
 //  11. A server's part of a checkpoint has exactly the records that the master said, its values,
-//     slots and version after them. Who pushes anything else meanwhile waits, timing.HoldLimit at
-//     most, and loses nothing.
+//     slots and version after them. Other pushes wait meanwhile, timing.HoldLimit at most, and lose
+//     nothing.
 //  12. A synchronous pull waits only while the worker's own gradient is gathered
 //     and not yet applied, so nobody waits for an update that will not come.
 //

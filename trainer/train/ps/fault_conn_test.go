@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// fragile is a connection that breaks after so many bytes, either way.
+// fragile is a connection that breaks after that many bytes, either way.
 type fragile struct {
 	net.Conn
 	left atomic.Int64
@@ -37,7 +37,7 @@ func (c *fragile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// gated is a connection whose reader stops after so many bytes until the gate opens.
+// gated is a connection whose reader stops after that many bytes until the gate opens.
 type gated struct {
 	net.Conn
 	left int

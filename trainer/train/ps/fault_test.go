@@ -72,9 +72,9 @@ func TestRefusedConnections(t *testing.T) {
 			}
 			return conn
 		}
-		// Whoever says that it is another than it proves to be, is of another job, or of no role
-		// that pushes, is told so and sent away. A worker of another life is told which one it is.
-		// Who has no certificate hears nothing.
+		// A peer whose header differs from its certificate, of another job, or of a role that does
+		// not push, gets an error and is disconnected. A worker of another generation gets the
+		// server's generation. A peer without a certificate gets no answer.
 		worker := identity.Header{Job: uid, Role: pod.Worker, Incarnation: 1, Life: 1}
 		for name, c := range map[string]struct {
 			change func(*identity.Header)
@@ -265,7 +265,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// An update that falls into a pull is told, and Whole pulls again.
+// A pull reports an update that falls into it, and Whole pulls again.
 func TestTornPull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})
@@ -289,8 +289,8 @@ func TestTornPull(t *testing.T) {
 	})
 }
 
-// A server that begins a new life forgets what it had, and who still works in the one before is
-// told so.
+// A server that begins a new generation drops its state, and workers of the earlier one get an
+// error.
 func TestNewLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{GradsToWait: 2, EvaluationSteps: 1,
@@ -327,8 +327,8 @@ func TestNewLife(t *testing.T) {
 			Of: 1000}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		// In the new life the same records are taken again, from the initial values, with the slots
-		// at their beginning.
+		// In the new generation the same records are taken again, from the initial values, with the
+		// slots at their beginning.
 		again, other := f.client(0, layout), f.client(1, layout)
 		got, _ := f.pull(again, PullOptions{})
 		want(t, got, filled(64, 10))
@@ -366,7 +366,7 @@ func TestLateOrder(t *testing.T) {
 		if err := order(1, 3); grpcstatus.Code(err) != codes.Aborted {
 			t.Fatal(err)
 		}
-		if err := order(2, 1); err != nil { // told again
+		if err := order(2, 1); err != nil { // repeated
 			t.Fatal(err)
 		}
 		if _, v := f.push(c, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, To: 1, Of: 1000}); v[0] != 1 {
@@ -375,8 +375,7 @@ func TestLateOrder(t *testing.T) {
 	})
 }
 
-// Who dials a server of which an older or a newer launch answers than the master has told does not
-// take it for that one.
+// A client that reaches another incarnation of a server than the master named does not accept it.
 func TestIncarnations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})
@@ -399,7 +398,7 @@ func TestIncarnations(t *testing.T) {
 	})
 }
 
-// What a server has of a task is told to whoever pushes records of it that begin elsewhere.
+// A push of records that begin elsewhere gets the server's marker of the task.
 func TestCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{})

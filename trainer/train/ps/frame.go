@@ -61,7 +61,7 @@ const (
 	statusCut
 	statusWait // After: not yet; ask again
 	statusNoSnapshot
-	// the model is of another life, which is the detail
+	// the model is of another generation, which is the detail
 	statusLife
 	statusRefused // the payload says why
 	statusEnd     // not a status: one past the last
@@ -199,8 +199,8 @@ func parseTrailer(b []byte) (trailer, error) {
 	return trailer{torn == 1, version}, nil
 }
 
-// chunk is how many float32s are read, written, copied or updated at a time: 256
-// KB, which stay in the second-level cache from one use to the next.
+// chunk is the number of float32s that are read, written, copied or updated at a time: 256 KB,
+// which stay in the second-level cache from one use to the next.
 const chunk = 64 << 10
 
 // readFloats fills x from r, which gives it in the order of the wire.

@@ -14,7 +14,7 @@ import (
 
 // Initial makes the layout and the initial values of a job's model: those of the exported model
 // that it starts from (--checkpoint_dir_for_init), else of the job's seed. A checkpoint that it
-// starts from is no initial value: a life of the model begins with it. Storage that fails is waited
+// starts from is no initial value: a model generation begins with it. Storage that fails is waited
 // for.
 func Initial(ctx context.Context, j *job.Job, model *zoo.Model, open checkpoint.Opener,
 	log *slog.Logger) (param.Layout, []float32, error) {

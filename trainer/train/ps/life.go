@@ -24,9 +24,9 @@ type failure struct {
 	err error
 }
 
-// beginLife begins a life of the model, unless the server is in it, or in a later one. What the
-// server has is of no use any more, and nobody sees it: whoever is being answered loses the
-// connection. The error is [checkpoint.ErrDamaged] if another try would not help.
+// beginLife begins a model generation, unless the server is in it, or in a later one. The server's
+// state is dropped, and nobody reads it: calls in flight lose their connection. The error is
+// [checkpoint.ErrDamaged] if another try would not help.
 func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
@@ -41,10 +41,10 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 	case life == failed.life && failed.err != nil:
 		return failed.err
 	case base.Number == 0:
-		s.log.Info("The model begins anew, from its initial values", "life", life, "version", version)
+		s.log.Info("The model starts over, from its initial values", "life", life, "version", version)
 		return s.fill(life)
 	}
-	s.log.Info("The model goes back to a checkpoint", "life", life, "version", version, "checkpoint",
+	s.log.Info("The model returns to a checkpoint", "life", life, "version", version, "checkpoint",
 		base.Number, "directory", base.Dir)
 	err := s.restore(life, base)
 	if err == nil {
@@ -65,8 +65,8 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 	return cmp.Or(failed.err, err)
 }
 
-// fill makes the server one that knows nothing but the model's initial values, in that life. Until
-// they are made it has none, and is in no life: there is not the memory for both.
+// fill makes the server one that knows nothing but the model's initial values, in that generation.
+// Until they are made it has none, and is in no life: there is not the memory for both.
 func (s *Server) fill(life int64) error {
 	s.empty()
 	layout, values, err := s.config.Initial()
@@ -92,7 +92,7 @@ func (s *Server) fill(life int64) error {
 	return nil
 }
 
-// restore makes the server one that has what a checkpoint has of its elements, in that life.
+// restore makes the server one that has what a checkpoint has of its elements, in that generation.
 func (s *Server) restore(life int64, base custody.Base) error {
 	s.empty()
 	dir, err := s.config.Open.Open(base.Dir)
@@ -127,7 +127,7 @@ func (s *Server) spanOf(layout param.Layout) param.Range {
 func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// the same in each life, and read without a lock
+	// the same in each generation, and read without a lock
 	if s.layout == nil {
 		s.layout, s.span = layout, s.spanOf(layout)
 	}

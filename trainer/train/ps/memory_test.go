@@ -24,7 +24,7 @@ import (
 const memoryElements = 16 << 20 // 64 MiB
 
 // TestMemory: the peak memory of a server process over that of its parameters,
-// while four workers push and pull at once, in one life of the model and in the next.
+// while four workers push and pull at once, in one model generation and in the next.
 func TestMemory(t *testing.T) {
 	const n = memoryElements
 	for _, c := range []struct {
@@ -72,7 +72,7 @@ func TestMemory(t *testing.T) {
 }
 
 // TestMemoryServer is the other process of TestMemory: it serves until its input ends, and begins
-// the model anew at each line.
+// the model again at each line.
 func TestMemoryServer(t *testing.T) {
 	optimizer := os.Getenv("ELASTICDL_TEST_SERVER")
 	if optimizer == "" {

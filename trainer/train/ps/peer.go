@@ -29,10 +29,10 @@ const (
 	// Between two tries; doubled each time.
 	firstPause = 10 * time.Millisecond
 	longPause  = time.Second
-	// patience is how long a server may leave a call without a byte: the pushes of many workers may
-	// stand before this one's. A dead host is found sooner, by the control connection: see watch.
+	// patience limits the time of a call without a byte: the pushes of many workers may stand
+	// before this one's. A dead host is found sooner, by the control connection: see watch.
 	patience = timing.Patience
-	// stride is how much is written or read under one deadline, in elements.
+	// stride is the number of elements written or read under one deadline.
 	stride = 1 << 20
 )
 
@@ -120,7 +120,7 @@ func (p *peer) named(err error) error {
 // part returns the server's part of a flat array.
 func (p *peer) part(flat []float32) []float32 { return flat[p.span.Start:p.span.End] }
 
-// answer is what came of a call.
+// answer is the result of a call.
 type answer struct {
 	reply
 	torn bool
@@ -173,8 +173,8 @@ func (p *peer) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// declareLimit is what a server has to answer a declaration. One that is gone without a word is
-// asked again then.
+// declareLimit limits a server's time to answer a declaration. A server that vanished is asked
+// again then.
 const declareLimit = timing.Connect + timing.Greeting
 
 // declare has the server check the layout.
@@ -208,7 +208,7 @@ func (p *peer) try(ctx context.Context, l *link, req request, out, in []float32)
 	return a, err
 }
 
-// openLimit is what a connection has to be made, and a server to say who it is.
+// openLimit limits the time to connect and to identify the server.
 const openLimit = timing.Connect + timing.Greeting
 
 // connect returns the link's connection, opened by both ends saying who they are.
@@ -292,8 +292,8 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 	return foreseen(err)
 }
 
-// otherLife returns the error of a server in another life: one that is behind will hear of it, from
-// one that is ahead the worker has yet to.
+// otherLife returns the error of a server in another generation: one that is behind will hear of
+// it, from one that is ahead the worker has yet to.
 func otherLife(server, own int64) error {
 	if server > own {
 		return fmt.Errorf("%w: the server is in life %d of it, this worker in %d", ErrAnew, server, own)
@@ -319,7 +319,7 @@ func (l *link) opened() net.Conn {
 	return l.conn
 }
 
-// drop closes the connection. The call that is on it fails, and opens another.
+// drop closes the connection. A call on it fails, and opens another.
 func (l *link) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -127,7 +127,7 @@ func TestDeclare(t *testing.T) {
 		refused(dense(math.MaxInt, 0), "more than")
 		swapped := f.clientConfig(1, dense(50, 2))
 		slices.Reverse(swapped.Servers)
-		// another server at its address may be gone soon
+		// another server at its address may end soon
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := Dial(ctx, swapped); !errors.Is(err, context.DeadlineExceeded) ||
@@ -257,7 +257,7 @@ func TestSynchronous(t *testing.T) {
 		if !accepted {
 			t.Fatal("the same records were refused")
 		}
-		// What is left over.
+		// The rest.
 		for i := range 2 {
 			f.tell(i, &wire.ControlRequest{Settled: 1})
 		}
@@ -266,7 +266,7 @@ func TestSynchronous(t *testing.T) {
 		if !slices.Equal(v, Versions{2, 2}) {
 			t.Fatal(v)
 		}
-		// What is settled is settled once.
+		// Each epoch is settled once.
 		for i := range 2 {
 			f.tell(i, &wire.ControlRequest{Settled: 1})
 		}
@@ -300,8 +300,8 @@ func TestFewerContributorsRelease(t *testing.T) {
 	})
 }
 
-// Two workers whose gradients wait at one server each, since a third one,
-// which is gone, stood beside the other at the other: see Client.Pull.
+// Two workers whose gradients wait at one server each, since a third one, now lost, had pushed to
+// the other server each time: see Client.Pull.
 func TestNobodyWaitsAcrossServers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{GradsToWait: 2})
@@ -392,7 +392,7 @@ func TestProgress(t *testing.T) {
 		if got, err := progress(1); err != nil || !slices.Equal(got, []int64{192, 192, 0, 0}) {
 			t.Fatal(got, err)
 		}
-		// Of another life nothing is told.
+		// Of another generation nothing is reported.
 		if got, err := progress(2); grpcstatus.Code(err) != codes.Aborted {
 			t.Fatal(got, err)
 		}

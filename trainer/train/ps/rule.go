@@ -9,7 +9,7 @@ import (
 
 // rule decides what becomes of the gradients that are pushed to one server. It
 // sees no values: the caller adds up the gradients that are taken, and applies
-// their sum when the rule says so. The laws are the package's.
+// their sum when the rule reports it. The laws are the package's.
 type rule struct {
 	// gradients in an update, at least 1
 	wait int
@@ -19,7 +19,7 @@ type rule struct {
 	modulate bool
 
 	version int64
-	// workers that may push; 0: not told
+	// workers that may push; 0: not reported
 	contributors int
 	// what the sum consists of, in order
 	gathered []gathered
@@ -32,7 +32,7 @@ type gathered struct {
 	weight float64
 }
 
-// push is what the rule sees of a gradient.
+// push describes a gradient to the rule.
 type push struct {
 	worker int
 	// of the values that it was computed with
@@ -41,7 +41,7 @@ type push struct {
 	task ledger.Task
 	// records of the task's order,
 	from, to int64
-	// of so many
+	// of that many
 	of int64
 }
 
@@ -75,9 +75,9 @@ func newRule(c ServerConfig) *rule {
 // judge returns what take would do with p. It changes nothing.
 //
 // A task's records are taken in one order, so what is had of it is a stretch from its first record.
-// A gradient is taken that begins at the end of that stretch. Whoever trains on a task after
-// another, or beside one that is believed gone, may find more had than it knows of: then it is told
-// how much, and goes on from there.
+// A gradient is taken that begins at the end of that stretch. A worker that trains on a task after
+// another one, or at the same time as one believed lost, may find more had than it knows of: then
+// the rule returns the marker, and the worker continues from there.
 func (r *rule) judge(p push) verdict {
 	if p.task.Epoch > 0 {
 		switch had, whole := r.had.Had(p.task); {
@@ -94,7 +94,7 @@ func (r *rule) judge(p push) verdict {
 }
 
 // accept gathers p, if it is to be taken. The caller adds its gradient to the sum, and
-// then applies the sum if due says so.
+// then applies the sum if due reports it.
 func (r *rule) accept(p push) verdict {
 	v := r.judge(p)
 	if v != taken {

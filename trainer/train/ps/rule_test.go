@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
-// TestRule drives the rule with gradients, repeats, flushes and changes of the
-// contributors, beside a model that keeps everything and decides by the words of the laws.
+// TestRule drives the rule with gradients, repeats, flushes and changes of the contributors,
+// compared with a model that keeps everything and decides by the words of the laws.
 func TestRule(t *testing.T) {
 	rapid.Check(t, checkRule)
 }
@@ -76,7 +76,8 @@ func checkRule(t *rapid.T) {
 					Number: rapid.IntRange(0, 2).Draw(t, "task")},
 				of: 10,
 			}
-			// Whoever pushes is where the server is, behind it, or, if a marker was lost, beyond.
+			// A pushing worker is at the server's marker, behind it, or, if a marker was lost,
+			// beyond it.
 			p.from = max(0, had[p.task]+rapid.Int64Range(-3, 1).Draw(t, "from"))
 			p.from = min(p.from, p.of-1)
 			p.to = min(p.from+rapid.Int64Range(1, 3).Draw(t, "records"), p.of)

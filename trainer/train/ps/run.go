@@ -48,7 +48,7 @@ type Config struct {
 	// Leave is closed when the server is asked to leave; nil: it is not. It does so when the master
 	// has a checkpoint of what it holds, or will have none, or is away.
 	Leave <-chan struct{}
-	// Abandoned is how long the master may be away until the server ends; 0: for ever.
+	// Abandoned is the time without a master after which the server ends; 0: for ever.
 	Abandoned time.Duration
 	Log       *slog.Logger
 }
@@ -116,7 +116,7 @@ func Run(ctx context.Context, c Config) error {
 	return cmp.Or(<-served, err)
 }
 
-// joining is how the server introduces itself to the master, and to each that follows it.
+// joining introduces the server to the master, and to each later one.
 func joining(c Config) *wire.JoinRequest {
 	address := c.Advertise
 	if address == "" {
@@ -128,7 +128,7 @@ func joining(c Config) *wire.JoinRequest {
 	}
 }
 
-// join asks the master for the job until it answers, and for the life of the model, and what that
+// join asks the master for the job until it answers, and for the model generation, and what that
 // begins with.
 func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.JoinRequest) (j *job.Job,
 	life int64, base custody.Base, err error) {
@@ -213,9 +213,8 @@ func (s *Server) cutReport() *wire.CutReport {
 
 // heartbeats tells the master the version, each beat and when there is news of a snapshot or a
 // checkpoint, until ctx ends or the master does not need this server. One that is asked to leave
-// says so, and waits for that: a checkpoint may be made of what it holds. A master that has come
-// back is told where the server listens, and what it holds. The error is that the master was away
-// for too long.
+// reports it, and waits for that: a checkpoint may be made of what it holds. The server reports its
+// address and its state to a restarted master. The error is that the master was away for too long.
 func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config,
 	request *wire.JoinRequest, taken <-chan struct{}) error {
 	ticker := time.NewTicker(timing.Beat)
@@ -267,8 +266,8 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 	}
 }
 
-// rejoin tells a master that has come back where the server listens, and of which life it has the
-// values. If that fails, the next heartbeat is answered with the same wish.
+// rejoin tells a master that has come back where the server listens, and of which generation it has
+// the values. If that fails, the next heartbeat is answered with the same wish.
 func rejoin(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest) {
 	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()

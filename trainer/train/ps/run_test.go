@@ -25,7 +25,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// fakeMaster tells its job to whoever joins and keeps the heartbeats.
+// fakeMaster sends its job to servers that join, and keeps the heartbeats.
 type fakeMaster struct {
 	wire.UnimplementedMasterServer
 	job  *job.Job
@@ -147,7 +147,7 @@ func TestRun(t *testing.T) {
 		}
 		synctest.Wait()
 		if b, at := m.last(); b.Snapshot != 2 || b.Version != 2 || time.Since(at) != 0 {
-			t.Fatal("the snapshot was told", b, time.Since(at))
+			t.Fatal("the snapshot was reported", b, time.Since(at))
 		}
 		m.mu.Lock()
 		m.unknown = true
@@ -171,7 +171,7 @@ func TestRunEndsWithContext(t *testing.T) {
 	}
 }
 
-// One that is asked to leave says so, and serves until the master does not need it, or is away;
+// One that is asked to leave reports it, and serves until the master does not need it, or is away;
 // before it has joined it leaves at once.
 func TestRunLeaves(t *testing.T) {
 	for name, away := range map[string]time.Duration{"not needed": 0, "the master goes": 0,
@@ -267,7 +267,7 @@ func TestRunRefuses(t *testing.T) {
 		"no such index": {job: func() *job.Job { j := mnistJob(); j.NumPS = -1; return j }()},
 		"the master knows no ps-0": {job: mnistJob(),
 			fail: grpcstatus.Error(codes.NotFound, "the master knows no ps-0")},
-		"asynchronous, and told to": {job: func() *job.Job {
+		"asynchronous, and asked to": {job: func() *job.Job {
 			j := mnistJob()
 			j.UseAsync, j.GradsToWait = true, 2
 			return j

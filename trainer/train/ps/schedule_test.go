@@ -20,14 +20,14 @@ import (
 type schedule struct {
 	*fleet
 	servers, workers, rounds, size int
-	// of servers, each started anew
+	// of servers, each started again
 	kills int
 	// held by the one who tells; durably waited for, unlike a mutex
 	telling chan struct{}
 
 	// The fleet's mutex guards what follows.
 	rand *rand.Rand
-	// by worker: the life of the model in which it has done all of its records
+	// by worker: the model generation in which it has done all of its records
 	done map[int]int64
 	// closed, and replaced, when one of these has
 	changed chan struct{}
@@ -58,7 +58,7 @@ func (s *schedule) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// left is how many workers have something to do in this life.
+// left counts the workers that have something to do in this generation.
 func (s *schedule) left() int {
 	n := s.workers
 	for _, life := range s.done {
@@ -75,7 +75,7 @@ func (s *schedule) draw(n int) int {
 	return s.rand.IntN(n)
 }
 
-// handshake is about what TLS takes before anything is said.
+// handshake is about what TLS takes before anything is reported.
 const handshake = 1500
 
 func (s *schedule) dialFragile(ctx context.Context, addr string) (net.Conn, error) {
@@ -88,9 +88,9 @@ func (s *schedule) dialFragile(ctx context.Context, addr string) (net.Conn, erro
 	return c, nil
 }
 
-// told makes the servers know how many workers may push, and the life: one order after another, as
-// the master gives them, since an older one that arrives last would stand. A server
-// that is away is told when it is back.
+// told sends the servers the number of workers that may push, and the generation: one order after
+// another, as the master gives them, since an older one that arrives last would stand. A server
+// that is away gets it when it is back.
 func (s *schedule) told() {
 	s.telling <- struct{}{}
 	defer func() { <-s.telling }()
@@ -112,7 +112,7 @@ func (s *schedule) told() {
 	}
 }
 
-// work has the worker's records pushed in the life of the model that turns out to be the last.
+// work has the worker's records pushed in the model generation that turns out to be the last.
 func (s *schedule) work(worker int, sync bool) error {
 	for {
 		s.mu.Lock()
@@ -140,8 +140,8 @@ func (s *schedule) work(worker int, sync bool) error {
 	}
 }
 
-// live pushes the worker's records, each once, however often it must be computed, in one life of
-// the model.
+// live pushes the worker's records, each once, however often it must be computed, in one generation
+// of the model.
 func (s *schedule) live(worker int, sync bool) error {
 	config := s.clientConfig(worker, dense(s.size, 1))
 	config.Dial = s.dialFragile
@@ -180,7 +180,7 @@ func (s *schedule) step(c *Client, values []float32, sync bool, task, from int64
 	return p.Accepted, err
 }
 
-// run plays the schedule.
+// run runs the schedule.
 func (s *schedule) run(sync bool) {
 	s.t.Helper()
 	s.told()
@@ -214,8 +214,8 @@ func (s *schedule) end() ([]float32, Versions) {
 	return s.pull(s.client(99, dense(s.size, 1)), PullOptions{})
 }
 
-// after is what a span holds after some updates from 1000: gradients and
-// observations are ones, the last element is the state.
+// after holds the values of a span after some updates from 1000: gradients and observations are
+// ones, the last element is the state.
 func (s *schedule) after(span param.Range, updates int64) []float32 {
 	values := filled(span.Len(), 1000-float32(updates))
 	if span.End == s.size+1 && span.Len() > 0 {
@@ -242,11 +242,11 @@ func (s *schedule) settled(wait int) {
 }
 
 // schedules is by default one of each combination of --grads_to_wait and --sync_version_tolerance.
-// `make simulation` plays more.
-var schedules = flag.Uint64("schedules", 15, "how many seeds TestSchedules plays")
+// `make simulation` runs more.
+var schedules = flag.Uint64("schedules", 15, "number of seeds of TestSchedules")
 
-// TestSchedules plays three jobs of each seed. All gradients are ones and the learning
-// rate is 1, so a value tells the number of updates in it.
+// TestSchedules runs three jobs of each seed. All gradients are ones and the learning rate is 1, so
+// a value tells the number of updates in it.
 func TestSchedules(t *testing.T) {
 	for seed := range *schedules {
 		wait, tolerance := 1+int(seed%5), int(seed/5%3)
@@ -265,8 +265,8 @@ func TestSchedules(t *testing.T) {
 				s.settled(wait)
 			})
 		})
-		// The servers that are killed lose their values, so all begin a new life: in the last one,
-		// too, each gradient is in every server's values once, and nobody waits for ever.
+		// The servers that are killed lose their values, so all begin a new generation: in the last
+		// one, too, each gradient is in every server's values once, and nobody waits for ever.
 		t.Run(fmt.Sprint("kill ", seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				config, most := ServerConfig{}, 1

@@ -23,14 +23,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// ServerConfig is what a server is.
+// ServerConfig holds the settings of a server.
 type ServerConfig struct {
 	// Servers 0: 1
 	Index, Servers int
-	// Self is who the server is; its life is that of the model.
+	// Self identifies the server; its generation is that of the model.
 	Self *rpc.Self
 	// Initial makes the model's layout and initial values, all of them, the same each time. It is
-	// called again for each life. The values are the server's from then on.
+	// called again for each generation. The values are the server's from then on.
 	Initial   func() (param.Layout, []float32, error)
 	Optimizer optim.Config
 	// LearningRate is of the version that an update starts from, and of how many workers' gradients
@@ -81,8 +81,8 @@ type Server struct {
 	store  store
 	log    *slog.Logger
 
-	// turn is held by the one who receives a push, and until it is applied; by
-	// whoever else changes the store, too. The other pushes wait in their sockets.
+	// turn is held by the one who receives a push, and until it is applied; by other changes of the
+	// store, too. The other pushes wait in their sockets.
 	turn chan struct{}
 
 	// connections that have not said what they are
@@ -129,7 +129,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("ps-%d of %d servers: no such index", config.Index, config.Servers)
 	}
 	if config.Async && (config.GradsToWait > 1 || config.SyncVersionTolerance != nil) {
-		return nil, fmt.Errorf("ps-%d: asynchronous, and told to wait for gradients or to refuse some", config.Index)
+		return nil, fmt.Errorf("ps-%d: asynchronous, and asked to wait for gradients or to refuse some", config.Index)
 	}
 	optimizer, err := optim.New(config.Optimizer)
 	if err != nil {
@@ -235,7 +235,7 @@ const (
 	maxStrangers = 256
 )
 
-// owned is a connection that Stop ends. Whoever closes it disowns it.
+// owned is a connection that Stop ends. The closing side disowns it.
 type owned struct {
 	net.Conn
 	server *Server
@@ -247,8 +247,8 @@ func (o owned) Close() error {
 	return nil
 }
 
-// greet has whoever dialled prove who it is, and tells a data connection from one for control. It
-// calls known when that is done.
+// greet authenticates the dialling peer, and tells a data connection from one for control. It calls
+// known when that is done.
 func (s *Server) greet(conn net.Conn, known func()) {
 	conn.SetDeadline(time.Now().Add(greeting))
 	made, err := s.self.Credential().Server(s.ctx, owned{conn, s}, false, s.pushes(), credential.GRPC)
@@ -304,7 +304,7 @@ func (s *Server) Snapshot() int64 {
 	return s.store.held
 }
 
-// standing returns how far the server is, all of it in one life of the model: at which version, and
+// standing returns how far the server is, all of it in one model generation: at which version, and
 // of which it holds the snapshot, 0 if of none.
 func (s *Server) standing() (life, version, snapshot int64) {
 	s.mu.Lock()
@@ -359,7 +359,7 @@ func (s *Server) update() {
 	}
 }
 
-// stir wakes whoever waits for a change. mu is held.
+// stir wakes all calls that wait for a change. mu is held.
 func (s *Server) stir() {
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -40,7 +40,7 @@ type store struct {
 	views [][]float32
 }
 
-// empty makes the store hold nothing: what is read of it is gone.
+// empty makes the store hold nothing: its read part is dropped.
 func (s *store) empty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *store) empty() {
 	collect(dropped)
 }
 
-// fill makes an empty store hold a span of a layout, after so many updates. It keeps the values,
+// fill makes an empty store hold a span of a layout, after that many updates. It keeps the values,
 // which are the span's.
 func (s *store) fill(layout param.Layout, span param.Range, values []float32, updates int64) {
 	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
@@ -63,23 +63,23 @@ func (s *store) fill(layout param.Layout, span param.Range, values []float32, up
 	s.begun++
 }
 
-// part is what the store holds, not a copy.
+// part returns the store's own memory, not a copy.
 func (s *store) part() checkpoint.Part {
 	return checkpoint.Part{Start: s.span.Start, Values: s.values, Slots: s.slots}
 }
 
-// large is how many dropped values are worth a collection: left to itself, the runtime lets a
-// server grow to twice of what it holds before it collects.
+// large is the number of dropped values that is worth a collection: left to itself, the runtime
+// lets a server grow to twice of what it holds before it collects.
 const large = 1 << 20
 
-// collect gives back the memory of so many values.
+// collect gives back the memory of that many values.
 func collect(dropped int) {
 	if dropped >= large {
 		debug.FreeOSMemory()
 	}
 }
 
-// room is where a push is received.
+// room is the memory into which a push is received.
 func (s *store) room() []float32 {
 	if s.received == nil {
 		s.received = make([]float32, len(s.values))
@@ -169,7 +169,7 @@ func (s *store) release(version int64) {
 	}
 }
 
-// times is how often the store has begun.
+// times counts the beginnings of the store.
 func (s *store) times() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -177,8 +177,8 @@ func (s *store) times() int {
 }
 
 // read copies the elements from a on, of the snapshot of that version or, if that is 0, of the
-// values. It may run beside everything else; false: the snapshot is gone, or the store has begun
-// anew since it began so many times.
+// values. It may run at the same time as everything else; false: the snapshot was dropped, or the
+// store has begun again since it began that many times.
 func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

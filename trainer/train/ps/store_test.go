@@ -21,8 +21,8 @@ func TestReleasedVersionIsNotKept(t *testing.T) {
 	if s.release(150); s.held != 0 {
 		t.Errorf("holds %d after its release", s.held)
 	}
-	// another life of the model: nothing of it is released
+	// another model generation: nothing of it is released
 	if s.release(0); !s.keep(50) {
-		t.Error("version 50 of another life is not kept")
+		t.Error("version 50 of another generation is not kept")
 	}
 }

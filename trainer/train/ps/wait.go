@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// waitNotice is how long calls wait for a server before OnWait hears of it.
+// waitNotice is the time for which calls wait for a server before OnWait is called.
 const waitNotice = 5 * time.Second
 
-// Wait is what OnWait hears of the calls to a server.
+// Wait describes calls that wait for a server, for OnWait.
 type Wait struct {
 	Server  int
 	Address string

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A server that is away is told of once, however many calls wait for it, and once more when it is
-// back.
+// A server that is away is notified of once, however many calls wait for it, and once more when it
+// is back.
 func TestOnWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{Async: true})

@@ -276,23 +276,23 @@ func TestCorrupt(t *testing.T) {
 		offset int
 		want   string
 	}{
-		"first magic":       {change(0, 0), 0, "magic 0x01020300, want 0x01020304"},
-		"second magic":      {change(second+3, 9), second, "magic 0x09020304"},
-		"header cut off":    {good[:second+19], second, "read header: unexpected EOF"},
-		"payload cut off":   {good[:len(good)-1], second, "payload of 17 bytes, the file has 16"},
-		"absurd size":       {change(second+15, 0xff), second, "payload of 4278190097 bytes"},
-		"absurd records":    {change(second+19, 0xff), second, "records in a payload of 17 bytes"},
-		"compressor":        {change(second+8, 3), second, "unknown compressor 3"},
-		"payload":           {change(second+headerSize+6, 'X'), second, "checksum"},
-		"checksum":          {change(second+4, good[second+4]+1), second, "checksum"},
-		"snappy of nothing": {chunk(Snappy, 1, []byte("no snappy")), 0, "decompress snappy: snappy: corrupt input"},
-		"gzip of nothing":   {chunk(Gzip, 1, []byte("no gzip")), 0, "decompress gzip: "},
-		"gzip cut off":      {chunk(Gzip, 1, gzipped[:len(gzipped)-3]), 0, "decompress gzip: unexpected EOF"},
-		"record too long":   {chunk(None, 1, []byte{5, 0, 0, 0, 'a'}), 0, "record 0 of 1: 5 bytes, the chunk has 1"},
-		"record absurd":     {chunk(None, 1, []byte{255, 255, 255, 255, 'a'}), 0, "record 0 of 1: 4294967295 bytes"},
-		"fewer than told":   {chunk(None, 2, []byte{4, 0, 0, 0, 'a', 'b', 'c', 'd'}), 0, "record 1 of 2: truncated"},
-		"many fewer":        {chunk(Gzip, 100, gzipped), 0, "100 records in 5 bytes"},
-		"more than told": {chunk(None, 1, []byte{0, 0, 0, 0, 0, 0, 0, 0}), 0,
+		"first magic":         {change(0, 0), 0, "magic 0x01020300, want 0x01020304"},
+		"second magic":        {change(second+3, 9), second, "magic 0x09020304"},
+		"header cut off":      {good[:second+19], second, "read header: unexpected EOF"},
+		"payload cut off":     {good[:len(good)-1], second, "payload of 17 bytes, the file has 16"},
+		"absurd size":         {change(second+15, 0xff), second, "payload of 4278190097 bytes"},
+		"absurd records":      {change(second+19, 0xff), second, "records in a payload of 17 bytes"},
+		"compressor":          {change(second+8, 3), second, "unknown compressor 3"},
+		"payload":             {change(second+headerSize+6, 'X'), second, "checksum"},
+		"checksum":            {change(second+4, good[second+4]+1), second, "checksum"},
+		"snappy of nothing":   {chunk(Snappy, 1, []byte("no snappy")), 0, "decompress snappy: snappy: corrupt input"},
+		"gzip of nothing":     {chunk(Gzip, 1, []byte("no gzip")), 0, "decompress gzip: "},
+		"gzip cut off":        {chunk(Gzip, 1, gzipped[:len(gzipped)-3]), 0, "decompress gzip: unexpected EOF"},
+		"record too long":     {chunk(None, 1, []byte{5, 0, 0, 0, 'a'}), 0, "record 0 of 1: 5 bytes, the chunk has 1"},
+		"record absurd":       {chunk(None, 1, []byte{255, 255, 255, 255, 'a'}), 0, "record 0 of 1: 4294967295 bytes"},
+		"fewer than reported": {chunk(None, 2, []byte{4, 0, 0, 0, 'a', 'b', 'c', 'd'}), 0, "record 1 of 2: truncated"},
+		"many fewer":          {chunk(Gzip, 100, gzipped), 0, "100 records in 5 bytes"},
+		"more than reported": {chunk(None, 1, []byte{0, 0, 0, 0, 0, 0, 0, 0}), 0,
 			"4 bytes after the last of 1 records"},
 		"text, not a recordio": {[]byte("a text file, longer than a header\n"), 0, "magic 0x65742061"},
 	} {
@@ -412,7 +412,7 @@ func TestBomb(t *testing.T) {
 }
 
 // A reader accepts every chunk that a writer makes, however well it compresses. With the largest
-// chunks that a writer may be asked for, the lengths beside the records are what reaches the limit.
+// chunks that a writer may be asked for, the lengths and the records together reach the limit.
 func TestWriterStaysWithinTheLaw(t *testing.T) {
 	// bytes of a record with its length; number of such records in a chunk
 	const size, whole = 4096, plainPayload / 4096

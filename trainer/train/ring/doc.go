@@ -22,7 +22,7 @@
 //     used any more.
 //  3. With a link that takes [Ahead] sends without waiting, there is no circle of ranks that wait
 //     for one another.
-//  4. What a peer says of lengths is checked before it is believed.
+//  4. Lengths from a peer are checked before use.
 //
 // Numbers travel as they lie in memory: the link sees to it that all ranks have one order of bytes.
 package ring

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// MaxHeader is how many bytes a rank may give to [Gather].
+// MaxHeader is the number of bytes that a rank may give to [Gather].
 const MaxHeader = 1 << 16
 
 // Gather returns what every rank gave, by rank.
@@ -65,7 +65,7 @@ func appendBlocks(b []byte, blocks [][]byte) []byte {
 	return b
 }
 
-// parseLengths makes room for blocks of these lengths: all of it is what is to be received.
+// parseLengths frees space for blocks of these lengths: all of it is to be received.
 func parseLengths(lengths []byte) (blocks [][]byte, all []byte, err error) {
 	total := 0
 	for i := 0; i < len(lengths); i += 4 {

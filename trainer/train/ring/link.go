@@ -12,8 +12,8 @@ type Link interface {
 	// be under way. b is not changed before Flush has returned, or the other is known to have
 	// received it.
 	Send(to int, b []byte) error
-	// Recv fills b. What was sent in Whole bytes or more is received in one Recv of as many, which
-	// takes nothing else.
+	// Recv fills b. A send of Whole bytes or more is received in one Recv of as many, which takes
+	// nothing else.
 	Recv(from int, b []byte) error
 	// Flush waits until the caller may change all that was sent.
 	Flush() error

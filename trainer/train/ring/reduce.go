@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// segment is how many numbers are sent at a time round the ring, and segments how many of them
-	// a rank's chunk of a group has. lead is by how many a rank's sending is ahead of its
-	// receiving: less than segments, since a segment is passed on that many later.
+	// segment is the number of numbers that are sent at a time round the ring, and segments how
+	// many of them a rank's chunk of a group has. lead is by how many a rank's sending is ahead of
+	// its receiving: less than segments, since a segment is passed on that many later.
 	segment  = 16 << 10
 	segments = 2
 	lead     = 1
-	// chunk is how many numbers each of few ranks sums up at a time. Two stay in the second-level
-	// cache with three groups of chunks, under way together; more ranks wait for one another longer
-	// than that saves, so theirs are larger.
+	// chunk is the number of numbers that each of few ranks sums up at a time. Two stay in the
+	// second-level cache with three groups of chunks, under way together; more ranks wait for one
+	// another longer than that saves, so theirs are larger.
 	chunk     = 16 << 10
 	moreChunk = 64 << 10
 	// few is up to how many ranks exchange chunks with all others instead of round the ring: they
@@ -27,7 +27,7 @@ const (
 	small     = 16 << 10
 	moreSmall = 64 << 10
 
-	// ScratchSize is how many numbers the scratch of [Reduce] has.
+	// ScratchSize is the number of numbers that the scratch of [Reduce] has.
 	ScratchSize = max(segment, chunk, moreChunk, small, moreSmall)
 )
 

@@ -2,7 +2,7 @@ package ring
 
 import "slices"
 
-// relaySegment is how many bytes are passed on at a time.
+// relaySegment is the number of bytes that are passed on at a time.
 const relaySegment = 256 << 10
 
 // Chain returns from which rank a rank receives a state that the sources have, and to which it

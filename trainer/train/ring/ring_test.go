@@ -484,7 +484,7 @@ func TestBuckets(t *testing.T) {
 				}
 			}
 			if total := covered(told); total != n || !b.Done() || len(told) != b.Len() {
-				t.Fatalf("%d of %d were told", total, n)
+				t.Fatalf("%d of %d were reported", total, n)
 			}
 			if round == 1 && !slices.Equal(told, fixed) {
 				t.Fatalf("buckets %v, then %v", fixed, told)
@@ -525,7 +525,7 @@ func TestEarlyBuckets(t *testing.T) {
 			told++
 		}
 		if b.Early() != c.early || told != c.early {
-			t.Errorf("%d trained of %d: %d early, %d told, want %d", c.trained, c.n, b.Early(), told, c.early)
+			t.Errorf("%d trained of %d: %d early, %d reported, want %d", c.trained, c.n, b.Early(), told, c.early)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type copies struct {
 }
 
 // copyState follows the master's order to make a checkpoint, if there is one, there is memory for
-// it, and nothing is accumulated beside the values.
+// it, and nothing is accumulated outside the values.
 func (r *member) copyState() {
 	order := r.Cut()
 	number := order.GetNumber()
@@ -127,7 +127,7 @@ func (r *member) restore(ctx context.Context, base *wire.Base) error {
 	for wait := firstTry; ; wait = min(2*wait, timing.StoragePause) {
 		err := r.tryRestore(base)
 		if err == nil {
-			r.Log.Info("The model goes back to a checkpoint", "checkpoint", base.Number, "directory",
+			r.Log.Info("The model returns to a checkpoint", "checkpoint", base.Number, "directory",
 				base.Dir, "version", r.version)
 			return nil
 		}

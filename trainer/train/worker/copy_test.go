@@ -50,7 +50,7 @@ func (r *member) train(from, n int64) {
 	r.apply(agreement{offers: offers, takes: [][]int64{{n}}, records: n}, sum, func(int64) float64 { return 1 })
 }
 
-// order has the member told to make a checkpoint.
+// order asks the member to make a checkpoint.
 func (r *member) order(number int64) {
 	r.Hear(context.Background(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: number}}})
 	r.copyState()
@@ -144,7 +144,7 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 		r.copies.heard(3)
 		r.copyState() // it was ordered, and made
 		if said := r.copies.told(); said != nil {
-			t.Error("it is told of again:", said)
+			t.Error("it is notified of again:", said)
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestCopyOfAccumulated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(r.values, after) || r.state.records != 0 || slices.Max(r.state.pending) != 0 {
-			t.Errorf("it goes back to %v, with %d records of %v beside", r.values[0], r.state.records,
+			t.Errorf("it returns to %v, with %d records of %v in addition", r.values[0], r.state.records,
 				r.state.pending[0])
 		}
 	})

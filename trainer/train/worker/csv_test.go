@@ -72,7 +72,7 @@ func TestRowsOfCSV(t *testing.T) {
 	})
 }
 
-// A worker that is told where the records of a task are reads no other part of the file.
+// A worker that knows the offsets of a task's records reads no other part of the file.
 func TestToldBlocks(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rows.csv")

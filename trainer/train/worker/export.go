@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/outage"
 )
 
-// export writes the engine's values as the trained model. It appears whole or not at all. What is
-// written of it is the progress of the lease. Storage that fails, as one without room, is waited
+// export writes the engine's values as the trained model. It appears whole or not at all. The
+// written part is the progress of the lease. Storage that fails, as one without room, is waited
 // for.
 func (w *worker) export(ctx context.Context, lease, version int64) error {
 	values := w.Engine.Values()

@@ -48,8 +48,8 @@ func (f *fixed) run(ctx context.Context, feed *feeder) error {
 func (f *fixed) beat(*wire.HeartbeatRequest) {}
 func (f *fixed) beaten(*wire.HeartbeatReply) {}
 
-// work processes one item and returns its batch to the feeder. What is wrong with the lease is
-// reported to the master.
+// work processes one item and returns its batch to the feeder. A fault of the lease is reported to
+// the master.
 func (f *fixed) work(ctx context.Context, it item, feed *feeder) error {
 	defer feed.recycle(it.batch)
 	lease := it.task.Lease

@@ -152,6 +152,6 @@ func TestLoad(t *testing.T) {
 	}
 	if err := (Options{}).load(t.Context(), &cfg, &wire.Base{Dir: dir, Number: 9}); err == nil ||
 		!strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+dir+": ") {
-		t.Errorf("a commit that is gone: %v", err)
+		t.Errorf("a deleted commit: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // maxOffers is the largest number of minibatches that a rank brings to one round.
 const maxOffers = 4
 
-// header is what each rank sends to all others at the beginning of a round.
+// header is the message of each rank to all others at the beginning of a round.
 type header struct {
 	// of its state: the same on every rank
 	at rendezvous.Position

@@ -13,7 +13,7 @@ import (
 
 var errLeaving = errors.New("asked to leave") // ends the feeder
 
-// drainLimit is how long a worker that was asked to leave may take for its current minibatch.
+// drainLimit is the time that a worker that was asked to leave may take for its current minibatch.
 // Another worker trains on what it has not finished by then. In a ring the ranks end the round
 // together, and the master says when a worker can go.
 const drainLimit = timing.Drain
@@ -47,7 +47,7 @@ func (w *worker) leaving() bool {
 }
 
 // handBack tells the master that the worker has nothing in flight any more, until the master has
-// answered. A worker that was cut short does not say so: some servers may have got its last
+// answered. A worker that was cut short does not report it: some servers may have got its last
 // gradient.
 func (w *worker) handBack(ctx context.Context) {
 	if ctx.Err() != nil {

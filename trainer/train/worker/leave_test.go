@@ -19,8 +19,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// farewell is a master that forgets a worker that has nothing in flight, and is told when the
-// worker is asked to leave. It has tasks without end.
+// farewell is a master that forgets a worker that has nothing in flight, and asks the worker to
+// leave. It has tasks without end.
 type farewell struct {
 	script
 	granted int64
@@ -110,7 +110,7 @@ func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 		}
 		for _, beat := range master.beats {
 			if beat.Leave == wire.Leave_READY {
-				t.Errorf("it said so: %v", beat)
+				t.Errorf("it reported it: %v", beat)
 			}
 		}
 	})
@@ -132,8 +132,8 @@ func (s *slow) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
 	return reply, err
 }
 
-// A heartbeat that is on its way when the worker is cut short does not report that nothing is in
-// flight either.
+// A heartbeat in flight when the worker is cut short does not report that nothing is in flight
+// either.
 func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
 	// the next heartbeat and the end come in either order
 	for range 10 {
@@ -146,15 +146,15 @@ func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
 			}
 			for _, beat := range master.beats {
 				if beat.Leave == wire.Leave_READY {
-					t.Errorf("it said so: %v", beat)
+					t.Errorf("it reported it: %v", beat)
 				}
 			}
 		})
 	}
 }
 
-// gone is a master that answers only for a while.
-type gone struct {
+// vanishing is a master that answers only for a while.
+type vanishing struct {
 	farewell
 	until time.Time
 	hangs bool // calls do not even fail
@@ -162,7 +162,7 @@ type gone struct {
 
 var errGone = status.Error(codes.Unavailable, "connection refused")
 
-func (g *gone) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
+func (g *vanishing) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
 	o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	if time.Now().After(g.until) {
 		if g.hangs {
@@ -174,11 +174,11 @@ func (g *gone) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
 	return g.farewell.Heartbeat(ctx, r, o...)
 }
 
-func (g *gone) Join(context.Context, *wire.JoinRequest, ...grpc.CallOption) (*wire.JoinReply, error) {
+func (g *vanishing) Join(context.Context, *wire.JoinRequest, ...grpc.CallOption) (*wire.JoinReply, error) {
 	return nil, errGone
 }
 
-func (g *gone) GetTask(ctx context.Context, r *wire.GetTaskRequest, o ...grpc.CallOption) (*wire.GetTaskReply, error) {
+func (g *vanishing) GetTask(ctx context.Context, r *wire.GetTaskRequest, o ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	if g.granted == 3 {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -191,7 +191,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			b := newBench(t, ps.ServerConfig{Async: true})
 			began := time.Now()
-			b.Master, b.Abandoned = &gone{until: began.Add(time.Hour), hangs: hangs}, 10*time.Minute
+			b.Master, b.Abandoned = &vanishing{until: began.Add(time.Hour), hangs: hangs}, 10*time.Minute
 			err := Run(t.Context(), b.Config)
 			if !errors.Is(err, membership.ErrAbandoned) ||
 				!strings.Contains(err.Error(), "the master could not be reached for 10m") {
@@ -206,7 +206,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 
 func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, _, _, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker),
+		_, _, _, _, err := join(t.Context(), Options{Master: new(vanishing), Self: self(pod.Worker),
 			Abandoned: 10 * time.Minute})
 		if !errors.Is(err, membership.ErrAbandoned) {
 			t.Error(err)
@@ -218,7 +218,7 @@ func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 func TestWorkerLeavesBeforeItHasJoined(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		o := Options{Master: new(gone), Self: self(pod.Worker), Leave: leave}
+		o := Options{Master: new(vanishing), Self: self(pod.Worker), Leave: leave}
 		time.AfterFunc(time.Second, func() { close(leave) })
 		setup, stop := o.setup(t.Context())
 		defer stop()

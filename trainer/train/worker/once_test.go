@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// What a rank brings begins where the state's ledger ends, whatever was leased.
+// The records of a rank begin where the state's ledger ends, for any leases.
 func TestOffersFollowTheLedger(t *testing.T) {
 	of := func(lease, number, done int64) piece {
 		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING, Epoch: 1, Number: number, End: 8}

@@ -44,7 +44,7 @@ func TestEvaluationShowsProgress(t *testing.T) {
 			}
 		}
 		if got := slices.Compact(told); !slices.Equal(got, []int64{0, 4, 8}) {
-			t.Errorf("told of lease 2: %v", got)
+			t.Errorf("reported of lease 2: %v", got)
 		}
 		if r := b.master.reports[1]; r.Error != "" || r.Metrics[0].State[0] != 10 || r.Version != 3 {
 			t.Errorf("report %v", r)
@@ -67,11 +67,11 @@ func TestExportShowsProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if told := w.leases.progress(); len(told) != 1 || told[0].Done != file.Size() {
-		t.Errorf("told %v of %d bytes", told, file.Size())
+		t.Errorf("reported %v of %d bytes", told, file.Size())
 	}
 }
 
-// An evaluation whose snapshot is gone fails; it does not measure the current model instead.
+// An evaluation whose snapshot is deleted fails; it does not measure the current model instead.
 func TestSnapshotThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true, EvaluationSteps: 2}, training(1, 0, 12, 0),

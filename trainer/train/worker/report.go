@@ -171,7 +171,7 @@ func (l *leases) progress() []*wire.LeaseProgress {
 	return all
 }
 
-// progress is what the strategy has done so far, for the heartbeats.
+// progress returns the strategy's progress, for the heartbeats.
 type progress struct {
 	mu       sync.Mutex
 	steps    int64
@@ -204,7 +204,7 @@ func (w *worker) report(ctx context.Context) {
 	for r := range w.reports {
 		err := membership.Retry(ctx, func() error {
 			_, err := w.Master.ReportTask(ctx, r)
-			// the lease is of another life of the model, and void
+			// the lease is of another model generation, and void
 			if status.Code(err) == codes.Aborted {
 				return status.Error(codes.FailedPrecondition, status.Convert(err).Message())
 			}

@@ -55,7 +55,7 @@ func TestConfirmIsCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(r.feed.free); n != 2 {
-		t.Errorf("%d batches were let go of, not 2", n)
+		t.Errorf("%d batches were releases, not 2", n)
 	}
 	if n := len(w.reports); n != 1 {
 		t.Errorf("%d reports, not 1", n)
@@ -86,13 +86,13 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 			t.Fatal(r.version, err)
 		}
 		if version, done, reports := told(); version != 0 || done != 0 || reports != 0 {
-			t.Errorf("after the round version %d, %d records and %d reports are told", version, done, reports)
+			t.Errorf("after the round version %d, %d records and %d reports are reported", version, done, reports)
 		}
 		if _, err := r.round(in); err != nil {
 			t.Fatal(err)
 		}
 		if version, done, reports := told(); version != 1 || done != 2 || reports != 1 {
-			t.Errorf("at the next one version %d, %d records and %d reports are told", version, done, reports)
+			t.Errorf("at the next one version %d, %d records and %d reports are reported", version, done, reports)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestWorldVoidsLeases(t *testing.T) {
 	})
 }
 
-// What was measured for a lease that has become void does not count for the next lease.
+// Measurements for a void lease do not count for the next lease.
 func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	m := model()
 	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics(),
@@ -173,7 +173,7 @@ func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	}
 }
 
-// The release of a snapshot holds for one life of the model: the next life may still need its
+// The release of a snapshot holds for one model generation: the next generation may still need its
 // snapshot of that version.
 func TestReleaseOfAnotherModel(t *testing.T) {
 	r := &member{worker: &worker{Config: Config{Self: self(pod.Worker)}}}

@@ -32,8 +32,8 @@ var errDone = errors.New("the job has ended")
 //
 // A round begins with each rank's header, which tells the minibatches that the rank brings, if any.
 // The gradients are summed over all ranks while they are being computed, and when the sum is
-// complete each rank applies the update. A rank without data brings none and stays. What a rank
-// brought is reported to the master after the next round has begun: then every rank has completed
+// complete each rank applies the update. A rank without data brings none and stays. The records of
+// a rank are reported to the master after the next round has begun: then every rank has completed
 // this round, so that no death can take it back.
 type member struct {
 	*worker
@@ -190,7 +190,7 @@ func (r *member) live(p membership.World) (broken bool, suspect int, err error) 
 	}
 	r.void(p.Floor)
 	r.mu.Lock()
-	// may be fewer than before, in another life of the model
+	// may be fewer than before, in another model generation
 	r.settled = int(p.Settled)
 	r.mu.Unlock()
 	// All members have arrived: one that cannot be reached within the heartbeat timeout is a
@@ -241,7 +241,7 @@ type world struct {
 	rank, size int
 }
 
-// void drops the leases below floor: they are settled, or void because the training begins anew.
+// void drops the leases below floor: they are settled, or void because the training starts over.
 func (r *member) void(floor int64) {
 	r.leases.void(floor)
 	keep := func(pieces []piece) []piece {
@@ -405,7 +405,7 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// may be less than before, in another life of the model
+	// may be less than before, in another model generation
 	r.release = reply.ReleaseSnapshot
 	r.copies.heard(reply.Cut)
 	if r.wants = reply.Ledger; r.wants {

@@ -144,7 +144,7 @@ func (d *desk) Recv() (*wire.Assembly, error) {
 	case word := <-d.words:
 		return word, nil
 	case <-d.cut:
-		return nil, status.Error(codes.Unavailable, "the master is gone")
+		return nil, status.Error(codes.Unavailable, "the master is lost")
 	case <-d.ctx.Done():
 		return nil, d.ctx.Err()
 	}
@@ -366,7 +366,7 @@ func TestRingWithUnevenData(t *testing.T) {
 	})
 }
 
-// With a global batch every update but the last has exactly so many records.
+// With a global batch every update but the last has exactly that many records.
 func TestGlobalBatch(t *testing.T) {
 	for _, batch := range []int{1, 3, 4, 7, 10, 50} {
 		t.Run(strconv.Itoa(batch), func(t *testing.T) {
@@ -498,7 +498,7 @@ func TestFailureInRingTellsWhatIsDone(t *testing.T) {
 				t.Fatalf("reports %v", r)
 			}
 			if n := slices.Index(c.pupils[0].engine.values, 0); n != 8 {
-				t.Errorf("%d records are in the model, 8 are told", n)
+				t.Errorf("%d records are in the model, 8 are reported", n)
 			}
 		})
 	}

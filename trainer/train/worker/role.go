@@ -40,7 +40,8 @@ type Options struct {
 	Listen func() (net.Listener, error)
 	// Leave is closed when the worker is asked to leave; nil: it never is.
 	Leave <-chan struct{}
-	// Abandoned is how long the master may be unreachable before the worker ends; 0: without limit.
+	// Abandoned is the time that the master may be unreachable before the worker ends; 0: without
+	// limit.
 	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
@@ -187,7 +188,7 @@ func (o Options) waits(w ps.Wait) {
 	o.Log.Warn("Waiting for a parameter server", "server", w.Server, "address", w.Address, "error", w.Err)
 }
 
-// serve works with parameter servers, or without, through all lives of the model. When a life ends,
+// serve works with parameter servers, or without, through all model generations. When a life ends,
 // what the worker holds is void, and it begins again with only its engine and data.
 func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
 	for {
@@ -207,7 +208,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 		if !errors.Is(err, ps.ErrAnew) || ctx.Err() != nil {
 			return err
 		}
-		o.Log.Info("Starting over: the model has begun another life", "reason", err)
+		o.Log.Info("Starting over: the model has begun another generation", "reason", err)
 		select {
 		case <-time.After(anewPause):
 		case <-setup.Done():
@@ -220,7 +221,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 }
 
 // anewPause is the pause before the worker asks the master how things stand: the servers may learn
-// of the new life later than the worker.
+// of the new generation later than the worker.
 const anewPause = 100 * time.Millisecond
 
 // setup returns the context of what comes before the work. It ends as soon as the worker is asked

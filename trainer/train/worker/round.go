@@ -20,7 +20,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// patience is how long a round waits for this rank's next minibatch before it begins without it.
+// patience is the time that a round waits for this rank's next minibatch before it begins without
+// it.
 const patience = 10 * time.Millisecond
 
 // rounds works in one world until it has to change, which is no error, or until a link breaks.
@@ -163,7 +164,7 @@ func (r *member) header(in *world) header {
 	return h
 }
 
-// collective is the part of a round that runs over the links, beside the computation.
+// collective is the part of a round that runs over the links, in parallel with the computation.
 type collective struct {
 	agreed chan agreement // one, or closed
 	done   chan struct{}  // closed after err is set
@@ -438,7 +439,7 @@ func (r *member) pending() (bool, error) {
 }
 
 // meanwhile processes pieces in hand that are not for a round until this round is done, one
-// minibatch at least. What the last round brought is confirmed by now.
+// minibatch at least. The last round's records are confirmed by now.
 func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	for {
 		if more, err := r.pending(); !more {

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// maxStale is how often one minibatch is computed again because the servers had moved on. It is
+// maxStale limits how often one minibatch is computed again because the servers had moved on. It is
 // ElasticDL's limit.
 const maxStale = 64
 
@@ -108,7 +108,7 @@ func (w *servers) beat(*wire.HeartbeatRequest) {}
 func (w *servers) beaten(*wire.HeartbeatReply) {}
 
 // work processes one item and returns its batch to the feeder. It returns an error if the worker,
-// or its time in this life of the model, has to end; what is wrong with the lease is reported to
+// or its time in this model generation, has to end; what is wrong with the lease is reported to
 // the master instead.
 func (w *servers) work(ctx context.Context, it item, feed *feeder) error {
 	if w.leases.abandoned(it.task.Lease) {

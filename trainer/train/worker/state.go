@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/optim"
 )
 
-// state is what every member of a ring has, bit for bit the same after every round. It holds
+// state is the state of every member of a ring, bit for bit the same after every round. It holds
 // nothing of what is random: noise follows from the seed and the minibatch.
 type state struct {
 	layout    param.Layout

@@ -324,7 +324,7 @@ func TestEffortIsOfWaiting(t *testing.T) {
 	}
 }
 
-// What a leaving worker finds unreadable is neither done nor failed: it is handed back with the
+// Records that a leaving worker cannot read are neither done nor failed: it is handed back with the
 // rest.
 func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	r, reports := atHand()
@@ -387,7 +387,7 @@ func TestLongScanIsEffort(t *testing.T) {
 			}
 		}
 		if effort != int64(took) {
-			t.Errorf("told of an effort of %v", time.Duration(effort))
+			t.Errorf("reported of an effort of %v", time.Duration(effort))
 		}
 	})
 }

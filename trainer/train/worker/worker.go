@@ -21,17 +21,17 @@
 //     values; its records are not skipped.
 //  3. An unreachable master is never taken for the end of the data:
 //     only DONE ends a worker with success.
-//  4. What cannot be read or computed is reported as failed with its reason; the worker goes on
-//     with its next lease. Storage that fails, under the data or the output, is waited for first,
-//     for timing.Storage; the lease is given back then, and the next one is taken when the storage
-//     answers, or after that time again.
-//  5. A worker that is asked to leave begins nothing new. Beside servers it ends the minibatch that
-//     it is at; in a ring the round, and it stays as long as it alone has the model. The rest of
-//     its leases goes to another worker, uncharged. (leave.go)
+//  4. Records that cannot be read or computed are reported as failed with the reason; the worker
+//     goes on with its next lease. Storage that fails, under the data or the output, is waited for
+//     first, for timing.Storage; the lease is given back then, and the next one is taken when the
+//     storage answers, or after that time again.
+//  5. A worker that is asked to leave begins nothing new. With servers it completes its minibatch;
+//     in a ring the round, and it stays as long as it alone has the model. The rest of its leases
+//     goes to another worker, uncharged. (leave.go)
 //  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
-//  7. What a member copies for a checkpoint is the state between two rounds, with its ledger. It is
-//     written beside the rounds. (copy.go)
+//  7. A member's copy for a checkpoint is the state between two rounds, with its ledger. It is
+//     written in parallel with the rounds. (copy.go)
 //  8. A lease of a prediction is reported done when all of what was predicted of it is written.
 //     (fixed.go)
 package worker

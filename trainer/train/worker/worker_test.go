@@ -237,9 +237,8 @@ func (b *bench) has(t *testing.T, task, from, to int64) {
 	}
 }
 
-// Records that a server has although the master did not know it are not trained on again, whoever
-// pushed them: a worker that was lost in the middle of a call, or one that is wrongly believed
-// lost.
+// Records that a server has although the master did not know it are not trained on again, pushed by
+// any worker: a worker that was lost in the middle of a call, or one that is wrongly believed lost.
 func TestRecordsThatAreHad(t *testing.T) {
 	for _, local := range []int{1, 3} {
 		bubble(t, func(t *testing.T) {
@@ -326,7 +325,7 @@ func TestRecordsThatAreMissing(t *testing.T) {
 	})
 }
 
-// A worker whose master reports another life of the model stops its work, and says why.
+// A worker whose master reports another model generation stops its work, and says why.
 func TestAnotherLifeEndsTheWork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))

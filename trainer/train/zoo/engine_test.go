@@ -127,7 +127,7 @@ func TestOnGrads(t *testing.T) {
 				e.SetNoise(1)
 				grads := step(t, e, b)
 				if !slices.Equal(copies, grads) {
-					t.Error("what is told is not what is there in the end")
+					t.Error("the reported gradients differ from the final ones")
 				}
 				if first == nil {
 					first = told

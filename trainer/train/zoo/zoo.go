@@ -45,7 +45,7 @@ type Model struct {
 	// Feed turns records into b, reusing its memory. An error names the index of the record in
 	// records.
 	Feed func(mode Mode, records [][]byte, b *Batch) error
-	// Metrics are what an evaluation measures, always in the same order.
+	// Metrics are the measurements of an evaluation, always in the same order.
 	Metrics func() []Metric
 	// LearningRate returns the rate of the update that follows a version of the model; nil means
 	// the optimizer's. workers is the number of workers whose gradients one update averages: in a

@@ -37,7 +37,7 @@ func TestLookup(t *testing.T) {
 // record is a digit of which the pixels tell the label: one row of the image is bright.
 func record(label int64, floats bool) []byte { return picture(28, 28, label, floats) }
 
-// picture is an image of so many rows, of row elements each.
+// picture is an image of that many rows, of row elements each.
 func picture(rows, row int, label int64, floats bool) []byte {
 	image := make([]byte, rows*row)
 	for i := range image {

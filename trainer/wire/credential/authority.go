@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// Lasting is how long an authority is valid, and the certificates of processes that nobody can
-	// renew: as long as a job may stay suspended.
+	// Lasting is the time that an authority is valid, and the certificates of processes that nobody
+	// can renew: as long as a job may stay suspended.
 	Lasting = 10 * 365 * 24 * time.Hour
-	// Lifetime is how long a certificate of a pod is valid, which renews it after a third of it:
-	// longer than a master is ever away.
+	// Lifetime is the time that a certificate of a pod is valid, which renews it after a third of
+	// it: longer than a master is ever away.
 	Lifetime = 7 * 24 * time.Hour
 	// skew is how far clocks of nodes may differ.
 	skew = time.Hour
@@ -70,13 +70,13 @@ func ParseAuthority(text []byte) (*Authority, error) {
 	return &Authority{root, key}, nil
 }
 
-// Encode returns the authority as PEM, with its key: whoever has it, is whom he likes in the job.
+// Encode returns the authority as PEM, with its key: its holder can pose as any process of the job.
 func (a *Authority) Encode() ([]byte, error) { return encode(a.key, a.root.certificate.Raw) }
 
 // Root returns what everybody may know of the authority.
 func (a *Authority) Root() Root { return a.root }
 
-// Sign returns a certificate (DER) that says that whoever has the key is n, from now on, for a
+// Sign returns a certificate (DER) that identifies the holder of the key as n, from now on, for a
 // time.
 func (a *Authority) Sign(n identity.Name, key crypto.PublicKey, now time.Time, valid time.Duration) ([]byte, error) {
 	uri, err := url.Parse(n.String())
@@ -120,7 +120,7 @@ func newRoot(der []byte) (Root, error) {
 	return Root{c}, nil
 }
 
-// String returns the root in one line, to be told to processes by their environment. It is no
+// String returns the root in one line, to be asked to processes by their environment. It is no
 // secret.
 func (r Root) String() string { return base64.StdEncoding.EncodeToString(r.certificate.Raw) }
 

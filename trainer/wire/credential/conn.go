@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 )
 
-// Protocol is what is spoken on a connection, as ALPN names it.
+// Protocol is the protocol of a connection, by its ALPN name.
 type Protocol string
 
 const (
@@ -25,8 +25,8 @@ const (
 // plain ends the name of a protocol whose connections leave TLS.
 const plain = "-plain"
 
-// Plain returns the protocol as it is spoken on a network that encrypts below: both ends prove who
-// they are inside TLS, and then leave it. What follows is neither encrypted nor protected against
+// Plain returns the variant of the protocol for a network that encrypts below: both ends
+// authenticate inside TLS, and then leave it. Later data is neither encrypted nor protected against
 // change.
 func (p Protocol) Plain() Protocol { return p + plain }
 
@@ -36,7 +36,7 @@ func (p Protocol) leaves() bool { return len(p) > len(plain) && p[len(p)-len(pla
 // Conn is a connection whose other end is known. Close ends it at once: the protocols within say
 // themselves where they end.
 type Conn struct {
-	// what is said, within TLS or, when that was left, without
+	// what is reported, within TLS or, when that was left, without
 	net.Conn
 	raw net.Conn
 	// nil: TLS was left
@@ -49,8 +49,8 @@ type Conn struct {
 // Close implements [net.Conn].
 func (c *Conn) Close() error { return c.raw.Close() }
 
-// Bare returns what is said as it is on the network, which lets its user do more with a socket, or
-// c if it is encrypted.
+// Bare returns the socket of an unencrypted connection, with which its user can do more, or c if it
+// is encrypted.
 func (c *Conn) Bare() net.Conn {
 	if c.Protocol.leaves() {
 		return c.raw
@@ -58,8 +58,8 @@ func (c *Conn) Bare() net.Conn {
 	return c
 }
 
-// Client proves who this process is to whoever accepted a connection, and has that proved to be one
-// that expect returns no error for. It does not outlast ctx, and closes the connection if it fails.
+// Client authenticates this process to the accepting end of a connection, and requires a peer for
+// which expect returns no error. It does not outlast ctx, and closes the connection if it fails.
 func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protocol,
 	expect func(identity.Name) error) (*Conn, error) {
 	made := &Conn{raw: conn, Protocol: protocol}
@@ -85,9 +85,8 @@ func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protoco
 	return made.proved(ctx, stop(), err)
 }
 
-// Server has whoever dialled a connection prove who it is, and proves who this process is. The
-// protocol is the one of the list that the other end asks for. A stranger is let in only if
-// strangers is true.
+// Server authenticates the dialling end of a connection, and this process to it. The protocol is
+// the one of the list that the other end asks for. A stranger is let in only if strangers is true.
 func (c *Credential) Server(ctx context.Context, conn net.Conn, strangers bool, protocols ...Protocol) (*Conn, error) {
 	made := &Conn{raw: conn}
 	config := c.config(func(state tls.ConnectionState) (err error) {

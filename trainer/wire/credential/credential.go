@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 )
 
-// Credential is what a process proves itself with. It is safe for concurrent use.
+// Credential holds the certificate and the key of a process. It is safe for concurrent use.
 type Credential struct {
 	pool *x509.CertPool
 	key  *ecdsa.PrivateKey

@@ -221,7 +221,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// Who says nothing is waited for until the context ends.
+// A silent peer is waited for until the context ends.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authority(t, "uid")
@@ -316,7 +316,7 @@ func TestCardsAndAuthoritiesAreWritten(t *testing.T) {
 	}
 }
 
-// A certificate of a process signs none, whoever asks.
+// A certificate of a process signs no other.
 func TestPodsAreNoAuthorities(t *testing.T) {
 	a := authority(t, "uid")
 	card, err := a.Issue(worker, time.Now(), Lifetime)

@@ -12,14 +12,14 @@
 // certificate that was given is valid until it expires; who was replaced meanwhile is refused by
 // its incarnation, which is for package identity to say.
 //
-// Protocols on one port are told apart by ALPN. Those of data have two names, one for connections
-// that stay inside TLS and one for those that leave it when both ends are proved: see
+// Protocols on one port are distinguished by ALPN. Those of data have two names, one for
+// connections that stay inside TLS and one for those that leave it when both ends are proved: see
 // [Protocol.Plain].
 //
 // Laws:
 //
 //  1. A connection is used only after both ends have shown certificates of this job's authority; a
 //     [Stranger] may be let in to ask for one.
-//  2. Who dials speaks with the name that it expects, or not at all.
+//  2. The dialling end speaks with the peer that it expects, or not at all.
 //  3. No key is ever in an error, in a log, or in what [Root.String] says.
 package credential

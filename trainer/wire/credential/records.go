@@ -12,7 +12,7 @@ const (
 	// together is how many bytes of records are written by one system call: few calls, and the
 	// other end need not wait long for the first of them.
 	together = 8 * record
-	// ahead is how many bytes a connection that carries values reads by one system call.
+	// ahead is the number of bytes that a connection that carries values reads by one system call.
 	ahead = 4 * record
 )
 
@@ -26,7 +26,7 @@ type records struct {
 	mu sync.Mutex
 	// what is gathered; nil: nothing is
 	out *[]byte
-	// of a write: TLS has told its user that it was good, so no later one may be
+	// of a write: TLS has reported it as good to its user, so no later one may be
 	err error
 }
 

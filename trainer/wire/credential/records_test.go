@@ -55,7 +55,7 @@ func watch(t *testing.T, protocol Protocol) (client, accepted *Conn, w *watched)
 	return client, accepted, w
 }
 
-// What is written in slices of any lengths is what is read in any others.
+// Data written in slices of any lengths is read in any others.
 func TestRecordsKeepTheirOrder(t *testing.T) {
 	for _, protocol := range []Protocol{GRPC, Push, Mesh, Mesh.Plain()} {
 		client, accepted, _ := watch(t, protocol)
@@ -129,7 +129,7 @@ func TestRecordsGoOutTogether(t *testing.T) {
 	}
 }
 
-// An error of a write that crypto/tls took for good is told, and no later write is good.
+// An error of a write that crypto/tls took for good is reported, and no later write is good.
 func TestRecordsTellTheirFailure(t *testing.T) {
 	client, accepted, w := watch(t, Push)
 	go io.Copy(io.Discard, accepted)

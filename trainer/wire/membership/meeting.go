@@ -41,9 +41,9 @@ type Meeting struct {
 	joins bool
 	// formation of the world that drop cancels
 	current int64
-	// life of the model in the newest world
+	// model generation in the newest world
 	life int64
-	// number of the newest flush order in that life
+	// number of the newest flush order in that generation
 	flush int64
 	// newest checkpoint order; nil: none
 	ordered *wire.Cut
@@ -105,8 +105,8 @@ func (m *Meeting) standing() *wire.Arrival {
 	return m.stands
 }
 
-// lasting is how long a stream has to last to count as a success. Shorter ones are followed by a
-// pause.
+// lasting is the time that a stream has to last to count as a success. Shorter ones are followed by
+// a pause.
 const lasting = time.Second
 
 // Attend keeps a stream to the master, from the first arrival on, until ctx is done. It returns an
@@ -186,7 +186,7 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address,
 				Process: m.stands.Process, Formation: p.Formation, Works: true}
 		}
-		// also if this worker was not in the first world of that life
+		// also if this worker was not in the first world of that generation
 		if p.Life != m.life {
 			m.life, m.flush = p.Life, 0
 		}
@@ -233,7 +233,7 @@ func (m *Meeting) Cut() *wire.Cut {
 	return m.ordered
 }
 
-// Recalled reports whether the members of a formation were told to come to the rendezvous at their
+// Recalled reports whether the members of a formation were asked to come to the rendezvous at their
 // convenience, even if one is lost since; joins reports whether the only reason was that workers
 // wait to join.
 func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// An order to flush holds for the life of the model in which it came, whether or not the worker was
-// in the first world of the next life.
+// An order to flush holds for the model generation in which it came, whether or not the worker was
+// in the first world of the next generation.
 func TestFlushOfAnotherModel(t *testing.T) {
 	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, Life: 1}, nil))
 	for _, c := range []struct {

@@ -1,5 +1,5 @@
-// Package membership is how a worker joins the job and stays in it: its end of the rendezvous,
-// calls that are repeated until the master answers, and the errors that end it.
+// Package membership lets a worker join the job and stay in it: its end of the rendezvous, calls
+// that are repeated until the master answers, and the errors that end it.
 package membership
 
 import (

@@ -39,13 +39,13 @@ func limited(ctx context.Context) (context.Context, func(error) error) {
 // way.
 const most = 64
 
-// window is how many bytes may be under way in a call, and on a connection. Messages here are
-// small; and where the window is given, gRPC does not measure the connection for it, which takes a
-// frame and its answer beside nearly every message.
+// window is the number of bytes that may be under way in a call, and on a connection. Messages here
+// are small; and where the window is given, gRPC does not measure the connection for it, which
+// takes a frame and its answer with nearly every message.
 const window = 1 << 20
 
-// workers is how many goroutines are kept for calls: a new one for each call has to make its stack
-// larger each time. Calls beyond them get their own.
+// workers is the number of goroutines that are kept for calls: a new one for each call has to make
+// its stack larger each time. Calls beyond them get their own.
 const workers = 16
 
 // serving returns what every gRPC server of a job is made with: it lets clients test connections at

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxStrangers is how many connections of a server may be there of which nobody has shown yet
-	// that it is of the job. One more ends the oldest: who belongs to the job says so at once.
+	// maxStrangers is how many connections of a server may be there whose peer has not proved yet
+	// that it is of the job. One more ends the oldest: who belongs to the job reports it at once.
 	maxStrangers = 512
 	// maxRefusals is how many calls of strangers are answered on one connection, until it is ended.
 	maxRefusals = 16
@@ -51,8 +51,7 @@ type guest struct {
 
 func newDoor(self *Self, open bool) *door { return &door{self: self, open: open} }
 
-// ServerHandshake implements credentials.TransportCredentials: it has whoever has dialled prove who
-// it is.
+// ServerHandshake implements credentials.TransportCredentials: it authenticates the dialling end.
 func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if conn, ok := conn.(*credential.Conn); ok {
 		return conn, &guest{Conn: conn, known: func() {}, peer: conn.Peer}, nil
@@ -79,7 +78,7 @@ func (d *door) Info() credentials.ProtocolInfo          { return secured }
 func (d *door) Clone() credentials.TransportCredentials { return d }
 func (d *door) OverrideServerName(string) error         { return nil }
 
-// secured is what connections of gRPC are.
+// secured is the type of gRPC's connections.
 var secured = credentials.ProtocolInfo{SecurityProtocol: "tls"}
 
 // AuthType implements credentials.AuthInfo.

@@ -20,7 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
-// Self is who this process is in its job, at the time, and how it proves that. It is safe for
+// Self holds this process's current identity in its job, and its credential. It is safe for
 // concurrent use.
 type Self struct {
 	fixed        identity.Header
@@ -55,7 +55,7 @@ func (s *Self) Credential() *credential.Credential { return s.credential }
 
 func newSaid(h identity.Header) *said { return &said{h, metadata.Pairs(HeaderKey, Text(h))} }
 
-// in returns the same of another life.
+// in returns the same of another generation.
 func (s *said) in(life int64) *said {
 	h := s.Header
 	h.Life = life
@@ -73,10 +73,10 @@ func (s *Self) say() *said {
 	return last
 }
 
-// Life returns the life of the model that this process works with.
+// Life returns the model generation that this process works with.
 func (s *Self) Life() int64 { return s.life.Load() }
 
-// SetLife makes this process one that works with the model of that life.
+// SetLife makes this process one that works with the model of that generation.
 func (s *Self) SetLife(life int64) { s.life.Store(life) }
 
 // hear notes which incarnation of the master has spoken. The newest counts.
@@ -92,8 +92,8 @@ func (s *Self) hear(master int) {
 // lifeKey finds in a context the life that its calls are of.
 type lifeKey struct{}
 
-// InLife returns a context for a call that tells of the model as it was in that life, whichever the
-// process has come to.
+// InLife returns a context for a call that tells of the model as it was in that generation,
+// whichever the process has come to.
 func InLife(ctx context.Context, life int64) context.Context {
 	return context.WithValue(ctx, lifeKey{}, life)
 }
@@ -102,7 +102,7 @@ func InLife(ctx context.Context, life int64) context.Context {
 const HeaderKey = "elasticdl-speaker"
 
 // Text returns a header as it stands in metadata. gRPC would make the same of bytes, at each call
-// anew.
+// again.
 func Text(h identity.Header) string { return base64.RawStdEncoding.EncodeToString(h.Append(nil)) }
 
 // callerKey finds the caller in a context.
@@ -142,10 +142,10 @@ func Refusal(err error) error {
 	return err
 }
 
-// NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists,
-// and says in each answer to one of them who it is. Who has no certificate is let in only if
-// strangers is true, to make those of identity.Open. A connection that is a [credential.Conn]
-// already was proved before.
+// NewServer makes a gRPC server that admits the calls of identity.Calls by their roles, and sends
+// its identity with each answer. Peers without a certificate are admitted only if strangers is
+// true, for the calls of identity.Open. A connection that is a [credential.Conn] already was proved
+// before.
 func NewServer(self *Self, strangers bool) *grpc.Server {
 	d := newDoor(self, strangers)
 	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -268,8 +268,8 @@ func (s *scribe) Control(ctx context.Context, _ *wire.ControlRequest) (*wire.Con
 	return new(wire.ControlReply), nil
 }
 
-// A call may name an earlier life than that of its caller. A master is refused once a later one was
-// heard.
+// A call may name an earlier generation than that of its caller. A master is refused once a later
+// one was heard.
 func TestWhoSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := identity.Header{Job: "uid", Life: 5}

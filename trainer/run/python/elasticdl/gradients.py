@@ -194,7 +194,7 @@ class DistributedDataParallel(torch.nn.Module):
     """Wraps a module; ``backward()`` then averages its gradients over the global batch, overlapped
     with computing them.
 
-    It may be made anew in each world, or once: its hooks are on the module's parameters once in
+    It may be made again in each world, or once: its hooks are on the module's parameters once in
     either case.
 
     While ``require_backward_grad_sync`` is False gradients add up, and ``backward()`` does not

@@ -251,7 +251,7 @@ def _watch(group: Group) -> None:
 
 
 def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
-    """Takes the place of ``Work.wait``. Waits with a limit end by themselves, and NCCL's are ended
+    """Takes the place of ``Work.wait``. Waits with a limit end on their own, and NCCL's are ended
     by its abort.
 
     A wait does not tell whose it is: beside NCCL the package waits for its own collectives of

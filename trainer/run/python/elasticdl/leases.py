@@ -313,7 +313,7 @@ class Book:
             self._news = True
 
     def news(self) -> bool:
-        """Reports, once, whether the agent was told of records in the state outside of rounds."""
+        """Reports, once, whether the agent was notified of records in the state outside of rounds."""
         news, self._news = self._news, False
         return news
 

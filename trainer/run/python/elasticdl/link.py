@@ -1,5 +1,5 @@
 """Exchanges JSON lines with the agent over one stream socket: requests with replies, and messages
-that the agent sends by itself."""
+that the agent sends on its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Counts rounds, and agrees among all ranks which records are in the model after each.
 
 A round is one update of the model. Beside its gradients the ranks gather a small table of fixed
-size, the *header*: how many records each brings, which ones, whether it has been told to leave,
+size, the *header*: how many records each brings, which ones, whether it has been asked to leave,
 whether its records are at an end. It is gathered before the gradients are, so a rank that has the
 gradients of a round knows what of every rank, the lost ones too, is in the model after it.
 """
@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 
-#: Of a rank: it was told to leave, it has no more records, it makes this round in any case, its
+#: Of a rank: it was asked to leave, it has no more records, it makes this round in any case, its
 #: job stops after this round.
 LEAVE, ENDED, STEPS, STOP = 1, 2, 4, 8
 #: How many stretches of records one header names. More are named by further headers of the same

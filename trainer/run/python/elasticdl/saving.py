@@ -73,7 +73,7 @@ class Checkpoints:
         try:
             saved = torch.load(file, map_location="cpu", weights_only=False)
         except Exception as e:
-            raise Error("checkpoint %s cannot be read: %s; remove it to begin anew" % (self.path, e)) from e
+            raise Error("checkpoint %s cannot be read: %s; remove it to start over" % (self.path, e)) from e
         if not isinstance(saved, dict) or saved.get("kind") != _KIND:
             raise Error("%s is not a checkpoint of elasticdl.checkpoint(); give another path" % self.path)
         cut = saved.get("cut")

@@ -540,7 +540,7 @@ class Session:
                 else "call checkpoint(path, same_data=True) if the data set is the same"
             )
             raise Error(
-                "%s cannot be resumed: %s; %s, or give checkpoint() another path to begin anew"
+                "%s cannot be resumed: %s; %s, or give checkpoint() another path to start over"
                 % (self.origin, wrong, remedy)
             )
         self.cut = data.cut()

@@ -1,4 +1,4 @@
-"""Accumulates the gradients of so many batches in each round; the last round has fewer batches with
+"""Accumulates the gradients of that many batches in each round; the last round has fewer batches with
 records."""
 
 import json

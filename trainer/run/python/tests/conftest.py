@@ -37,7 +37,7 @@ def forker():
 
 @pytest.fixture
 def job(tmp_path, forker):
-    """Returns a function that starts a job of so many processes."""
+    """Returns a function that starts a job of that many processes."""
     agents = []
 
     def start(n, *arguments, script="work.py", **env):

@@ -392,7 +392,7 @@ def moved_ledger():
 
 
 def void_block():
-    """What was fetched from a lease that is void, or granted anew, is not credited."""
+    """What was fetched from a lease that is void, or granted again, is not credited."""
     b, s = fetching(20, {})
     b.make(0)
     sync(s, {})

@@ -61,7 +61,7 @@ class Process:
         self.leases: List[int] = []
         self.waits: List[Tuple[int, List[str]]] = []
         self.heard: List[Dict[str, Any]] = []
-        self.leaves = self.left = False  # was told to leave, and is released
+        self.leaves = self.left = False  # was asked to leave, and is released
 
     def code(self) -> Optional[int]:
         """Returns how the process ended, None if it has not; a signal is negative."""
@@ -75,7 +75,7 @@ class Process:
 
 
 class Agent:
-    """Is the other end of the sockets. ``first`` is how many processes the first world waits
+    """Is the other end of the sockets. ``first`` is the number of processes that the first world waits
     for."""
 
     def __init__(
@@ -415,7 +415,7 @@ class Agent:
         return False
 
     def stepping(self, count: int = 1, timeout: float = LIMIT) -> bool:
-        """Waits until all members have ended so many rounds of the newest world, or are done."""
+        """Waits until all members have ended that many rounds of the newest world, or are done."""
         return self.until(
             lambda: bool(self.members)
             and all(

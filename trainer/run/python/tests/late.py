@@ -1,4 +1,4 @@
-"""Has rank 1 come late to its first world: it takes so many seconds before it is ready, far more
+"""Has rank 1 come late to its first world: it takes that many seconds before it is ready, far more
 than the making of the group may."""
 
 import json

@@ -177,7 +177,7 @@ def older_than_its_world():
 
 
 def who_writes():
-    """Rank 0 alone writes checkpoints: each so many rounds, at the end, and when it was asked
+    """Rank 0 alone writes checkpoints: each that many rounds, at the end, and when it was asked
     to."""
     path = os.path.join(os.environ["WHERE"], "written.pt")
     s = alone()
@@ -231,7 +231,7 @@ def written_whole():
     except OSError as e:
         assert e.errno == 28
     else:
-        raise AssertionError("not written, and nothing is said")
+        raise AssertionError("not written, and nothing is reported")
     os.fsync, os.replace = sync, replace
     assert os.listdir(where) == ["kept.pt"]
     again = session.Session("gloo", None)

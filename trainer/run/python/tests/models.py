@@ -336,7 +336,7 @@ def sparse():
 
 
 def phases():
-    """There is one training function: when it returns, the agent is told that the process needs no
+    """There is one training function: when it returns, the agent is notified that the process needs no
     further world."""
     state = elasticdl.State(n=0)
     once = elasticdl.run(lambda state: 1)
@@ -362,7 +362,7 @@ def ahead():
 
 
 def feeds():
-    """A data set that is made anew in each world does not leave the workers of the former one
+    """A data set that is made again in each world does not leave the workers of the former one
     behind."""
     def children():
         with open("/proc/self/task/%d/children" % os.getpid()) as f:

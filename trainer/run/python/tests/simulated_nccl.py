@@ -1,7 +1,7 @@
 """Trains as work.py does, with init("nccl"): as if there were GPUs, and a group of gloo's in the
 place of NCCL's.
 
-As with NCCL, nothing that waits in that group ends by itself when a peer is lost, but for an abort.
+As with NCCL, nothing that waits in that group ends on its own when a peer is lost, but for an abort.
 """
 
 import os

@@ -51,7 +51,7 @@ def test_kills_in_mid_task_with_loader_workers_and_replacements(job, fixed):
 
         assert agent.until(kill), [agent.log(p)[-1500:] for p in agent.processes]
     got = results(agent)
-    assert all(w["round"] > 0 for w in agent.worlds[1:])  # the training did not begin anew
+    assert all(w["round"] > 0 for w in agent.worlds[1:])  # the training did not start over
     assert sorted(p.code() for p in agent.processes) == [-9, -9, 0, 0], [
         agent.log(p)[-1500:] for p in agent.processes
     ]  # and no 81

@@ -299,7 +299,7 @@ def unfit():
     assert (reader.round, reader.ledger, reader.settled, reader.cut["size"]) == (3, {(0, 0): 4}, 0, 64)
     assert refusal(lambda: reader.declare(leases.DataSet(65, 1))) == (
         "checkpoint %s cannot be resumed: it has records of an open epoch of a data set with size=64 (the script declares 65), "
-        "records_per_task=1 (the script declares 2); restore that data set, or give checkpoint() another path to begin anew"
+        "records_per_task=1 (the script declares 2); restore that data set, or give checkpoint() another path to start over"
         % saved.path
     )
     assert not reader.book.used and reader.cut["size"] == 64
@@ -347,7 +347,7 @@ def checkpoint_late():
 
 def checkpoint_half():
     """A checkpoint that is asked for within a round is that of the round's end. One whose round
-    does not end is not written, which is said."""
+    does not end is not written, which is reported."""
     path = os.path.join(os.environ["WHERE"], "saved.pt")
     elasticdl.checkpoint(path, every=0)
     elasticdl.init()

@@ -10,9 +10,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// allowed uses once what a master may do to hear of its pods and of its spec, and what it needs at
-// its end. What watches them goes on half deaf without a permission, as well as it can; a job that
-// lacks one is to fail and name it instead.
+// allowed tries the permissions that a master needs for news of its pods and of its spec, and for
+// its end. Watches continue without a permission, as well as they can; a job that lacks one is to
+// fail and name it instead.
 func (m *kubeMaster) allowed(ctx context.Context) error {
 	pods, maps := m.Client.CoreV1().Pods(m.Namespace), m.Client.CoreV1().ConfigMaps(m.Namespace)
 	of := meta.ListOptions{LabelSelector: manifest.LabelJob + "=" + m.Job, Limit: 1}

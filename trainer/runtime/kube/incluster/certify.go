@@ -40,7 +40,7 @@ type roster interface {
 	// whose returns which start of which pod of the job a pod object is, whether it has ended, and
 	// whether it is known.
 	whose(types.UID) (id pod.ID, launch int, ended, known bool)
-	// pin notes the key of a pod, until the pod is gone, and reports whether it is the only one
+	// pin notes the key of a pod, until the pod is deleted, and reports whether it is the only one
 	// that was noted. Of a pod that is not known there is none.
 	pin(types.UID, fingerprint) bool
 }
@@ -48,9 +48,9 @@ type roster interface {
 // fingerprint is the SHA-256 of a public key.
 type fingerprint [sha256.Size]byte
 
-// certifier gives certificates to the pods of the job that prove which they are. What proves it is
-// a token of the pod's ServiceAccount that a kubelet has for it: signed by the cluster, for this
-// job only, and bound to the pod.
+// certifier gives certificates to pods of the job that prove their identity. The proof is a token
+// of the pod's ServiceAccount, which its kubelet has: signed by the cluster, for this job only, and
+// bound to the pod.
 type certifier struct {
 	wire.UnimplementedCertificationServer
 	certifierConfig

@@ -244,7 +244,7 @@ func TestNobodyElseIsCertified(t *testing.T) {
 		}
 		for _, told := range []string{fmt.Sprint(err), log.String()} {
 			if len(tt.token) > 6 && strings.Contains(told, tt.token) {
-				t.Errorf("%s: the token is told: %s", name, told)
+				t.Errorf("%s: the token is reported: %s", name, told)
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func TestATokenIsOfOneKey(t *testing.T) {
 	again.Once = false
 	for range 2 {
 		if err := again.ask(t, applicant(t), cluster.sign(bound("w", "w"))); err != nil {
-			t.Errorf("a pod whose process may be started anew: %v", err)
+			t.Errorf("a pod whose process may be started again: %v", err)
 		}
 	}
 }
@@ -318,23 +318,23 @@ func TestKeysGoWithTheirPods(t *testing.T) {
 	r.forget("w", r.known["w"], pod.Event{ID: pod.ID{Role: pod.Worker, Index: 3}, Launch: 2, Phase: pod.Deleted})
 	r.mu.Unlock()
 	if r.pin("w", key) {
-		t.Error("a pod that is gone has a key")
+		t.Error("a deleted pod has a key")
 	}
 	if len(r.known) != 2 {
 		t.Errorf("%d pods are known, want 2", len(r.known))
 	}
 }
 
-// told has the keys of a cluster, which a test changes.
-type told struct {
+// keySource has the keys of a cluster, which a test changes.
+type keySource struct {
 	keys
 	text  []byte
 	err   error
 	reads int
 }
 
-func newTold(issuers ...*issuer) *told {
-	k := &told{text: jwks(issuers...)}
+func newKeySource(issuers ...*issuer) *keySource {
+	k := &keySource{text: jwks(issuers...)}
 	k.keys.read = func(context.Context) ([]byte, error) {
 		k.reads++
 		return k.text, k.err
@@ -343,7 +343,7 @@ func newTold(issuers ...*issuer) *told {
 }
 
 // expect checks whether a token is accepted, and how often the keys were read up to then.
-func (k *told) expect(t *testing.T, what, token string, want string, reads int) {
+func (k *keySource) expect(t *testing.T, what, token string, want string, reads int) {
 	t.Helper()
 	var says claims
 	err := k.verify(t.Context(), token, &says)
@@ -359,7 +359,7 @@ func (k *told) expect(t *testing.T, what, token string, want string, reads int) 
 func TestKeysAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next, none := newIssuer("old"), newIssuer("next"), newIssuer("none")
-		k := newTold(old)
+		k := newKeySource(old)
 		says := bound("w", "w")
 		k.expect(t, "the first", old.sign(says), "good", 1)
 		k.expect(t, "the next", old.sign(says), "good", 1)
@@ -375,16 +375,16 @@ func TestKeysAreReadAgain(t *testing.T) {
 		time.Sleep(keysPause)
 		k.expect(t, "an unknown key", none.sign(says), "bad", 4)
 		time.Sleep(keysPause)
-		k.expect(t, "a key that is gone", old.sign(says), "bad", 5)
+		k.expect(t, "a deleted key", old.sign(says), "bad", 5)
 	})
 }
 
 // While the keys of a cluster cannot be read, tokens with known keys are accepted, and others are
-// told to try again.
+// asked to try again.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := newIssuer("old"), newIssuer("next")
-		k := newTold(old, next)
+		k := newKeySource(old, next)
 		k.err = errors.New("down")
 		says := bound("w", "w")
 		k.expect(t, "the first", old.sign(says), "not yet", 1)
@@ -417,7 +417,7 @@ func TestKeysAreReadForAll(t *testing.T) {
 		cancel()
 		var into claims
 		if err := k.verify(gone, old.sign(says), &into); err != nil {
-			t.Errorf("whoever is gone: %v", err)
+			t.Errorf("a deleted pod: %v", err)
 		}
 		time.Sleep(keysPause)
 		go func() { var into claims; k.verify(t.Context(), newIssuer("none").sign(says), &into) }()

@@ -114,7 +114,7 @@ func TestEndedJobIsNotTrainedAgain(t *testing.T) {
 				t.Errorf("state %s: %s, incarnation %s", s.State, s.Reason, c.state()[keyIncarnation])
 			}
 			if !c.swept() || c.retries() != tt.retries {
-				t.Errorf("its pod is told to go: %t; the Job may start %d masters more", c.swept(), c.retries())
+				t.Errorf("its pod is asked to go: %t; the Job may start %d masters more", c.swept(), c.retries())
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestMasterIsToldToGo(t *testing.T) {
 			}
 			if s := c.status(); s.State != tt.state || c.swept() != tt.swept ||
 				s.State == "Suspended" && s.RecordsPerSecond > 0 {
-				t.Errorf("%v; its pods are told to go: %t", s, c.swept())
+				t.Errorf("%v; its pods are asked to go: %t", s, c.swept())
 			}
 			if n := c.retries(); n == 0 {
 				t.Error("the Job may start no master any more")
@@ -259,7 +259,7 @@ func TestMasterLooksTwice(t *testing.T) {
 			return s, err
 		})
 		if s := c.status(); err == nil || errors.Is(err, master.ErrLeft) || s.State != state || !c.swept() {
-			t.Errorf("%v, %s, expected %s; its pods are told to go: %t", err, s.State, state, c.swept())
+			t.Errorf("%v, %s, expected %s; its pods are asked to go: %t", err, s.State, state, c.swept())
 		}
 		cancel()
 	}
@@ -290,7 +290,7 @@ func TestOrderOfAFailure(t *testing.T) {
 			errors.New("bad data")
 	})
 	if err == nil || err.Error() != "bad data" || !patched || c.retries() != 0 {
-		t.Errorf("%v; the Job is told: %t, and may start %d masters more", err, patched, c.retries())
+		t.Errorf("%v; the Job is reported: %t, and may start %d masters more", err, patched, c.retries())
 	}
 }
 
@@ -364,7 +364,7 @@ func TestMasterIsToldToGoAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := <-c.beginWith(ctx, "master-b", c.never); !errors.Is(err, master.ErrSuspended) || !c.swept() {
-		t.Errorf("%v; its pods are told to go: %t", err, c.swept())
+		t.Errorf("%v; its pods are asked to go: %t", err, c.swept())
 	}
 }
 
@@ -386,7 +386,7 @@ func TestMasterGivesWay(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if s := c.status(); s.RecordsDone != 1 || c.swept() || c.retries() == 0 {
-		t.Errorf("it wrote over what the other one wrote: %v; the pods are told to go: %t; the Job "+
+		t.Errorf("it wrote over what the other one wrote: %v; the pods are asked to go: %t; the Job "+
 			"may start %d masters more", s, c.swept(), c.retries())
 	}
 }

@@ -1,6 +1,6 @@
 // Package incluster is the master of a job in a cluster: the main of the pod that the job's Job
-// runs. It gives [master.Run] the pods of the cluster, a memory that outlives it, and the word of
-// whoever changes the job.
+// runs. It gives [master.Run] the pods of the cluster, a memory that outlives it, and the changes
+// that users make to the job.
 //
 //	API server                          the pod of the master's Job
 //	──────────                          ───────────────────────────
@@ -19,38 +19,37 @@
 //	})
 //
 // A master's requests are repeated as long as the API server does not answer, in bounded parallel
-// and at a bounded rate. What it refuses goes back to the table of pods, which waits longer each
-// time, and shows why.
+// and at a bounded rate. Its refusals return to the table of pods, which waits longer each time,
+// and shows why.
 //
 // Laws:
 //
-//  1. Of each pod that was made one end is told, also if its object was never seen, or was gone and
-//     another of its name there, while nobody could watch: what a list lacks that is younger than
-//     the pod is gone.
-//  2. What the cluster said of a pod before it was gone is in its end: whether it was preempted,
-//     evicted, or its node lost.
+//  1. The end of each created pod is reported once, also if its object was never seen, or was
+//     deleted and replaced by another of its name while nobody could watch: a pod that a newer list
+//     lacks is deleted.
+//  2. The cluster's last report of a pod is in its end: whether it was preempted, evicted, or its
+//     node lost.
 //  3. A creation whose answer is lost is done once. A deletion is of one pod, and never of the next
 //     of its name.
 //  4. Pods of another job, or of one of the same name before, are not touched.
-//  5. A pod that is not gone ten seconds after its grace is on a node that does not answer, and is
-//     taken from it.
+//  5. A pod that still exists ten seconds after its grace period is on a node that does not answer,
+//     and is deleted by force.
 //  6. Of the masters of a Job one writes at a time. Each start of one raises the incarnation in the
 //     state by compare-and-swap, which locks out those before: what they write then, status or
-//     record, is refused, and they end and touch no pod. What the state of another Job of the name
-//     says is nobody's.
+//     record, is refused, and they end and touch no pod. The state of another Job of the name is
+//     ignored.
 //  7. A master goes on with the record of the one before. Without one nothing of the Job is begun:
-//     it begins when the pods of a former Job of its name are gone, which would take its master for
-//     theirs.
+//     it begins when the pods of a former Job of its name are deleted, which would take its master
+//     for theirs.
 //  8. A job whose end is written is not run again. The exit code is 0 only if it is written that
 //     every record was done. A job fails in this order: that is written, its pods are deleted, its
 //     Job may start no other master, the process ends.
-//  9. A master that is told to go does what its Job says: deleted, or over its deadline, the job
+//  9. A master that is asked to go does what its Job says: deleted, or over its deadline, the job
 //     stops; suspended, its pods are ended until it is resumed; else they work on, and the next
 //     master finds them ([Runtime.Adopt]).
-//  10. What befalls the job as a whole, and failures and refusals of its pods, are told by events
-//     of its Job: few, however often that happens. They are written before the master's process
-//     ends, if the API server answers. No job waits for an event while it runs, or fails for want
-//     of one.
+//  10. Incidents of the job, and failures and refusals of its pods, are events of its Job: few,
+//     however often that happens. They are written before the master's process ends, if the API
+//     server answers. No job waits for an event while it runs, or fails for want of one.
 //  11. Servers and workers prove which pod they are by a token that the cluster signed for this job
 //     and that is bound to a pod which the master made, and lives; a pod has certificates of one
 //     key.

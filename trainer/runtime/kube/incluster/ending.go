@@ -20,7 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Reasons why a master that is told to leave stops its job.
+// Reasons why a master that is asked to leave stops its job.
 var (
 	errDeleted = errors.New("the job was deleted")
 	errLate    = errors.New("it has run for longer than its --deadline")
@@ -35,9 +35,9 @@ func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	return last, func() { stop(); cancel() }
 }
 
-// asked returns what a master that is told to leave must do, according to its Job: leave the job to
-// the next master, suspend it, or stop it for a reason. If the Job cannot be read, the next master
-// decides.
+// asked returns what a master that is asked to leave must do, according to its Job: leave the job
+// to the next master, suspend it, or stop it for a reason. If the Job cannot be read, the next
+// master decides.
 func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop error) {
 	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
 	defer cancel()
@@ -68,7 +68,7 @@ func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop erro
 }
 
 // late reports whether a Job has run for as long as it may: its controller deletes the pod before
-// it says so.
+// it reports it.
 func late(root *batch.Job, now time.Time) bool {
 	limit, began := root.Spec.ActiveDeadlineSeconds, root.Status.StartTime
 	return limit != nil && began != nil && !now.Before(began.Add(time.Duration(*limit)*time.Second))
@@ -118,7 +118,7 @@ func (m *kubeMaster) settle(ctx context.Context, final *wire.JobStatus, err erro
 	return err
 }
 
-// left is the end of a master that was told to go. What the Job says now counts.
+// left is the end of a master that was asked to stop. The Job's present spec counts.
 func (m *kubeMaster) left(ctx context.Context, final *wire.JobStatus) error {
 	last, cancel := lastly(ctx)
 	defer cancel()
@@ -192,8 +192,8 @@ func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 		err, manifest.MasterName(m.Job), refused)
 }
 
-// patchJob patches the spec of this master's own Job. One that is gone is no error, nor is another
-// of its name, which the API server does not patch because of the UID.
+// patchJob patches the spec of this master's own Job. A deleted one is no error, nor is another of
+// its name, which the API server does not patch because of the UID.
 func (m *kubeMaster) patchJob(ctx context.Context, spec string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":%s}`, m.env[job.EnvUID], spec)
 	_, err := m.Client.BatchV1().Jobs(m.Namespace).Patch(ctx, manifest.MasterName(m.Job),

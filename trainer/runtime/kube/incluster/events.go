@@ -46,12 +46,12 @@ const (
 	eventEvery = 5 * time.Minute
 )
 
-// eventWords is how many bytes a message may have: as many as events.k8s.io allows.
+// eventWords is the number of bytes that a message may have: as many as events.k8s.io allows.
 const eventWords = 1024
 
-// eventLimit is how long a master stays for events that are not written when its job is over and
-// its last state is written, which says the same: of the 30 s that a pod has which was deleted, the
-// pods and the state may have taken leaveLimit each.
+// eventLimit is the time that a master stays for events that are not written when its job is over
+// and its last state is written, which says the same: of the 30 s that a pod has which was deleted,
+// the pods and the state may have taken leaveLimit each.
 const eventLimit = 5 * time.Second
 
 // eventWriter writes what happens to a job as events of its Job. It only creates them, when they
@@ -63,7 +63,7 @@ type eventWriter struct {
 	// what all have in common
 	event core.Event
 	log   *slog.Logger
-	// one could not be written, and that was said
+	// one could not be written, and that was reported
 	denied bool
 	// reasons of those that were not written when there was no more time
 	late []string
@@ -136,11 +136,11 @@ func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
 	case master.BegunAnew:
 		return core.EventTypeWarning, reasonAnew,
-			fmt.Sprintf("the training begins anew from the initial values: %s; %s records were "+
+			fmt.Sprintf("the training starts over from the initial values: %s; %s records were "+
 				"trained on till then", e.Reason, logline.Thousands(e.Records))
 	case master.RolledBack:
 		return core.EventTypeWarning, reasonBack,
-			fmt.Sprintf("the training goes back to checkpoint %d at version %s, with %s of %s "+
+			fmt.Sprintf("the training returns to checkpoint %d at version %s, with %s of %s "+
 				"records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept),
 				logline.Thousands(e.Records), e.Reason)
 	case master.ProgramResumed:

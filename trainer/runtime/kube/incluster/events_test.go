@@ -59,11 +59,11 @@ func TestEventWords(t *testing.T) {
 		kind, why, says string
 	}{
 		{begunAnew, "Warning", "TrainingBegunAnew",
-			"the training begins anew from the initial values: ps-0 was lost with its part of the " +
+			"the training starts over from the initial values: ps-0 was lost with its part of the " +
 				"model: node lost; 512 records were trained on till then"},
 		{master.RolledBack{Life: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512,
 			Kept: 384}, "Warning", "TrainingRolledBack",
-			"the training goes back to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
+			"the training returns to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
 		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 803200,
 			Repeated: 224}, "Warning", "TrainingRolledBack",
 			"resumed from the checkpoint at step 20,200, with 803,200 records; 224 records are " +
@@ -260,7 +260,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 			}
 			switch {
 			case answers && (count != 2*eventBurst+1 || took > 0 || log.Len() > 0):
-				t.Errorf("%d events told after %v, log %s", count, took, log)
+				t.Errorf("%d events reported after %v, log %s", count, took, log)
 			case !answers && (len(all) != before || took != eventLimit ||
 				!strings.Contains(log.String(), "not written in time") ||
 				!strings.Contains(log.String(), "TrainingFailed")):
@@ -292,8 +292,8 @@ func TestEventsDenied(t *testing.T) {
 	})
 }
 
-// told returns the events that were written, as in "Warning PodFailed".
-func (c *nodes) told() []string {
+// written returns the events that were written, as in "Warning PodFailed".
+func (c *nodes) written() []string {
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
 	var all []string
@@ -303,7 +303,7 @@ func (c *nodes) told() []string {
 	return all
 }
 
-// TestMasterTellsEvents checks that a master writes an event when the training begins anew, and one
+// TestMasterTellsEvents checks that a master writes an event when the training starts over, and one
 // before it ends, when the job was stopped.
 func TestMasterTellsEvents(t *testing.T) {
 	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 1000 })
@@ -317,8 +317,8 @@ func TestMasterTellsEvents(t *testing.T) {
 	if err := <-end; !errors.Is(err, errDeleted) {
 		t.Error(err)
 	}
-	if told := c.told(); !slices.Equal(told, []string{"Warning TrainingBegunAnew", "Warning TrainingStopped"}) {
-		t.Errorf("told %q", told)
+	if told := c.written(); !slices.Equal(told, []string{"Warning TrainingBegunAnew", "Warning TrainingStopped"}) {
+		t.Errorf("reported %q", told)
 	}
 	if s := c.status(); s.Life < 2 || s.Anew == "" {
 		t.Errorf("life %d of the model, %q", s.Life, s.Anew)
@@ -343,9 +343,9 @@ func TestMasterMayTellNoEvents(t *testing.T) {
 		if s := c.status(); s.State != "Succeeded" {
 			t.Errorf("denied %t: %s", denied, s.State)
 		}
-		if told := c.told(); slices.Equal(told, []string{"Normal TrainingSucceeded"}) == denied ||
+		if told := c.written(); slices.Equal(told, []string{"Normal TrainingSucceeded"}) == denied ||
 			denied && len(told) > 0 {
-			t.Errorf("denied %t: told %q", denied, told)
+			t.Errorf("denied %t: reported %q", denied, told)
 		}
 	}
 }

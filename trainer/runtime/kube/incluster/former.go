@@ -20,9 +20,9 @@ const (
 	formerEvery = time.Second // how often it looks
 )
 
-// outlive waits until the pods of a former Job of this name are gone, as when Pulumi has replaced
-// it: they would take this master for theirs, and it their work for its job's. Those that are not
-// gone in time are on nodes that do not answer.
+// outlive waits until the pods of a former Job of this name are deleted, as when Pulumi has
+// replaced it: they would take this master for theirs, and it their work for its job's. Those that
+// still exist then are on nodes that do not answer.
 func (m *kubeMaster) outlive(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, formerLimit)
 	defer cancel()

@@ -37,10 +37,10 @@ type keys struct {
 // key.
 const keysPause = 5 * time.Second
 
-// keysLimit is how long a cluster may take to tell its keys.
+// keysLimit is the time that a cluster may take to tell its keys.
 const keysLimit = 10 * time.Second
 
-// accountToken is where a pod finds the token of its ServiceAccount.
+// accountToken is the path of a pod's ServiceAccount token.
 const accountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // maxKeys is the largest set of keys, in bytes.

@@ -58,7 +58,7 @@ type MasterConfig struct {
 }
 
 // RunMaster is the main of the pod of a job's master. It returns nil if every record was done, and
-// that is written for every master after it; every pod of the job has ended then, or was told to.
+// that is written for every master after it; every pod of the job has ended then, or was asked to.
 // At the end of ctx the Job says whether the job is stopped, suspended, or left to the next master.
 func RunMaster(ctx context.Context, c MasterConfig) error {
 	m, err := newKubeMaster(c)
@@ -174,7 +174,7 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	if m.resume {
 		m.before = strings.Fields(spec.Data[manifest.KeyLineage])
 		if m.past, err = role.DecodeHistory([]byte(spec.Data[manifest.KeyHistory])); err != nil {
-			m.log.Warn("What went wrong before the job was resumed is not shown", "error", err)
+			m.log.Warn("Incidents before the resume are not shown", "error", err)
 		}
 	}
 	j.Output = cmp.Or(j.Output, j.ResultDir())
@@ -379,7 +379,7 @@ func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 // wish is the store of the watched spec: its number of workers.
 type wish struct {
 	now   int
-	seen  string // the resource version that says so
+	seen  string // the resource version that reports it
 	scale chan int
 	log   *slog.Logger
 }

@@ -179,8 +179,8 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	if main(ctx, its) != nil {
 		code = 1
 	}
-	// held for the end and the removal together: the API server removes a pod that has ended as
-	// soon as it is deleted
+	// held for the end and the removal together: the API server removes an ended pod at its
+	// deletion
 	c.apiServer.mu.Lock()
 	defer c.apiServer.mu.Unlock()
 	now := c.pods[p.Name]
@@ -454,7 +454,7 @@ func TestMasterStops(t *testing.T) {
 	if s := c.status(); s.State != "Stopped" || !strings.HasPrefix(s.Reason, "stopped: the job was deleted") {
 		t.Errorf("%s: %s", s.State, s.Reason)
 	}
-	c.await("its pods are gone", func() bool { return len(c.pods) == 0 })
+	c.await("its pods are deleted", func() bool { return len(c.pods) == 0 })
 }
 
 // A job that cannot begin fails with the reason.

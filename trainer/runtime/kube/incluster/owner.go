@@ -22,7 +22,7 @@ func (m *kubeMaster) owner() checkpoint.Owner {
 
 // clusterOf returns an identity of the cluster: that of the key which it signs ServiceAccount
 // tokens with. No two clusters have the same. It is "" if there is no token: then nobody can prove
-// that the job is gone.
+// that the job has ended.
 func clusterOf(file string) string {
 	token, err := os.ReadFile(file)
 	if err != nil {
@@ -36,8 +36,8 @@ func clusterOf(file string) string {
 }
 
 // standing finds out whether an owner of a checkpoint directory lives, if it is a job of this
-// namespace and cluster whose Job this master may read. One whose UID is gone, or that has ended,
-// is dead.
+// namespace and cluster whose Job this master may read. An owner is dead if its UID no longer
+// exists, or if it has ended.
 func (m *kubeMaster) standing(ctx context.Context, o checkpoint.Owner) checkpoint.Standing {
 	here := m.owner()
 	if o.Cluster == "" || o.Cluster != here.Cluster || o.Namespace != here.Namespace || o.Name == "" {

@@ -27,7 +27,7 @@ func TestStandingOfAnOwner(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		// nil: as it is
+		// nil: unchanged
 		owner func(*checkpoint.Owner)
 		// nil: as it is
 		change func(*batch.Job)

@@ -36,7 +36,7 @@ func TestRuntimeGivesUpOnNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newAPIServer(t)
 			r := testRuntime(t, s)
-			r.Close() // the watch's part is played here
+			r.Close() // the test acts as the watch
 			r.config.Job.PendingTimeout = c.limit
 			s.create(r, worker0, 1)
 			p := s.get(manifest.PodName("test", worker0)).DeepCopy()

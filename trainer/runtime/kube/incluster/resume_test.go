@@ -13,7 +13,7 @@ import (
 )
 
 // A job whose spec says that it is resumed goes on from its own checkpoints. Otherwise it moves
-// them aside and begins anew. Its model is beside them, because the job names no place for it.
+// them aside and starts over. Its model is next to them, because the job names no place for it.
 func TestMasterResumes(t *testing.T) {
 	var j *job.Job
 	c := newNodes(t, func(of *job.Job) {

@@ -28,14 +28,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// podRate is how many creations and deletions a second one job asks of the API server, and podBurst
-// how many at once.
+// podRate limits a job's creations and deletions per second, and podBurst those at once.
 const (
 	podRate  = 100
 	podBurst = 100
 )
 
-// brokenLimit is how long the API server may fail to create a pod until that is told.
+// brokenLimit is the time that the API server may fail to create a pod until that is told.
 const brokenLimit = 10 * time.Second
 
 // RuntimeConfig describes the job whose pods a Runtime creates.
@@ -86,7 +85,7 @@ type known struct {
 	told pod.Event
 	// the event to send if the object is deleted
 	gone pod.Event
-	// if it was asked to go: when it should be gone
+	// if it was asked to go: when it should be deleted
 	due time.Time
 	// it has outlived that by far: its node does not answer
 	lost bool
@@ -186,7 +185,7 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 }
 
 // errOccupied is returned while a pod of that name is still being deleted.
-var errOccupied = errors.New("its predecessor is not gone yet")
+var errOccupied = errors.New("its predecessor still exists")
 
 // occupied handles a creation that found a pod of the same name: the same pod, if an earlier
 // attempt had no answer, or an earlier incarnation, which it waits to be deleted.
@@ -244,7 +243,7 @@ func (r *Runtime) whose(uid types.UID) (id pod.ID, launch int, ended, known bool
 	return k.gone.ID, k.gone.Launch, k.told.Phase.Ended(), true
 }
 
-// pin implements [roster]. What is noted of a pod goes with it, and with the master.
+// pin implements [roster]. The note ends with the pod, and with the master.
 func (r *Runtime) pin(uid types.UID, key fingerprint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,8 +255,8 @@ func (r *Runtime) pin(uid types.UID, key fingerprint) bool {
 	return k.key == key
 }
 
-// Adopt implements [master.Pods]. What is told here of a pod is not told again by Events, and what
-// becomes of it between the list and the watch is.
+// Adopt implements [master.Pods]. Events does not repeat the ends in this list, and reports changes
+// between the list and the watch.
 func (r *Runtime) Adopt(ctx context.Context) ([]pod.Event, error) {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -271,7 +270,7 @@ func (r *Runtime) Adopt(ctx context.Context) ([]pod.Event, error) {
 	return events, nil
 }
 
-// list returns every pod of a job of the name, as it is now.
+// list returns every present pod of a job of the name.
 func (r *Runtime) list(ctx context.Context) (list *core.PodList, err error) {
 	err = r.insist(ctx, "list pods", func(ctx context.Context) (err error) {
 		list, err = r.pods.List(ctx, meta.ListOptions{LabelSelector: r.selector()})
@@ -313,7 +312,7 @@ func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 func (r *Runtime) remove(ctx context.Context, name string, uid types.UID, grace *int64) error {
 	err := r.pods.Delete(ctx, name, meta.DeleteOptions{GracePeriodSeconds: grace,
 		Preconditions: &meta.Preconditions{UID: &uid}})
-	if api.IsNotFound(err) || api.IsConflict(err) { // gone, or another by now
+	if api.IsNotFound(err) || api.IsConflict(err) { // deleted, or replaced by now
 		return nil
 	}
 	return err

@@ -266,7 +266,7 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 		return p, nil
 	case "GET pods":
 		if r.URL.Query().Get("resourceVersion") == "0" {
-			s.Errorf("asked for the pods that the server happens to remember, which may be older than what was told")
+			s.Errorf("asked for the pods that the server happens to remember, which may be older than what was reported")
 		}
 		list := &core.PodList{ListMeta: version}
 		for _, p := range s.pods {
@@ -414,7 +414,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, kind string) {
 		news := slices.Clone(s.log)
 		changed, away := s.changed, s.cut != cut
 		s.mu.Unlock()
-		if away { // what changed since then, nobody is told
+		if away { // nobody reports changes since then
 			panic(http.ErrAbortHandler)
 		}
 		for _, c := range news {

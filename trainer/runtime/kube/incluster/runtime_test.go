@@ -94,7 +94,7 @@ func TestRuntimeTellsThePodsLives(t *testing.T) {
 	s.quiet(r)
 
 	if err := r.Delete(t.Context(), worker0); err != nil {
-		t.Errorf("delete a pod that has gone: %v", err)
+		t.Errorf("delete a deleted pod: %v", err)
 	}
 	s.create(r, ps0, 1)
 	s.expect(r, ps0, 1, pod.Pending)
@@ -222,7 +222,7 @@ func TestRuntimeMissesNoPodThatItNeverSaw(t *testing.T) {
 func TestRuntimeDoesNotMissWhatCameLater(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
-	r.Close() // the watch's part is played here
+	r.Close() // the test acts as the watch
 	s.create(r, worker0, 1)
 	made := s.get("elasticdl-test-worker-0").ResourceVersion
 	m := mirror{r}
@@ -262,8 +262,8 @@ func TestRuntimeCreatesOnce(t *testing.T) {
 	s.expect(r, worker0, 1, pod.Leaving)
 }
 
-// The pod of an earlier launch of a server is deleted to make room for the next, which has the same
-// name.
+// The pod of an earlier launch of a server is deleted to free space for the next, which has the
+// same name.
 func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 	for name, gone := range map[string]func(*apiServer, *Runtime){
 		"failed": func(s *apiServer, r *Runtime) {

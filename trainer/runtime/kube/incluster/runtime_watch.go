@@ -24,14 +24,14 @@ import (
 
 const (
 	lookEvery = 2 * time.Second
-	// a pod that was to be gone so long ago is on a node that does not answer
+	// a pod that was to be deleted that long ago is on a node that does not answer
 	overdue = 10 * time.Second
 	// how long images may be missing before any pod has run
 	pullPatience = 5 * time.Minute
 )
 
-// Of pods that have failed so many are kept, the newest: those that ran, for their logs, and those
-// that never did.
+// Of pods that have failed that many are kept, the newest: those that ran, for their logs, and
+// those that never did.
 const (
 	keepFailed   = 10
 	keepRejected = 3
@@ -43,8 +43,7 @@ func (r *Runtime) watch(ctx context.Context) {
 	follow(ctx, r.config.Client, &core.Pod{}, mirror{r}, "pods of "+r.config.Job.Name, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = r.selector()
-			// whatever the server happens to remember, which may be older than what was told
-			// already
+			// whatever the server happens to remember, which may be older than the last report
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion, o.ResourceVersionMatch = "", ""
 			}
@@ -163,7 +162,7 @@ func (r *Runtime) unseen(p *core.Pod) []pod.Event {
 	return r.forget(p.UID, k, observe.Vanished(p))
 }
 
-// forget drops a pod that is gone. The mutex is held.
+// forget drops a deleted pod. The mutex is held.
 func (r *Runtime) forget(uid types.UID, k *known, end pod.Event) []pod.Event {
 	end.Exit.NodeLost = end.Exit.NodeLost || k.lost
 	delete(r.known, uid)
@@ -207,7 +206,7 @@ func (r *Runtime) overlook(ctx context.Context) {
 		now := time.Now()
 		r.send(r.starved(now))
 		for uid, name := range r.stuck(now) {
-			r.config.Log.Warn("Pod is not gone in time: its node does not answer", "pod", name)
+			r.config.Log.Warn("Pod is not deleted in time: its node does not answer", "pod", name)
 			limited, cancel := context.WithTimeout(ctx, requestLimit)
 			if err := r.remove(limited, name, uid, new(int64(0))); err != nil {
 				r.config.Log.Warn("Pod could not be removed", "pod", name, "error", err)

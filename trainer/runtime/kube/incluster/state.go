@@ -26,9 +26,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Keys of the state beside the status.
+// Further keys of the state, in addition to the status.
 const (
-	// of the newest master, from 1: whoever has another number is locked out
+	// of the newest master, from 1: masters with another number are locked out
 	keyIncarnation = "incarnation"
 	keyMaster      = "master" // the newest master, as "POD on NODE"
 	// what the next master has to know: see [master.Memory]
@@ -37,16 +37,16 @@ const (
 
 const (
 	stateEvery = 2 * time.Second // the status is not written more often,
-	// and a large one less often: a second more for so many bytes
+	// and a large one less often: a second more for that many bytes
 	stateGrain = 64 << 10
 	// nor more often than this if only signs of life have changed
 	signsEvery = 10 * time.Second
-	// bytes of it, with which, beside a record, a ConfigMap is not too large
+	// bytes of it, which leave room for a record in a ConfigMap
 	stateLimit = 512 << 10
 )
 
 // recorder writes the state ConfigMap of a job, as one incarnation of its master: the status, for
-// whoever asks, and the record, for the next one. It implements [master.Memory].
+// commands, and the record, for the next master. It implements [master.Memory].
 type recorder struct {
 	maps      typed.ConfigMapInterface
 	job       string
@@ -58,9 +58,9 @@ type recorder struct {
 	incarnation int
 	log         *slog.Logger
 
-	// of whoever writes
+	// of the writer
 	turn chan struct{}
-	// the state as this master wrote it last; nil: it is to be read. Whoever has the turn has it
+	// the state as this master wrote it last; nil: it is to be read. The holder of the turn has it
 	last *core.ConfigMap
 	// the status that the state holds
 	wrote *wire.JobStatus
@@ -83,7 +83,7 @@ func newRecorder(maps typed.ConfigMapInterface, namespace, job, uid, me string, 
 	}
 }
 
-// past is what previous masters of a Job have left in its state. The zero value stands for none.
+// past is the part of a Job's state that earlier masters wrote. The zero value stands for none.
 type past struct {
 	// incarnation of the last of them
 	incarnation int

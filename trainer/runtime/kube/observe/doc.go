@@ -9,9 +9,9 @@
 //
 // Laws:
 //
-//  1. The same object reads the same, whoever reads it and when: there is neither a clock nor a
-//     memory here.
-//  2. Who ended a pod is told apart: the pod by itself, its memory, its node, whoever deleted,
-//     evicted or preempted it. What the cluster says of that counts more than the exit code.
+//  1. The same object gives the same result, for every reader at any time: there is neither a clock
+//     nor a memory here.
+//  2. Causes of a pod's end are distinguished: the pod on its own, its memory, its node, deletion,
+//     eviction or preemption. The cluster's report counts more than the exit code.
 //  3. A reason is one line, the last one that is not empty; a killed process has none of its own.
 package observe

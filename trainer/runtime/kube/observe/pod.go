@@ -36,7 +36,7 @@ func Pod(p *core.Pod) pod.Event {
 	return e
 }
 
-// Vanished returns the end of a pod whose object is gone, by the last that was seen of it.
+// Vanished returns the end of a pod whose object was deleted, by its last observation.
 func Vanished(last *core.Pod) pod.Event {
 	e := Pod(last)
 	if !e.Phase.Ended() {

@@ -107,7 +107,7 @@ func TestObserve(t *testing.T) {
 			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Preempted: true, Deleted: true,
 				Reason: "default-scheduler: preempting to accommodate a higher priority pod"}},
 		},
-		"preempted, gone": {
+		"preempted, deleted": {
 			deleted + "status: {phase: Failed, " + disrupted("PreemptionByScheduler", "preempting") +
 				", containerStatuses: [{name: worker, state: {terminated: {exitCode: 1, message: interrupted}}}]}",
 			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 1, Preempted: true,
@@ -186,7 +186,7 @@ func TestObserve(t *testing.T) {
 			ended("Failed", "{exitCode: 137, reason: ContainerStatusUnknown}"),
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, Reason: "ContainerStatusUnknown"}},
 		},
-		"a container that others have put beside it ended, too": {
+		"a container that others have added ended, too": {
 			"status: {phase: Failed, containerStatuses: [{name: mesh, state: {terminated: " +
 				"{exitCode: 2}}}, {name: worker, state: {terminated: {exitCode: 1}}}]}",
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 1}},

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
 )
 
-// What any number of holders has written, any other number reads.
+// Shards written by any number of holders are read by any other number.
 func anyNumberOfHolders(t *testing.T, p Place) {
 	d := checkpoint.Dir{Files: p.Open(t)}
 	number := int64(0)
@@ -250,7 +250,7 @@ func export(t *testing.T, p Place) {
 			t.Errorf("of %d shards: %v, %v: %v", n+1, layout, metadata, err)
 		}
 		if !bytes.Equal(file, first) || told != int64(len(file)) {
-			t.Errorf("of %d shards are %d bytes (told: %d), of one %d", n+1, len(file), told, len(first))
+			t.Errorf("of %d shards are %d bytes (counted: %d), of one %d", n+1, len(file), told, len(first))
 		}
 	}
 }

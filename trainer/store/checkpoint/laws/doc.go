@@ -18,7 +18,7 @@ type Place struct {
 	Open func(t *testing.T) checkpoint.Files
 	// Weak states that the place has no exclusive creation: it replaces the file that is there.
 	Weak bool
-	// Stride is how many bytes lie between two that are damaged. 0 and 1: every byte is, in turn.
+	// Stride is the distance between two damaged bytes. 0 and 1: every byte is, in turn.
 	Stride int
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// dying is a place whose writer dies, or whose disk fails, after so many operations.
+// dying is a place whose writer dies, or whose disk fails, after that many operations.
 type dying struct {
 	checkpoint.Files
 	t    *testing.T

@@ -67,7 +67,7 @@ func fileAppearsWhole(t *testing.T, p Place) {
 					t.Fatalf("%d bytes, round %d, %s: read %d bytes: %v", size, round, when, len(got), err)
 				}
 				names := list(t, f, "dir")
-				// what a kind of place needs beside it
+				// further files of a kind of place
 				names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") })
 				if slices.Equal(names, []string{"file"}) != there {
 					t.Fatalf("%d bytes, round %d, %s: there are %v", size, round, when, names)
@@ -109,7 +109,7 @@ func random(n int, seed byte) []byte {
 	return b
 }
 
-// Directories are what the slashes in names say, and nothing else.
+// Slashes in names are the only directories.
 func names(t *testing.T, p Place) {
 	f := p.Open(t)
 	if f.String() == "" {

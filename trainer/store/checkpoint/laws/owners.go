@@ -219,7 +219,7 @@ func ownersApart(t *testing.T, p Place) {
 		"shard", checkpoint.Part{Values: make([]float32, 4)}); err != nil {
 		t.Fatal(err)
 	}
-	// whoever comes after them keeps the directory clean
+	// later owners keep the directory clean
 	if err := errors.Join(later.Sweep(9), later.Retain(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func ownersApart(t *testing.T, p Place) {
 	}
 }
 
-// What is in a directory beside its commits hides none of them, whatever its name.
+// Other files in a directory hide no commit, whatever their names.
 func strangers(t *testing.T, p Place) {
 	empty := p.Open(t)
 	put(t, empty, "commit-00009999", []byte("x"))

@@ -264,7 +264,7 @@ func (s set) manifest(o Options) (manifest, error) {
 	return m, nil
 }
 
-// workspace is a temporary directory beside the output directory, on the same file system. It is
+// workspace is a temporary directory next to the output directory, on the same file system. It is
 // made on first use.
 type workspace struct{ out, dir string }
 

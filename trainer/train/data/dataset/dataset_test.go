@@ -92,8 +92,8 @@ func sourceDir(t *testing.T, files map[string][]byte) string {
 	return dir
 }
 
-// checkMade checks that out holds the records of tiny, and that there is nothing else beside or in
-// it.
+// checkMade checks that out holds the records of tiny, and that there is nothing else next to it or
+// in it.
 func checkMade(t *testing.T, out string, perShard int) {
 	t.Helper()
 	for part, n := range map[string]int{"train": 10, "test": 3} {
@@ -182,11 +182,11 @@ func TestFromDirectory(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	if after, err := os.Stat(out); err != nil || !os.SameFile(before, after) {
-		t.Errorf("made anew: %v", err)
+		t.Errorf("made again: %v", err)
 	}
 }
 
-// An output directory with other content is refused and left as it is.
+// An output directory with other content is refused and left unchanged.
 func TestExisting(t *testing.T) {
 	source := sourceDir(t, tiny())
 	parent := t.TempDir()

@@ -75,8 +75,7 @@ func (x *idxReader) end() error {
 	}
 }
 
-// gunzip returns a reader of the content of file: decompressed if it begins as gzip does, else as
-// it is.
+// gunzip returns a reader of the content of file: decompressed if it is gzip, else unchanged.
 func gunzip(file io.Reader) (io.Reader, error) {
 	r := bufio.NewReaderSize(file, 1<<16)
 	if b, err := r.Peek(2); err == nil && b[0] == 0x1f && b[1] == 0x8b {

@@ -169,8 +169,8 @@ func count(k Kind, list []byte) (n int, err error) {
 	return n, err
 }
 
-// fields calls visit with every field of a message. A value of BytesType is passed
-// without its length, any other as it is encoded.
+// fields calls visit with every field of a message. A value of BytesType is passed without its
+// length, any other in its encoding.
 func fields(b []byte, visit func(protowire.Number, protowire.Type, []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

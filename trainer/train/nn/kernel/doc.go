@@ -6,8 +6,7 @@
 //
 // # Laws
 //
-//  1. A function reads and writes nothing but the elements that its
-//     documentation names, whatever lies beside them.
+//  1. A function reads and writes nothing but the elements that its documentation names.
 //  2. Results depend on the arguments only: not on alignment, on neighbours
 //     or on earlier calls. The same set gives the same bits.
 //  3. [Gemm] adds the products of one element of C in the order of k, as one
@@ -20,5 +19,5 @@
 //
 // Matrices are row-major; "rows" of x for a slice of columns c means
 // len(x)/len(c) consecutive rows of len(c) elements. Destination and sources do not
-// overlap unless they are the same slice and the function says so.
+// overlap unless they are the same slice and the function reports it.
 package kernel

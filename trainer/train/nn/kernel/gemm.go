@@ -2,12 +2,12 @@ package kernel
 
 import "fmt"
 
-// Init is what C holds before the products are added.
+// Init is the content of C before the products are added.
 type Init int
 
 const (
 	Zero       Init = iota
-	Accumulate      // C as it is
+	Accumulate      // C unchanged
 	Bias            // every row is GemmArgs.Bias
 )
 

@@ -73,8 +73,8 @@ func Names() []string {
 	return names
 }
 
-// Use chooses the set for the whole process, for tests. It must not run beside
-// any other function of the package.
+// Use chooses the set for the whole process, for tests. It must not run at the same time as any
+// other function of the package.
 func Use(name string) error {
 	s, err := choose(name)
 	if err != nil {

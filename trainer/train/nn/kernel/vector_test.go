@@ -58,7 +58,7 @@ func (a *arena) sparse(n int) []float32 {
 	return x
 }
 
-// operations are calls of all functions with arguments from an arena of so many rows and columns.
+// operations are calls of all functions with arguments from an arena of that many rows and columns.
 var operations = map[string]func(a *arena, rows, columns int) any{
 	"Axpy":     func(a *arena, r, c int) any { Axpy(0.37, a.take(r*c), a.take(r*c)); return nil },
 	"Add":      func(a *arena, r, c int) any { Add(a.take(r*c), a.take(r*c)); return nil },

@@ -92,7 +92,7 @@ class PyTorchAllReduceController:
         """Copies model, optimizer and count from the worker that has the newest, rank 0 if none has
         trained: once in each world.
 
-        ``elastic_run`` does so by itself. If all workers have the same state already, it does
+        ``elastic_run`` does so on its own. If all workers have the same state already, it does
         nothing.
         """
         session, state = sessions.current(), self._members()
@@ -110,7 +110,7 @@ class PyTorchAllReduceController:
         """Drops gradients that are in no update, and enters the next world with the newest state if
         a member of this one is lost.
 
-        ``elastic_run`` does so by itself.
+        ``elastic_run`` does so on its own.
         """
         self._members()
         self._optimizer._forget()
@@ -126,7 +126,7 @@ class PyTorchAllReduceController:
         return self.elastic_run(func)(*args, **kwargs)
 
     def notify_train_loop_start(self) -> None:
-        """Does nothing: the first minibatch says so."""
+        """Does nothing: the first minibatch reports it."""
 
     def notify_train_loop_end(self) -> None:
         """Takes part in rounds, without records, until all workers have ended their loops."""

@@ -47,7 +47,7 @@ class _Distributed:
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Sets how many minibatches of an update are this worker's, with a fixed global batch. A
-        controller does so by itself."""
+        controller does so on its own."""
         if passes < 1:
             raise ValueError("backward_passes_per_step=%d: it must be at least 1" % passes)
         self.backward_passes_per_step = passes

@@ -97,12 +97,13 @@ func MaxPoolAVX2(dst []float32, index []uint8, top []float32, bottom []float32, 
 //go:noescape
 func MaxPoolGradAVX2(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
 
-// FinitePrefixAVX2 returns a number of finite elements that x begins with; after them, a non-finite one or the end is near.
+// FinitePrefixAVX2 returns a number of finite elements that x begins with; after them, a non-finite
+// one or the end is near.
 //
 //go:noescape
 func FinitePrefixAVX2(x []float32) (n int)
 
-// Transpose8AVX2 transposes blocks of 8 by 8 beside each other in src; rows are in bytes.
+// Transpose8AVX2 transposes blocks of 8 by 8 side by side in src; rows are in bytes.
 //
 //go:noescape
 func Transpose8AVX2(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
